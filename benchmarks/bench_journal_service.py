@@ -45,7 +45,7 @@ from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote.client import connect
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
+from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 from fyrehose_twisted.net.udp import KERNEL_BUFFER
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.record import Record
@@ -275,15 +275,15 @@ class Publisher:
         self.socket.setblocking(False)
         self.poll = select.poll()
         self.poll.register(self.socket, select.POLLIN)
-        self.bursts = BurstSocket(self.socket)
-        self.buffer = bytearray(4 * ROOM)
+        self.bursts = SegmentingSocket(self.socket)
+        self.buffer = bytearray(4 * RECEIVE_BYTES)
         self.keepalive_at = 0.0
         self.acknowledged = False
         self.came: dict[int, int] = {}
 
     def send(self, count: int) -> None:
         """Publish."""
-        for burst in gather([self.push] * count, self.bursts.segments):
+        for burst in coalesce([self.push] * count, self.bursts.segments):
             self.bursts.send(burst, self.address)
 
     def drain(self, timeout: float) -> None:
@@ -453,7 +453,7 @@ def fill(path: Path, options: argparse.Namespace) -> None:
         last = min(first + 999, options.messages)
         journal.append([Record(STREAM, EPOCH, each, now + each, payload) for each in range(first, last + 1)])
         journal.write()
-    journal.tidy()
+    journal.compact()
     journal.close()
 
 

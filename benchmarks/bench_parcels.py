@@ -99,13 +99,13 @@ class Measuring:
     def _wanted(self, parts: Any) -> list[str]:
         return [part for part in parts if not self.options.only or part in self.options.only]
 
-    def _new(self) -> Path:
+    def _new_progress(self) -> Path:
         self._clusters += 1
         directory = self._directory / str(self._clusters)
         directory.mkdir()
         return directory
 
-    def do(self, job: Job) -> None:
+    def perform(self, job: Job) -> None:
         """Do a job, and note it if it went wrong or something is not installed."""
         if job.part in self.results.missing:
             return
@@ -303,7 +303,7 @@ def main() -> None:
     options.directory.mkdir(parents=True, exist_ok=True)
     path = options.directory / "parcels.json"
     shown = {name: value for name, value in vars(options).items() if name != "directory"}
-    wants = [want._asdict() for want in wanted.wants(results)]
+    wants = [want._asdict() for want in wanted.matches(results)]
     everything = {"machine": machine, "options": shown, "wanted": wants, **results.as_json()}
     path.write_text(json.dumps(everything, indent=1) + "\n")
     print(f"Everything that was measured is in {path}.")

@@ -33,12 +33,12 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.interfaces import Drained, INode
+from fyrehose_twisted.interfaces import INode, Outputs
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.sim.clock import HeapClock
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.network import START, Network
+from fyrehose_twisted.sim.network import DEFAULT_START, Network
 from fyrehose_twisted.sim.scheduler import Scheduler
 
 PENDING = 50_000
@@ -86,12 +86,12 @@ def phases() -> Iterator[float]:
     order = list(range(PENDING))
     Random(1).shuffle(order)
     for place in order:
-        yield START + (place + 0.5) / PENDING
+        yield DEFAULT_START + (place + 0.5) / PENDING
 
 
 def bare_heap(budget: float) -> Figures:
     """The least that Python can do: take the first of a heap and call it; it puts itself back."""
-    order, now = count(), START
+    order, now = count(), DEFAULT_START
     heap: list[tuple[float, int, Callable[[], None]]] = []
 
     def again() -> None:
@@ -112,7 +112,7 @@ def bare_heap(budget: float) -> Figures:
 
 def scheduler(budget: float) -> Figures:
     """The simulator's scheduler, with calls that only schedule themselves again."""
-    made = Scheduler(START)
+    made = Scheduler(DEFAULT_START)
 
     def again() -> None:
         made.call_at(made.now + 1.0, again)
@@ -138,9 +138,9 @@ class Idle:
         """See INode."""
         return self.due_at
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See INode."""
-        return Drained(None, [], [])
+        return Outputs(None, [], [])
 
 
 def idle_maker(due_at: float) -> Callable[[Any], INode]:
@@ -164,20 +164,20 @@ def idle_hosts(budget: float) -> Figures:
 
 def heap_clock(budget: float) -> Figures:
     """HeapClock."""
-    clock = HeapClock(START)
+    clock = HeapClock(DEFAULT_START)
 
     def again() -> None:
         clock.callLater(1.0, again)
 
     for when in phases():
-        clock.callLater(when - START, again)
+        clock.callLater(when - DEFAULT_START, again)
     return rate(timed(lambda: clock.run(STEP), budget))
 
 
 def task_clock(budget: float) -> Figures:
     """Twisted's task.Clock."""
     clock = Clock()
-    clock.rightNow = START
+    clock.rightNow = DEFAULT_START
 
     def again() -> None:
         clock.callLater(1.0, again)
@@ -186,7 +186,7 @@ def task_clock(budget: float) -> Figures:
     # It sorts with every call that is added; to fill it in that way would take an hour.
     clock._sortCalls = lambda: None  # type: ignore[method-assign]
     for when in phases():
-        clock.callLater(when - START, again)
+        clock.callLater(when - DEFAULT_START, again)
     clock._sortCalls = sort  # type: ignore[method-assign]
     clock._sortCalls()
     done = timed(lambda: to_the_next_call(clock), budget)
@@ -254,7 +254,7 @@ class Simulated:
     @property
     def sent(self) -> int:
         """Datagrams so far."""
-        return self.network.counts["sent"]
+        return self.network.counters["sent"]
 
     @property
     def events(self) -> int:
@@ -277,7 +277,7 @@ class Simulated:
     def _publish(self) -> None:
         self.network.call_in(INTERVAL, self._publish)
         publisher = self.hosts[next(self._turns) % PUBLISHERS]
-        publisher.do(lambda node, now: node.publish(MESSAGE, now))
+        publisher.perform(lambda node, now: node.publish(MESSAGE, now))
 
 
 class Driven:
@@ -304,7 +304,7 @@ class Driven:
     @property
     def elapsed(self) -> float:
         """Virtual seconds so far."""
-        return float(self.clock.seconds()) - START
+        return float(self.clock.seconds()) - DEFAULT_START
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -330,7 +330,7 @@ class Driven:
 
     def _start(self, address: Address, node: INode) -> None:
         driver = self._drivers[address] = NodeDriver(
-            node, self.clock, send=partial(self._send, address), tell=lambda event: None
+            node, self.clock, perform=partial(self._send, address), on_event=lambda event: None
         )
         driver.flush()
 
@@ -361,7 +361,7 @@ class Driven:
 def check(clients: Sequence[Any]) -> None:
     """Make sure that everybody is connected and was handed the same messages but for one that may be under way."""
     delivered = {client.counters.delivered for client in clients}
-    if not all(client.presence.connected for client in clients) or max(delivered) - min(delivered) > 1:
+    if not all(client.keepalive.connected for client in clients) or max(delivered) - min(delivered) > 1:
         raise SystemExit(f"it does not work: {min(delivered)} to {max(delivered)} messages were handed over")
 
 
@@ -379,17 +379,17 @@ def network_run(clients: int, budget: float, *, moment: float) -> Figures:
 
 def driven_run(clients: int, budget: float) -> Figures:
     """The same on HeapClock."""
-    return world_run(Driven(clients, HeapClock(START)), clients, budget)
+    return world_run(Driven(clients, HeapClock(DEFAULT_START)), clients, budget)
 
 
 def task_clock_run(clients: int, budget: float, stop_after: float) -> Figures:
     """The same on task.Clock, as far as it gets in ``stop_after`` seconds."""
     clock = Clock()
-    clock.rightNow = START
+    clock.rightNow = DEFAULT_START
     try:
         return world_run(Driven(clients, clock, stop_after=stop_after), clients, budget)
     except TimeoutError:
-        return {"stopped at": clock.seconds() - START, "stopped after": stop_after}
+        return {"stopped at": clock.seconds() - DEFAULT_START, "stopped after": stop_after}
 
 
 def world_run(world: Simulated | Driven, clients: int, budget: float) -> Figures:

@@ -100,7 +100,7 @@ def scans(options: argparse.Namespace, directory: Path) -> None:
 
     path = write(directory / "journal", options.records, options.size)
     with closing(open_reader(path)) as reader:
-        export(reader, directory / "cold", tell=print)
+        export(reader, directory / "cold", on_message=print)
     with session("scan") as spark:
         sys.path.insert(0, str(HERE))
         from row_source import RowSource
@@ -227,12 +227,12 @@ def _run_child(kind: str, places: list[Path]) -> str:
 
 def verify_once(places: list[str]) -> dict[str, Any]:
     """Compare journals in this process; the session, and one small comparison, are there before the clock starts."""
-    from fyrehose_twisted.spark.source.journal_locations import origins_at
+    from fyrehose_twisted.spark.source.journal_locations import locations_in_path
     from fyrehose_twisted.spark.verify.summary import summary_of
     from fyrehose_twisted.spark.verify.verification import Verification
 
     with session("verify") as spark, peaks() as found:
-        origins = [origin for place in places for origin in origins_at(place)]
+        origins = [origin for place in places for origin in locations_in_path(place)]
         started = time.perf_counter()
         with Verification(spark, origins) as verification:
             summary = summary_of(verification)

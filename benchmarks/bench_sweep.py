@@ -26,7 +26,7 @@ from typing import Any
 
 from fyrehose_twisted.experiments.sweep.grid import Cell, Grid, make_grid
 from fyrehose_twisted.experiments.sweep.network import run_network
-from fyrehose_twisted.experiments.sweep.rows import TOOK, row_of
+from fyrehose_twisted.experiments.sweep.rows import DURATION_COLUMNS, simulate_row
 from fyrehose_twisted.process.progress import ProgressBar
 
 SIZES = {
@@ -39,12 +39,12 @@ LOOP, PROCESSES, SPARK = "plain loop", "multiprocessing", "Spark"
 
 def row(cell: Cell) -> dict[str, Any]:
     """Simulate one network."""
-    return row_of(cell, run_network)
+    return simulate_row(cell, run_network)
 
 
 def digest(rows: list[dict[str, Any]]) -> str:
     """Return what only equal rows have, in whatever order, but for what they took."""
-    bare = [{name: value for name, value in one.items() if name not in TOOK} for one in rows]
+    bare = [{name: value for name, value in one.items() if name not in DURATION_COLUMNS} for one in rows]
     return sha256(json.dumps(sorted(bare, key=lambda one: (one["cell"], one["replica"]))).encode()).hexdigest()
 
 
@@ -64,7 +64,7 @@ def in_processes(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
 
 def on_spark(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
     """The same as a sweep does it, with what it writes."""
-    from fyrehose_twisted.experiments.sweep.results import Results
+    from fyrehose_twisted.experiments.sweep.results import SweepResults
     from fyrehose_twisted.experiments.sweep.sweep import sweep
     from fyrehose_twisted.spark.session import make_session
 
@@ -74,8 +74,8 @@ def on_spark(cells: list[Cell], workers: int, rounds: int) -> list[Any]:
         with tempfile.TemporaryDirectory(prefix="bench-sweep-") as made:
             measured = []
             for number in range(rounds + 1):
-                results = Results(Path(made, str(number)))
-                with results.writing(grid, {}):
+                results = SweepResults(Path(made, str(number)))
+                with results.open_for_writing(grid, {}):
                     some = cells if number else cells[: 4 * workers]
                     seconds, _ = timed(lambda one=results, some=some: sweep(spark, some, one, quiet=True))
                 if number:

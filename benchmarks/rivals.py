@@ -296,7 +296,7 @@ class TidyJournal(OurJournal):
     def settle(self) -> None:
         self.sync()
         self.journal.roll()
-        self.journal.tidy()
+        self.journal.compact()
 
 
 class RowsJournal(OurJournal):

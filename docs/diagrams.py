@@ -10,7 +10,7 @@ from math import hypot
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
+from fyrehose_twisted.freenet.node.stream import TRANSITIONS, StreamPhase
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node import roles
 from fyrehose_twisted.parcels.node import modes
@@ -82,18 +82,18 @@ OF_ROLES = Drawing(
 OF_PHASES = Drawing(
     "Phases of a stream at a node, and what leads from one to another",
     (640, 200),
-    {Phase.SEARCHING: (90, 60), Phase.SETTLED: (330, 60), Phase.RESTARTING: (330, 165)},
+    {StreamPhase.SEARCHING: (90, 60), StreamPhase.SETTLED: (330, 60), StreamPhase.RESTARTING: (330, 165)},
     (),
 )
 _PHASES = {(phase, change.name.lower()): following for (phase, change), following in TRANSITIONS.items()}
 
 
-def draw_modes(moves: Moves = modes.MOVES) -> str:
+def draw_modes(moves: Moves = modes.TRANSITIONS) -> str:
     """Return the modes of a parcels node, and all moves between them, as SVG; see :func:`draw`."""
     return draw(OF_MODES, moves)
 
 
-def draw_roles(moves: Moves = roles.MOVES) -> str:
+def draw_roles(moves: Moves = roles.TRANSITIONS) -> str:
     """Return the roles of a hydra node, and all moves between them, as SVG; see :func:`draw`."""
     return draw(OF_ROLES, moves)
 

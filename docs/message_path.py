@@ -78,7 +78,7 @@ class _Run:
         """Whether something has arrived at a process."""
         return bool(select([self.ports[name]], [], [], 0)[0])
 
-    def meet(self) -> None:
+    def register(self) -> None:
         """Let time pass until all know one another, and a first message has shown where the stream begins."""
         self._wait_for(lambda: all(client.connected_first.called for client in (self.journal, self.publisher)))
         self.publisher.publish(b"the first")

@@ -19,7 +19,7 @@ from fyrehose_twisted.fyrehose.simulation.participants import BackboneHost, Part
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Forward, Keepalive, KeepaliveAck, Push, Request, Status
 from fyrehose_twisted.sim.network import Network
-from fyrehose_twisted.sim.observer import Observer, Packet
+from fyrehose_twisted.sim.observer import Observer, SimPacket
 
 REPAIR = Path(__file__).with_name("repair.svg")
 
@@ -51,13 +51,13 @@ class _Watcher(Observer):
         self.steps: list[Step] = []
         self.pushed = 0
 
-    def arrived(self, packet: Packet, host: Any) -> None:
+    def arrived(self, packet: SimPacket, host: Any) -> None:
         self._note(packet, host.name, lost=False)
 
-    def dropped(self, packet: Packet, why: str) -> None:
+    def dropped(self, packet: SimPacket, reason: str) -> None:
         self._note(packet, packet.source.network.hosts[packet.to].name, lost=True)
 
-    def _note(self, packet: Packet, target: str, *, lost: bool) -> None:
+    def _note(self, packet: SimPacket, target: str, *, lost: bool) -> None:
         match decode(packet.data):
             case Keepalive() | KeepaliveAck() | Status():
                 return
@@ -86,13 +86,13 @@ def follow() -> list[Step]:
         client.host.start()
     network.run(5.0)
     watcher = _Watcher()
-    network.watch(watcher)
+    network.add_observer(watcher)
     for number in (1, MISSED, 3):
         reader = clients["subscriber-b"].host.address
-        link = network.change([backbone.host.address], [reader], loss=float(number == MISSED))
-        clients["publisher"].host.do(lambda node, now, data=b"%d" % number: node.publish(data, now))
+        link = network.override_links([backbone.host.address], [reader], loss=float(number == MISSED))
+        clients["publisher"].host.perform(lambda node, now, data=b"%d" % number: node.publish(data, now))
         network.run(0.01)
-        network.restore(link)
+        network.remove_override(link)
     network.run(1.0)
     handed = {name: list(client.application.handed) for name, client in clients.items() if client.config.subscribe}
     if any(ranges != [(1, 3)] for ranges in handed.values()):

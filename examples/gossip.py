@@ -15,7 +15,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
-from fyrehose_twisted.interfaces import Drained, IDatagramNode
+from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.scenario import Scenario
@@ -61,10 +61,10 @@ class Gossip:
         """When to gossip again."""
         return self._next_at
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """What to send."""
         effects, self._effects = self._effects, []
-        return Drained(None, effects, [])
+        return Outputs(None, effects, [])
 
 
 class EverybodyKnows(Invariant):

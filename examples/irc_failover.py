@@ -162,7 +162,7 @@ class Talker:
         thread.start()
         return thread
 
-    def unheard(self, after: int = 0) -> int:
+    def without_subscribers(self, after: int = 0) -> int:
         """Return about how much was said while nobody else was there, from some line on."""
         count, gone = 0, None
         for at, line in self.lines[after:]:

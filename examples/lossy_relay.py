@@ -17,7 +17,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.protocol import DatagramProtocol
 from zope.interface import implementer
 
-from fyrehose_twisted.datagrams import Batch, Run
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
 from fyrehose_twisted.net.host_port import parse_host_port
@@ -49,7 +49,7 @@ class Fate:
         passing, self._untouched = self._untouched, self._distance()
         return passing
 
-    def loses(self) -> bool:
+    def draw_loss(self) -> bool:
         """Return whether a datagram that does not pass is lost; else it is held back."""
         return self._random() < self._lost_of_share
 
@@ -103,7 +103,7 @@ class Relay(DatagramProtocol):
 
     def batch_received(self, batch: Batch) -> None:
         """Clients sent something."""
-        by_client: dict[Address, list[Run]] = {}
+        by_client: dict[Address, list[DatagramRun]] = {}
         for run in batch.runs:
             by_client.setdefault(run.peer, []).append(run)
         for client, runs in by_client.items():
@@ -113,7 +113,7 @@ class Relay(DatagramProtocol):
                 self._upstreams[client] = Upstream(self, client)
             self.pass_on(batch, runs, self._upstreams[client].port, self.backbone)
 
-    def pass_on(self, batch: Batch, runs: Iterable[Run], port: DatagramPort, peer: Address) -> None:
+    def deliver_directly(self, batch: Batch, runs: Iterable[DatagramRun], port: DatagramPort, peer: Address) -> None:
         """Send what is not lost to ``peer``, some of it later."""
         now: list[Burst] = []
         late: list[bytes] = []

@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.spark.errors import one_line
+from fyrehose_twisted.spark.errors import error_line
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
 from fyrehose_twisted.spark.session import spark_session
 
@@ -71,7 +71,7 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit("streaming_counts: interrupted") from None
     except Exception as error:
-        raise SystemExit(f"streaming_counts: {one_line(error) or repr(error)}") from None
+        raise SystemExit(f"streaming_counts: {error_line(error) or repr(error)}") from None
 
 
 def count(options: argparse.Namespace) -> None:

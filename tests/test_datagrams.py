@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.datagrams import Batch, Run, Runs
+from fyrehose_twisted.datagrams import Batch, BatchBuilder, DatagramRun
 from fyrehose_twisted.effects import Address
 
 PEERS: list[Address] = [("192.0.2.1", 1), ("192.0.2.1", 2), ("192.0.2.2", 1)]
@@ -60,7 +60,7 @@ def unpacked(batch: Batch) -> list[Row]:
     return [(bytes(datagram), peer, truncated) for datagram, peer, truncated in batch]
 
 
-def check_runs(runs: list[Run]) -> None:
+def check_runs(runs: list[DatagramRun]) -> None:
     """Each is what it says, and no two could be one."""
     for run in runs:
         assert run.stop - run.start == run.size * run.rows
@@ -87,7 +87,7 @@ def test_what_is_packed_comes_out_again_in_as_few_runs_as_possible(found: list[R
 
 @given(pieces)
 def test_what_arrived_in_pieces_is_in_as_few_runs_as_possible(arrived: list[Piece]) -> None:
-    runs, buffer, expected = Runs(), bytearray(), list[Row]()
+    runs, buffer, expected = BatchBuilder(), bytearray(), list[Row]()
     for piece in arrived:
         start = len(buffer)
         for length in piece.lengths:
@@ -105,25 +105,25 @@ def test_what_arrived_in_pieces_is_in_as_few_runs_as_possible(arrived: list[Piec
 
 @pytest.mark.parametrize("size", [0, 5, 6, 65_507])
 def test_a_size_that_is_not_below_the_length_means_one_datagram(size: int) -> None:
-    runs = Runs()
+    runs = BatchBuilder()
     runs.add(0, 5, size, PEERS[0])
-    assert runs.finish() == [Run(0, 5, 5, 1, PEERS[0])]
+    assert runs.finish() == [DatagramRun(0, 5, 5, 1, PEERS[0])]
 
 
 def test_what_does_not_lie_side_by_side_is_not_one_run() -> None:
-    runs = Runs()
+    runs = BatchBuilder()
     runs.add(0, 4, 2, PEERS[0])
     runs.add(10, 14, 2, PEERS[0])
     runs.add(14, 16, 2, PEERS[0])
-    assert runs.finish() == [Run(0, 4, 2, 2, PEERS[0]), Run(10, 16, 2, 3, PEERS[0])]
+    assert runs.finish() == [DatagramRun(0, 4, 2, 2, PEERS[0]), DatagramRun(10, 16, 2, 3, PEERS[0])]
 
 
 @pytest.mark.parametrize(("length", "last"), [(10, 1), (9, 3), (3, 3), (2, 2)])
 def test_only_the_last_of_what_one_call_brought_was_cut(length: int, last: int) -> None:
-    runs = Runs()
+    runs = BatchBuilder()
     runs.add(0, length, 3, PEERS[0], True)
     found = runs.finish()
-    assert found[-1] == Run(length - last, length, last, 1, PEERS[0], True)
+    assert found[-1] == DatagramRun(length - last, length, last, 1, PEERS[0], True)
     assert [run.truncated for run in found[:-1]] == [False] * (length > last)
 
 

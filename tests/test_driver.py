@@ -10,10 +10,10 @@ from zope.interface import implementer
 
 from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.interfaces import Drained, INode
+from fyrehose_twisted.interfaces import INode, Outputs
 
 PEER = ("192.0.2.7", 2323)
-NOTHING = Drained(None, [], [])
+NOTHING = Outputs(None, [], [])
 
 
 def sending(word: str) -> Send:
@@ -25,14 +25,14 @@ class ScriptedNode:
     """Wants what the test says that it wants."""
 
     def __init__(self) -> None:
-        self.wanted: list[Drained] = []
+        self.wanted: list[Outputs] = []
         self.deadline: float | None = None
         self.ticks: list[float] = []
         self.drains = 0
         self.on_tick: Callable[[float], None] = lambda now: None
 
     def want(self, persist: object = None, effects: tuple[str, ...] = (), events: tuple[object, ...] = ()) -> None:
-        self.wanted.append(Drained(persist, list(map(sending, effects)), list(events)))
+        self.wanted.append(Outputs(persist, list(map(sending, effects)), list(events)))
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
@@ -43,7 +43,7 @@ class ScriptedNode:
     def next_deadline(self) -> float | None:
         return self.deadline
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         self.drains += 1
         return self.wanted.pop(0) if self.wanted else NOTHING
 
@@ -60,14 +60,14 @@ class Driven:
         self.on_persist: Callable[[object], None] = lambda mark: None
         options.setdefault("persist", self.persist)
         options.setdefault("failed", lambda error: self.done.append(("failed", error)))
-        self.driver = NodeDriver(self.node, self.clock, send=self.send, tell=self.tell, **options)
+        self.driver = NodeDriver(self.node, self.clock, perform=self.send, on_event=self.tell, **options)
 
     def persist(self, mark: object) -> None:
         self.done.append(("persist", mark))
         self.on_persist(mark)
 
     def send(self, effect: Send) -> None:
-        self.done.append(("send", b"".join(map(bytes, effect.each())).decode()))
+        self.done.append(("send", b"".join(map(bytes, effect.iter_datagrams())).decode()))
 
     def tell(self, event: object) -> None:
         self.done.append(("tell", event))

@@ -9,7 +9,7 @@ from fyrehose_twisted.effects import Burst, Datagram, Send
 
 @given(st.binary(min_size=1, max_size=60), st.integers(1, 70), st.sampled_from([bytes, bytearray, memoryview]))
 def test_a_burst_is_cut_where_its_size_says(data: bytes, size: int, kind: type[bytes]) -> None:
-    pieces = list(map(bytes, Burst(kind(data), size).each()))
+    pieces = list(map(bytes, Burst(kind(data), size).iter_datagrams()))
     assert b"".join(pieces) == data
     assert [len(piece) for piece in pieces[:-1]] == [size] * (len(pieces) - 1)
     assert 0 < len(pieces[-1]) <= size
@@ -17,7 +17,7 @@ def test_a_burst_is_cut_where_its_size_says(data: bytes, size: int, kind: type[b
 
 def test_the_datagrams_of_a_burst_in_a_view_are_not_copied() -> None:
     buffer = bytearray(b"aabbc")
-    datagrams = list(Burst(memoryview(buffer), 2).each())
+    datagrams = list(Burst(memoryview(buffer), 2).iter_datagrams())
     buffer[:] = b"AABBC"
     assert datagrams == [b"AA", b"BB", b"C"]
 
@@ -36,5 +36,5 @@ def test_a_send_has_the_datagrams_of_its_bursts_and_the_others_in_order(
     items: list[Datagram | Burst], datagrams: list[bytes]
 ) -> None:
     effect = Send(items, (("192.0.2.1", 1),))
-    assert list(effect.each()) == datagrams
-    assert list(effect.each()) == datagrams, "they can be had again"
+    assert list(effect.iter_datagrams()) == datagrams
+    assert list(effect.iter_datagrams()) == datagrams, "they can be had again"

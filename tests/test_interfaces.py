@@ -95,11 +95,11 @@ def journal_reader(directory: Path) -> Any:
 
 
 def remote_reader(directory: Path) -> Any:
-    from fyrehose_twisted.journal.remote.client import RemoteReader, Served
+    from fyrehose_twisted.journal.remote.client import RemoteReader, ServedStream
 
     class Remote:
-        def streams(self) -> list[Served]:
-            return [Served("fyrehose://default", 0, (), None, ())]
+        def streams(self) -> list[ServedStream]:
+            return [ServedStream("fyrehose://default", 0, (), None, ())]
 
     remote: Any = Remote()
     return RemoteReader(remote, "fyrehose://default")
@@ -119,9 +119,9 @@ def journal_history(directory: Path) -> Any:
 
 def ordered_events(directory: Path) -> Any:
     from fyrehose_twisted.parcels.config import NodeConfig
-    from fyrehose_twisted.parcels.service.events_api import OrderedEvents
+    from fyrehose_twisted.parcels.service.events_api import OrderedEventsMixin
 
-    return OrderedEvents(NodeConfig("a"))
+    return OrderedEventsMixin(NodeConfig("a"))
 
 
 def body(directory: Path) -> Any:
@@ -133,8 +133,8 @@ MAKERS: dict[str, Callable[[Path], Any] | None] = {
     "fyrehose_twisted.fyrehose.node.client.client.Client": client,
     "fyrehose_twisted.fyrehose.node.backbone.forwarding.RandomForward": random_forward,
     "fyrehose_twisted.fyrehose.node.backbone.forwarding.RoundRobinForward": None,
-    "fyrehose_twisted.fyrehose.node.client.memory_store.History": None,
-    "fyrehose_twisted.fyrehose.node.backbone.sequencer.VolatileSequence": None,
+    "fyrehose_twisted.fyrehose.node.client.memory_store.MemoryStore": None,
+    "fyrehose_twisted.fyrehose.node.backbone.sequencer.VolatileSequenceStore": None,
     "fyrehose_twisted.fyrehose.protocol.SubscriberProtocol": None,
     "fyrehose_twisted.fyrehose.protocol.PublisherProtocol": None,
     "fyrehose_twisted.fyrehose.service.state_file.SequenceFile": sequence_file,
@@ -145,7 +145,7 @@ MAKERS: dict[str, Callable[[Path], Any] | None] = {
     "fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol": None,
     "fyrehose_twisted.parcels.node.ordering.history.EventWindow": event_window,
     "fyrehose_twisted.parcels.service.journal_history.JournalHistory": journal_history,
-    "fyrehose_twisted.parcels.service.events_api.OrderedEvents": ordered_events,
+    "fyrehose_twisted.parcels.service.events_api.OrderedEventsMixin": ordered_events,
     "fyrehose_twisted.parcels.client.http.Body": body,
 }
 """How to make one of each, where only an object shows that everything is there."""

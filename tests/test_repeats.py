@@ -4,16 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.repeats import COUNTERS, SPARE, WINDOW, Repeats, Run
+from fyrehose_twisted.repeats import COUNTERS_PER_PAGE, SPARE_RANGES, WINDOW, EnvelopeRun, RepeatDetector
 
 HIGHEST = 2**64 - 1
 
-counters = st.integers(0, 12) | st.integers(COUNTERS - 4, COUNTERS + 4) | st.integers(HIGHEST - 40, HIGHEST - 30)
+counters = (
+    st.integers(0, 12)
+    | st.integers(COUNTERS_PER_PAGE - 4, COUNTERS_PER_PAGE + 4)
+    | st.integers(HIGHEST - 40, HIGHEST - 30)
+)
 streams = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 2), counters, st.integers(1, 30)), max_size=30)
 """Runs: numbers left out before each, publisher, counter, length."""
 
 
-def by_definition(runs: list[Run], window: int) -> set[int]:
+def by_definition(runs: list[EnvelopeRun], window: int) -> set[int]:
     """The numbers of repeats, found by comparing each message with all that precede it."""
     seen: dict[tuple[int, int], int] = {}
     found = set()
@@ -26,23 +30,23 @@ def by_definition(runs: list[Run], window: int) -> set[int]:
     return found
 
 
-def numbered(stream: list[tuple[int, int, int, int]]) -> list[Run]:
+def numbered(stream: list[tuple[int, int, int, int]]) -> list[EnvelopeRun]:
     runs, number = [], 1
     for gap, publisher, counter, length in stream:
         number += gap
-        runs.append(Run(number, publisher, counter, length))
+        runs.append(EnvelopeRun(number, publisher, counter, length))
         number += length
     return runs
 
 
-def marked(repeats: Repeats, runs: list[Run]) -> set[int]:
+def marked(repeats: RepeatDetector, runs: list[EnvelopeRun]) -> set[int]:
     return {run.number + row for run in runs for begin, end in repeats.add(run) for row in range(begin, end)}
 
 
 @given(streams, st.sampled_from([1, 3, 10, 40]))
 def test_runs_are_judged_as_the_rule_says_of_each_message(stream: list[tuple[int, int, int, int]], window: int) -> None:
     runs = numbered(stream)
-    repeats = Repeats(window)
+    repeats = RepeatDetector(window)
     assert marked(repeats, runs) == by_definition(runs, window)
     assert len(repeats) <= window + 1
 
@@ -50,8 +54,10 @@ def test_runs_are_judged_as_the_rule_says_of_each_message(stream: list[tuple[int
 @given(streams, st.sampled_from([3, 10, 40]))
 def test_one_by_one_is_the_same_as_in_runs(stream: list[tuple[int, int, int, int]], window: int) -> None:
     runs = numbered(stream)
-    singles = [Run(run.number + row, run.publisher, run.counter + row, 1) for run in runs for row in range(run.length)]
-    assert marked(Repeats(window), singles) == marked(Repeats(window), runs)
+    singles = [
+        EnvelopeRun(run.number + row, run.publisher, run.counter + row, 1) for run in runs for row in range(run.length)
+    ]
+    assert marked(RepeatDetector(window), singles) == marked(RepeatDetector(window), runs)
 
 
 @given(streams, streams, st.sampled_from([3, 10, 40]))
@@ -60,7 +66,7 @@ def test_what_is_remembered_can_be_handed_on(
 ) -> None:
     runs = numbered(stream + later)
     first, second = runs[: len(stream)], runs[len(stream) :]
-    repeats, other = Repeats(window), Repeats(window)
+    repeats, other = RepeatDetector(window), RepeatDetector(window)
     marked(repeats, first)
     marked(other, repeats.runs())
     assert marked(other, second) == marked(repeats, second)
@@ -68,25 +74,25 @@ def test_what_is_remembered_can_be_handed_on(
 
 @pytest.mark.parametrize(("distance", "is_repeat"), [(1, True), (WINDOW, True), (WINDOW + 1, False)])
 def test_the_window_is_counted_in_numbers(distance: int, is_repeat: bool) -> None:
-    repeats = Repeats()
-    assert repeats.add(Run(7, 1, 5, 1)) == []
-    assert bool(repeats.add(Run(7 + distance, 1, 5, 1))) == is_repeat
+    repeats = RepeatDetector()
+    assert repeats.add(EnvelopeRun(7, 1, 5, 1)) == []
+    assert bool(repeats.add(EnvelopeRun(7 + distance, 1, 5, 1))) == is_repeat
 
 
 def test_a_forged_counter_silences_nothing_but_itself() -> None:
-    repeats = Repeats()
-    repeats.add(Run(1, 1, 0, 1))
-    repeats.add(Run(2, 1, HIGHEST - 1, 2))
-    assert repeats.add(Run(4, 1, 1, 100)) == []
-    assert repeats.add(Run(104, 1, 99, 10)) == [(0, 2)]
+    repeats = RepeatDetector()
+    repeats.add(EnvelopeRun(1, 1, 0, 1))
+    repeats.add(EnvelopeRun(2, 1, HIGHEST - 1, 2))
+    assert repeats.add(EnvelopeRun(4, 1, 1, 100)) == []
+    assert repeats.add(EnvelopeRun(104, 1, 99, 10)) == [(0, 2)]
 
 
 def test_nothing_is_remembered_beyond_the_window() -> None:
-    repeats = Repeats(100)
+    repeats = RepeatDetector(100)
     for number in range(1, 5_000):
-        repeats.add(Run(number, number, number * 7_919, 1))
+        repeats.add(EnvelopeRun(number, number, number * 7_919, 1))
     assert len(repeats) == len(repeats._pages) == 100
     for number in range(5_000, 50_000):
-        repeats.add(Run(number, 1, number * 7_919 % 1_000, 1))
+        repeats.add(EnvelopeRun(number, 1, number * 7_919 % 1_000, 1))
     assert len(repeats) == 100
-    assert all(len(page.firsts) <= SPARE + 200 for page in repeats._pages.values())
+    assert all(len(page.firsts) <= SPARE_RANGES + 200 for page in repeats._pages.values())

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import ClientCounters
-from fyrehose_twisted.fyrehose.node.client.deduplication import Unwrapping
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Run
+from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap, wrap
-from fyrehose_twisted.journal.cli.ls import Cat, Where
+from fyrehose_twisted.journal.cli.ls import RecordPrinter, StreamPosition
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.repeat_marking import Marker
+from fyrehose_twisted.journal.repeat_marking import RepeatMarker
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.payloads import bare, envelopes
+from fyrehose_twisted.payloads import envelope_finder, strip_framing
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.records.journals import Sources
-from fyrehose_twisted.query.records.query_params import Place, Selection
-from fyrehose_twisted.query.records.scans import Search
+from fyrehose_twisted.query.records.journals import JournalDirectory
+from fyrehose_twisted.query.records.query_params import EpochPosition, RecordQuery
+from fyrehose_twisted.query.records.scans import RangeScan
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.repeats import WINDOW
 
@@ -85,27 +85,29 @@ def keep(path: Path, messages: dict[int, bytes]) -> Path:
 
 def catted(reader: JournalReader, **options: Any) -> list[dict[str, Any]]:
     printed: list[bytes] = []
-    marker = Marker(reader, envelopes(STREAM))
-    Cat(reader, printed.append, lambda text: None, bare=bare, marker=marker, as_json=True, **options).run()
+    marker = RepeatMarker(reader, envelope_finder(STREAM))
+    RecordPrinter(
+        reader, printed.append, lambda text: None, strip_framing=strip_framing, marker=marker, as_json=True, **options
+    ).run()
     return [json.loads(line) for line in b"".join(printed).splitlines()]
 
 
-def searched(sources: Sources, **selection: Any) -> list[dict[str, Any]]:
+def searched(sources: JournalDirectory, **selection: Any) -> list[dict[str, Any]]:
     source = sources.get("fyrehose-test")
     assert source is not None
-    search = Search(source, sources, Selection(**selection), QueryConfig())
+    search = RangeScan(source, sources, RecordQuery(**selection), QueryConfig())
     for _ in search.steps():
         pass
-    return [json.loads(item.text(False)) for item in search.found]
+    return [json.loads(item.text(False)) for item in search.records]
 
 
 def subscribed(messages: dict[int, bytes]) -> list[int]:
     counters = ClientCounters()
-    outbox = Outbox(ClientConfig().outbox, b"nobodyyy")
-    unwrapping = Unwrapping(outbox, counters, raw=False)
+    outbox = SendQueue(ClientConfig().outbox, b"nobodyyy")
+    unwrapping = Deduplicator(outbox, counters, raw=False)
     numbers: list[int] = []
     for number, data in messages.items():
-        numbers += [message.sequence for message in unwrapping.messages(Run(number, [data], [0]))]
+        numbers += [message.sequence for message in unwrapping.deliverable(MessageRun(number, [data], [0]))]
     return numbers
 
 
@@ -123,13 +125,13 @@ def test_all_leave_out_the_same(stream: Stream, start: int, count: int) -> None:
     with TemporaryDirectory() as directory:
         path = Path(directory)
         keep(path, messages)
-        sources = Sources(path, bare, envelopes=envelopes)
-        sources.look()
+        sources = JournalDirectory(path, strip_framing, envelope_finder=envelope_finder)
+        sources.refresh()
         with closing(open_reader(path / "fyrehose-test")) as reader, closing(sources):
             later = [number for number in shown if number >= begin]
             # The place in the middle first: whoever begins there has not seen what precedes it.
-            assert numbers_of(searched(sources, first=Place(0, begin), limit=count)) == later[:count]
-            assert numbers_of(catted(reader, start=Where(begin, False), count=count)) == later[:count]
+            assert numbers_of(searched(sources, first=EpochPosition(0, begin), limit=count)) == later[:count]
+            assert numbers_of(catted(reader, start=StreamPosition(begin, False), count=count)) == later[:count]
             assert numbers_of(searched(sources, newest=count)) == shown[-count:]
             assert numbers_of(searched(sources)) == numbers_of(catted(reader)) == shown
             for records in (searched(sources, repeats=True), catted(reader, repeats=True)):

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from twisted.application.service import ServiceMaker
 
-from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
+from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE as OF_FRONTEND
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS
 from fyrehose_twisted.process.boot_id import _BOOT_ID_PATH
-from fyrehose_twisted.process.sighup import limits_of, read_limits
+from fyrehose_twisted.process.sighup import limit_checks, read_limits
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY
 from fyrehose_twisted.query.config import QueryConfig
 
@@ -118,8 +118,8 @@ def test_sockets_have_the_names_that_services_ask_for() -> None:
     ("name", "known"),
     [
         ("backbone.toml", LIMITS),
-        ("query.toml", limits_of(QueryConfig(), *OF_QUERY)),
-        ("frontend.toml", limits_of(FrontendConfig(), *OF_FRONTEND)),
+        ("query.toml", limit_checks(QueryConfig(), *OF_QUERY)),
+        ("frontend.toml", limit_checks(FrontendConfig(), *OF_FRONTEND)),
     ],
 )
 def test_limits_are_those_by_default(name: str, known: Any) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.token_bucket import Buckets, TokenBucket
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets, TokenBucket
 
 START = 1_700_000_000.0
 
@@ -76,12 +76,12 @@ class TestTokenBucket:
 
 class TestBuckets:
     def test_each_key_has_its_own(self) -> None:
-        buckets: Buckets[str] = Buckets(1.0, 2.0, 10)
+        buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 10)
         assert [buckets.bucket("a", START).take(1, START) for _ in range(3)] == [True, True, False]
         assert buckets.bucket("b", START).take(2, START)
 
     def test_only_those_used_last_are_remembered(self) -> None:
-        buckets: Buckets[str] = Buckets(1.0, 2.0, 2)
+        buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 2)
         for key in "abac":
             buckets.bucket(key, START).take(1, START)
         assert len(buckets) == 2
@@ -91,7 +91,7 @@ class TestBuckets:
 
     @pytest.mark.parametrize("known", [True, False])
     def test_one_that_was_forgotten_is_full(self, known: bool) -> None:
-        buckets: Buckets[str] = Buckets(1.0, 2.0, 2)
+        buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 2)
         if known:
             buckets.bucket("a", START).spend(2)
         buckets.forget("a")

@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 
 import fyrehose_twisted
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 messages"), (1, "1 message"), (2, "2 messages"), (1_204, "1,204 messages")]
 )
 def test_a_count_has_the_number_of_its_noun(count: int, text: str) -> None:
-    assert counted(count, "message") == text
+    assert pluralize(count, "message") == text
 
 
 def test_a_plural_that_is_not_regular_is_named() -> None:
-    assert [counted(count, "batch", "batches") for count in (1, 2)] == ["1 batch", "2 batches"]
+    assert [pluralize(count, "batch", "batches") for count in (1, 2)] == ["1 batch", "2 batches"]
 
 
 def test_no_text_has_a_plural_after_the_length_of_something() -> None:

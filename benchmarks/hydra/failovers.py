@@ -185,7 +185,7 @@ class Failovers:
         self._rng = rng
         self._count = 0
 
-    def _new(self, scale: float, kinds: Sequence[str]) -> Network:
+    def _new_progress(self, scale: float, kinds: Sequence[str]) -> Network:
         self._count += 1
         name = f"{self._count}"
         return Network(name, self._directory / name, scale, guardian=UNGUARDED not in kinds)

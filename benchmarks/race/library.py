@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, gatherResults
 
-from fyrehose_twisted.datagrams import Batch, Run
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
 from fyrehose_twisted.fyrehose.service import join
@@ -36,7 +36,7 @@ class Loss:
 
     def take_from(self, batch: Batch) -> None:
         """Take messages out of ``batch``."""
-        runs: list[Run] = []
+        runs: list[DatagramRun] = []
         for run in batch.runs:
             rows, stop = run.rows, run.stop
             if batch.buffer[run.start] == PacketType.DELIVER:
@@ -140,7 +140,7 @@ class Race:
             "broker_load": cpu / time_used,
             "lost": lost,
             "repaired": sum(each.repaired for each in counters),
-            "retransmitted": 0 if node is None else node.outbox.retransmissions,
+            "retransmitted": 0 if node is None else node.send_queue.retransmissions,
             "delivered": sum(each.count for each in self.clients),
         }
         for each in self.clients:

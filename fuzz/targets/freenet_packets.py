@@ -5,50 +5,57 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.choices import Choices
-from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS, Arrival, Packets, ahead, identity
+from fyrehose_twisted.freenet.node.packet_window import (
+    MAX_JUMP,
+    NUMBER_SPACE,
+    PacketClass,
+    PacketWindow,
+    packet_fingerprint,
+    serial_difference,
+)
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
 
 KEPT = (1, 3, 40)
 
 
 def _steps(*numbers: int) -> bytes:
-    return b"".join(b"\0" + (number % NUMBERS).to_bytes(8, "big") + b"\x05" for number in numbers)
+    return b"".join(b"\0" + (number % NUMBER_SPACE).to_bytes(8, "big") + b"\x05" for number in numbers)
 
 
 def seeds() -> Iterable[bytes]:
     """Return steps."""
     yield b"\0" + _steps(1, 2, 3, 5, 4)
     yield b"\x01" + _steps(-2, -1, 0, 1, 3) + b"\xff" + b"\xfe" + bytes(8)
-    yield b"\x02" + _steps(10, 11, FAR + 12, 5, 2**62, 13) + b"\xff" + _steps(12) + b"\xfd"
+    yield b"\x02" + _steps(10, 11, MAX_JUMP + 12, 5, 2**62, 13) + b"\xff" + _steps(12) + b"\xfd"
 
 
 def one(data: bytes) -> None:
     """Put packets in, go back, or go on from elsewhere; what is kept is bounded, and in order."""
     choices = Choices(data)
     kept = choices.one_of(KEPT)
-    packets = Packets(kept)
+    packets = PacketWindow(kept)
     while choices:
         step = choices.number()
         if step == 255:
-            packets.retreat()
+            packets.roll_back()
         elif step == 254:
-            packets.resume(choices.number(8) % (MAX_PACKET + 1) - 1)
+            packets.start_after(choices.number(8) % (MAX_PACKET + 1) - 1)
         elif step == 253:
-            packets.reopen()
+            packets.clear_floor()
         else:
             newest = packets.newest or 0
-            number = choices.number(8) if not step else (newest + step - 126) % NUMBERS
-            number, content = number % NUMBERS, bytes((choices.number(),))
-            arrival = packets.look(number, content)
-            if arrival is Arrival.NEW:
-                missed = packets.put(number, content)
-                assert all(ahead(last, first) >= 0 for first, last in missed)
-                assert sum(ahead(last, first) + 1 for first, last in missed) <= FAR + kept
-                assert packets.look(number, content) in (Arrival.SAME, Arrival.OLD)
-            identity(number, content)
+            number = choices.number(8) if not step else (newest + step - 126) % NUMBER_SPACE
+            number, content = number % NUMBER_SPACE, bytes((choices.number(),))
+            arrival = packets.classify(number, content)
+            if arrival is PacketClass.NEW:
+                missed = packets.add(number, content)
+                assert all(serial_difference(last, first) >= 0 for first, last in missed)
+                assert sum(serial_difference(last, first) + 1 for first, last in missed) <= MAX_JUMP + kept
+                assert packets.classify(number, content) in (PacketClass.SAME, PacketClass.OLD)
+            packet_fingerprint(number, content)
         assert len(packets) <= kept
-        after = packets.after(-1)
+        after = packets.packets_after(-1)
         assert len(after) == len(packets)
         assert -1 <= packets.last_seen <= MAX_PACKET
-        assert packets.next is None or 0 <= packets.next <= MAX_PACKET
-        assert len(packets.after(packets.last_seen)) <= len(after)
+        assert packets.next_number is None or 0 <= packets.next_number <= MAX_PACKET
+        assert len(packets.packets_after(packets.last_seen)) <= len(after)

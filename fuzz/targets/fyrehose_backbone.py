@@ -58,7 +58,7 @@ def one(data: bytes) -> None:
         last=last,
         bound=last,
         settle_until=START + 1 if setup & 2 else None,
-        ask=bool(setup & 2),
+        query_clients=bool(setup & 2),
     )
     arrivals: list[tuple[bytes, Address]] = []
     given = sent = 0
@@ -87,7 +87,7 @@ def _receive(node: Backbone, arrivals: list[tuple[bytes, Address]], now: float) 
         for datagram in effect.each():
             packet = decode(datagram)
             if isinstance(packet, Deliver):
-                assert packet.sequence <= node.numbering.mark.last
+                assert packet.sequence <= node.sequencer.checkpoint.last
                 assert len(packet.data) <= MAX_DELIVERABLE
             sent += len(datagram) * len(effect.peers)
     assert len(node.clients) <= MAX_CLIENTS

@@ -12,7 +12,7 @@ from fuzz.targets.fyrehose_codec import PACKETS
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered, Lost
+from fyrehose_twisted.fyrehose.events import MessagesDelivered, MessagesLost
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
@@ -88,7 +88,7 @@ def one(data: bytes) -> None:
                 following = _check_order(event, following)
             if not events:
                 break
-        assert node.buffered <= BUFFER + 65_535
+        assert node.buffered_bytes <= BUFFER + 65_535
         assert sent <= 300_000, f"{sent:,} bytes were sent at once"
         deadline = node.next_deadline()
         assert deadline is None or deadline < now + 600
@@ -96,10 +96,10 @@ def one(data: bytes) -> None:
 
 def _check_order(event: object, following: int) -> int:
     """See that what is handed over follows what was before; return the number that has to come next at least."""
-    if isinstance(event, Lost):
+    if isinstance(event, MessagesLost):
         assert following <= event.first <= event.last
         return event.last + 1
-    if isinstance(event, Delivered):
+    if isinstance(event, MessagesDelivered):
         for number in [message.sequence for message in event.messages]:
             assert number >= following, f"{number} comes behind {following - 1}"
             following = number + 1

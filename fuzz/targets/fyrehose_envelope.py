@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, Envelope, enveloped, unwrap, wrap
-from fyrehose_twisted.repeats import Repeats, Run
+from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAGIC, Envelope, envelope_runs, unwrap, wrap
+from fyrehose_twisted.repeats import EnvelopeRun, RepeatDetector
 
 WINDOW = 16
 
@@ -24,10 +24,10 @@ def one(data: bytes) -> None:
     messages = []
     while choices:
         messages.append(choices.piece())
-    repeats, again = Repeats(WINDOW), Repeats(WINDOW)
+    repeats, again = RepeatDetector(WINDOW), RepeatDetector(WINDOW)
     row, found, expected_repeats = 0, [], []
     if messages:
-        for first, count in enveloped(messages):
+        for first, count in envelope_runs(messages):
             assert count > 0
             for counter, message in enumerate(messages[row : row + count], 0 if first is None else first.counter):
                 expected = None if first is None else Envelope(first.publisher, counter)
@@ -35,14 +35,14 @@ def one(data: bytes) -> None:
                 if expected is not None:
                     assert wrap(*expected, message[ENVELOPE_SIZE:]) == message
             if first is not None:
-                run = Run(row, int.from_bytes(first.publisher, "big"), first.counter, count)
+                run = EnvelopeRun(row, int.from_bytes(first.publisher, "big"), first.counter, count)
                 found += [row + at for begin, end in repeats.add(run) for at in range(begin, end)]
             row += count
         for number, message in enumerate(messages):
             envelope = unwrap(message)
             if envelope is not None:
                 publisher = int.from_bytes(envelope.publisher, "big")
-                if again.add(Run(number, publisher, envelope.counter, 1)):
+                if again.add(EnvelopeRun(number, publisher, envelope.counter, 1)):
                     expected_repeats.append(number)
     assert row == len(messages)
     assert found == expected_repeats, "a run is not what its messages are"

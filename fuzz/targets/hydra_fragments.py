@@ -7,23 +7,23 @@ from collections.abc import Iterable
 from fuzz.checks import check_size
 from fuzz.choices import Choices, piece
 from fyrehose_twisted.hydra.transports.notice_stream import (
-    MAX_PIECE,
-    MAX_PIECES,
-    FragmentSession,
-    Piece,
-    Stage,
-    decode_piece,
-    encode_piece,
+    MAX_FRAGMENT,
+    MAX_FRAGMENTS,
+    Fragment,
+    NoticeState,
+    NoticeStream,
+    decode_fragment,
+    encode_fragment,
 )
 
 OURS, THEIRS = b"a" * 12, b"b" * 12
 KEY = b"a secret of some length"
 
 
-def _pair(secret: bytes | None) -> tuple[FragmentSession, FragmentSession]:
+def _pair(secret: bytes | None) -> tuple[NoticeStream, NoticeStream]:
     return (
-        FragmentSession(b"ivan", b"boris", OURS, 0.0, secret=secret),
-        FragmentSession(b"boris", b"ivan", THEIRS, 0.0, secret=secret),
+        NoticeStream(b"ivan", b"boris", OURS, 0.0, secret=secret),
+        NoticeStream(b"boris", b"ivan", THEIRS, 0.0, secret=secret),
     )
 
 
@@ -46,7 +46,7 @@ def seeds() -> Iterable[bytes]:
         heard += other.drain().messages
         yield bytes((secret is not None,)) + b"".join(piece(message) + b"\x08" for message in heard)
         yield bytes((secret is not None,)) + b"".join(piece(message) + b"\x08" for message in reversed(heard))
-    yield b"\0" + piece(encode_piece(Piece(0, 1, 1, b"x"), None)) + b"\0"
+    yield b"\0" + piece(encode_fragment(Fragment(0, 1, 1, b"x"), None)) + b"\0"
 
 
 def one(data: bytes) -> None:
@@ -58,11 +58,11 @@ def one(data: bytes) -> None:
     now, came = 0.0, 0
     while choices:
         message = choices.piece()
-        found = decode_piece(message, None)
+        found = decode_fragment(message, None)
         if found is not None:
-            assert encode_piece(found, None) == message
-            assert 1 <= found.place <= found.pieces <= MAX_PIECES
-            assert len(found.data) <= MAX_PIECE
+            assert encode_fragment(found, None) == message
+            assert 1 <= found.position <= found.total <= MAX_FRAGMENTS
+            assert len(found.data) <= MAX_FRAGMENT
         session.receive(message, now)
         now += choices.number() / 8
         session.tick(now)
@@ -71,5 +71,5 @@ def one(data: bytes) -> None:
         assert all(len(said) <= 400 and said.isascii() for said in output.messages)
         assert session.waiting >= 0
         deadline = session.next_deadline()
-        assert (deadline is None) == (session.stage is Stage.OVER)
+        assert (deadline is None) == (session.state is NoticeState.OVER)
     check_size(b"x" * came, len(data), factor=1)

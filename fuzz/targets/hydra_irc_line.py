@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.checks import check_size
-from fyrehose_twisted.hydra.wire.irc_line import fold, one_word, parse_line, readable, wire
+from fyrehose_twisted.hydra.wire.irc_line import casefold, for_display, is_single_param, parse_irc_line, to_wire
 
 
 def seeds() -> Iterable[bytes]:
@@ -23,7 +23,7 @@ def seeds() -> Iterable[bytes]:
 
 def one(data: bytes) -> None:
     """Take a line apart."""
-    line = parse_line(data)
+    line = parse_irc_line(data)
     if line is None:
         return
     assert line.raw == data
@@ -32,8 +32,8 @@ def one(data: bytes) -> None:
     assert all(" " not in word for word in line.params[:-1])
     check_size(line, len(data))
     for text in (line.prefix, line.nick, line.command, *line.params):
-        assert len(fold(text)) == len(text)
-        assert readable(text).isprintable()
-        assert len(readable(text)) <= 200
-        one_word(text)
-        wire(text)
+        assert len(casefold(text)) == len(text)
+        assert for_display(text).isprintable()
+        assert len(for_display(text)) <= 200
+        is_single_param(text)
+        to_wire(text)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from random import Random
 
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.hydra.transports.udp.datagrams import LARGEST, Keys, seal, unseal
-from fyrehose_twisted.hydra.transports.udp.demux import Station
+from fyrehose_twisted.hydra.transports.udp.datagrams import MAX_DATAGRAM, SessionKeys, sign, verify
+from fyrehose_twisted.hydra.transports.udp.demux import SessionDemux
 
 HERE, THERE, ELSEWHERE = ("192.0.2.1", 6174), ("192.0.2.2", 6174), ("198.51.100.9", 9)
 SECRET = b"a secret of more than 16 bytes"
@@ -32,7 +32,7 @@ def one(data: bytes) -> None:
     rng, now = Random(1), 1_000.0
     secret = SECRET if setup & 1 else None
     stations = {
-        address: Station(secret, max_ping=10.0, accepted=2, per_source=2, token=rng.randbytes)
+        address: SessionDemux(secret, max_ping=10.0, accepted=2, per_source=2, token=rng.randbytes)
         for address in (HERE, THERE)
     }
     stations[THERE].accepting = True
@@ -47,13 +47,13 @@ def one(data: bytes) -> None:
             for station in stations.values():
                 for written in list(station.sessions.values()):
                     written.write(bytes(size), now)
-                    station.touch(written)
+                    station.schedule(written)
         elif step == WAIT:
             now += choices.number() / 16
         elif step == STRANGE:
             body = choices.piece()
             target = HERE if setup & 2 else THERE
-            stations[target].receive(seal(body, Keys(secret).common) if setup & 4 else body, ELSEWHERE, now)
+            stations[target].receive(sign(body, SessionKeys(secret).shared_key) if setup & 4 else body, ELSEWHERE, now)
         elif network:
             datagram, source, target = network.pop(0)
             if step == CHANGE:
@@ -68,10 +68,10 @@ def one(data: bytes) -> None:
             for reply, to in replies:
                 network += [(reply, address, to)] if to in stations else []
             for turn in turns:
-                network += [(sent, address, turn.session.address) for sent in turn.drained.datagrams]
+                network += [(sent, address, turn.session.address) for sent in turn.output.datagrams]
             assert len(station.sessions) <= 3
         network = [entry for entry in network if entry[2] in stations][:200]
-        assert all(len(datagram) <= LARGEST for datagram, _, _ in network)
-    keys = Keys(secret)
-    assert unseal(seal(data, keys.common), keys.common) == data
-    assert session.ended is None or session not in stations[HERE].sessions.values()
+        assert all(len(datagram) <= MAX_DATAGRAM for datagram, _, _ in network)
+    keys = SessionKeys(secret)
+    assert verify(sign(data, keys.shared_key), keys.shared_key) == data
+    assert session.close_reason is None or session not in stations[HERE].sessions.values()

@@ -9,8 +9,8 @@ from fyrehose_twisted.journal.format import segment_header
 from fyrehose_twisted.journal.format.frames import (
     HEADER,
     BadFrame,
-    Kind,
-    Place,
+    FrameKind,
+    FramePosition,
     check_body,
     lost_frame,
     read_header,
@@ -19,9 +19,9 @@ from fyrehose_twisted.journal.format.frames import (
     records_frame,
     start_frame,
 )
-from fyrehose_twisted.journal.format.segment_header import BadHeader, OtherVersion, SegmentHeader, decode
+from fyrehose_twisted.journal.format.segment_header import BadHeader, SegmentHeader, UnsupportedVersion, decode
 
-_PLACE = Place(1, 64, 7)
+_PLACE = FramePosition(1, 64, 7)
 
 
 def seeds() -> Iterable[bytes]:
@@ -42,13 +42,13 @@ def one(data: bytes) -> None:
         body = memoryview(data)[HEADER.size :]
         _, error = attempt(lambda: check_body(header, body), BadFrame)
         if error is None:
-            if header.kind is Kind.RECORDS:
+            if header.kind is FrameKind.RECORDS:
                 block = read_records(header, body, "stream")
                 assert len(block) == header.entries
                 check_size(block.payloads(), len(data))
             else:
                 assert len(read_pairs(header, body)) == header.entries
-    whose, error = attempt(lambda: decode(data), BadHeader, OtherVersion)
+    whose, error = attempt(lambda: decode(data), BadHeader, UnsupportedVersion)
     if error is None:
         again = decode(segment_header.encode(whose))
         assert again.length <= whose.length  # A header may be longer than it needs to be.

@@ -12,7 +12,7 @@ from fuzz.checks import attempt, check_size, check_stream
 from fuzz.seeds import draw
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.journal.errors import Damage
-from fyrehose_twisted.journal.format.frames import HEADER, Place, records_frame
+from fyrehose_twisted.journal.format.frames import HEADER, FramePosition, records_frame
 from fyrehose_twisted.journal.remote import wire
 
 FRAMES = 65_536
@@ -24,7 +24,7 @@ _numbers, _texts, _flags = st.integers(0, 99), st.sampled_from(["", "fyrehose://
 _damages = st.builds(Damage, _texts, _numbers, _numbers, _texts, st.none() | _numbers, st.none(), st.none())
 _epochs = st.builds(wire.EpochInfo, _numbers, _numbers, _numbers, st.integers(-1, 9))
 _streams = st.builds(wire.StreamInfo, _texts, _numbers, st.lists(_epochs, max_size=2).map(tuple))
-_place = Place(0, 0, 0)
+_place = FramePosition(0, 0, 0)
 _frames = st.sampled_from(
     [
         b"",

@@ -14,12 +14,12 @@ from fyrehose_twisted.freenet.wire.signing import parse_key
 from fyrehose_twisted.fyrehose.config import AddressList, parse_network
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.hydra.irc.bots import parse_line
-from fyrehose_twisted.hydra.wire.irc_line import Login
-from fyrehose_twisted.net.addresses import endpoints_from, parse_place, show_place
+from fyrehose_twisted.hydra.wire.irc_line import IrcLogin
+from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, parse_address
 from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port
-from fyrehose_twisted.net.options import check_exposed, integer, number, parse_listen
+from fyrehose_twisted.net.options import integer_option, number_option, parse_server_endpoint, require_protection
 from fyrehose_twisted.parcels.service.options import parse_advertised
-from fyrehose_twisted.parcels.web.webhooks.ssrf import NotAnUrl, TargetRefused, check_url
+from fyrehose_twisted.parcels.web.webhooks.ssrf import AddressNotAllowed, InvalidUrl, check_url
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 LONGEST = 6_000
@@ -27,14 +27,14 @@ LONGEST = 6_000
 
 
 def _listen(text: str) -> None:
-    listening = parse_listen("listen", text, "tcp:6174", datagrams=True)
-    attempt(lambda: check_exposed("listen", listening, False, "--secret-file"), ConfigurationError)
+    listening = parse_server_endpoint("listen", text, "tcp:6174", datagrams=True)
+    attempt(lambda: require_protection("listen", listening, False, "--secret-file"), ConfigurationError)
     attempt(lambda: parse_advertised(None, listening), ConfigurationError)
 
 
 def _place(text: str) -> None:
-    place = parse_place(text)
-    assert parse_place(show_place(place)) == place
+    place = parse_address(text)
+    assert parse_address(format_address(place)) == place
 
 
 def _faults(text: str) -> None:
@@ -60,16 +60,16 @@ WAYS: tuple[tuple[Callable[[str], Any], tuple[type[Exception], ...], tuple[str, 
     ),
     (parse_host_port, (ConfigurationError,), ("127.0.0.1:2323", "host:" + "9" * 4_400)),
     (_place, (ConfigurationError,), ("node.example:7878", "[::1]:7878", "[fe80::1%eth0]:1", "host:" + "9" * 4_400)),
-    (integer("port", 0, 65_535), (ValueError,), ("7", " 1_0 ", "9" * 4_400)),
-    (number("rate", 0.0, 1e3), (ValueError,), ("0.5", "nan", "-inf", "1e400")),
+    (integer_option("port", 0, 65_535), (ValueError,), ("7", " 1_0 ", "9" * 4_400)),
+    (number_option("rate", 0.0, 1e3), (ValueError,), ("0.5", "nan", "-inf", "1e400")),
     (parse_network, (ConfigurationError,), ("10.0.0.0/8", "10.0.0.1/255.0.0.0")),
     (parse_start, (ValueError,), ("live", "17", "9" * 4_400)),
     (parse_key, (ConfigurationError,), ("name:news", "00" * 20)),
     (lambda text: parse_peer(text, Clock()), (ConfigurationError,), ("10.0.0.7:6180", "tls:node.example:6180")),
     (_faults, (ConfigurationError,), ("1.0 crash sub-1 killed for 2.5\n2.0 clock sub-1 +3.5 x1.1 for 6.0 # why\n",)),
-    (Login, (ConfigurationError,), ("ivan", "#x")),
-    (check_url, (NotAnUrl, TargetRefused), ("http://example.org:80/x?y", "https://[::1]/", "http://a:99999/")),
-    (endpoints_from, (ConfigurationError,), ("tls:{host}:{port}",)),
+    (IrcLogin, (ConfigurationError,), ("ivan", "#x")),
+    (check_url, (InvalidUrl, AddressNotAllowed), ("http://example.org:80/x?y", "https://[::1]/", "http://a:99999/")),
+    (endpoint_factory_from, (ConfigurationError,), ("tls:{host}:{port}",)),
     (_line, (), ("@time=1 :nick!user@host PRIVMSG #x :hello", "PING :x")),
     (_endpoint, (ConfigurationError,), ("tcp:9100", "9100", "unix:/x", "systemd:")),
     (lambda text: AddressList(text.split()), (ConfigurationError,), ("10.0.0.0/8 192.0.2.1",)),

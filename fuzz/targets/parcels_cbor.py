@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from fuzz.checks import attempt, check_size
 from fuzz.seeds import bytes_of
-from fyrehose_twisted.parcels.wire.cbor import BadParcel, read, read_plain
-from fyrehose_twisted.parcels.wire.head import _read_whole, read_head, read_neighbours
+from fyrehose_twisted.parcels.wire.cbor import BadParcel, decode, decode_plain
+from fyrehose_twisted.parcels.wire.head import _parse_head, read_head, read_neighbours
 
 DEPTH = 6
 
@@ -35,14 +35,14 @@ def seeds() -> Iterable[bytes]:
 
 def one(data: bytes) -> None:
     """Read an item in each way."""
-    item, error = attempt(lambda: read(data), BadParcel)
+    item, error = attempt(lambda: decode(data), BadParcel)
     if error is None:
         check_size(item, len(data), factor=8)
-    plain, error = attempt(lambda: read_plain(data, DEPTH), BadParcel)
+    plain, error = attempt(lambda: decode_plain(data, DEPTH), BadParcel)
     if error is None:
         check_size(plain, len(data), factor=8)
     attempt(lambda: read_neighbours(data), BadParcel)
     if len(data) <= 255:
         head, error = attempt(lambda: read_head(data), BadParcel)
-        again, same = attempt(lambda: _read_whole(data), BadParcel)
+        again, same = attempt(lambda: _parse_head(data), BadParcel)
         assert (head, repr(error)) == (again, repr(same)), "the short way reads another head than the long one"

@@ -12,27 +12,29 @@ from fuzz.seeds import bytes_of, draw
 from fyrehose_twisted.errors import UnencodableMessage
 from fyrehose_twisted.parcels.wire.codec import BadParcel, ParcelCodec, ParcelDecoder
 from fyrehose_twisted.parcels.wire.messages import (
-    Entry,
     EntryKind,
-    Member,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
     Mode,
     Parcel,
-    Refusal,
-    Run,
-    View,
+    PublisherRun,
+    RefusalReason,
 )
 
 _numbers, _names = st.integers(0, 99), st.sampled_from(["", "node-1", "ü"])
 _events = st.lists(st.binary(max_size=8), max_size=3).map(tuple)
-_runs = st.builds(Run, _names, _numbers, _numbers, _events)
+_runs = st.builds(PublisherRun, _names, _numbers, _numbers, _events)
 _members = st.tuples(
-    st.builds(Member, _names, _numbers), st.tuples(st.sampled_from(["192.0.2.7", "::1"]), st.integers(0, 65_535))
+    st.builds(MemberId, _names, _numbers), st.tuples(st.sampled_from(["192.0.2.7", "::1"]), st.integers(0, 65_535))
 )
 _entries = st.one_of(
-    st.builds(Entry, _numbers, st.just(EntryKind.EVENTS), st.lists(_runs, max_size=2).map(tuple)),
-    st.builds(Entry, _numbers, st.just(EntryKind.VIEW), st.lists(_members, max_size=2).map(tuple).map(View)),
-    st.builds(Entry, _numbers, st.just(EntryKind.NOTHING), st.none()),
+    st.builds(LogEntry, _numbers, st.just(EntryKind.EVENTS), st.lists(_runs, max_size=2).map(tuple)),
+    st.builds(
+        LogEntry, _numbers, st.just(EntryKind.MEMBERSHIP), st.lists(_members, max_size=2).map(tuple).map(Membership)
+    ),
+    st.builds(LogEntry, _numbers, st.just(EntryKind.NO_OP), st.none()),
 )
 _BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "nonce": st.binary(min_size=16, max_size=16),
@@ -48,7 +50,7 @@ _BY_TYPE: dict[Any, st.SearchStrategy[Any]] = {
     bytes: st.binary(max_size=8),
     str: _names,
     Mode: st.sampled_from(Mode),
-    Refusal: st.sampled_from(Refusal),
+    RefusalReason: st.sampled_from(RefusalReason),
 }
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     [

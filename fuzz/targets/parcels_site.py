@@ -18,7 +18,7 @@ from zope.interface import implementer
 from fuzz.choices import cut
 from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.node.status import ClusterState, MemberState, NeighbourState
+from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
 from fyrehose_twisted.parcels.web import WebConfig, site
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 from fyrehose_twisted.parcels.wire.messages import Event
@@ -35,7 +35,7 @@ OLDEST, LAST = 3, 9
 class Order:
     """Orders at once, but refuses what begins with ``no``, and never answers what begins with ``wait``."""
 
-    founding = "00c0ffee00c0ffee"
+    cluster_id = "00c0ffee00c0ffee"
 
     def __init__(self) -> None:
         self.log = [Event(number, "node-1", 1, number, b'{"n":%d}' % number) for number in range(OLDEST, LAST + 1)]
@@ -81,14 +81,14 @@ class Order:
         """Tell no more."""
         self.listeners.remove(listener)
 
-    def state(self) -> ClusterState:
+    def state(self) -> NodeStatus:
         """Return how it looks."""
-        members = (MemberState("node-1", "0" * 16, "127.0.0.1:4000", True),)
-        neighbours = (NeighbourState("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
-        head = "node-1", 5, "0" * 16, "test", self.founding, "Wrk", "alone", "node-1"
-        return ClusterState(*head, 3, self.last, OLDEST, 1, members, neighbours, {"bad-parcels": 0})
+        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True),)
+        neighbours = (NeighbourStatus("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
+        head = "node-1", 5, "0" * 16, "test", self.cluster_id, "Wrk", "alone", "node-1"
+        return NodeStatus(*head, 3, self.last, OLDEST, 1, members, neighbours, {"bad-parcels": 0})
 
-    def reform(self) -> None:
+    def force_new_cluster(self) -> None:
         """Do nothing."""
 
 

@@ -8,10 +8,10 @@ from urllib.parse import parse_qs
 
 from fuzz.checks import attempt, check_size
 from fuzz.choices import Choices, piece
-from fyrehose_twisted.journal.coverage import Contents
-from fyrehose_twisted.query.records.query_params import FOLLOW, RANGE, Place, select
-from fyrehose_twisted.query.records.record_json import Item
-from fyrehose_twisted.web.response import Problem
+from fyrehose_twisted.journal.coverage import Coverage
+from fyrehose_twisted.query.records.query_params import FOLLOW_PARAMS, RANGE_PARAMS, EpochPosition, parse_record_query
+from fyrehose_twisted.query.records.record_json import RecordView
+from fyrehose_twisted.web.response import HttpError
 
 LONGEST = 2_048
 FILTER = 256
@@ -43,22 +43,22 @@ def one(data: bytes) -> None:
     query = {}
     for _ in range(choices.number() % 8):
         name, value = choices.piece(), choices.piece()
-        if name in RANGE or name in FOLLOW:
+        if name in RANGE_PARAMS or name in FOLLOW_PARAMS:
             query[name] = value
     payload = choices.rest()
-    contents: Any = Contents("stream", 0)
-    selection, error = attempt(lambda: select(query, contents, longest=FILTER, page=PAGE), Problem)
-    item = Item(b'"stream"', 0, 1, 1, 1_700_000_000_000_000, payload)
+    contents: Any = Coverage("stream", 0)
+    selection, error = attempt(lambda: parse_record_query(query, contents, longest=FILTER, page=PAGE), HttpError)
+    item = RecordView(b'"stream"', 0, 1, 1, 1_700_000_000_000_000, payload)
     for plain in (False, True):
         check_size(item.text(plain), len(payload), factor=8)
     if error is not None:
         return
     if selection.where is not None:
-        assert selection.where.wants(item) in (False, True)
+        assert selection.where.matches(item) in (False, True)
     for time in (selection.since, selection.until):
         assert time is None or 0 <= time < 2**63
-    following = parse_qs(selection.going_on(Place(0, 7)), keep_blank_values=True)
+    following = parse_qs(selection.next_query(EpochPosition(0, 7)), keep_blank_values=True)
     again = {name.encode(): values[0].encode("utf-8", "surrogatepass") for name, values in following.items()}
-    further, error = attempt(lambda: select(again, contents, longest=FILTER, page=PAGE), Problem)
+    further, error = attempt(lambda: parse_record_query(again, contents, longest=FILTER, page=PAGE), HttpError)
     assert error is None, f"{again} goes on from {query}: {error}"
     assert (further.since, further.until, further.last) == (selection.since, selection.until, selection.last)

@@ -12,14 +12,14 @@ from fuzz.checks import attempt
 from fuzz.choices import Choices
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.freenet.service.state_file import StateFile as FreenetState
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile as BackboneState
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.service.state_file import StateFile as HydraState
-from fyrehose_twisted.parcels.node.persistent_state import Change
-from fyrehose_twisted.parcels.service.state_file import PromiseFile
-from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run, View
+from fyrehose_twisted.parcels.node.persistent_state import StateChange
+from fyrehose_twisted.parcels.service.state_file import StateFile
+from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
 
 LONGEST = 12_288
 """More than the longest of them."""
@@ -37,11 +37,11 @@ def _freenet(path: Path) -> Any:
 
 
 def _hydra(path: Path) -> Any:
-    return HydraState(path, "network", quiet=30.0, now=1_000.0, boot_id=lambda: BOOT)
+    return HydraState(path, "network", promise_period=30.0, now=1_000.0, boot_id=lambda: BOOT)
 
 
 def _promises(path: Path) -> Any:
-    return PromiseFile(path, boot_id=lambda: BOOT)
+    return StateFile(path, boot_id=lambda: BOOT)
 
 
 OPEN: tuple[Callable[[Path], Any], ...] = (_backbone, _freenet, _hydra, _promises)
@@ -55,18 +55,18 @@ def _written() -> list[bytes]:
     backbone, freenet, hydra, promises = (open_it(path) for open_it, path in zip(OPEN, paths, strict=True))
     address = "192.0.2.7", 4_000
     client = KnownClient(address, address, 0, Dialect.V2, 3, 1_000.0)
-    backbone.persist(Mark(7, 4_096, ((address, client),)))
+    backbone.persist(SequenceCheckpoint(7, 4_096, ((address, client),)))
     freenet.keep(0.5)
-    hydra.keep(Vow(), own=3)
-    hydra.keep(Vow(term=5), own=3)
-    promises.begin(Member("node-1", 9))
-    view = View(((Member("node-1", 9), ("192.0.2.7", 4_000)),))
+    hydra.keep(DurableState(), own=3)
+    hydra.keep(DurableState(term=5), own=3)
+    promises.begin(MemberId("node-1", 9))
+    view = Membership(((MemberId("node-1", 9), ("192.0.2.7", 4_000)),))
     entries = [
-        Entry(1, EntryKind.VIEW, view),
-        Entry(1, EntryKind.NOTHING, None),
-        Entry(1, EntryKind.EVENTS, (Run("node-1", 1, 1, (b"a", b"b")),)),
+        LogEntry(1, EntryKind.MEMBERSHIP, view),
+        LogEntry(1, EntryKind.NO_OP, None),
+        LogEntry(1, EntryKind.EVENTS, (PublisherRun("node-1", 1, 1, (b"a", b"b")),)),
     ]
-    promises.keep(Change(1, Member("node-1", 9), 5, 0, None, 1, entries))
+    promises.keep(StateChange(1, MemberId("node-1", 9), 5, 0, None, 1, entries))
     found = [path.read_bytes() for path in paths]
     for one_of_them in (backbone, freenet, hydra, promises):
         one_of_them.close()

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable
 
 from fuzz.checks import attempt, check_size
-from fyrehose_twisted.web.request import MAX_DEPTH, MAX_NUMBER, number, parse
-from fyrehose_twisted.web.response import Problem
+from fyrehose_twisted.web.request import MAX_DEPTH, MAX_NUMBER, parse_json, parse_number
+from fyrehose_twisted.web.response import HttpError
 
 LONGEST = 8_192
 
@@ -24,13 +24,13 @@ def seeds() -> Iterable[bytes]:
 
 def one(data: bytes) -> None:
     """Read a text as JSON, and as a number."""
-    content, error = attempt(lambda: parse(data), ValueError)
+    content, error = attempt(lambda: parse_json(data), ValueError)
     if error is None:
         check_size(content, len(data), factor=8)
-        again, error = attempt(lambda: parse(json.dumps(content).encode()), ValueError)
+        again, error = attempt(lambda: parse_json(json.dumps(content).encode()), ValueError)
         if error is None:  # 1e999 is JSON, and what Python makes of it is not.
             assert repr(again) == repr(content)
-    value, error = attempt(lambda: number(data, "from"), Problem)
+    value, error = attempt(lambda: parse_number(data, "from"), HttpError)
     if error is None:
         assert 1 <= value <= MAX_NUMBER
         assert int(data) == value

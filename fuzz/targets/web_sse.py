@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fuzz.checks import check_stream
-from fyrehose_twisted.web.sse import BadStream, FrameReader, comment, frame, position
+from fyrehose_twisted.web.sse import FrameReader, MalformedStream, comment, frame, position
 
 
 def seeds() -> Iterable[bytes]:
@@ -18,4 +18,4 @@ def seeds() -> Iterable[bytes]:
 
 def one(data: bytes) -> None:
     """Read a stream."""
-    check_stream(FrameReader, data, BadStream, keeps=False)
+    check_stream(FrameReader, data, MalformedStream, keeps=False)

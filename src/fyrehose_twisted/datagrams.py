@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fyrehose_twisted.effects import Address, Datagram
 
 
-class Run(NamedTuple):
+class DatagramRun(NamedTuple):
     """Datagrams of one size that one peer sent one after the other: ``buffer[start:stop]``, in order.
 
     :ivar size: bytes of each.
@@ -32,7 +32,7 @@ class Batch:
 
     __slots__ = ("buffer", "runs", "view")
 
-    def __init__(self, buffer: bytearray, runs: list[Run]) -> None:
+    def __init__(self, buffer: bytearray, runs: list[DatagramRun]) -> None:
         self.buffer = buffer
         self.view = memoryview(buffer)
         self.runs = runs
@@ -43,7 +43,7 @@ class Batch:
 
         :param truncated: positions of those that were cut.
         """
-        buffer, runs = bytearray(), Runs()
+        buffer, runs = bytearray(), BatchBuilder()
         for row, (datagram, peer) in enumerate(datagrams):
             start = len(buffer)
             buffer += datagram
@@ -53,7 +53,7 @@ class Batch:
     def __len__(self) -> int:
         return sum(run.rows for run in self.runs)
 
-    def datagrams(self, run: Run) -> Iterator[memoryview]:
+    def datagrams(self, run: DatagramRun) -> Iterator[memoryview]:
         """Yield the datagrams of ``run``."""
         view, size = self.view, run.size
         if run.rows == 1:
@@ -69,7 +69,7 @@ class Batch:
                 yield datagram, run.peer, run.truncated
 
 
-class Runs:
+class BatchBuilder:
     """Puts what arrives, back to back in one buffer, into as few runs as possible.
 
     :ivar rows: datagrams that have arrived.
@@ -79,7 +79,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.rows = 0
-        self._runs: list[Run] = []
+        self._runs: list[DatagramRun] = []
         self._start = self._stop = self._size = self._count = 0
         self._peer: Address = ("", 0)
 
@@ -98,7 +98,7 @@ class Runs:
         self.rows += count
         if truncated:
             self._close()
-            self._runs.append(Run(start, stop, size, count, peer, True))
+            self._runs.append(DatagramRun(start, stop, size, count, peer, True))
         elif size == self._size and size and start == self._stop and peer == self._peer:
             self._stop = stop
             self._count += count
@@ -106,12 +106,12 @@ class Runs:
             self._close()
             self._start, self._stop, self._size, self._count, self._peer = start, stop, size, count, peer
 
-    def finish(self) -> list[Run]:
+    def finish(self) -> list[DatagramRun]:
         """Return the runs, in order."""
         self._close()
         return self._runs
 
     def _close(self) -> None:
         if self._count:
-            self._runs.append(Run(self._start, self._stop, self._size, self._count, self._peer))
+            self._runs.append(DatagramRun(self._start, self._stop, self._size, self._count, self._peer))
             self._count = self._size = 0

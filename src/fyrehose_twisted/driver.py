@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.interfaces import INode
 
-CLOCK_GRAIN = 1e-3
+CLOCK_RESOLUTION = 1e-3
 """Seconds by which a timer may be early."""
 
 
@@ -32,19 +32,19 @@ class NodeDriver:
         node: INode,
         clock: IReactorTime,
         *,
-        send: Callable[[Any], None],
-        tell: Callable[[Any], None],
+        perform: Callable[[Any], None],
+        on_event: Callable[[Any], None],
         persist: Callable[[Any], None] | None = None,
-        failed: Callable[[Exception], None] | None = None,
-        sent: Callable[[], None] | None = None,
+        on_failure: Callable[[Exception], None] | None = None,
+        on_effects_done: Callable[[], None] | None = None,
     ) -> None:
         self.node = node
         self.clock = clock
-        self._send = send
-        self._tell = tell
+        self._perform = perform
+        self._on_event = on_event
         self._persist = persist
-        self._failed = failed
-        self._sent = sent
+        self._on_failure = on_failure
+        self._on_effects_done = on_effects_done
         self._timer: IDelayedCall | None = None
         self._flushing = False
         self._stopped = False
@@ -66,37 +66,37 @@ class NodeDriver:
             return  # An application called back into the node from an event: the outer call goes on.
         self._flushing = True
         try:
-            while self._carry_out():
+            while self._process_outputs():
                 pass
         finally:
             self._flushing = False
-            self._arm()
+            self._schedule_timer()
 
-    def _carry_out(self) -> bool:
+    def _process_outputs(self) -> bool:
         persist, effects, events = self.node.drain()
         if persist is not None and self._persist is not None:
             try:
                 self._persist(persist)
             except Exception as error:
                 self.stop()
-                if self._failed is None:
+                if self._on_failure is None:
                     raise
-                self._failed(error)
+                self._on_failure(error)
                 return False
         for effect in effects:
-            self._send(effect)
-        if effects and self._sent is not None:
-            self._sent()
+            self._perform(effect)
+        if effects and self._on_effects_done is not None:
+            self._on_effects_done()
         for event in events:
             if self._stopped:
                 return False
             try:
-                self._tell(event)
+                self._on_event(event)
             except Exception:
                 self.log.failure("the application failed on {event!r}", event=event)
         return bool(events) and not self._stopped
 
-    def _arm(self) -> None:
+    def _schedule_timer(self) -> None:
         if self._stopped:
             return
         deadline = self.node.next_deadline()
@@ -118,7 +118,7 @@ class NodeDriver:
     def _tick(self) -> None:
         self._timer = None
         now, deadline = self.now(), self.node.next_deadline()
-        if deadline is not None and now < deadline < now + CLOCK_GRAIN:
+        if deadline is not None and now < deadline < now + CLOCK_RESOLUTION:
             now = deadline  # Rounding made the timer a hair early; it would be early again, for ever.
         self.node.tick(now)
         self.flush()

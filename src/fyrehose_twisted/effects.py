@@ -19,7 +19,7 @@ class Burst(NamedTuple):
     size: int
     """Bytes of each, at least 1; the last one may be shorter."""
 
-    def each(self) -> Iterator[Datagram]:
+    def iter_datagrams(self) -> Iterator[Datagram]:
         """Yield the datagrams."""
         return (self.data[start : start + self.size] for start in range(0, len(self.data) or 1, self.size))
 
@@ -34,11 +34,11 @@ class Send(NamedTuple):
     datagrams: Sequence[Datagram | Burst]
     peers: Sequence[Address]
 
-    def each(self) -> Iterator[Datagram]:
+    def iter_datagrams(self) -> Iterator[Datagram]:
         """Yield the datagrams one by one."""
         for item in self.datagrams:
             if isinstance(item, Burst):
-                yield from item.each()
+                yield from item.iter_datagrams()
             else:
                 yield item
 
@@ -70,10 +70,10 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class Close:
     """Close a stream connection once what was written has left; the node is not told ``disconnected`` for it."""
 
     peer: Peer
 
 
-Effect = Send | Dial | Write | HangUp
+Effect = Send | Dial | Write | Close

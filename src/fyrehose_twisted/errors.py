@@ -6,7 +6,7 @@ peer were, :class:`OperationalError` that the world did not cooperate (disk, add
 
 from __future__ import annotations
 
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 
 class FyrehoseError(Exception):
@@ -71,17 +71,18 @@ class MessageNotKept(OperationalError):
     """A message was published, and fewer durable journals than wanted had it in time.
 
     :ivar sequence: its number.
-    :ivar had: journals that had made it durable.
-    :ivar wanted: journals that were to.
+    :ivar acknowledged: journals that had made it durable.
+    :ivar required: journals that were to.
     """
 
-    def __init__(self, sequence: int, had: int, wanted: int, seconds: float) -> None:
+    def __init__(self, sequence: int, acknowledged: int, required: int, seconds: float) -> None:
         super().__init__(
-            f"message {sequence} is published, and {had} of {wanted} durable journals had it after {seconds:g} s"
+            f"message {sequence} is published, and {acknowledged} of {required} durable journals had it after "
+            f"{seconds:g} s"
         )
         self.sequence = sequence
-        self.had = had
-        self.wanted = wanted
+        self.acknowledged = acknowledged
+        self.required = required
 
 
 class NotConnected(OperationalError):
@@ -131,19 +132,19 @@ class EventsNotHeld(LocalError):
         self.last = last
 
 
-class FoundedAnew(OperationalError):
+class FoundingMismatch(OperationalError):
     """A cluster is not the one that gave out the numbers that a client has: it was founded, or formed, anew.
 
-    :ivar known: founding that the client knows, 16 hexadecimal digits.
+    :ivar expected: founding that the client knows, 16 hexadecimal digits.
     :ivar founding: founding of the cluster now.
     """
 
-    def __init__(self, known: str, founding: str) -> None:
+    def __init__(self, expected: str, founding: str) -> None:
         super().__init__(
-            f"the cluster was founded anew as {founding}, and its numbers are not those of {known}; read it from its"
+            f"the cluster was founded anew as {founding}, and its numbers are not those of {expected}; read it from its"
             " first event on"
         )
-        self.known = known
+        self.expected = expected
         self.founding = founding
 
 
@@ -164,7 +165,9 @@ class TooManyStreams(LocalError):
     """A node has as many streams as it may."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"this node has {counted(limit, 'stream')} already; unsubscribe from one first, or allow more")
+        super().__init__(
+            f"this node has {pluralize(limit, 'stream')} already; unsubscribe from one first, or allow more"
+        )
         self.limit = limit
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.effects import Address, Burst, Datagram, Peer
 
 
-class Drained(NamedTuple):
+class Outputs(NamedTuple):
     """What a node wants done, in this order."""
 
     persist: Any
@@ -36,7 +36,7 @@ class INode(Interface):
     def next_deadline() -> float | None:
         """When :meth:`tick` wants to be called; ``None`` for never. Time may already have passed it."""
 
-    def drain() -> Drained:
+    def drain() -> Outputs:
         """Take what has been decided since the last call.
 
         Call it until it returns no events: what the application does with one may change what comes next.
@@ -124,8 +124,8 @@ class ISequenceStore(Interface):
     hole = Attribute("First and last of the numbers that had to be skipped at the start, or None.")
     fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
 
-    def persist(mark: Any) -> None:
-        """Make a :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark` durable.
+    def persist(checkpoint: Any) -> None:
+        """Make a :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` durable.
 
         :raises StateFileError: if that failed; then nothing that depends on it may be sent.
         """
@@ -136,7 +136,7 @@ class ISequenceStore(Interface):
 
 class IClientMemory(Interface):
     """What an :class:`ISequenceStore` provides too if it remembers a backbone's clients, of which each
-    :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark` says who changed."""
+    :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` says who changed."""
 
     clients = Attribute("The clients that were served last, each a KnownClient.")
     complete = Attribute("True if those are all that may be alive; then numbers are given at once.")
@@ -190,8 +190,8 @@ class IEventHistory(Interface):
     last = Attribute("The highest number that is, or was, held.")
 
     def put(stretches: Sequence[Any]) -> None:
-        """Keep :class:`~fyrehose_twisted.parcels.node.ordering.history.Stretch` objects, the next of the order; older
-        ones may make room. Where some are missing before them, nothing older is held any longer."""
+        """Keep :class:`~fyrehose_twisted.parcels.node.ordering.history.SequencedRun` objects, the next of the order;
+        older ones may make room. Where some are missing before them, nothing older is held any longer."""
 
     def clear(last: int) -> None:
         """Forget what can be forgotten: the next event is the one after ``last``."""
@@ -233,7 +233,7 @@ class IEventSource(Interface):
 class IOrderedEvents(IEventSource):
     """A cluster that keeps one order, as one of its nodes offers it to applications."""
 
-    founding = Attribute(
+    cluster_id = Attribute(
         "Id of the cluster's founding, 16 hexadecimal digits, empty before the node is in a cluster. Numbers of events"
         " mean the same for as long as it stays."
     )
@@ -253,9 +253,9 @@ class IOrderedEvents(IEventSource):
         """Return a Deferred of the events' numbers, in the same order."""
 
     def state() -> Any:
-        """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.node.status.ClusterState`."""
+        """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.node.status.NodeStatus`."""
 
-    def reform() -> None:
+    def force_new_cluster() -> None:
         """Form the cluster anew with this node alone: the operator's last resort. What only others know is given up."""
 
 
@@ -353,7 +353,7 @@ class IJournalReader(IJournalContents):
         :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
         """
 
-    def stored(epoch: int, first: int, last: int, on_damage: Any = None, *, take: Any = ...) -> Any:
+    def stored(epoch: int, first: int, last: int, on_damage: Any = None, *, projection: Any = ...) -> Any:
         """Return an iterator of lists of what stands in segments, also of what was replaced, as
         :meth:`JournalReader.stored <fyrehose_twisted.journal.reader.JournalReader.stored>` does."""
 
@@ -380,10 +380,11 @@ class ISegmentReader(IJournalReader):
 
     segments = Attribute("A :class:`~fyrehose_twisted.journal.format.segment.Segment` for each that is durable.")
 
-    def read(epoch: int, first: int, last: int, on_damage: Any = None, *, take: Any = ...) -> Any:
+    def read(epoch: int, first: int, last: int, on_damage: Any = None, *, projection: Any = ...) -> Any:
         """Return an iterator as :meth:`IJournalReader.read` does.
 
-        :param take: the :class:`~fyrehose_twisted.journal.format.segment.Take` that says what is read of each record.
+        :param projection: the :class:`~fyrehose_twisted.journal.format.segment.Projection` that says what is read of
+            each record.
         """
 
     def close() -> None:
@@ -397,7 +398,7 @@ class IJournal(IJournalReader):
     def begin(epoch: int, sequence: int) -> None:
         """Let an epoch begin at ``sequence``. Without this it begins with its first record. Once begun, it has."""
 
-    def append(records: Sequence[Any], *, again: bool = False) -> int:
+    def append(records: Sequence[Any], *, authoritative: bool = False) -> int:
         """Take :class:`~fyrehose_twisted.record.Record` objects in, in any order; return how many will be kept.
 
         A number that is held already keeps its payload if it is below the watermark, and gets the new one above it. One
@@ -406,8 +407,8 @@ class IJournal(IJournalReader):
         A number below the watermark whose record went missing, because the disk lost it, is spent: nothing gets it but
         what it stood for.
 
-        :param again: the records are from where their numbers were given, so that they are what these stand for, and
-            may take the place of those that went missing.
+        :param authoritative: the records are from where their numbers were given, so that they are what these stand
+            for, and may take the place of those that went missing.
         :raises NotForJournal: if one is another stream's or a field is out of range; then none is taken.
         """
 
@@ -434,10 +435,10 @@ class IIrcListener(Interface):
     """Told of what a hydra network hears on IRC, and who leads it."""
 
     def lines_received(lines: Any) -> None:
-        """The next lines of a term, as :class:`~fyrehose_twisted.hydra.events.Received`."""
+        """The next lines of a term, as :class:`~fyrehose_twisted.hydra.events.LinesReceived`."""
 
     def lines_missed(lines: Any) -> None:
-        """Lines that came from IRC and not here, as :class:`~fyrehose_twisted.hydra.events.Missed`."""
+        """Lines that came from IRC and not here, as :class:`~fyrehose_twisted.hydra.events.LinesMissed`."""
 
     def leader_changed(leader: Any) -> None:
         """Another node leads, or none, as :class:`~fyrehose_twisted.hydra.events.LeaderChanged`."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 
 
-class Seen:
+class LruSet:
     """The last keys that were put in, no more than a limit.
 
     :param limit: how many keys are kept.

@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 WINDOW = 65_536
 """Numbers before a message among which an equal envelope makes it a repeat."""
 
-COUNTERS = 1_024
+COUNTERS_PER_PAGE = 1_024
 """Counters of one publisher that are kept together, so that no list becomes long."""
 
 
 Numbers = NDArray[np.uint64]
 
 
-SPARE = 16
+SPARE_RANGES = 16
 """Ranges of counters that may be kept for nothing."""
 
 
-class Run(NamedTuple):
+class EnvelopeRun(NamedTuple):
     """Messages of one publisher under consecutive numbers, with consecutive counters."""
 
     number: int
@@ -44,7 +44,7 @@ class Envelopes(NamedTuple):
     publishers: Numbers
     counters: Numbers
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[EnvelopeRun]:
         """Return them as runs, each as long as it can be."""
         if not len(self.numbers):
             return []
@@ -53,25 +53,25 @@ class Envelopes(NamedTuple):
         follows &= numbers[1:] - numbers[:-1] == 1
         begins = np.append(0, np.flatnonzero(~follows) + 1)
         lengths = np.diff(begins, append=len(numbers))
-        return list(map(Run, *(column[begins].tolist() for column in self), lengths.tolist()))
+        return list(map(EnvelopeRun, *(column[begins].tolist() for column in self), lengths.tolist()))
 
     def keys(self) -> Numbers:
         """Return a number for each that is the same where publisher and counter are; seldom it is elsewhere, too."""
-        return self.publishers * _MIXED + self.counters
+        return self.publishers * _HASH_MULTIPLIER + self.counters
 
-    def among(self, keys: Numbers) -> Envelopes:
+    def with_keys(self, keys: Numbers) -> Envelopes:
         """Return those whose key is one of ``keys``, which are in order."""
         ours = self.keys()
         found = keys[np.minimum(keys.searchsorted(ours), len(keys) - 1)] == ours
         return Envelopes(self.numbers[found], self.publishers[found], self.counters[found])
 
 
-_MIXED = np.uint64(0x9E3779B97F4A7C15)
-_NONE: Numbers = np.array([], np.uint64)
-NO_ENVELOPES = Envelopes(_NONE, _NONE, _NONE)
+_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_EMPTY: Numbers = np.array([], np.uint64)
+NO_ENVELOPES = Envelopes(_EMPTY, _EMPTY, _EMPTY)
 
 
-class Repeats:
+class RepeatDetector:
     """The publishers and counters of the latest :data:`WINDOW` numbers of a stream.
 
     Memory is bounded by the window, whatever publishers and counters there are.
@@ -82,27 +82,27 @@ class Repeats:
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
         self._pages: dict[tuple[int, int], _Page] = {}
-        self._runs: deque[Run] = deque()
+        self._runs: deque[EnvelopeRun] = deque()
 
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, run: Run) -> list[tuple[int, int]]:
+    def add(self, run: EnvelopeRun) -> list[tuple[int, int]]:
         """Remember a run whose numbers are above all that were added before.
 
         :return: which of its messages are repeats: ranges of rows, the ends exclusive, ascending and disjoint.
         """
         number, publisher, counter, length = run
         below = number + length - self._window
-        place = counter % COUNTERS
-        if place + length <= COUNTERS:
+        place = counter % COUNTERS_PER_PAGE
+        if place + length <= COUNTERS_PER_PAGE:
             found = self._add_part(run, below)
         else:
             found = []
             row = 0
             while row < length:
-                part = min(length - row, COUNTERS - place)
-                repeated = self._add_part(Run(number + row, publisher, counter + row, part), below)
+                part = min(length - row, COUNTERS_PER_PAGE - place)
+                repeated = self._add_part(EnvelopeRun(number + row, publisher, counter + row, part), below)
                 found += [(begin + row, end + row) for begin, end in repeated]
                 row, place = row + part, 0
         runs = self._runs
@@ -111,31 +111,31 @@ class Repeats:
             if first + length > below:
                 break
             runs.popleft()
-            key = publisher, counter // COUNTERS
+            key = publisher, counter // COUNTERS_PER_PAGE
             page = self._pages[key]
             page.runs -= 1
             if not page.runs:
                 del self._pages[key]
         return found
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[EnvelopeRun]:
         """Return what is remembered, in order: adding it to another object makes that one remember the same."""
         return list(self._runs)
 
-    def _add_part(self, run: Run, below: int) -> list[tuple[int, int]]:
+    def _add_part(self, run: EnvelopeRun, below: int) -> list[tuple[int, int]]:
         number, publisher, counter, length = run
-        key = publisher, counter // COUNTERS
+        key = publisher, counter // COUNTERS_PER_PAGE
         page = self._pages.get(key)
         if page is None:
             page = self._pages[key] = _Page()
         elif len(page.firsts) >= page.limit:
-            page.forget(below)
+            page.discard_below(below)
         repeated = page.put(counter, counter + length - 1, number - counter, self._window)
         runs = self._runs
-        if runs and counter % COUNTERS:
+        if runs and counter % COUNTERS_PER_PAGE:
             first, other, begin, before = runs[-1]
             if first + before == number and begin + before == counter and other == publisher:
-                runs[-1] = Run(first, publisher, begin, before + length)
+                runs[-1] = EnvelopeRun(first, publisher, begin, before + length)
                 return repeated
         runs.append(run)
         page.runs += 1
@@ -149,35 +149,35 @@ class _Page:
     :ivar limit: ranges above which those that are of no use any more are to be forgotten.
     """
 
-    __slots__ = ("aheads", "firsts", "lasts", "limit", "runs")
+    __slots__ = ("firsts", "lasts", "limit", "offsets", "runs")
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
         self.lasts: list[int] = []
-        self.aheads: list[int] = []
+        self.offsets: list[int] = []
         self.runs = 0
-        self.limit = SPARE
+        self.limit = SPARE_RANGES
 
-    def put(self, first: int, last: int, ahead: int, window: int) -> list[tuple[int, int]]:
+    def put(self, first: int, last: int, offset: int, window: int) -> list[tuple[int, int]]:
         """Add a range in place of what is there of it.
 
         :return: which of it was there within ``window`` numbers, as rows of the range.
         """
-        firsts, lasts, aheads = self.firsts, self.lasts, self.aheads
+        firsts, lasts, aheads = self.firsts, self.lasts, self.offsets
         if not lasts or first > lasts[-1]:
-            if lasts and lasts[-1] + 1 == first and aheads[-1] == ahead:
+            if lasts and lasts[-1] + 1 == first and aheads[-1] == offset:
                 lasts[-1] = last
             else:
                 firsts.append(first)
                 lasts.append(last)
-                aheads.append(ahead)
+                aheads.append(offset)
             return []
         low, high = bisect_left(lasts, first), bisect_right(firsts, last)
         found: list[tuple[int, int]] = []
-        parts = [(first, last, ahead)]
+        parts = [(first, last, offset)]
         for index in range(low, high):
             begin, end, other = firsts[index], lasts[index], aheads[index]
-            if ahead - other <= window:
+            if offset - other <= window:
                 found.append((max(begin - first, 0), min(end, last) + 1 - first))
             if begin < first:
                 parts.insert(0, (begin, first - 1, other))
@@ -186,13 +186,13 @@ class _Page:
         firsts[low:high], lasts[low:high], aheads[low:high] = map(list, zip(*parts, strict=True))
         return found
 
-    def forget(self, below: int) -> None:
+    def discard_below(self, below: int) -> None:
         """Forget the ranges whose numbers all lie below a given one."""
-        rows = zip(self.firsts, self.lasts, self.aheads, strict=True)
+        rows = zip(self.firsts, self.lasts, self.offsets, strict=True)
         kept = [(first, last, ahead) for first, last, ahead in rows if last + ahead >= below]
-        self.firsts, self.lasts, self.aheads = (
+        self.firsts, self.lasts, self.offsets = (
             [first for first, _, _ in kept],
             [last for _, last, _ in kept],
             [ahead for _, _, ahead in kept],
         )
-        self.limit = SPARE + 2 * len(kept)
+        self.limit = SPARE_RANGES + 2 * len(kept)

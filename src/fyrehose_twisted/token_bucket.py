@@ -45,7 +45,7 @@ class TokenBucket:
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class Buckets(Generic[KeyT]):
+class KeyedTokenBuckets(Generic[KeyT]):
     """A token bucket for each of the ``limit`` keys that were used last."""
 
     def __init__(self, rate: float, burst: float, limit: int) -> None:

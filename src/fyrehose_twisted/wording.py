@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 
-def counted(count: int, what: str, plural: str | None = None) -> str:
+def pluralize(count: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 row``, or ``1,204 rows``.
 
-    :param what: one of them.
-    :param plural: several of them, where that is not ``what`` with an ``s``.
+    :param noun: one of them.
+    :param plural: several of them, where that is not ``noun`` with an ``s``.
     """
-    return f"{count:,} {what if count == 1 else plural or what + 's'}"
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fyrehose_twisted.freenet.node.stream import TRANSITIONS, Phase
+from fyrehose_twisted.freenet.node.stream import TRANSITIONS, StreamPhase
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node import roles
 from fyrehose_twisted.parcels.node import modes
@@ -20,9 +20,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 PHASES = {(phase, change.name.lower()): following for (phase, change), following in TRANSITIONS.items()}
 PLANTED: dict[str, tuple[dict[Any, Any], tuple[Any, str], tuple[Any, str], Any]] = {
-    "modes": (modes.MOVES, (Mode.ERR, "broke"), (Mode.WRK, "answered"), Mode.DSC),
-    "roles": (roles.MOVES, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
-    "phases": (PHASES, (Phase.RESTARTING, "found"), (Phase.RESTARTING, "torn_down"), Phase.SEARCHING),
+    "modes": (modes.TRANSITIONS, (Mode.ERR, "broke"), (Mode.WRK, "answered"), Mode.DSC),
+    "roles": (roles.TRANSITIONS, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
+    "phases": (PHASES, (StreamPhase.RESTARTING, "found"), (StreamPhase.RESTARTING, "torn_down"), StreamPhase.SEARCHING),
 }
 """By drawing: what the code has, a move to leave out, and one to put in."""
 
@@ -103,22 +103,22 @@ def ways_to(moves: dict[Any, Any], first: Any) -> dict[Any, list[str]]:
 
 
 def test_modes_move_as_the_table_says() -> None:
-    for mode, way in ways_to(modes.MOVES, Mode.DSC).items():
-        for cause in [name for name in vars(modes.Phases) if not name.startswith("_")]:
-            machine = modes.Modes()
+    for mode, way in ways_to(modes.TRANSITIONS, Mode.DSC).items():
+        for cause in [name for name in vars(modes.ModeInputs) if not name.startswith("_")]:
+            machine = modes.ModeMachine()
             for step in way:
-                machine.happened(step, "", 0.0)
+                machine.fire(step, "", 0.0)
             assert machine.mode is mode
-            machine.happened(cause, "", 0.0)
-            assert machine.mode is modes.MOVES.get((mode, cause), mode), (mode, cause)
+            machine.fire(cause, "", 0.0)
+            assert machine.mode is modes.TRANSITIONS.get((mode, cause), mode), (mode, cause)
 
 
 def test_roles_move_as_the_table_says() -> None:
-    for role, way in ways_to(roles.MOVES, Role.OUTSIDER).items():
-        for cause in [name for name in vars(roles.Turns) if not name.startswith("_")]:
-            machine = roles.Roles()
+    for role, way in ways_to(roles.TRANSITIONS, Role.OUTSIDER).items():
+        for cause in [name for name in vars(roles.RoleInputs) if not name.startswith("_")]:
+            machine = roles.RoleMachine()
             for step in way:
-                machine.happened(step, "")
+                machine.apply(step, "")
             assert machine.role is role
-            assert machine.happened(cause, "") == (roles.MOVES.get((role, cause), role) is not role)
-            assert machine.role is roles.MOVES.get((role, cause), role), (role, cause)
+            assert machine.apply(cause, "") == (roles.TRANSITIONS.get((role, cause), role) is not role)
+            assert machine.role is roles.TRANSITIONS.get((role, cause), role), (role, cause)

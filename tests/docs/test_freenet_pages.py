@@ -7,13 +7,13 @@ from pathlib import Path
 
 from fyrehose_twisted.freenet import config, policy
 from fyrehose_twisted.freenet.node import packet_window, publishing, recent, routing, tree
-from fyrehose_twisted.freenet.service.service import MAX_NEIGHBOURS, REASONS
+from fyrehose_twisted.freenet.service.service import FAILURE_REASONS, MAX_NEIGHBOURS
 from fyrehose_twisted.freenet.service.tap import Options
 from fyrehose_twisted.freenet.wire import codec, messages
-from fyrehose_twisted.freenet.wire.codec import Code, FreenetCodec
+from fyrehose_twisted.freenet.wire.codec import FreenetCodec, MessageCode
 from fyrehose_twisted.freenet.wire.location import key_location
 from fyrehose_twisted.freenet.wire.messages import Unsubscribe
-from fyrehose_twisted.freenet.wire.signing import MARK, MAX_BODY
+from fyrehose_twisted.freenet.wire.signing import KEY_PREFIX, MAX_SIGNED_CONTENT
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "fyrehose_twisted" / "freenet"
@@ -40,7 +40,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
 
 def test_table_of_messages_is_complete() -> None:
     told = {row[1].strip("`"): (int(row[0]), row[2].strip("`").split()) for row in rows(PROTOCOL, "## The messages")}
-    kinds = {code: getattr(messages, "".join(map(str.capitalize, code.name.split("_")))) for code in Code}
+    kinds = {code: getattr(messages, "".join(map(str.capitalize, code.name.split("_")))) for code in MessageCode}
     assert told == {kind.__name__: (int(code), list(kind._fields)) for code, kind in kinds.items()}
 
 
@@ -55,7 +55,7 @@ def test_bytes_on_the_page_are_those_of_the_codec() -> None:
 def test_keys_on_the_page_lie_where_it_says() -> None:
     told = [float(row[1]) for row in rows(PROTOCOL, "## The ring")]
     assert told == [key_location(bytes(20)), key_location(bytes(range(20)))]
-    assert f"`{MARK.hex()}`" in PROTOCOL
+    assert f"`{KEY_PREFIX.hex()}`" in PROTOCOL
 
 
 def test_limits_on_the_page_are_those_of_the_code() -> None:
@@ -63,30 +63,30 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
     rules = policy.Policy()
     expected: list[list[float]] = [
         [codec.MAX_FRAME],
-        [messages.MAX_DATA, MAX_BODY],
+        [messages.MAX_DATA, MAX_SIGNED_CONTENT],
         [rules.max_streams],
         [MAX_NEIGHBOURS],
-        [config.NodeConfig(0, 0, 0.0).greeting_timeout],
-        [config.NodeConfig(0, 0, 0.0).max_greetings_per_host],
-        [routing.MAX_PARALLEL],
+        [config.NodeConfig(0, 0, 0.0).handshake_timeout],
+        [config.NodeConfig(0, 0, 0.0).max_handshakes_per_host],
+        [routing.MAX_PARALLEL_REQUESTS],
         [rules.max_waiting],
         [rules.max_waiting],
-        [publishing.MAX_BACKLOG],
+        [publishing.MAX_QUEUED_PACKETS],
         [rules.keep_packets],
-        [recent.REMEMBERED],
+        [recent.DEFAULT_LIMIT],
         [rules.max_htl, messages.MAX_HTL],
         [rules.accepted_timeout],
         [rules.completion_timeout],
         [rules.hold],
         [rules.publish_timeout],
-        [tree.REGROWTH],
+        [tree.REGROWTH_PERIOD],
         [rules.restart_interval],
         [rules.restart_interval],
         [rules.suspicion],
     ]
     assert [[float(number.replace(",", "")) for number in row] for row in told] == expected
-    assert f"{packet_window.FAR:,} ahead" in PROTOCOL
-    assert f"up to {publishing.TRIES} times" in PROTOCOL
+    assert f"{packet_window.MAX_JUMP:,} ahead" in PROTOCOL
+    assert f"up to {publishing.MAX_NUMBER_ATTEMPTS} times" in PROTOCOL
     assert config.NodeConfig(0, 0, 0.0).max_neighbours == MAX_NEIGHBOURS
     assert tree.__doc__
 
@@ -117,4 +117,4 @@ def test_table_of_options_is_complete() -> None:
 def test_every_reason_that_a_node_gives_is_explained() -> None:
     given = set(re.findall(r'(?:NotPublished\(|_fails\(|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
     assert len(given) >= 6
-    assert given <= set(REASONS)
+    assert given <= set(FAILURE_REASONS)

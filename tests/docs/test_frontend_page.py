@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.fyrehose.frontend import tap
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.idempotency import Keys
+from fyrehose_twisted.fyrehose.frontend.idempotency import IdempotencyKeys
 from fyrehose_twisted.fyrehose.frontend.metrics import FrontendCollector
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
@@ -80,7 +80,7 @@ def test_errors_over_http() -> None:
 def test_metrics() -> None:
     service = FrontendService("127.0.0.1:2323", http=None, lines=None, reactor=Clock())
     collectors = (
-        FrontendCollector(service.intake, service.lines, Keys(service.intake)),
+        FrontendCollector(service.publish_queue, service.lines, IdempotencyKeys(service.publish_queue)),
         SiteCollector("fyrehose_frontend_web", service.site),
     )
     families = [family for collector in collectors for family in collector.collect()]

@@ -10,7 +10,7 @@ from typing import get_args
 from fyrehose_twisted.hydra import config
 from fyrehose_twisted.hydra.config import NodeConfig, Timers
 from fyrehose_twisted.hydra.node import link_table
-from fyrehose_twisted.hydra.node.induction import MAX_WAITING
+from fyrehose_twisted.hydra.node.induction import MAX_WAITING_KNOCKS
 from fyrehose_twisted.hydra.node.relay import irc_writer
 from fyrehose_twisted.hydra.service.tap import Options
 from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, parse_link
@@ -74,7 +74,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
     defaults = NodeConfig()
     for value in (
         messages.MAX_LINE,
-        messages.LEGACY_LINE,
+        messages.LEGACY_MAX_LINE,
         messages.MAX_IRC,
         messages.MAX_VAL,
         messages.MAX_TAG,
@@ -82,11 +82,11 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         MAX_TOKEN,
         config.MAX_NODES,
         defaults.max_links,
-        link_table.MAX_BAD,
-        MAX_WAITING,
+        link_table.MAX_MALFORMED_LINES,
+        MAX_WAITING_KNOCKS,
         defaults.max_queue,
         int(defaults.max_wait),
-        irc_writer.MAX_SAID,
+        irc_writer.MAX_SEEN_LINE_IDS,
     ):
         assert re.search(rf"\b{value:,}\b", text), value
 
@@ -96,13 +96,13 @@ def test_waits_on_the_page_are_those_of_the_code() -> None:
     timers = Timers()
     low, high = timers.max_vote
     for what, value in (
-        ("PING of the leader", f"each {timers.ping_every:g}"),
+        ("PING of the leader", f"each {timers.ping_interval:g}"),
         ("lease, from the sending of a PING (`lease`)", f"{timers.lease:g}"),
         ("silence after which a node is dropped (MAX_PING)", f"{timers.max_ping:g}"),
         ("induction (MAX_MEET), at most", f"{timers.max_meet:g}"),
         ("an attempt to be elected (MAX_VOTE), drawn anew each time", f"{low:g} to {high:g}"),
         ("promise of whoever answers (`promise`)", f"{timers.promise:g}"),
-        ("without a leader, until a node gives its network up", f"{timers.quorumless:g}"),
+        ("without a leader, until a node gives its network up", f"{timers.no_leader_timeout:g}"),
     ):
         assert told[what] == value, what
     assert timers.promise / timers.lease > 1.3 / 0.7

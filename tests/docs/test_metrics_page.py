@@ -15,23 +15,23 @@ import pytest
 from prometheus_client.registry import Collector
 from twisted.internet.task import Clock
 
-from fyrehose_twisted.freenet.node.status import NodeState as FreenetState
-from fyrehose_twisted.freenet.node.status import StreamState
+from fyrehose_twisted.freenet.node.status import NodeStatus as FreenetState
+from fyrehose_twisted.freenet.node.status import StreamStatus
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.node.status import NodeState as HydraState
-from fyrehose_twisted.hydra.node.status import NodeView
+from fyrehose_twisted.hydra.node.status import NodeStatus as HydraState
+from fyrehose_twisted.hydra.node.status import PeerStatus
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.net.metrics import InfoCollector
 from fyrehose_twisted.net.udp import DatagramPort
 from fyrehose_twisted.parcels.node.counters import Counters
-from fyrehose_twisted.parcels.node.status import ClusterState
+from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.web import Callbacks, WebConfig, site
 from fyrehose_twisted.parcels.web.metrics import CallbackCollector, NodeCollector
 from fyrehose_twisted.record import Record
@@ -99,8 +99,8 @@ def client(directory: Path) -> Collectors:
     protocol = PublisherProtocol(ClientConfig(start=1))
     protocol.backbone = "127.0.0.1", 2323
     node = started(protocol).node
-    node.presence.round_trip = 0.001
-    return [Info("client", stream="fyrehose://orders", backbone="127.0.0.1:2323"), ClientCollector(protocol)]
+    node.keepalive.round_trip = 0.001
+    return [InfoCollector("client", stream="fyrehose://orders", backbone="127.0.0.1:2323"), ClientCollector(protocol)]
 
 
 def journal(directory: Path) -> Collectors:
@@ -108,11 +108,11 @@ def journal(directory: Path) -> Collectors:
     opened.append([Record("fyrehose://orders", 0, 1, 1, b"")])
     opened.commit()
     opened.close()
-    return [Info("journal", stream="fyrehose://orders"), JournalCollector([opened])]
+    return [InfoCollector("journal", stream="fyrehose://orders"), JournalCollector([opened])]
 
 
 def hydra(directory: Path) -> Collectors:
-    nodes = (NodeView(1, "a", 0, "", None),)
+    nodes = (PeerStatus(1, "a", 0, "", None),)
     links: tuple[Any, ...] = ()
     state = HydraState(
         *("orders", "a", 1, Role.LEADER, "", 1, 1, 1, 1, nodes, links, 7.5, None, "open", 0, 1, {"said": 1})
@@ -122,7 +122,7 @@ def hydra(directory: Path) -> Collectors:
 
 def parcels(directory: Path) -> Collectors:
     counters = {**asdict(Counters()), "dropped_stray": 1, "links_accepted": 1}
-    state = ClusterState("a", 1, "0" * 16, "orders", "0" * 16, "Wrk", "", "a", 1, 1, 1, 1, (), (), counters)
+    state = NodeStatus("a", 1, "0" * 16, "orders", "0" * 16, "Wrk", "", "a", 1, 1, 1, 1, (), (), counters)
     node: Any = SimpleNamespace(state=lambda: state, listen=lambda listener: None)
     callbacks = Callbacks(node, SimpleNamespace(), WebConfig(), Clock(), rng=Random(1))  # type: ignore[arg-type]
     made = site(node, reactor=Clock(), callbacks=callbacks)
@@ -130,7 +130,7 @@ def parcels(directory: Path) -> Collectors:
 
 
 def freenet(directory: Path) -> Collectors:
-    stream = StreamState(b"\xab", 0.5, "settled", None, True, 0.5, (), True, 1)
+    stream = StreamStatus(b"\xab", 0.5, "settled", None, True, 0.5, (), True, 1)
     state = FreenetState(1, 1, 0.5, (), (stream,), 0, {"loops": 1})
     return [FreenetCollector(SimpleNamespace(state=lambda: state))]
 
@@ -138,7 +138,7 @@ def freenet(directory: Path) -> Collectors:
 def spark(directory: Path) -> Collectors:
     offset = {"journals": {"0a0b0c0d": {"fyrehose://orders": {"0": 5}}}}
     metrics = QueryMetrics()
-    metrics.note({"id": "1", "sources": [{"endOffset": offset, "latestOffset": offset}]})
+    metrics.record({"id": "1", "sources": [{"endOffset": offset, "latestOffset": offset}]})
     return [metrics]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fyrehose_twisted.fyrehose.frontend.config import RELOADED as OF_FRONTEND
+from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE as OF_FRONTEND
 from fyrehose_twisted.fyrehose.service.backbone_tap import LIMITS
 from fyrehose_twisted.query.config import RELOADED as OF_QUERY
 

@@ -8,8 +8,8 @@ from typing import get_args
 
 from fyrehose_twisted.parcels.wire import field_codecs, messages
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
-from fyrehose_twisted.parcels.wire.messages import Message, Mode, NodeInfo, Parcel, ParcelType, Refusal, node_id
-from fyrehose_twisted.parcels.wire.payload import ANSWERS
+from fyrehose_twisted.parcels.wire.messages import Message, Mode, NodeInfo, Parcel, ParcelType, RefusalReason, node_id
+from fyrehose_twisted.parcels.wire.payload import RESPONSES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "protocol" / "parcels.md").read_text(encoding="utf-8")
@@ -19,12 +19,12 @@ PACKAGE = ROOT / "src" / "fyrehose_twisted" / "parcels"
 def test_table_of_our_parcels_is_complete() -> None:
     table = re.findall(r"^\| `(\w+)` \| (yes)? ?\| `\[(.*)\]` \|$", PAGE, re.MULTILINE)
     ours = [kind for kind in get_args(Message) if kind is not Parcel]
-    assert table == [(kind.__name__, "yes" * (kind in ANSWERS), ", ".join(kind._fields)) for kind in ours]
+    assert table == [(kind.__name__, "yes" * (kind in RESPONSES), ", ".join(kind._fields)) for kind in ours]
 
 
 def test_table_of_refusals_is_complete() -> None:
     table = re.findall(r"^\| (\d+) \| `([a-z-]+)` \|", PAGE, re.MULTILINE)
-    assert table == [(str(int(why)), why.name.lower().replace("_", "-")) for why in Refusal]
+    assert table == [(str(int(why)), why.name.lower().replace("_", "-")) for why in RefusalReason]
 
 
 def test_tables_of_what_is_refused_are_complete() -> None:
@@ -45,7 +45,7 @@ def test_bytes_on_the_page_are_those_of_the_codec() -> None:
         r"\s", "", "".join(re.sub(r'(?:n = |map of|"|\{|\[).*', "", line) for line in block.split("\n"))
     )
     assert shown == ParcelCodec().encode(Parcel(False, ParcelType.DSC_REQ, me.id, me)).hex()
-    beat = ParcelCodec(me.id).encode(messages.Beat(Mode.WRK, 3, 42))
+    beat = ParcelCodec(me.id).encode(messages.Heartbeat(Mode.WRK, 3, 42))
     assert f"`{beat[0]:02x}`, a head of {beat[0]} bytes" in PAGE
     assert f"`{beat[-5:].hex(' ')}`" in PAGE
 

@@ -15,12 +15,12 @@ from twisted.internet.task import Clock
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.config import RELOADED, QueryConfig
 from fyrehose_twisted.query.metrics import QueryCollector
-from fyrehose_twisted.query.monitoring.scraper import Watched
-from fyrehose_twisted.query.records.expression import MAX_DOCUMENT, MAX_PARTS, BadExpression, Expression
-from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.monitoring.scraper import ScrapeTarget
+from fyrehose_twisted.query.records.expression import MAX_DOCUMENT, MAX_PARTS, Expression, InvalidExpression
+from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.records.pattern import FUNCTIONS, SIMPLE_FILTER
-from fyrehose_twisted.query.records.query_params import FOLLOW, RANGE
-from fyrehose_twisted.query.records.record_json import Item
+from fyrehose_twisted.query.records.query_params import FOLLOW_PARAMS, RANGE_PARAMS
+from fyrehose_twisted.query.records.record_json import RecordView
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.query.tap import Options
 from fyrehose_twisted.record import Record
@@ -90,16 +90,16 @@ RECORD = {
 }
 
 
-def item(document: Any) -> Item:
-    return Item(b'"fyrehose://default"', 0, 1, 1, 0, json.dumps(document).encode())
+def item(document: Any) -> RecordView:
+    return RecordView(b'"fyrehose://default"', 0, 1, 1, 0, json.dumps(document).encode())
 
 
 def test_filters_are_filters() -> None:
     found = filters()
     assert len(found) >= 11
-    wanted = {text: Expression(text).wants(item(RECORD)) for text in found}
+    wanted = {text: Expression(text).matches(item(RECORD)) for text in found}
     assert [text for text, wants in wanted.items() if not wants] == []
-    assert not any(Expression(text).wants(item({})) for text in found)
+    assert not any(Expression(text).matches(item({})) for text in found)
     assert [text for text in found if not re.match(SIMPLE_FILTER, text)] == []
 
 
@@ -108,7 +108,7 @@ def test_functions() -> None:
     assert text is not None
     assert set(re.findall("`([a-z_]+)`", text[1])) == FUNCTIONS
     for refused in ("[a, b]", "{a: b}", "sort_by(a, &x)"):
-        with pytest.raises(BadExpression):
+        with pytest.raises(InvalidExpression):
             Expression(refused)
 
 
@@ -137,9 +137,9 @@ def test_metrics(tmp_path: Path) -> None:
     journal.append([Record("fyrehose://orders", 0, 1, 1, b"")])
     journal.commit()
     journal.close()
-    sources: Any = Sources(tmp_path, lambda stream, payloads: payloads)
+    sources: Any = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
     sources.look()
-    site = QuerySite(sources, QueryConfig(), Clock(), watched=[Watched("b", "http://127.0.0.1:1/metrics")])
+    site = QuerySite(sources, QueryConfig(), Clock(), targets=[ScrapeTarget("b", "http://127.0.0.1:1/metrics")])
     told = rows_of([SiteCollector("fyrehose_query", site), QueryCollector(site)])
     sources.close()
     rows = re.findall(r"^\| `(fyrehose_\w+)` \| (\w+) \| (.*?)\| .+ \|$", section("Metrics"), re.MULTILINE)
@@ -148,5 +148,5 @@ def test_metrics(tmp_path: Path) -> None:
 
 def test_parameters() -> None:
     rows = re.findall(r"^\| (`.+?`) \| .+ \| .*\|$", section("Ranges"), re.MULTILINE)
-    assert {name.encode() for cell in rows for name in re.findall("`([a-z]+)`", cell)} == set(RANGE)
-    assert set(FOLLOW) - set(RANGE) == {b"id"}
+    assert {name.encode() for cell in rows for name in re.findall("`([a-z]+)`", cell)} == set(RANGE_PARAMS)
+    assert set(FOLLOW_PARAMS) - set(RANGE_PARAMS) == {b"id"}

@@ -19,8 +19,8 @@ from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
 from fyrehose_twisted.experiments.cli import main
 from fyrehose_twisted.experiments.report.trace_replay import Recording
-from fyrehose_twisted.experiments.report.trial_report import MEANINGS, Account
-from fyrehose_twisted.experiments.trials.trial import Course, Trial
+from fyrehose_twisted.experiments.report.trial_report import METRIC_DESCRIPTIONS, TrialReport
+from fyrehose_twisted.experiments.trials.trial import Trial, TrialPlan
 
 SMALL = ("--nodes", "120", "--subscribers", "20")
 
@@ -68,12 +68,12 @@ class TestText:
 
     def test_each_metric_has_a_line_that_says_what_it_is(self, run: Run) -> None:
         out = run(*SMALL).out
-        for name, meaning in MEANINGS.items():
+        for name, meaning in METRIC_DESCRIPTIONS.items():
             assert re.search(rf"^{name} +(-|[\d,.]+)  {re.escape(meaning)}$", out, re.MULTILINE), name
 
     def test_all_metrics_of_an_experiment_are_told(self) -> None:
         experiment = TreeExperiment(Topology.ring(5))
-        assert set(MEANINGS) == set(experiment.metrics())
+        assert set(METRIC_DESCRIPTIONS) == set(experiment.metrics())
 
     def test_equal_options_have_equal_output_and_other_seeds_another(self, run: Run) -> None:
         options = (*SMALL, "--kill", "0.2", "--churn", "300", "--duration", "60", "--latency", "0.02:0.2")
@@ -95,7 +95,7 @@ class TestForms:
         status, out, err = run(*SMALL, "--csv", "--policy", "accept=own,p_max=0.5", "--seed", "7")
         assert status == 0
         found = row(out)
-        assert set(MEANINGS) <= set(found)
+        assert set(METRIC_DESCRIPTIONS) <= set(found)
         assert len(set(next(csv.reader(StringIO(out))))) == len(found)
         assert (found["nodes"], found["seed"], found["policy_accept"], found["policy_p_max"]) == (
             "120",
@@ -133,7 +133,7 @@ class TestForms:
         assert key.hex() in page.read_text()
         assert ElementTree.fromstring(svg.read_text()).tag.endswith("svg")
         assert f"after {recording.finish:.6g} s" in svg.read_text()
-        assert sum(change.what == "down" for change in recording.network) == 24
+        assert sum(change.kind == "down" for change in recording.network) == 24
         # Nor does it matter whether anybody looks.
         assert run(*options).out == run(*options, "--svg", str(svg)).out
 
@@ -224,7 +224,7 @@ class TestCourses:
 
     def test_progress_ends_where_it_was_said_to(self) -> None:
         taken: list[int] = []
-        course = Course(keys=2, subscribers=5, packets=2, kill=0.1, life=200.0, duration=30.0)
+        course = TrialPlan(keys=2, subscribers=5, packets=2, kill=0.1, life=200.0, duration=30.0)
         trial = Trial(TreeExperiment(Topology.ring(40, 3)), course, lambda what, steps: taken.append(steps))
         trial.run()
         assert sum(taken) == course.steps
@@ -233,7 +233,7 @@ class TestCourses:
     @pytest.mark.parametrize("wrong", [{"keys": 0}, {"kill": 1.0}, {"life": 0.0}, {"duration": -1.0}, {"packets": -1}])
     def test_a_course_out_of_range_is_refused(self, wrong: dict[str, float]) -> None:
         with pytest.raises(ConfigurationError, match=f"^{next(iter(wrong))}="):
-            Course(**wrong)  # type: ignore[arg-type]
+            TrialPlan(**wrong)  # type: ignore[arg-type]
 
 
 class TestFailures:
@@ -301,7 +301,7 @@ class TestFailures:
 
         def plant(trial: Trial) -> None:
             grow(trial)
-            world = trial.experiment._world
+            world = trial.experiment._network
             child, parent = next(
                 (one, up) for one, up in trial.experiment.tree(trial.keys[0]).items() if up is not None
             )
@@ -349,8 +349,8 @@ class TestFailures:
 
 
 def test_nothing_measured_is_a_dash_and_not_zero() -> None:
-    trial = Trial(TreeExperiment(Topology.ring(10)), Course(subscribers=3, packets=0))
+    trial = Trial(TreeExperiment(Topology.ring(10)), TrialPlan(subscribers=3, packets=0))
     trial.run()
-    text = "\n".join(Account(trial).lines())
+    text = "\n".join(TrialReport(trial).lines())
     assert re.search(r"^latency_p50 +-  ", text, re.MULTILINE)
     assert re.search(r"^cycles +0  ", text, re.MULTILINE)

@@ -89,9 +89,9 @@ class Bench:
 
     # What happens to the node
 
-    def meet(self, number: int, offset: float, boot: int = 1) -> None:
+    def register(self, number: int, offset: float, boot: int = 1) -> None:
         """Open a link."""
-        self.node.introduce(number, number, boot, self.at(offset), self.now)
+        self.node.add_neighbour(number, number, boot, self.at(offset), self.now)
         self.flush()
 
     def lose(self, number: int) -> None:
@@ -206,14 +206,14 @@ class Bench:
         self.sent.clear()
         self.told.clear()
 
-    def adopt(self, *numbers: int, last_seen: int = NONE_SEEN) -> None:
+    def adopt_cluster_id(self, *numbers: int, last_seen: int = NONE_SEEN) -> None:
         """Let neighbours join a stream that the node has; everything sent is forgotten."""
         for number in numbers:
             self.request(number, last_seen=last_seen)
             assert number in self.subscribers
         self.sent.clear()
 
-    def give(self, number: int, packet: int, data: bytes = b"x", key: bytes = KEY) -> None:
+    def serve_fetch(self, number: int, packet: int, data: bytes = b"x", key: bytes = KEY) -> None:
         """Let a neighbour give the node a packet."""
         self.say(number, SubscribeData(key, packet, data))
 

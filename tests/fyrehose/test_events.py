@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.events import Message, Messages, Stretch
+from fyrehose_twisted.fyrehose.events import Message, MessageColumns, Messages
 
 columns = st.lists(
     st.tuples(st.integers(1, 2**48 - 1), st.integers(0, 2**60), st.binary(min_size=4, max_size=9)), max_size=5
@@ -16,7 +16,7 @@ def made(parts: list[tuple[list[tuple[int, int, bytes]], int]]) -> tuple[Message
     """The sequence, and the list that it should equal."""
     messages = Messages(
         [
-            Stretch([n for n, _, _ in rows], [at for _, at, _ in rows], [data for _, _, data in rows], envelope)
+            MessageColumns([n for n, _, _ in rows], [at for _, at, _ in rows], [data for _, _, data in rows], envelope)
             for rows, envelope in parts
         ]
     )
@@ -42,7 +42,7 @@ def test_messages_are_a_sequence(parts: list[tuple[list[tuple[int, int, bytes]],
 
 def test_a_message_is_made_when_it_is_looked_at() -> None:
     payloads = [b"one", b"two"]
-    messages = Messages([Stretch(range(1, 3), [5, 6], payloads, 0)])
+    messages = Messages([MessageColumns(range(1, 3), [5, 6], payloads, 0)])
     looking = iter(messages)
     assert next(looking) == Message(1, 5, b"one", b"one")
     payloads[1] = b"six"

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
-from fyrehose_twisted.hydra.config import NodeConfig, Target
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig
 from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Role, ToIrc
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Meet, Message, Ping, Pong, Welcome
-from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.interfaces import Outputs
 
 DELAY = 0.0005
 PORT = 6_174
@@ -52,7 +52,7 @@ class End:
             self.open = False
             self.net.later(DELAY, self.other.ended)
 
-    def arrive(self, messages: tuple[Message, ...]) -> None:
+    def schedule_arrival(self, messages: tuple[Message, ...]) -> None:
         """Messages came from the other end."""
         if self.open and not self.net.is_cut(self.owner, self.other.owner):
             self.owner.arrived(self, messages)
@@ -112,8 +112,8 @@ class Host:
         self.told: list[Any] = []
         self.ends: dict[int, End] = {}
         self.dialled: list[tuple[float, Address]] = []
-        self.drained: list[Drained] = []
-        self.vow: Vow | None = None
+        self.drained: list[Outputs] = []
+        self.vow: DurableState | None = None
         self.up = True
         self.turns = 0
         self.irc = "works"
@@ -164,7 +164,7 @@ class Host:
             end = self.ends.get(effect.peer.number)
             if end is not None:
                 end.put(*effect.messages)
-        elif isinstance(effect, HangUp):
+        elif isinstance(effect, Close):
             end = self.ends.pop(effect.peer.number, None)
             if end is not None:
                 end.close()
@@ -172,7 +172,7 @@ class Host:
     def _take(self, event: Any) -> None:
         now, node = self.net.now, self.node
         if isinstance(event, ToIrc):
-            handed = self.online and now < event.until
+            handed = self.online and now < event.deadline
             if handed:
                 self.said.append((now, event.line))
             node.irc_handed(event, handed, now)
@@ -226,7 +226,7 @@ class Net:
         self._numbers = count(1)
         self._order = count()
 
-    def later(self, delay: float, call: Callable[[], None]) -> None:
+    def later_epoch_start(self, delay: float, call: Callable[[], None]) -> None:
         """Call something after a while."""
         heappush(self._queue, (self.now + delay, next(self._order), call))
 
@@ -245,17 +245,17 @@ class Net:
         targets: tuple[int, ...] = (),
         *,
         seed: int | None = None,
-        vow: Vow | None = None,
+        vow: DurableState | None = None,
         remembers: bool = True,
         legacy: tuple[int, ...] = (),
         network: str = "test",
         **options: Any,
     ) -> Host:
         """Start a node."""
-        links = tuple(Target(self.address(target), target in legacy) for target in targets)
+        links = tuple(LinkTarget(self.address(target), target in legacy) for target in targets)
         config = NodeConfig(network, name, targets=links, **options)
         rng = Random(number if seed is None else seed)
-        host = Host(self, HydraNode(config, rng, self.now, vow=vow, remembers=remembers), self.address(number))
+        host = Host(self, HydraNode(config, rng, self.now, durable=vow, remembers=remembers), self.address(number))
         host.vow = vow
         self.listening[host.address] = self.hosts[name] = host
         host.flush()
@@ -357,7 +357,7 @@ def net() -> Net:
 def trio(net: Net) -> tuple[Host, Host, Host]:
     """Return three nodes of one network, each linked to each; the first leads, and is on IRC."""
     hosts = net.node("one", 1, found=True), net.node("two", 2, (1,)), net.node("three", 3, (1, 2))
-    assert net.run(30.0, lambda: all(len(host.node._standing.registry) == 3 for host in hosts))
+    assert net.run(30.0, lambda: all(len(host.node._context.registry) == 3 for host in hosts))
     assert net.run(30.0, lambda: hosts[0].online and all(host.node.leader == hosts[0].node.id for host in hosts))
     net.run(0.1)
     return hosts
@@ -436,7 +436,7 @@ class Leader:
             for old in self.ends.values():
                 if old is not end:
                     old.send(Meet(ind, 7))
-            assert ind in self.host.node._standing.registry
+            assert ind in self.host.node._context.registry
             assert isinstance(end.owner, Actor)
             end.owner.pongs_as = ind
         net.run(6.0)
@@ -449,7 +449,7 @@ class Leader:
         """The node."""
         return self.host.node
 
-    def silence(self, *nodes: int) -> None:
+    def seconds_silent(self, *nodes: int) -> None:
         """Let nodes answer no more PINGs; their links stay alive."""
         for node in nodes:
             owner = self.ends[node].owner

@@ -14,12 +14,12 @@ import pytest
 
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.config import NodeConfig, Target
+from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig
 from fyrehose_twisted.hydra.events import CloseIrc, OpenIrc, Role, ToIrc
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.wire.codec import HydraCodec, HydraDecoder
 from fyrehose_twisted.hydra.wire.messages import (
-    LEGACY_LINE,
+    LEGACY_MAX_LINE,
     LEGACY_TAG,
     MAX_ID,
     Call,
@@ -134,7 +134,7 @@ def test_a_line_of_the_reference_is_read_and_written_alike(vector: Vector) -> No
     (found,) = decode(data)
     assert found == named(fields)
     assert type(found) is KINDS[fields["command"]]
-    assert HydraCodec(LEGACY_LINE).encode(found) == data
+    assert HydraCodec(LEGACY_MAX_LINE).encode(found) == data
 
 
 @pytest.mark.parametrize("vector", of_kind("reparse"))
@@ -159,7 +159,7 @@ def test_whatever_it_sent_is_a_message(vector: Vector) -> None:
                 assert found == ANSWERS_TO_NOBODY
             else:
                 assert not any(isinstance(message, Malformed | Keepalive) for message in found)
-                assert b"".join(map(HydraCodec(LEGACY_LINE).encode, found)) == data
+                assert b"".join(map(HydraCodec(LEGACY_MAX_LINE).encode, found)) == data
 
 
 @pytest.mark.parametrize("vector", of_kind("exchange"))
@@ -249,7 +249,7 @@ class Wires:
     :ivar told: what each node told its application, with its number.
     """
 
-    def __init__(self, *, size: int = 3, nodes: int = 3, targets: tuple[Target, ...] = ()) -> None:
+    def __init__(self, *, size: int = 3, nodes: int = 3, targets: tuple[LinkTarget, ...] = ()) -> None:
         self.now = 1_000.0
         self.under_way: deque[tuple[End, bytes | None]] = deque()
         self.ends: dict[tuple[int, Peer], End] = {}
@@ -263,7 +263,7 @@ class Wires:
                 tag=f"node{number}",
                 network_size=size,
                 found=number == 0,
-                targets=(Target(_address(0)),) if number else targets,
+                targets=(LinkTarget(_address(0)),) if number else targets,
             )
             self.nodes.append(HydraNode(config, Random(number), self.now, remembers=True))
 
@@ -314,7 +314,7 @@ class Wires:
                 elif isinstance(event, CloseIrc):
                     node.irc_closed(event.reason, self.now)
                 elif isinstance(event, ToIrc):
-                    assert self.now < event.until
+                    assert self.now < event.deadline
                     self.said.append(event.line)
                     node.irc_handed(event, True, self.now)
         while self.under_way:
@@ -437,7 +437,7 @@ def the_node(own: int) -> dict[int, int]:
 def test_whatever_the_reference_says_our_network_stays_as_it_is(
     vector: Vector, side: str, role: str, ids: Callable[[int], dict[int, int]]
 ) -> None:
-    wires = in_term(targets=(Target(SERVER, legacy=True),) if role == "server" else ())
+    wires = in_term(targets=(LinkTarget(SERVER, legacy=True),) if role == "server" else ())
     before = standing(wires)
     end = play(wires, vector, side, role, ids)
     wires.run(40.0)
@@ -447,7 +447,7 @@ def test_whatever_the_reference_says_our_network_stays_as_it_is(
     # It dies of lines that are longer, or that lack a word.
     for message in decode(end.heard):
         assert not isinstance(message, Malformed)
-        assert len(HydraCodec(LEGACY_LINE).encode(message)) <= LEGACY_LINE + 2
+        assert len(HydraCodec(LEGACY_MAX_LINE).encode(message)) <= LEGACY_MAX_LINE + 2
 
 
 @pytest.mark.parametrize("vector", of_kind("exchange"))
@@ -475,7 +475,7 @@ def test_strangers_cannot_speak_for_nodes_without_knocking_as_such(line: str, nu
     wires.run(40.0)
     assert standing(wires) == before
     assert wires.told == []
-    assert wires.nodes[number].counts[f"unbound_{line.split(' ')[0].lower()}"] >= 3
+    assert wires.nodes[number].counters[f"unbound_{line.split(' ')[0].lower()}"] >= 3
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
@@ -520,7 +520,7 @@ def test_two_of_them_hear_nothing_of_one_another() -> None:
 
 
 def test_it_cannot_be_counted_for_a_quorum() -> None:
-    wires = Wires(nodes=1, targets=(Target(SERVER, legacy=True),))
+    wires = Wires(nodes=1, targets=(LinkTarget(SERVER, legacy=True),))
     wires.run(1.0)
     server = wires.dialled[-1]
     for _ in range(20):
@@ -537,7 +537,7 @@ def test_it_cannot_be_counted_for_a_quorum() -> None:
 
 
 def test_its_pings_are_answered_and_it_is_knocked_at_after_the_first() -> None:
-    wires = in_term(targets=(Target(SERVER, legacy=True),))
+    wires = in_term(targets=(LinkTarget(SERVER, legacy=True),))
     own = wires.nodes[0].id
     server = wires.dialled[-1]
     start = len(server.heard)

@@ -42,7 +42,7 @@ from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.net.boottime import SteadyClock, steady_seconds
+from fyrehose_twisted.net.boottime import BoottimeReactor, boottime_seconds
 
 DEADLINE = 120.0
 """Seconds after which an event that never comes fails a test. Nothing waits that long unless it is broken."""
@@ -542,7 +542,7 @@ class Crossing(NamedTuple):
     """From where it goes on."""
     to: Address
 
-    def go_on(self, port: Any = None) -> None:
+    def resume(self, port: Any = None) -> None:
         """Let it go where it wants, unless the relay is closed by now."""
         port = self.port if port is None else port
         if port.transport is not None:
@@ -982,14 +982,14 @@ def await_true() -> Callable[..., None]:
     return wait_until
 
 
-class SkippingClock(SteadyClock):
+class SkippingClock(BoottimeReactor):
     """A reactor with a clock that a test can move on, so that it waits for no timeout."""
 
     def __init__(self) -> None:
         from twisted.internet import reactor
 
         self._skipped = 0.0
-        super().__init__(reactor, lambda: steady_seconds() + self._skipped)
+        super().__init__(reactor, lambda: boottime_seconds() + self._skipped)
 
     def skip(self, seconds: float) -> None:
         """Let time pass; calls that are due by then are made in the next turn of the reactor."""

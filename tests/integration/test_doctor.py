@@ -16,9 +16,9 @@ import pytest
 from fyrehose_twisted.cli.doctor import ports
 from fyrehose_twisted.cli.doctor.checks import CHECKS
 from fyrehose_twisted.cli.doctor.disk import DIRECTORY, FSYNC
-from fyrehose_twisted.cli.doctor.kernel import buffers_of_a_socket, size
-from fyrehose_twisted.cli.doctor.offload import COUNT, send_burst
-from fyrehose_twisted.cli.doctor.ports import Owner, Port, look_at
+from fyrehose_twisted.cli.doctor.kernel import format_size, probe_socket_buffers
+from fyrehose_twisted.cli.doctor.offload import COUNT, probe_offload
+from fyrehose_twisted.cli.doctor.ports import Port, PortOwner, probe_ports
 from fyrehose_twisted.net.udp import KERNEL_BUFFER
 
 FYREHOSE = Path(sys.executable).parent / "fyrehose"
@@ -58,10 +58,10 @@ def test_buffers_are_what_a_socket_gets(found: dict[str, list[dict[str, Any]]]) 
         share = 2 if sys.platform == "linux" else 1
         receive = one.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // share
         send = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // share
-    assert buffers_of_a_socket(KERNEL_BUFFER) == (receive, send, None)
+    assert probe_socket_buffers(KERNEL_BUFFER) == (receive, send, None)
     (finding,) = found["kernel buffers"]
     if receive < KERNEL_BUFFER:
-        assert f"{size(receive)} to receive" in finding["found"]
+        assert f"{format_size(receive)} to receive" in finding["found"]
     assert (finding["level"] == "ok") is (min(receive, send) >= KERNEL_BUFFER)
 
 
@@ -102,18 +102,18 @@ def test_a_taken_port_and_its_owner_are_seen(kind: str, sort: int, free_port: An
         if kind == "tcp":
             holder.listen(1)
         port = Port(holder.getsockname()[1], kind, "backbone")
-        free, (taken,) = look_at([port])
+        free, (taken,) = probe_ports([port])
         assert free == []
         assert taken.port == port
         if sys.platform == "linux":
-            assert isinstance(taken.owner, Owner)
+            assert isinstance(taken.owner, PortOwner)
             assert taken.owner.process == os.getpid()
-    assert look_at([port]) == ([port], [])
+    assert probe_ports([port]) == ([port], [])
 
 
 def test_a_burst_arrives() -> None:
-    trial = send_burst()
-    assert trial.whole == COUNT
+    trial = probe_offload()
+    assert trial.intact == COUNT
     assert trial.errors == {}
     assert 1 <= trial.calls <= COUNT
     assert trial.sends == (1 if trial.segments > 1 else COUNT)

@@ -12,8 +12,8 @@ import pyarrow
 import pytest
 
 from fyrehose_twisted.experiments.sweep.grid import Cell, make_grid
-from fyrehose_twisted.experiments.sweep.results import Results
-from fyrehose_twisted.experiments.sweep.rows import batch_of, row_of
+from fyrehose_twisted.experiments.sweep.results import SweepResults
+from fyrehose_twisted.experiments.sweep.rows import simulate_row, to_arrow_batch
 
 pytestmark = pytest.mark.extended
 
@@ -44,10 +44,10 @@ def measure(cell: Cell) -> dict[str, Any]:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page that the command wrote."""
     root = tmp_path_factory.mktemp("sweep")
-    grid, results = make_grid(GRID, root), Results(root / "sweep")
-    with results.writing(grid, {"numpy": "2"}):
-        rows = [row_of(cell, measure) for cell in grid.cells()]
-        results.add(pyarrow.Table.from_batches([batch_of(rows)]))
+    grid, results = make_grid(GRID, root), SweepResults(root / "sweep")
+    with results.open_for_writing(grid, {"numpy": "2"}):
+        rows = [simulate_row(cell, measure) for cell in grid.cells()]
+        results.add(pyarrow.Table.from_batches([to_arrow_batch(rows)]))
     out = root / "sweep.html"
     command = [sys.executable, "-c", MAIN, "report", str(results.directory), "-o", str(out)]
     ran = subprocess.run(command, capture_output=True, timeout=600, text=True, check=False)

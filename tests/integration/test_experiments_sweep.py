@@ -11,8 +11,8 @@ import pytest
 
 from fyrehose_twisted.experiments.sweep.grid import read_grid
 from fyrehose_twisted.experiments.sweep.network import run_network
-from fyrehose_twisted.experiments.sweep.results import Results
-from fyrehose_twisted.experiments.sweep.rows import TOOK, batch_of, row_of
+from fyrehose_twisted.experiments.sweep.results import SweepResults
+from fyrehose_twisted.experiments.sweep.rows import DURATION_COLUMNS, simulate_row, to_arrow_batch
 
 MAIN = "from fyrehose_twisted.experiments.sweep.cli.parser import main; main()"
 DEADLINE = 120.0
@@ -68,13 +68,18 @@ def test_a_killed_sweep_goes_on_and_cores_do_not_change_numbers(sweep: Sweep, tm
     process.kill()
     process.communicate()
     before = {path: path.read_bytes() for path in out.glob("networks/wave=*/*.parquet")}
-    there = len(Results(out).finished())
+    there = len(SweepResults(out).finished_networks())
     assert 0 < there < 100
     said = finish(sweep(out, 1))
     assert said.startswith(f"100 networks: {there} were there, {100 - there} simulated in ")
     assert {path: path.read_bytes() for path in before} == before
     # Two cores have done some of it, one core the others, and a loop all.
-    rows = [row_of(cell, run_network) for cell in read_grid(tmp_path / "grid.toml").cells()]
-    looped = pyarrow.Table.from_batches([batch_of(rows)])
+    rows = [simulate_row(cell, run_network) for cell in read_grid(tmp_path / "grid.toml").cells()]
+    looped = pyarrow.Table.from_batches([to_arrow_batch(rows)])
     assert looped.column("error").null_count == 100
-    assert Results(out).read().drop_columns(list(TOOK)).equals(looped.drop_columns(list(TOOK)))
+    assert (
+        SweepResults(out)
+        .read()
+        .drop_columns(list(DURATION_COLUMNS))
+        .equals(looped.drop_columns(list(DURATION_COLUMNS)))
+    )

@@ -15,7 +15,7 @@ import pytest
 from fyrehose_twisted.experiments import Topology, TreeExperiment
 from fyrehose_twisted.experiments.report.page import write_page
 from fyrehose_twisted.experiments.report.trace_replay import Recording
-from fyrehose_twisted.experiments.report.tree_state import Moment
+from fyrehose_twisted.experiments.report.tree_state import TreeState
 
 pytestmark = pytest.mark.extended
 
@@ -101,12 +101,12 @@ def browse(browser: Browser, tmp_path: Path, recording: Recording) -> Browse:
     return browsed
 
 
-def expected(now: Moment) -> dict[str, str]:
+def expected(now: TreeState) -> dict[str, str]:
     values = {
         "edges": len(now.parents),
         "members": len(now.members),
         "roots": len(now.roots),
-        "adrift": len(now.adrift),
+        "adrift": len(now.unrooted),
         "detached": len(now.detached),
         "deepest": max(now.depths.values(), default=-1),
         "subscribers": len(now.subscribers),
@@ -154,7 +154,7 @@ def check(recording: Recording, key: bytes, shown: dict[str, str]) -> None:
 
 
 def moments(recording: Recording, key: bytes) -> list[float]:
-    return sorted({change.t for change in recording.changes(key) if change.what != "delivered"})
+    return sorted({change.t for change in recording.changes(key) if change.kind != "delivered"})
 
 
 def test_each_moment_is_drawn_as_the_recording_has_it(browse: Browse, recording: Recording) -> None:
@@ -317,7 +317,7 @@ def test_keys_step_play_and_let_go(browse: Browse, recording: Recording) -> None
         """,
     )
     end, before, home, fifth, fourth, paused, still, played = found["found"]
-    listed = sorted({change.t for change in recording.changes(key) if change.what != "delivered"})
+    listed = sorted({change.t for change in recording.changes(key) if change.kind != "delivered"})
     for shown in found["found"]:
         check(recording, key, shown)
     assert float(end["t"]) == float(played["t"]) == recording.finish
@@ -363,8 +363,8 @@ def test_the_list_follows_and_leads(browse: Browse, recording: Recording) -> Non
     assert 5 < found["many"] < 60, "only what is in view is in the document"
     assert all(re.search("is (down|up)$", text) for text in found["nodes"])
     stream = recording.streams[key]
-    part = {one.node for one in stream} | {int(one.value or 0) for one in stream if one.what == "attached"}
-    deaths = [one for one in recording.network if one.what in ("down", "up") and one.node in part]
+    part = {one.node for one in stream} | {int(one.value or 0) for one in stream if one.kind == "attached"}
+    deaths = [one for one in recording.network if one.kind in ("down", "up") and one.node in part]
     assert found["all"] == len(deaths)
     assert found["steps"] == sorted({one.t for one in deaths})[:3]
 
@@ -372,10 +372,10 @@ def test_the_list_follows_and_leads(browse: Browse, recording: Recording) -> Non
 def test_packets_tell_how_many_got_them(browse: Browse, recording: Recording) -> None:
     rows = browse("return replay.changes.filter(({group}) => group === 'packets').map(({t, long}) => [t, long]);")
     stream = next(iter(recording.streams.values()))
-    published = [one for one in stream if one.what == "published"]
+    published = [one for one in stream if one.kind == "published"]
     assert len(rows) >= len(published)
     for one in published:
-        count = sum(other.what == "delivered" and other.value == one.value for other in stream)
+        count = sum(other.kind == "delivered" and other.value == one.value for other in stream)
         assert any(f"{one.node} publishes {one.value}: {count} got it" in text for _, text in rows)
 
 

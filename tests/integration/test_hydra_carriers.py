@@ -34,7 +34,7 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
-from fyrehose_twisted.net.connection import Link, LinkFactory
+from fyrehose_twisted.net.connection import ConnectionFactory, NodeConnection
 
 reactor: Any = installed_reactor
 
@@ -258,7 +258,7 @@ def test_many_lines_both_ways_and_then_the_end(
     expected = b"".join(map(said, range(LINES)))
     for end in (one, other):
         assert b"".join(end.got).replace(b"\r\n\r\n", b"\r\n") == expected
-        assert end.pauses > 0
+        assert end.pause_count > 0
     one.close()
     problem = yield timed(other.lost)
     assert isinstance(problem, ConnectionDone)
@@ -285,7 +285,7 @@ class WordCodec:
         return Words()
 
 
-class Talk(Link):
+class Talk(NodeConnection):
     """A connection as nodes have them, with all that it expects of its transport."""
 
     def __init__(self) -> None:
@@ -310,12 +310,12 @@ class Talk(Link):
 def test_connections_of_nodes_run_on_it(kind: str, clock: Any, port: Callable[..., UdpPort], tmp_path: Path) -> Any:
     if kind == "udp":
         one, other = port(), port()
-        other.server_endpoint().listen(LinkFactory(lambda: others.append(Talk()) or others[-1]))  # type: ignore[func-returns-value]
+        other.server_endpoint().listen(ConnectionFactory(lambda: others.append(Talk()) or others[-1]))  # type: ignore[func-returns-value]
         endpoints = [one.client_endpoint("127.0.0.1", other.getHost().port)]
     else:
         endpoints = [FifoEndpoint(clock, str(tmp_path / "link"), max_ping=MAX_PING) for _ in range(2)]
     others: list[Talk] = []
-    talks = yield gatherResults([timed(endpoint.connect(LinkFactory(Talk))) for endpoint in endpoints])
+    talks = yield gatherResults([timed(endpoint.connect(ConnectionFactory(Talk))) for endpoint in endpoints])
     messages = [said(number)[:-2] for number in range(LINES)]
     talks[0].send(messages)
     talks[0].hang_up()

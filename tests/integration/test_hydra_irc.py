@@ -19,11 +19,11 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Outcome
 from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
-from fyrehose_twisted.hydra.node.relay.pending_replies import Answers
+from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
 from fyrehose_twisted.hydra.service.service import HydraService
 from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
-from fyrehose_twisted.hydra.wire.line_splitting import fit, room_for
-from fyrehose_twisted.hydra.wire.lines import refusal_of
+from fyrehose_twisted.hydra.wire.line_splitting import max_line_length, split_to_fit
+from fyrehose_twisted.hydra.wire.lines import server_error_text
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
@@ -69,11 +69,11 @@ class Active:
         self.connection = ActiveConnection(
             config,
             reactor,
-            opened=lambda prefix: self.told.append(("opened", prefix)),
-            closed=lambda reason: self.told.append(("closed", reason)),
-            received=self.batches.append,
-            answered=lambda number: self.told.append(("answered", number)),
-            renamed=lambda prefix: self.told.append(("renamed", prefix)),
+            on_opened=lambda prefix: self.told.append(("opened", prefix)),
+            on_closed=lambda reason: self.told.append(("closed", reason)),
+            on_received=self.batches.append,
+            on_answered=lambda number: self.told.append(("answered", number)),
+            on_prefix_changed=lambda prefix: self.told.append(("renamed", prefix)),
         )
         self.connection.open()
 
@@ -113,7 +113,7 @@ def active() -> Iterator[Callable[..., Active]]:
     yield made
     for one in actives:
         if one.connection.server:
-            one.connection.close("the test is over", polite=False)
+            one.connection.close("the test is over", graceful=False)
             pytest_twisted.blockon(Deferred.fromCoroutine(until(lambda one=one: not one.connection.server)))
 
 
@@ -176,16 +176,18 @@ async def test_servers_answer_behind_what_they_refuse(
         b"JOIN #shut",
         b"PRIVMSG #c :two",
     ]
-    answers = Answers()
+    answers = PendingReplies()
     for number, line in enumerate(lines, 1):
         assert bot.connection.say(line)
         answers.add(str(number), line, 0.0)
         bot.connection.ask(number)
     assert await bot.is_told("answered", len(lines)) == len(lines)
     assert [value for word, value in bot.told if word == "answered"] == list(range(1, len(lines) + 1))
-    errors = [line for line in bot.lines if refusal_of(line)]
-    assert all(map(answers.refused, errors)), errors
-    refused = {int(one.name or 0): refusal_of(one.refusals[0]) for one in answers.answered(len(lines)) if one.refusals}
+    errors = [line for line in bot.lines if server_error_text(line)]
+    assert all(map(answers.match_error, errors)), errors
+    refused = {
+        int(one.line_id or 0): server_error_text(one.errors[0]) for one in answers.acknowledge(len(lines)) if one.errors
+    }
     assert {number: str(text)[:3] for number, text in refused.items()} == {
         2: "482",
         3: "401",
@@ -207,11 +209,11 @@ async def test_what_is_split_comes_whole(
     bot = active(ircd.address)
     prefix = await bot.is_told("opened")
     limits = bot.connection.limits
-    room = room_for(prefix, limits)
+    room = max_line_length(prefix, limits)
     whole = b"PRIVMSG #c :" + b"x" * (min(room, 510) - 12)
-    assert fit(whole, prefix, limits, split=True) == [whole]
+    assert split_to_fit(whole, prefix, limits, split=True) == [whole]
     long = b"PRIVMSG #c :" + b"y" * 498
-    parts = fit(long, prefix, limits, split=True)
+    parts = split_to_fit(long, prefix, limits, split=True)
     assert len(parts) == 1 + (room < 510)
     for line in (whole, *parts):
         assert bot.connection.say(line)
@@ -253,7 +255,7 @@ async def test_the_holder_of_the_nick_takes_another_in_sight(
 async def test_kicked_killed_and_let_in_again(
     kind: str, start_ircd: Any, irc_stranger: Any, active: Callable[..., Active], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fyrehose_twisted.hydra.irc.active.REJOIN", (0.05, 60.0))
+    monkeypatch.setattr("fyrehose_twisted.hydra.irc.active.REJOIN_DELAYS", (0.05, 60.0))
     ircd = start_ircd(kind)
     oper = await deferToThread(irc_stranger, ircd, "anna", "#c")
     oper.say("OPER root secret")
@@ -311,9 +313,9 @@ async def test_channels_that_refuse(
     keyed = ActiveConnection(
         IrcConfig((ircd.address,), "keyed", (Channel("#key", "door"),)),
         reactor,
-        opened=lambda prefix: oper.say(f"PRIVMSG #key :{prefix.decode()}"),
-        closed=lambda reason: None,
-        received=lambda lines: None,
+        on_opened=lambda prefix: oper.say(f"PRIVMSG #key :{prefix.decode()}"),
+        on_closed=lambda reason: None,
+        on_received=lambda lines: None,
     )
     keyed.open()
     await deferToThread(oper.wait_for, b"^:keyed!.* JOIN :?#key")
@@ -357,7 +359,7 @@ async def test_a_server_that_holds_back_who_is_fast_is_not_taken_for_silent(
         # Enough for each of the three to hold it back.
         outcomes = await gatherResults([node.say(f"PRIVMSG #c :{number}") for number in range(20)])
         assert outcomes == [Outcome.SAID] * 20
-        assert node.counts["irc_silent"] == 0
+        assert node.counters["irc_silent"] == 0
     finally:
         await node.stopService()
     heard = stranger.matching(rb" PRIVMSG #c :")

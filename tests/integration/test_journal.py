@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRefused
+from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRejected
 from fyrehose_twisted.journal.upkeep.check import check as looked_through
 from fyrehose_twisted.record import Record
 
@@ -252,7 +252,7 @@ def test_other_machines_read_what_is_in_the_files(backbone: Any, start_journal: 
             assert far.get(0, 1_000) == near[999]
     publishing.finish()
     for wrong in (None, b"another secret that is long enough"):
-        with RemoteJournal("127.0.0.1", port, wrong) as remote, pytest.raises(SecretRefused):
+        with RemoteJournal("127.0.0.1", port, wrong) as remote, pytest.raises(SecretRejected):
             remote.open()
     given.stop()
     secret.stop()

@@ -72,7 +72,7 @@ async def test_the_deferred_fails_with_how_many_have_it(backbone: Any, in_time: 
     leaving.append(publisher)
     with pytest.raises(MessageNotKept) as caught:
         await in_time(publisher.publish_many([b"one", b"two"], kept=1))
-    assert (caught.value.sequence, caught.value.had, caught.value.wanted) == (1, 0, 1)
+    assert (caught.value.sequence, caught.value.acknowledged, caught.value.required) == (1, 0, 1)
     assert await in_time(publisher.publish(b"three")) == 3
     with pytest.raises(ConfigurationError):
         publisher.publish(b"four", kept=17)

@@ -190,9 +190,9 @@ class Bad:
         if self._random.random() < self.loss:
             self.lost += 1
         elif self._random.random() < self.reorder:
-            self._reactor.callLater(0.005, crossing.go_on, port)
+            self._reactor.callLater(0.005, crossing.resume, port)
         else:
-            crossing.go_on(port)
+            crossing.resume(port)
 
 
 @pytest.mark.extended

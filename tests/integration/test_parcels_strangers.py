@@ -76,7 +76,7 @@ class DocumentNode:
         connection.sendall(bytes([len(data)]))
         connection.sendall(data)
 
-    def _serve(self) -> None:
+    def _make_listener(self) -> None:
         while True:
             try:
                 connection, _ = self._listening.accept()

@@ -27,13 +27,13 @@ from typing import Any, NamedTuple
 import pytest
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.freenet.events import Delivered, Packet, Renumbered
+from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, StreamRenumbered
 from fyrehose_twisted.freenet.service import storage as freenet
 from fyrehose_twisted.freenet.wire.signing import SigningKey
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
-from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.service.storage import LineJournal
-from fyrehose_twisted.hydra.wire.lines import with_tag
+from fyrehose_twisted.hydra.wire.lines import add_tag
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.query.tap import Options
@@ -128,7 +128,7 @@ class Reader:
             assert data, self.read[-200:]
             self.read += data
 
-    def rest(self) -> bytes:
+    def entries_from(self) -> bytes:
         """Return what comes until the end, as it is; fail if the stream is cut off."""
         rest = self._answer.read()
         self.read += rest
@@ -404,19 +404,21 @@ def test_journals_of_all_protocols(
     assert [node.publish(event) for event in (b'{"door": 1}', b"plain", b"\xff")] == [1, 2, 3]
     with closing(open_journal(kept, "hydra://net")) as journal:
         lines = LineJournal(journal)
-        lines.take(Received(1, 1, [b":ann!a@host PRIVMSG #x :hello", with_tag("t1", b":bot!b@host PRIVMSG #x :hi")]))
-        lines.take(Missed(1, 3, 4))
-        lines.take(Received(1, 5, [b":ann!a@host PART #x"]))
-        lines.take(Received(2, 1, [b":ann!a@host JOIN #x"]))
+        lines.append(
+            LinesReceived(1, 1, [b":ann!a@host PRIVMSG #x :hello", add_tag("t1", b":bot!b@host PRIVMSG #x :hi")])
+        )
+        lines.append(LinesMissed(1, 3, 4))
+        lines.append(LinesReceived(1, 5, [b":ann!a@host PART #x"]))
+        lines.append(LinesReceived(2, 1, [b":ann!a@host JOIN #x"]))
         journal.commit()
     key = SigningKey.generate()
-    signed = freenet.stream_of(key.key)
+    signed = freenet.stream_uri(key.key)
     with closing(open_journal(kept, signed)) as journal:
         packets = [Packet(number, key.sign(number, b'{"n": %d}' % number)) for number in range(3)]
         packet_journal = freenet.PacketJournal(journal)
-        packet_journal.take(Delivered(key.key, packets))
-        packet_journal.take(Renumbered(key.key, 0))
-        packet_journal.take(Delivered(key.key, [Packet(0, key.sign(0, b'{"n": 9}'))]))
+        packet_journal.write(PacketsDelivered(key.key, packets))
+        packet_journal.write(StreamRenumbered(key.key, 0))
+        packet_journal.write(PacketsDelivered(key.key, [Packet(0, key.sign(0, b'{"n": 9}'))]))
         journal.commit()
     query = start_query(kept, "--backbone", backbone.text)
     backbone.wait_for_clients(1)

@@ -34,11 +34,11 @@ class Lossy:
         self._backbone = backbone
         self._rng = rng
 
-    def carry(self, crossing: Any) -> None:
+    def transmit(self, crossing: Any) -> None:
         packet = decode(crossing.datagram)
         # Of the last message, if none of them had it, nobody would know.
         if self._rng.random() >= LOSS or (isinstance(packet, Deliver) and packet.sequence == COUNT):
-            crossing.go_on()
+            crossing.resume()
         elif crossing.source == self._backbone and isinstance(packet, Deliver):
             self.undelivered.setdefault(crossing.client, set()).add(packet.sequence)
 
@@ -83,7 +83,7 @@ async def test_pub_stays_until_a_subscriber_has_what_it_missed(
         if isinstance(packet, Deliver) and packet.sequence not in lost:
             lost.add(packet.sequence)
         else:
-            crossing.go_on()
+            crossing.resume()
 
     host, port = relay(backbone.address, lose_the_first).address
     subscriber = await join(reactor, Subscriber(), f"{host}:{port}")

@@ -114,7 +114,7 @@ async def test_a_message_whose_deliver_its_publisher_misses_is_under_the_number_
         if isinstance(packet, Push) and packet.again:
             again.append(1)
         if again or not (isinstance(packet, Deliver) and packet.data[ENVELOPE_SIZE:] == b"dropped"):
-            crossing.go_on()
+            crossing.resume()
 
     host, port = relay(backbone.address, carry).address
     log, raw = [await join(reactor, Log(config), backbone.text) for config in (FAST, RAW)]

@@ -12,7 +12,7 @@ import pytest
 from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.spark.sink import threaded_client
-from fyrehose_twisted.spark.sink.identity import wrapped_by_place
+from fyrehose_twisted.spark.sink.identity import wrap_by_position
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -26,14 +26,14 @@ def test_a_subscriber_gets_all_in_order_and_once(backbone: Any, start: Callable[
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--count", 5_001)
     backbone.wait_for_clients(1)
     with BlockingPublisher(backbone.text) as publisher:
-        publisher.publish(wrapped_by_place(b"test", 0, lines(5_000)))
+        publisher.publish(wrap_by_position(b"test", 0, lines(5_000)))
         publisher.flush()
         assert publisher.published == 5_000
-        assert publisher.numbers[0] == 1
+        assert publisher.sequence_range[0] == 1
     # A task that runs again publishes the same; what the subscriber sees next is what comes after it.
     with BlockingPublisher(backbone.text) as publisher:
-        publisher.publish(wrapped_by_place(b"test", 0, lines(5_000)))
-        publisher.publish(wrapped_by_place(b"test", 1, [b"the end"]))
+        publisher.publish(wrap_by_position(b"test", 0, lines(5_000)))
+        publisher.publish(wrap_by_position(b"test", 1, [b"the end"]))
         publisher.flush()
     assert subscriber.finish() == 0, subscriber
     assert subscriber.outputs[1] == b"\n".join([*lines(5_000), b"the end", b""])
@@ -46,10 +46,10 @@ def test_through_a_network_that_loses(backbone: Any, start: Callable[..., Any], 
     relay = start("python", EXAMPLES / "lossy_relay.py", "--backbone", backbone.text, "--port", 0, "--loss", "0.05")
     through = relay.wait_for(r"relaying 127.0.0.1:(\d+)")
     with BlockingPublisher(f"127.0.0.1:{through[1]}") as publisher:
-        publisher.publish(wrapped_by_place(b"test", 0, lines(2_000)))
+        publisher.publish(wrap_by_position(b"test", 0, lines(2_000)))
         publisher.flush()
         assert publisher.published == 2_000
-        last = publisher.numbers[1]
+        last = publisher.sequence_range[1]
     journal.wait_for(last)
     assert set(journal.lines()) == set(lines(2_000))
 
@@ -58,14 +58,14 @@ def test_through_a_network_that_loses(backbone: Any, start: Callable[..., Any], 
 def test_what_is_on_its_way_survives_a_restart(start_backbone: Any) -> None:
     backbone = start_backbone("--state", "numbers")
     with BlockingPublisher(backbone.text) as publisher:
-        publisher.publish(wrapped_by_place(b"test", 0, lines(100)))
+        publisher.publish(wrap_by_position(b"test", 0, lines(100)))
         publisher.flush()
         backbone.kill()
-        publisher.publish(wrapped_by_place(b"test", 1, [bytes(MAX_ENVELOPED)]))
+        publisher.publish(wrap_by_position(b"test", 1, [bytes(MAX_ENVELOPED)]))
         start_backbone("--state", "numbers", port=backbone.address[1])
         publisher.flush()
         assert publisher.published == 101
-        assert publisher.numbers[1] > 100
+        assert publisher.sequence_range[1] > 100
 
 
 def test_a_backbone_that_is_killed(start_backbone: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,10 +78,10 @@ def test_a_backbone_that_is_killed(start_backbone: Any, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(threaded_client, "time", hurried)
     with BlockingPublisher(backbone.text, publish_timeout=600.0) as publisher:
-        publisher.publish(wrapped_by_place(b"test", 0, lines(10)))
+        publisher.publish(wrap_by_position(b"test", 0, lines(10)))
         publisher.flush()
         backbone.kill()
         killed = time()
-        publisher.publish(wrapped_by_place(b"test", 1, lines(10)))
+        publisher.publish(wrap_by_position(b"test", 1, lines(10)))
         with pytest.raises(PublishTimeout, match=rf"message 10, .* backbone {backbone.text} within 600 s; 10 did"):
             publisher.flush()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.fyrehose.service.position_file import PlaceFile
+from fyrehose_twisted.fyrehose.service.position_file import PositionFile
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 
@@ -69,8 +69,8 @@ def test_killed_again_and_again_it_prints_all(start: Any, backbone: Any, keeper:
         found = numbers(subscriber)
         assert found == list(range(due, found[-1] + 1)), "it goes on where the state says"
         printed.update(found)
-        file = PlaceFile(state)
-        due = 1 if file.place is None else file.place.next
+        file = PositionFile(state)
+        due = 1 if file.position is None else file.position.next
         file.close()
         assert due <= found[-1] + 2, "what was not printed counts as printed; the last line may be cut"
     publish(start, backbone, 5_001, 5_001)
@@ -101,17 +101,17 @@ def test_the_state_of_another_stream_is_refused(start: Any, backbone: Any, keepe
     publish(start, backbone, 1, 20)
     keeper.wait_for("line 20\n")
     assert start(*command, "--count", 10).finish() == 0
-    file = PlaceFile(state)
-    assert file.place is not None
-    file.write(file.place._replace(checksum=1))
+    file = PositionFile(state)
+    assert file.position is not None
+    file.write(file.position._replace(checksum=1))
     file.close()
     other = start(*command, "--count", 1)
     assert (other.finish(), other.out) == (1, "")
     assert f"state file {state} belongs to another stream" in other.err
     assert "message 10 is another one" in other.err
 
-    file = PlaceFile(state)
-    file.write(file.place._replace(next=1_000, checksum=None))
+    file = PositionFile(state)
+    file.write(file.position._replace(next=1_000, checksum=None))
     file.close()
     ahead = start(*command, "--count", 1)
     assert (ahead.finish(), ahead.out) == (1, "")

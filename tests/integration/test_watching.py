@@ -15,8 +15,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import capturedLogs
 
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.monitoring.scraper import Seen, Watched, Watcher
-from fyrehose_twisted.query.monitoring.scraping import MISSED
+from fyrehose_twisted.query.monitoring.scraper import MetricsScraper, ScrapeTarget, ServiceScrape
+from fyrehose_twisted.query.monitoring.scraping import MAX_MISSED
 
 DEADLINE = 120.0
 
@@ -92,11 +92,11 @@ class Watching:
         self.port = self.reactor.listenTCP(0, self.server, interface="127.0.0.1")
         self.config = QueryConfig()
         url = f"http://127.0.0.1:{self.port.getHost().port}/metrics"
-        self.watcher = Watcher([Watched("one", url)], self.config, clock)
+        self.watcher = MetricsScraper([ScrapeTarget("one", url)], self.config, clock)
 
     @property
-    def seen(self) -> Seen:
-        (seen,) = self.watcher.seen
+    def seen(self) -> ServiceScrape:
+        (seen,) = self.watcher.results
         return seen
 
     async def until(self, condition: Callable[[], object]) -> None:
@@ -105,7 +105,7 @@ class Watching:
             assert monotonic() < end, self.seen
             await deferLater(self.reactor, 0)
 
-    async def scrape(self, *, late: bool = False) -> Seen:
+    async def scrape(self, *, late: bool = False) -> ServiceScrape:
         """Let the next scrape take place, with its timeout if it is to be ``late``."""
         before, requests = self.seen.at, self.server.requests
         self.clock.skip(self.config.scrape_interval)
@@ -167,9 +167,9 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
     heard_at = watching.seen.heard_at
     with capturedLogs() as logged:
         watching.server.misbehave(**behaviour)
-        for missed in range(1, MISSED + 1):
+        for missed in range(1, MAX_MISSED + 1):
             seen = await watching.scrape(late=LATE in why)
-            assert (seen.missed, seen.up) == (missed, missed < MISSED)
+            assert (seen.missed, seen.up) == (missed, missed < MAX_MISSED)
             assert why in seen.why
             # The last figures that there were, with their age.
             assert (seen.heard_at, seen.metrics) == (heard_at, {"fyrehose_a": [({}, 1.0)]})
@@ -189,9 +189,9 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
 @pytest_twisted.ensureDeferred
 async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrapes_do(watching: Watching) -> None:
     for scrape in watching.watcher._scrapes:
-        scrape._repeated.stop()
+        scrape._periodic_call.stop()
     assert watching.seen.up
-    watching.clock.skip(MISSED * (watching.config.scrape_interval + watching.config.scrape_timeout) + 1)
+    watching.clock.skip(MAX_MISSED * (watching.config.scrape_interval + watching.config.scrape_timeout) + 1)
     assert not watching.seen.up
     assert watching.seen.why.startswith("not heard of for 1")
 
@@ -234,11 +234,11 @@ async def test_a_backbone_whose_list_of_clients_is_bad_is_up_and_its_list_is_dow
     await watching.scrape()
     await watching.until(lambda: watching.watcher.clients["one"].up)
     lists[0], why = NO_LIST[name]
-    for missed in range(1, MISSED + 1):
+    for missed in range(1, MAX_MISSED + 1):
         await watching.scrape()
         await watching.until(lambda missed=missed: watching.watcher.clients["one"].missed == missed)
         known = watching.watcher.clients["one"]
-        assert (known.up, watching.seen.up, watching.seen.missed) == (missed < MISSED, True, 0)
+        assert (known.up, watching.seen.up, watching.seen.missed) == (missed < MAX_MISSED, True, 0)
         assert why in known.why
         assert known.content.total == 7
     await watching.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.block import Block, joined, merged, runs_of, runs_of_integers
+from fyrehose_twisted.journal.block import Block, integer_ranges, join_blocks, merge_blocks, position_ranges
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -75,7 +75,7 @@ def test_of_merged_blocks_the_latest_counts(lists: list[list[int]]) -> None:
     expected: dict[int, tuple[int, bytes]] = {}
     for one in blocks:
         expected.update(contents(one))
-    whole = merged(blocks)
+    whole = merge_blocks(blocks)
     assert contents(whole) == expected
     assert whole.positions.tolist() == sorted(expected)
     assert (whole.stream, whole.epoch) == (STREAM, 3)
@@ -84,32 +84,32 @@ def test_of_merged_blocks_the_latest_counts(lists: list[list[int]]) -> None:
 
 def test_parts_of_blocks_can_be_merged() -> None:
     one, other = block([1, 2, 3, 4]).rows(1, 3), block([2, 5, 6], [b"two", b"", b"six"]).rows(0, 2)
-    assert contents(merged([one, other])) == {2: (2, b"two"), 3: (3, b"3"), 5: (5, b"")}
+    assert contents(merge_blocks([one, other])) == {2: (2, b"two"), 3: (3, b"3"), 5: (5, b"")}
 
 
 def test_blocks_that_follow_one_another_are_joined() -> None:
     parts = [block([1, 2, 3, 4]).rows(1, 3), block([7], [b"seven"]), block([8, 9], [b"", b"nine"], wrap=9)]
-    whole = joined(parts)
+    whole = join_blocks(parts)
     assert contents(whole) == {2: (2, b"2"), 3: (3, b"3"), 7: (7, b"seven"), 8: (8, b""), 9: (9, b"nine")}
     assert (whole.stream, whole.epoch) == (STREAM, 3)
-    assert joined(parts[1:2]) is parts[1]
-    bare = joined(parts, payload=False)
+    assert join_blocks(parts[1:2]) is parts[1]
+    bare = join_blocks(parts, payload=False)
     assert contents(bare) == {2: (2, b""), 3: (3, b""), 7: (7, b""), 8: (8, b""), 9: (9, b"")}
-    assert joined([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
+    assert join_blocks([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
 
 
 def test_merging_keeps_the_wrap() -> None:
-    assert merged([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
+    assert merge_blocks([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
 
 
 @given(st.sets(st.one_of(st.integers(0, 30), st.integers(2**64 - 20, 2**64 - 1)), min_size=1).map(sorted))
 def test_runs_are_ranges_of_neighbours(positions: list[int]) -> None:
-    runs = runs_of(np.array(positions, np.uint64))
+    runs = position_ranges(np.array(positions, np.uint64))
     assert [number for first, last in runs for number in range(first, last + 1)] == positions
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(runs))
-    assert runs_of_integers(positions) == runs
+    assert integer_ranges(positions) == runs
 
 
 @pytest.mark.parametrize(("positions", "runs"), [([], []), ([5], [(5, 5)]), ([5, 6, 7], [(5, 7)])])
 def test_runs_of_few(positions: list[int], runs: list[tuple[int, int]]) -> None:
-    assert runs_of_integers(positions) == runs
+    assert integer_ranges(positions) == runs

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fyrehose_twisted.journal import compaction as reorder_module
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.compaction import in_frames, reorder, temporary_name
+from fyrehose_twisted.journal.compaction import compact, repack, temporary_name
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
@@ -43,7 +43,7 @@ def contents(segment: Segment) -> dict[int, list[Record]]:
     catalog.segments[1] = segment
     found = {
         epoch: [record for block in catalog.read(epoch, 0, 2**63) for record in block.records()]
-        for epoch in segment.shelves
+        for epoch in segment.frame_indexes
     }
     catalog.close()
     return found
@@ -60,41 +60,43 @@ def test_nothing_changes_but_the_order(new_path: NewPath, seed: int, frame_recor
     journal = written(path, Random(seed))
     journal.close()
     directory, old = LocalDirectory(path), journal.catalog.segments[1]
-    new = installed(directory, reorder(directory, old, frame_records))
+    new = installed(directory, compact(directory, old, frame_records))
     assert contents(new) == contents(old)
     assert (new.starts, new.lost, new.damages) == (old.starts, old.lost, [])
     assert new.newest == max(record.received_at for records in contents(old).values() for record in records)
     assert new.end == (path / new.name).stat().st_size
-    for shelf in new.shelves.values():
+    for shelf in new.frame_indexes.values():
         frames = list(shelf)
         assert all(one.last < other.base for one, other in pairwise(frames))
         assert [one.offset for one in frames] == sorted(one.offset for one in frames)
         assert all(frame_records <= one.entries < 2 * frame_records for one in frames[:-1])
     walked = Segment(directory, new.header, ".seg")
-    walked.read_on(directory.open(new.name), new.end)
-    assert [list(shelf) for shelf in walked.shelves.values()] == [list(shelf) for shelf in new.shelves.values()]
+    walked.read_appended(directory.open(new.name), new.end)
+    assert [list(shelf) for shelf in walked.frame_indexes.values()] == [
+        list(shelf) for shelf in new.frame_indexes.values()
+    ]
 
 
 def test_it_may_be_done_again(tmp_path: Path) -> None:
     journal = written(tmp_path, Random(3))
     journal.close()
     directory, old = LocalDirectory(tmp_path), journal.catalog.segments[1]
-    reorder(directory, old, 7)
+    compact(directory, old, 7)
     once = (tmp_path / temporary_name(1)).read_bytes()
     (tmp_path / temporary_name(1)).write_bytes(b"what a crash left")
-    new = installed(directory, reorder(directory, old, 7))
+    new = installed(directory, compact(directory, old, 7))
     assert (tmp_path / new.name).read_bytes() == once
-    assert contents(reorder(directory, new, 7)) == contents(old)
+    assert contents(compact(directory, new, 7)) == contents(old)
 
 
 def test_it_is_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = written(tmp_path, Random(3))
     journal.close()
     directory, old = LocalDirectory(tmp_path), journal.catalog.segments[1]
-    reorder(directory, old, 3)
+    compact(directory, old, 3)
     whole = (tmp_path / temporary_name(1)).read_bytes()
-    monkeypatch.setattr(reorder_module, "WRITE_AT_ONCE", 100)
-    reorder(directory, old, 3)
+    monkeypatch.setattr(reorder_module, "WRITE_CHUNK", 100)
+    compact(directory, old, 3)
     assert (tmp_path / temporary_name(1)).read_bytes() == whole
 
 
@@ -107,18 +109,18 @@ def block(positions: list[int], size: int = 0) -> Block:
 
 
 def test_few_are_one_frame() -> None:
-    assert [one.positions.tolist() for one in in_frames([block([1]), block([3, 4])], 100)] == [[1, 3, 4]]
-    assert list(in_frames([], 100)) == []
+    assert [one.positions.tolist() for one in repack([block([1]), block([3, 4])], 100)] == [[1, 3, 4]]
+    assert list(repack([], 100)) == []
 
 
 def test_large_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reorder_module, "FRAME_BYTES", 1_000)
-    found = list(in_frames([block(list(range(16)), 500), block([20], 10_000), block([30], 1)], 4_096))
+    found = list(repack([block(list(range(16)), 500), block([20], 10_000), block([30], 1)], 4_096))
     assert [position for one in found for position in one.positions.tolist()] == [*range(16), 20, 30]
     assert all(len(one) * 500 <= 2_000 for one in found[:-2])
 
 
 def test_what_lies_too_far_apart_is_cut() -> None:
-    found = list(in_frames([block([0, 1]), block([2**32, 2**32 + 1, 2**33])], 100))
+    found = list(repack([block([0, 1]), block([2**32, 2**32 + 1, 2**33])], 100))
     assert [position for one in found for position in one.positions.tolist()] == [0, 1, 2**32, 2**32 + 1, 2**33]
     assert all(one.last - one.first < 2**32 for one in found)

@@ -99,7 +99,7 @@ class Life:
         for group in range(groups):
             self.write_group(journal, sync=group % self.every == 0)
             if self.rng.random() < 0.15:
-                journal.tidy()
+                journal.compact()
             if self.rng.random() < 0.1 and journal.trim():
                 self.promises.note(journal)
             self.look()
@@ -147,13 +147,13 @@ class Life:
 
 def crashed(life: Life, groups: int, cost: int | None) -> bool:
     """Let it live until ``cost`` more is spent; say whether power was cut."""
-    life.disk.fuse = cost
+    life.disk.power_cut_after = cost
     try:
         life.live(groups)
     except PowerCut:
         return True
     finally:
-        life.disk.fuse = None
+        life.disk.power_cut_after = None
     return False
 
 
@@ -163,12 +163,12 @@ def test_what_was_committed_is_there_wherever_it_is_cut_off(power: bool) -> None
     new.live(0)
     assert not crashed(whole, 30, None)
     # Most of what is written first is the reserve.
-    reserve, used = new.disk.used, whole.disk.used
+    reserve, used = new.disk.spent, whole.disk.spent
     for cost in (*range(0, reserve, reserve // 10), *range(reserve, used, (used - reserve) // 150)):
         life = Life(1)
         life.disk = Disk(Random(f"{cost}/disk"))
         assert crashed(life, 30, cost), cost
-        life.disk.power_lost() if power else life.disk.killed()
+        life.disk.power_lost() if power else life.disk.process_killed()
         life.live(3)
 
 
@@ -182,7 +182,7 @@ def crash_again_and_again(seed: int, options: dict[str, Any]) -> None:
         life.live(0)  # Else power would be cut while the reserve is written, again and again.
         for _ in range(12):
             crashed(life, 25, chance.randint(1, 9_000))
-            life.disk.power_lost() if chance.random() < 0.6 else life.disk.killed()
+            life.disk.power_lost() if chance.random() < 0.6 else life.disk.process_killed()
         life.live(1)
         assert len(life.promises.given) > 100, "crashes left no time to write anything"
     except Exception as error:

@@ -33,7 +33,7 @@ def full() -> Disk:
     disk.fill()
     with pytest.raises(JournalFull):
         append(journal, 40)
-    disk.killed()
+    disk.process_killed()
     return disk
 
 

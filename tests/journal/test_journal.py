@@ -13,10 +13,10 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.interfaces import IJournal
-from fyrehose_twisted.journal.commit_group import NotForJournal
+from fyrehose_twisted.journal.commit_group import RejectedRecord
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
-from fyrehose_twisted.journal.format.frames import LARGEST_PAYLOAD
+from fyrehose_twisted.journal.format.frames import MAX_PAYLOAD
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.record import Record
@@ -177,13 +177,13 @@ class TestRefusal:
             pytest.param(record(3, epoch=2**63), id="epoch-large"),
             pytest.param(record(3, at=-1), id="time-negative"),
             pytest.param(record(3, at=2**63), id="time-large"),
-            pytest.param(record(3, bytes(LARGEST_PAYLOAD + 1)), id="payload-large"),
+            pytest.param(record(3, bytes(MAX_PAYLOAD + 1)), id="payload-large"),
         ],
     )
     def test_of_a_batch_with_one_that_cannot_be_kept_none_is(self, make_journal: MakeJournal, wrong: Record) -> None:
         journal = make_journal()
         journal.append(records([1]))
-        with pytest.raises(NotForJournal):
+        with pytest.raises(RejectedRecord):
             journal.append([record(2), wrong, record(4)])
         journal.commit()
         assert kept(journal) == {1: b"1"}
@@ -192,29 +192,29 @@ class TestRefusal:
 
     def test_where_numbers_wrap_there_are_none_from_there_on(self, make_journal: MakeJournal) -> None:
         journal = make_journal(wrap=16)
-        with pytest.raises(NotForJournal, match="0 to 15"):
+        with pytest.raises(RejectedRecord, match="0 to 15"):
             journal.append([record(16)])
         assert journal.append([record(15)]) == 1
 
     @pytest.mark.parametrize(("epoch", "number"), [(-1, 1), (2**63, 1), (0, -1), (0, 2**63)])
     def test_an_epoch_cannot_begin_out_of_range(self, make_journal: MakeJournal, epoch: int, number: int) -> None:
         journal = make_journal()
-        with pytest.raises(NotForJournal):
+        with pytest.raises(RejectedRecord):
             journal.begin(epoch, number)
-        with pytest.raises(NotForJournal):
+        with pytest.raises(RejectedRecord):
             journal.lose(epoch, number, number)
         journal.commit()
         assert journal.epochs() == []
 
     def test_an_empty_range_cannot_be_lost(self, make_journal: MakeJournal) -> None:
         journal = make_journal()
-        with pytest.raises(NotForJournal, match="from 5 to 4 is empty"):
+        with pytest.raises(RejectedRecord, match="from 5 to 4 is empty"):
             journal.lose(0, 5, 4)
         assert journal.epochs() == []
 
     def test_that_is_the_callers_fault(self) -> None:
-        assert issubclass(NotForJournal, LocalError)
-        assert issubclass(NotForJournal, ValueError)
+        assert issubclass(RejectedRecord, LocalError)
+        assert issubclass(RejectedRecord, ValueError)
 
 
 class TestSameNumber:

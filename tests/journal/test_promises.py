@@ -12,15 +12,15 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.journal.cli.ls import Cat
+from fyrehose_twisted.journal.cli.ls import RecordPrinter
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.watermark import MARK_NAME
+from fyrehose_twisted.journal.format.watermark import POSITION_NAME
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.journal.upkeep.check import check
-from fyrehose_twisted.journal.upkeep.check_report import missing
+from fyrehose_twisted.journal.upkeep.check_report import find_missing_ranges
 from fyrehose_twisted.journal.upkeep.repair import repair
 from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
@@ -87,10 +87,10 @@ class TestEndOfOpenSegment:
     def test_who_follows_is_told_once(self, damaged: Path) -> None:
         told: list[str] = []
         with closing(open_reader(damaged)) as reader:
-            cat = Cat(reader, lambda data: None, told.append)
+            cat = RecordPrinter(reader, lambda data: None, told.append)
             for _ in range(3):
                 assert cat.run()
-                cat.tell_damages()
+                cat.report_damages()
         (line,) = told
         assert "numbers 9000 to 9999 of epoch 3: the checksum of the body is wrong; left out" in line
         assert cat.damaged == 1
@@ -103,7 +103,7 @@ class TestEndOfOpenSegment:
         before = (damaged / LOG).read_bytes()
         with closing(open_journal(damaged.parent, STREAM)) as journal:
             assert [damage.first for damage in journal.recovery.damages] == [9_000]
-            assert journal.recovery.cut == 0
+            assert journal.recovery.truncated_bytes == 0
             bounds = journal.bounds(3)
             assert bounds is not None
             assert bounds.last == 9_999
@@ -124,7 +124,7 @@ class TestEndOfOpenSegment:
 
     def test_nor_after_another_start_or_a_repair(self, damaged: Path) -> None:
         open_journal(damaged.parent, STREAM).close()
-        repair(LocalDirectory(damaged), tell=[].append)
+        repair(LocalDirectory(damaged), on_message=[].append)
         assert (damaged / f"{LOG}.damaged").exists()
         with closing(open_journal(damaged.parent, STREAM)) as journal:
             assert journal.append(records(range(9_000, 9_001), b"other")) == 0
@@ -134,20 +134,20 @@ class TestEndOfOpenSegment:
         path = write(tmp_path)
         data = (path / LOG).read_bytes()
         with closing(open_reader(path)) as reader:
-            last = list(reader.segments[0].shelves[3])[-1]
+            last = list(reader.segments[0].frame_indexes[3])[-1]
         (path / LOG).write_bytes(data[: last.offset])
         with closing(open_reader(path)) as reader:
             assert [(one.first, one.last) for one in reader.damages] == [(None, None), (9_000, 9_999)]
         with closing(open_journal(tmp_path, STREAM)) as journal:
             assert journal.append(records(range(9_000, 9_001), b"other")) == 0
             assert [damage.first for damage in journal.damages] == [None, 9_000]
-            journal.append(records(range(9_000, 10_000)), again=True)
+            journal.append(records(range(9_000, 10_000)), authoritative=True)
             journal.commit()
             assert [damage.first for damage in journal.damages] == [None]
 
     def test_those_who_have_it_from_where_it_came_put_it_back(self, damaged: Path) -> None:
         with closing(open_journal(damaged.parent, STREAM)) as journal:
-            assert journal.append(records(range(9_000, 10_000)), again=True) == 1_000
+            assert journal.append(records(range(9_000, 10_000)), authoritative=True) == 1_000
             journal.commit()
             bounds = journal.bounds(3)
             assert bounds is not None
@@ -192,10 +192,10 @@ def test_an_epoch_that_is_gone_as_a_whole_is_told(tmp_path: Path) -> None:
     (tmp_path / "0000000002.log").unlink()
     with closing(open_reader(tmp_path)) as reader:
         assert [str(damage).partition(": ")[0] for damage in reader.damages] == [
-            f"0000000002.log, bytes 0 to {reader._mark.offset if reader._mark else 0:,}",
+            f"0000000002.log, bytes 0 to {reader._durable_position.offset if reader._durable_position else 0:,}",
             "durable, numbers 0 to 6 of epoch 4",
         ]
-    repair(LocalDirectory(tmp_path), declare_lost=True, tell=[].append)
+    repair(LocalDirectory(tmp_path), declare_lost=True, on_message=[].append)
     with closing(open_reader(tmp_path)) as reader:
         assert reader.damages == []
     with closing(Journal(LocalDirectory(tmp_path), STREAM)) as journal:
@@ -218,7 +218,7 @@ def test_retention_is_no_loss(tmp_path: Path) -> None:
                 self.trimmed = True
                 first = min(journal.catalog.segments)
                 gone = journal.catalog.segments.pop(first)
-                journal._write_starts({3: gone.shelves[3].last + 1})
+                journal._write_starts({3: gone.frame_indexes[3].last + 1})
                 (tmp_path / gone.name).unlink()
             return super().names()
 
@@ -232,7 +232,7 @@ def test_retention_is_no_loss(tmp_path: Path) -> None:
 
 def test_the_memory_does_not_forget(tmp_path: Path) -> None:
     journal = MemoryJournal(STREAM)
-    assert journal.append(records(range(3)), again=True) == 3
+    assert journal.append(records(range(3)), authoritative=True) == 3
     assert journal.damages == []
 
 
@@ -309,7 +309,7 @@ def continue_on(copy: Path, whole: list[bytes], what: str) -> None:
     except JournalError:
         return
     with closing(journal):
-        floors = dict(journal.catalog.floors)
+        floors = dict(journal.catalog.published_watermarks)
         if floors.get(3, 0) >= 12:
             journal.append(records(range(12), b"other"))
             journal.commit()
@@ -327,7 +327,7 @@ def test_seal_keeps_its_hands_off(damaged: Path) -> None:
 
 def test_nor_does_it_if_the_file_was_cut(damaged: Path) -> None:
     with closing(open_reader(damaged)) as reader:
-        last = list(reader.segments[0].shelves[3])[-1]
+        last = list(reader.segments[0].frame_indexes[3])[-1]
     os.truncate(damaged / LOG, last.offset + last.size)
     with pytest.raises(JournalDamaged, match="the file ends before them"):
         seal(LocalDirectory(damaged), STREAM, 0)
@@ -344,18 +344,18 @@ class TestPower:
         with closing(Journal(disk, STREAM)) as journal:
             journal.append(records(range(5)))
             journal.commit()
-            assert disk.durable[MARK_NAME] != read(disk, MARK_NAME)
-        assert disk.durable[MARK_NAME] == read(disk, MARK_NAME)
+            assert disk.durable[POSITION_NAME] != read(disk, POSITION_NAME)
+        assert disk.durable[POSITION_NAME] == read(disk, POSITION_NAME)
 
     @pytest.mark.parametrize("seed", range(20))
     def test_one_that_was_not_there_is_when_the_journal_is_open(self, seed: int) -> None:
         disk = Disk(Random(seed))
         Journal(disk, STREAM).close()
-        disk.remove(MARK_NAME)
+        disk.remove(POSITION_NAME)
         disk.sync()
         Journal(disk, STREAM)
         disk.power_lost()
-        assert MARK_NAME in disk.names()
+        assert POSITION_NAME in disk.names()
 
 
 def read(disk: Disk, name: str) -> bytes:
@@ -368,7 +368,7 @@ def read(disk: Disk, name: str) -> bytes:
 def test_check_counts_what_is_gone(damaged: Path) -> None:
     checked = check(LocalDirectory(damaged))
     assert checked.damaged == 1
-    assert missing(checked.catalog, 3) == [(9_000, 9_999)]
+    assert find_missing_ranges(checked.catalog, 3) == [(9_000, 9_999)]
 
 
 class TestAnotherJournalInItsPlace:

@@ -11,7 +11,7 @@ from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.watermark import MARK_NAME
+from fyrehose_twisted.journal.format.watermark import POSITION_NAME
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
@@ -106,7 +106,7 @@ def test_it_reads_on_while_segments_are_written_anew(journal: Journal, reader: J
     before = list(reader.read(0, 0, 99))
     blocks = reader.read(0, 0, 99)
     found = next(blocks).positions.tolist()
-    journal.tidy()
+    journal.compact()
     found += positions(blocks)
     assert found == list(range(9))
     after = [record for block in reader.read(0, 0, 99) for record in block.records()]
@@ -118,7 +118,7 @@ def test_a_reader_whose_files_are_not_open_yet_finds_the_new_ones(journal: Journ
     write(journal, *range(9))
     reader.refresh()
     reader.close()
-    journal.tidy()
+    journal.compact()
     assert reader.get(0, 0) == record(0)
     reader.close()
     assert kept(reader) == list(range(9))
@@ -173,8 +173,8 @@ def test_a_segment_that_is_only_being_made_is_not_looked_at(journal: Journal, tm
 def test_without_a_mark_the_last_segment_is_not_believed(tmp_path: Path) -> None:
     journal = start(tmp_path, segment_bytes=300)
     write(journal, *range(5))
-    active = journal.catalog.segments[max(journal.catalog.segments)].shelves[0].first
-    (tmp_path / MARK_NAME).rename(tmp_path / "away")
+    active = journal.catalog.segments[max(journal.catalog.segments)].frame_indexes[0].first
+    (tmp_path / POSITION_NAME).rename(tmp_path / "away")
     reader = open_reader(tmp_path)
     assert kept(reader) == list(range(active))
     reader.close()
@@ -212,7 +212,7 @@ def test_a_directory_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:
 
 def test_it_changes_nothing(journal: Journal, tmp_path: Path) -> None:
     write(journal, *range(9))
-    journal.tidy()
+    journal.compact()
     (tmp_path / "0000000001.idx").unlink()
     before = {one.name: one.read_bytes() for one in tmp_path.iterdir()}
     reader = open_reader(tmp_path)

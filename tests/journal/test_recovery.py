@@ -17,12 +17,20 @@ from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.disk_reserve import RESERVE_NAME
-from fyrehose_twisted.journal.format.watermark import EPOCHS, MARK_NAME, Mark, latest, open_mark, read_mark, write_mark
+from fyrehose_twisted.journal.format.watermark import (
+    MAX_EPOCHS,
+    POSITION_NAME,
+    DurablePosition,
+    latest_epochs,
+    open_position_file,
+    read_position,
+    write_position,
+)
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.journal.upkeep.check import check
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 STREAM = "fyrehose://test"
 LOG = "0000000001.log"
@@ -31,7 +39,7 @@ NewPath = Callable[[], Path]
 
 
 def cut(size: int) -> str:
-    return f"cut {counted(size, 'byte')} off the end, which the last stop left unfinished"
+    return f"cut {pluralize(size, 'byte')} off the end, which the last stop left unfinished"
 
 
 def gone(number: int) -> str:
@@ -68,7 +76,7 @@ def fill(path: Path, numbers: range, **config: Any) -> list[int]:
 
 
 def without_mark(path: Path) -> None:
-    (path / MARK_NAME).unlink()
+    (path / POSITION_NAME).unlink()
 
 
 def files(path: Path) -> dict[str, bytes]:
@@ -111,7 +119,7 @@ class TestCut:
         assert [damage for damage in journal.recovery.damages if damage.name == LOG] == [
             Damage(LOG, ends[3], ends[4] - ends[3], "the checksum of the body is wrong", 0, 3, 3)
         ]
-        assert journal.recovery.cut == 0
+        assert journal.recovery.truncated_bytes == 0
         journal.append([record(4)])
         journal.close()
         assert (tmp_path / LOG).read_bytes() == hurt
@@ -150,9 +158,9 @@ class TestCut:
         journal = start(tmp_path)
         assert kept(journal) == [0, 1, 2, 3]
         assert journal.recovery.damages == []
-        assert journal.recovery.cut == len(left)
+        assert journal.recovery.truncated_bytes == len(left)
         journal.close()
-        assert sorted(files(tmp_path)) == [LOG, "0000000003.log", MARK_NAME, RESERVE_NAME]
+        assert sorted(files(tmp_path)) == [LOG, "0000000003.log", POSITION_NAME, RESERVE_NAME]
 
     def test_what_was_durable_and_is_gone_is_damage(self, tmp_path: Path) -> None:
         ends = fill(tmp_path, range(4))
@@ -180,7 +188,7 @@ class TestCut:
         with (tmp_path / last).open("r+b") as file:
             file.truncate(30)
         journal = start(tmp_path)
-        assert [damage.name for damage in journal.recovery.damages] == [last, MARK_NAME]
+        assert [damage.name for damage in journal.recovery.damages] == [last, POSITION_NAME]
         journal.close()
         assert (tmp_path / last).stat().st_size == 30
 
@@ -215,7 +223,7 @@ class TestDamage:
             damage = journal.recovery.damages[0]
             assert (damage.name, damage.offset, damage.length) == (LOG, ends[hurt], ends[hurt + 1] - ends[hurt])
             assert [str(one) for one in journal.recovery.damages[1:]] == ([] if damage.epoch == 0 else [gone(hurt)])
-            assert journal.recovery.cut == 0
+            assert journal.recovery.truncated_bytes == 0
             journal.close()
             for name in more(tmp_path):
                 (tmp_path / name).unlink()
@@ -242,7 +250,7 @@ class TestDamage:
         fill(tmp_path, range(9), segment_bytes=400)
         hurt = damaged(tmp_path / LOG, 20)
         journal = start(tmp_path, segment_bytes=400)
-        journal.tidy()
+        journal.compact()
         journal.close()
         assert (tmp_path / LOG).read_bytes() == hurt
         again = start(tmp_path)
@@ -291,51 +299,55 @@ def damaged(path: Path, index: int) -> bytes:
 def restore_mark(
     path: Path, offset: int, segment: int = 1, tag: int = 5, watermarks: tuple[tuple[int, int], ...] = ()
 ) -> None:
-    file = open_mark(LocalDirectory(path))
-    write_mark(file, Mark(segment, offset, tag, watermarks))
+    file = open_position_file(LocalDirectory(path))
+    write_position(file, DurablePosition(segment, offset, tag, watermarks))
     file.close()
 
 
 class TestMark:
     def test_it_comes_back_as_it_was(self, tmp_path: Path) -> None:
-        watermarks = tuple((2**63 - 9 + index, 2**64 - index - 1) for index in range(EPOCHS))
+        watermarks = tuple((2**63 - 9 + index, 2**64 - index - 1) for index in range(MAX_EPOCHS))
         restore_mark(tmp_path, 2**40, 77, 2**32 - 1, watermarks)
-        assert read_mark(LocalDirectory(tmp_path)) == Mark(77, 2**40, 2**32 - 1, watermarks)
+        assert read_position(LocalDirectory(tmp_path)) == DurablePosition(77, 2**40, 2**32 - 1, watermarks)
 
     def test_it_has_room_for_the_latest_epochs(self) -> None:
-        assert latest((epoch, epoch * 10) for epoch in range(99)) == tuple(
+        assert latest_epochs((epoch, epoch * 10) for epoch in range(99)) == tuple(
             (epoch, epoch * 10) for epoch in range(91, 99)
         )
 
     def test_every_damage_is_noticed(self, tmp_path: Path) -> None:
         restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
-        data = (tmp_path / MARK_NAME).read_bytes()
+        data = (tmp_path / POSITION_NAME).read_bytes()
         for bit in range(8 * len(data)):
             hurt = bytearray(data)
             hurt[bit // 8] ^= 1 << bit % 8
-            (tmp_path / MARK_NAME).write_bytes(hurt)
+            (tmp_path / POSITION_NAME).write_bytes(hurt)
             found: list[Damage] = []
-            assert read_mark(LocalDirectory(tmp_path), found) == (Mark(1, 1_000, 5) if bit >= 8 * 32 else None)
+            assert read_position(LocalDirectory(tmp_path), found) == (
+                DurablePosition(1, 1_000, 5) if bit >= 8 * 32 else None
+            )
             assert len(found) == 1
 
     def test_one_that_is_cut_says_less(self, tmp_path: Path) -> None:
         """As a crash leaves the first one, and as earlier releases wrote it."""
         restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
-        data = (tmp_path / MARK_NAME).read_bytes()
+        data = (tmp_path / POSITION_NAME).read_bytes()
         for length in range(len(data)):
-            (tmp_path / MARK_NAME).write_bytes(data[:length])
+            (tmp_path / POSITION_NAME).write_bytes(data[:length])
             found: list[Damage] = []
-            assert read_mark(LocalDirectory(tmp_path), found) == (Mark(1, 1_000, 5) if length >= 32 else None)
+            assert read_position(LocalDirectory(tmp_path), found) == (
+                DurablePosition(1, 1_000, 5) if length >= 32 else None
+            )
             assert not found
 
     def test_an_earlier_release_may_write_over_it(self, tmp_path: Path) -> None:
         """It moves the offset, and leaves older watermarks, which are as true."""
         restore_mark(tmp_path, 2_000)
-        theirs = (tmp_path / MARK_NAME).read_bytes()[:32]
+        theirs = (tmp_path / POSITION_NAME).read_bytes()[:32]
         restore_mark(tmp_path, 1_000, watermarks=((3, 7),))
-        (tmp_path / MARK_NAME).write_bytes(theirs + (tmp_path / MARK_NAME).read_bytes()[32:])
+        (tmp_path / POSITION_NAME).write_bytes(theirs + (tmp_path / POSITION_NAME).read_bytes()[32:])
         found: list[Damage] = []
-        assert read_mark(LocalDirectory(tmp_path), found) == Mark(1, 2_000, 5, ((3, 7),))
+        assert read_position(LocalDirectory(tmp_path), found) == DurablePosition(1, 2_000, 5, ((3, 7),))
         assert not found
 
     @pytest.mark.parametrize(
@@ -354,7 +366,7 @@ class TestMark:
     ) -> None:
         ends = fill(tmp_path, range(4))
         if isinstance(content, bytes):
-            (tmp_path / MARK_NAME).write_bytes(content)
+            (tmp_path / POSITION_NAME).write_bytes(content)
         elif content is None:
             without_mark(tmp_path)
         else:
@@ -363,7 +375,7 @@ class TestMark:
         assert kept(journal) == [0, 1, 2, 3]
         assert journal.bounds(0) == Bounds(0, 4, 3)
         assert journal.recovery.messages() == told
-        assert read_mark(journal.directory) == Mark(1, ends[-1], 5, ((0, 4),))
+        assert read_position(journal.directory) == DurablePosition(1, ends[-1], 5, ((0, 4),))
         journal.close()
 
     def test_one_beyond_the_end_is_damage(self, tmp_path: Path) -> None:
@@ -395,13 +407,13 @@ class TestLeftovers:
         for name in ("0000000001.seg.tmp", "0000000001.idx.tmp", "0000000007.idx"):
             (tmp_path / name).write_bytes(b"x")
         start(tmp_path).close()
-        assert sorted(files(tmp_path)) == [LOG, MARK_NAME, RESERVE_NAME]
+        assert sorted(files(tmp_path)) == [LOG, POSITION_NAME, RESERVE_NAME]
 
     def test_what_was_written_anew_replaces_the_old_file(self, tmp_path: Path) -> None:
         fill(tmp_path, range(9), segment_bytes=400)
         old = (tmp_path / LOG).read_bytes()
         journal = start(tmp_path, segment_bytes=400)
-        journal.tidy()
+        journal.compact()
         journal.close()
         (tmp_path / LOG).write_bytes(old)
         (tmp_path / "0000000001.idx").unlink()
@@ -421,13 +433,13 @@ class TestLeftovers:
         (tmp_path / "README").write_bytes(b"mine")
         (tmp_path / "1.log").write_bytes(b"mine too")
         start(tmp_path).close()
-        assert sorted(files(tmp_path)) == [LOG, "1.log", "README", MARK_NAME, RESERVE_NAME]
+        assert sorted(files(tmp_path)) == [LOG, "1.log", "README", POSITION_NAME, RESERVE_NAME]
 
 
 class TestRefusal:
     """What is refused is not touched either."""
 
-    def refusal(self, path: Path, stream: str = STREAM) -> str:
+    def refusal_reason(self, path: Path, stream: str = STREAM) -> str:
         (path / "0000000001.seg.tmp").write_bytes(b"somebody's")
         before = files(path)
         with pytest.raises(JournalError) as raised:

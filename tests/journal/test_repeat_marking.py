@@ -12,9 +12,9 @@ from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.journal import repeat_marking
 from fyrehose_twisted.journal.format import segment
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.repeat_marking import Marker, finished
+from fyrehose_twisted.journal.repeat_marking import RepeatMarker, run_to_end
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.payloads import envelopes
+from fyrehose_twisted.payloads import envelope_finder
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.repeats import WINDOW
 
@@ -45,10 +45,10 @@ def make(tmp_path: Path) -> Iterator[Open]:
         reader.close()
 
 
-def repeats(reader: JournalReader, marker: Marker, first: int, last: int) -> list[int]:
+def repeats(reader: JournalReader, marker: RepeatMarker, first: int, last: int) -> list[int]:
     found: list[int] = []
     for block in reader.read(0, first, last):
-        marks = finished(marker.marks(block))
+        marks = run_to_end(marker.marks(block))
         if marks is not None:
             found += block.positions[marks].tolist()
     return found
@@ -60,9 +60,9 @@ def test_what_was_read_only_to_mark_others_is_marked_by_what_precedes_it(
     make: Open, monkeypatch: pytest.MonkeyPatch, read_on: int, step: int
 ) -> None:
     monkeypatch.setattr(repeat_marking, "READ_ON", read_on)
-    monkeypatch.setattr(repeat_marking, "STEP", max(1, step))
+    monkeypatch.setattr(repeat_marking, "STEP_RECORDS", max(1, step))
     reader = make({1: 7, 1_000: 7, WINDOW + 500: 8, WINDOW + 501: 7, 2 * WINDOW + 502: 7})
-    marker = Marker(reader, envelopes(STREAM))
+    marker = RepeatMarker(reader, envelope_finder(STREAM))
     assert repeats(reader, marker, WINDOW + 500, 3 * WINDOW) == [WINDOW + 501]
     assert repeats(reader, marker, 1_000, 1_000) == [1_000]
     assert repeats(reader, marker, 1, 3 * WINDOW) == [1_000, WINDOW + 501]
@@ -71,7 +71,7 @@ def test_what_was_read_only_to_mark_others_is_marked_by_what_precedes_it(
 def test_much_that_was_found_is_forgotten_and_found_again(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_marking, "MAX_RANGES", 3)
     reader = make({number: number // 2 for number in range(1, 40)})
-    marker = Marker(reader, envelopes(STREAM))
+    marker = RepeatMarker(reader, envelope_finder(STREAM))
     for first in (30, 1, 20, 1):
         assert repeats(reader, marker, first, 39) == [one for one in range(3, 40, 2) if one >= first]
 
@@ -79,11 +79,11 @@ def test_much_that_was_found_is_forgotten_and_found_again(make: Open, monkeypatc
 def test_of_long_records_only_the_beginning_is_read(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = make({number: number % 10 for number in range(1, 31)})
     monkeypatch.setattr(segment, "LONG_RECORDS", 16)
-    (heads,) = list(reader.read(0, 1, 10, take=segment.Take.HEADS))[:1]
-    assert {len(payload) for payload in heads.payloads()} == {segment.HEAD}
-    assert repeats(reader, Marker(reader, envelopes(STREAM)), 25, 30) == list(range(25, 31))
+    (heads,) = list(reader.read(0, 1, 10, projection=segment.Projection.HEADS))[:1]
+    assert {len(payload) for payload in heads.payloads()} == {segment.HEAD_BYTES}
+    assert repeats(reader, RepeatMarker(reader, envelope_finder(STREAM)), 25, 30) == list(range(25, 31))
 
 
 def test_streams_without_envelopes_have_no_repeats(make: Open) -> None:
     reader = make({1: 1, 2: 1})
-    assert repeats(reader, Marker(reader, None), 1, 2) == []
+    assert repeats(reader, RepeatMarker(reader, None), 1, 2) == []

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.format.frame_index import Shelf
-from fyrehose_twisted.journal.format.frames import Header, Kind
+from fyrehose_twisted.journal.format.frame_index import FrameIndex
+from fyrehose_twisted.journal.format.frames import FrameHeader, FrameKind
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import SegmentHeader
-from fyrehose_twisted.journal.retention import Retention, outlived, parse_retention
+from fyrehose_twisted.journal.retention import Retention, expired_segments, parse_retention
 from fyrehose_twisted.ranges import RangeSet
 
 SECOND = 1_000_000
@@ -60,9 +60,9 @@ def test_limits_are_above_0(limits: tuple[float | None, int | None]) -> None:
 
 def test_a_segment_covers_a_fourth_of_the_time() -> None:
     retention = Retention(100.0)
-    assert not retention.wants_roll(SECOND, 26 * SECOND)
-    assert retention.wants_roll(SECOND, 26 * SECOND + 1)
-    assert not Retention(size=5).wants_roll(0, 10**18)
+    assert not retention.should_roll(SECOND, 26 * SECOND)
+    assert retention.should_roll(SECOND, 26 * SECOND + 1)
+    assert not Retention(size=5).should_roll(0, 10**18)
 
 
 LATER = 10**18
@@ -74,9 +74,9 @@ def segment(number: int, *, last: tuple[int, int] | None, end: int = 100, newest
     one.end, one.newest = end, newest * SECOND
     if last is not None:
         epoch, position = last
-        header = Header(Kind.RECORDS, 1, 1, 8, position, epoch, 0, number, 64, newest, 0, 0)
-        one.shelves[epoch] = Shelf()
-        one.shelves[epoch].restore([header], RangeSet([(position, position)]))
+        header = FrameHeader(FrameKind.RECORDS, 1, 1, 8, position, epoch, 0, number, 64, newest, 0, 0)
+        one.frame_indexes[epoch] = FrameIndex()
+        one.frame_indexes[epoch].restore([header], RangeSet([(position, position)]))
     return one
 
 
@@ -85,7 +85,7 @@ def active(end: int) -> Segment:
 
 
 def gone(segments: list[Segment], retention: Retention, *, beside: int = 0, now: int = 0) -> list[int]:
-    return [one.number for one in outlived(segments, active(beside), retention, now * SECOND)]
+    return [one.number for one in expired_segments(segments, active(beside), retention, now * SECOND)]
 
 
 def test_without_limits_all_stay() -> None:

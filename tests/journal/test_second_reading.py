@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.journal import store
-from fyrehose_twisted.journal.commit_group import Group
-from fyrehose_twisted.journal.compaction import reorder
+from fyrehose_twisted.journal.commit_group import CommitGroup
+from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.errors import JournalBroken, JournalFull
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import JournalReader
@@ -69,12 +69,12 @@ def test_a_reader_keeps_up_with_many_segments_that_are_put_in_order(
 ) -> None:
     journal = start(LocalDirectory(tmp_path), segment_bytes=1)
     fill(journal, *range(1, 40))
-    waiting = {segment.name: segment for segment in journal.full_segments()}
+    waiting = {segment.name: segment for segment in journal.sealed_segments()}
 
     class Busy(LocalDirectory):
         def open(self, name: str, **how: Any) -> Any:
             if name in waiting:
-                journal.install(reorder(journal.directory, waiting.pop(name)))
+                journal.install_compacted(compact(journal.directory, waiting.pop(name)))
             return super().open(name, **how)
 
     reader = JournalReader(Busy(tmp_path))
@@ -91,9 +91,9 @@ def test_what_could_not_be_put_in_order_takes_no_room() -> None:
     before = disk.names()
     disk.fill()
     with pytest.raises(OSError, match="full"):
-        reorder(disk, journal.full_segments()[0])
+        compact(disk, journal.sealed_segments()[0])
     assert disk.names() == before
-    disk.mend()
+    disk.clear_impairment()
     journal.close()
 
 
@@ -122,7 +122,7 @@ def test_an_interrupt_in_the_midst_of_writing_breaks_the_journal(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Group, "written", interrupted)
+        patch.setattr(CommitGroup, "mark_written", interrupted)
         with pytest.raises(KeyboardInterrupt):
             journal.commit()
     with pytest.raises(JournalBroken):
@@ -163,8 +163,8 @@ def test_a_record_is_found_behind_a_damaged_frame_that_only_spans_it(tmp_path: P
         file.seek(offset + 80)
         file.write(b"\xff")
     journal = start(LocalDirectory(tmp_path))
-    journal.catalog.segments[1].shelves[0].held.add(1)
-    journal.catalog.segments[1].shelves[0].held.add(9)
+    journal.catalog.segments[1].frame_indexes[0].held.add(1)
+    journal.catalog.segments[1].frame_indexes[0].held.add(9)
     assert journal.get(0, 5) == record(5)
     journal.close()
 
@@ -183,9 +183,9 @@ def test_a_segment_whose_first_frame_was_torn_is_begun_again() -> None:
     mark = disk.open("durable", writable=True)
     store.write_mark(mark, store.Mark(1, 0, 7))
     journal = start(disk)
-    assert journal.recovery.cut > 0
+    assert journal.recovery.truncated_bytes > 0
     assert all(segment.starts for segment in journal.catalog.segments.values())
-    assert sorted([*journal.epochs(), *journal.catalog.over]) == list(range(40))
+    assert sorted([*journal.epochs(), *journal.catalog.expired_epochs]) == list(range(40))
     journal.close()
 
 

@@ -19,7 +19,7 @@ from zope.interface import implementer
 from fyrehose_twisted.interfaces import IDirectory
 from fyrehose_twisted.journal import catalog as catalog_module
 from fyrehose_twisted.journal import commit_group as group_module
-from fyrehose_twisted.journal.compaction import reorder
+from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import (
     Damage,
@@ -87,13 +87,13 @@ class TestSegments:
         journal.begin(0, 0)
         fill(journal, range(11, -1, -1))
         before = kept(journal)
-        assert [one.number for one in journal.full_segments()] == [1, 2, 3, 4]
-        assert journal.tidy() == []
-        assert journal.full_segments() == []
+        assert [one.number for one in journal.sealed_segments()] == [1, 2, 3, 4]
+        assert journal.compact() == []
+        assert journal.sealed_segments() == []
         assert kept(journal) == before
         names = [f"{number:010d}{suffix}" for number in range(1, 5) for suffix in (".idx", ".seg")]
         assert journal.directory.names() == [*names, "0000000005.log", "durable", "reserve"]
-        assert all(len(one.shelves[0]) == 1 for one in list(journal.catalog.segments.values())[:4])
+        assert all(len(one.frame_indexes[0]) == 1 for one in list(journal.catalog.segments.values())[:4])
         assert {number: journal.get(0, number) for number in before} == {
             number: record(number, payload) for number, payload in before.items()
         }
@@ -108,7 +108,7 @@ class TestSegments:
         fill(journal, range(12))
         blocks = journal.read(0, 2, LAST)
         found = next(blocks).positions.tolist()
-        journal.tidy()
+        journal.compact()
         found += [position for block in blocks for position in block.positions.tolist()]
         assert found == list(range(2, 12))
         journal.close()
@@ -123,7 +123,7 @@ class TestSegments:
         for _ in range(2):
             assert kept(journal) == {2: b"third", 3: b"3"}
             assert journal.get(0, 2) == record(2, b"third")
-            journal.tidy()
+            journal.compact()
         journal.close()
 
     @pytest.mark.parametrize("at_once", [1, 4, 65_536])
@@ -142,7 +142,7 @@ class TestSegments:
         for _ in range(2):
             assert kept(journal) == dict(sorted(expected.items()))
             assert kept(journal, first=4, last=9) == {number: expected[number] for number in range(4, 10)}
-            journal.tidy()
+            journal.compact()
         journal.close()
 
     def test_what_lies_before_the_beginning_is_not_held(self, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ class TestSegments:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(12))
         assert len(kept(journal)) == 12
-        journal.tidy()
+        journal.compact()
         open_files = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if os.path.lexists(link)]
         assert [name for name in open_files if str(tmp_path) in name and "deleted" in name] == []
         journal.close()
@@ -171,23 +171,23 @@ class TestSegments:
     def test_what_retention_took_is_not_installed(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500, retention=Retention(size=600))
         fill(journal, range(12))
-        ordered = reorder(journal.directory, journal.full_segments()[0])
+        ordered = compact(journal.directory, journal.sealed_segments()[0])
         assert journal.trim() > 0
-        journal.install(ordered)
+        journal.install_compacted(ordered)
         assert [name for name in journal.directory.names() if "0001" in name] == []
         journal.close()
 
     def test_a_damaged_one_stays_as_it_is(self, tmp_path: Path) -> None:
         journal = start(tmp_path, segment_bytes=500)
         fill(journal, range(9))
-        hurt = next(iter(journal.catalog.segments[1].shelves[0]))
+        hurt = next(iter(journal.catalog.segments[1].frame_indexes[0]))
         flip(tmp_path / "0000000001.log", hurt.offset + 80)
         before = (tmp_path / "0000000001.log").read_bytes()
-        damages = journal.tidy()
+        damages = journal.compact()
         assert [(one.name, one.first, one.last) for one in damages] == [("0000000001.log", hurt.base, hurt.last)]
         assert (tmp_path / "0000000001.log").read_bytes() == before
         assert [name for name in journal.directory.names() if "01." in name] == ["0000000001.log"]
-        assert journal.full_segments() == []
+        assert journal.sealed_segments() == []
         found = [block.positions.tolist() for block in journal.read(0, 0, 99, damages.append)]
         assert [position for some in found for position in some] == [
             number for number in range(9) if number != hurt.base
@@ -253,7 +253,7 @@ class TestDamage:
     def journal(self, tmp_path: Path) -> Iterator[Journal]:
         journal = start(tmp_path)
         fill(journal, range(5))
-        for header in list(journal.catalog.segments[1].shelves[0])[1:4:2]:
+        for header in list(journal.catalog.segments[1].frame_indexes[0])[1:4:2]:
             flip(tmp_path / "0000000001.log", header.offset + 100)
         yield journal
         journal.close()
@@ -275,7 +275,7 @@ class TestDamage:
     def test_what_is_damaged_may_come_again(self, journal: Journal) -> None:
         assert journal.append([record(1, b"other")]) == 0
         assert journal.counters.spent == 1
-        assert journal.append([record(1, b"again"), record(0, b"other")], again=True) == 1
+        assert journal.append([record(1, b"again"), record(0, b"other")], authoritative=True) == 1
         journal.commit()
         record_again = journal.get(0, 1)
         assert record_again is not None
@@ -283,7 +283,7 @@ class TestDamage:
         assert journal.counters.conflicts == 1
 
     def test_what_is_cut_off_is_damage_too(self, journal: Journal, tmp_path: Path) -> None:
-        last = list(journal.catalog.segments[1].shelves[0])[-1]
+        last = list(journal.catalog.segments[1].frame_indexes[0])[-1]
         with (tmp_path / "0000000001.log").open("r+b") as file:
             file.truncate(last.offset + 75)
         with pytest.raises(JournalDamaged, match="3 of 72 bytes of the body are there"):
@@ -356,7 +356,7 @@ class TestOpening:
         journal = start(tmp_path)
         journal.append([record(number) for number in (1, 2, 10_000, 10_001, 2**40)])
         journal.commit()
-        assert [(one.base, one.last) for one in journal.catalog.segments[1].shelves[0]] == [
+        assert [(one.base, one.last) for one in journal.catalog.segments[1].frame_indexes[0]] == [
             (1, 2),
             (10_000, 10_001),
             (2**40, 2**40),
@@ -588,7 +588,7 @@ class TestTrouble:
         disk.room = None
         again = start(disk)
         assert list(kept(again)) == [0, 1]
-        assert again.recovery.cut == 10
+        assert again.recovery.truncated_bytes == 10
         again.close()
 
     def test_what_a_failed_sync_left_is_not_shown_to_readers(self, disk: Troubled, tmp_path: Path) -> None:
@@ -614,14 +614,14 @@ class TestTrouble:
         before = kept(journal)
         disk.errors[what] = code
         with pytest.raises(kind):
-            journal.tidy()
+            journal.compact()
         disk.errors.clear()
         assert kept(journal) == before
         journal.close()
         again = start(disk, segment_bytes=300)
         assert kept(again) == before
         assert not [name for name in disk.names() if name.endswith(".tmp")]
-        again.tidy()
+        again.compact()
         assert kept(again) == before
         again.close()
 
@@ -700,7 +700,7 @@ class Epoch:
     def bounds(self) -> Bounds:
         return Bounds(self.first, self.next, max([self.first - 1, *self.held, *self.lost]))
 
-    def begin_at(self, first: int) -> None:
+    def install_snapshot(self, first: int) -> None:
         self.first, self.next = first, max(first, self.next)
         self.held = {position: payload for position, payload in self.held.items() if position >= first}
         self.lost = {position for position in self.lost if position >= first}
@@ -788,8 +788,8 @@ class JournalMachine(RuleBasedStateMachine):
                 assert self.promised.setdefault((epoch, position), payload) == payload
 
     @rule()
-    def tidy(self) -> None:
-        self.journal.tidy()
+    def compact(self) -> None:
+        self.journal.compact()
 
     @rule()
     def trim(self) -> None:
@@ -807,7 +807,7 @@ class JournalMachine(RuleBasedStateMachine):
                 assert bounds == known.bounds
 
     @rule()
-    def reopen(self) -> None:
+    def clear_floor(self) -> None:
         self.commit(True)
         self.journal.close()
         self.journal = self.opened()
@@ -836,7 +836,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.reading.append((epoch, self.reader.read(epoch, bounds.first, LAST), []))
 
     @rule()
-    def read_on(self) -> None:
+    def read_appended(self) -> None:
         for reading in list(self.reading):
             epoch, blocks, before = reading
             try:

@@ -15,24 +15,38 @@ import pytest
 from fyrehose_twisted.journal import catalog as catalog_module
 from fyrehose_twisted.journal import compaction as reorder_module
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.compaction import in_frames, reorder
+from fyrehose_twisted.journal.compaction import compact, repack
 from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.frames import FRAME_BYTES, Header, Kind, Place, cuts, lost_frame, records_frame
+from fyrehose_twisted.journal.format.frames import (
+    FRAME_BYTES,
+    FrameHeader,
+    FrameKind,
+    FramePosition,
+    frame_boundaries,
+    lost_frame,
+    records_frame,
+)
 from fyrehose_twisted.journal.format.index_file import write_index
-from fyrehose_twisted.journal.format.scan import READ_AT_ONCE, scan
+from fyrehose_twisted.journal.format.scan import READ_CHUNK, scan
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import SegmentHeader
-from fyrehose_twisted.journal.format.watermark import MARK_NAME, Mark, open_mark, read_mark, write_mark
+from fyrehose_twisted.journal.format.watermark import (
+    POSITION_NAME,
+    DurablePosition,
+    open_position_file,
+    read_position,
+    write_position,
+)
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.retention import Retention, outlived
+from fyrehose_twisted.journal.retention import Retention, expired_segments
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
-PLACE = Place(4, 64, 77)
+PLACE = FramePosition(4, 64, 77)
 
 MakeJournal = Callable[..., Any]
 
@@ -59,9 +73,9 @@ def kept(journal: Any) -> list[int]:
     return [position for block in journal.read(0, 0, 2**63) for position in block.positions.tolist()]
 
 
-def put_mark(path: Path, mark: Mark) -> None:
-    file = open_mark(LocalDirectory(path))
-    write_mark(file, mark)
+def put_mark(path: Path, mark: DurablePosition) -> None:
+    file = open_position_file(LocalDirectory(path))
+    write_position(file, mark)
     file.close()
 
 
@@ -95,18 +109,18 @@ class TestReorder:
         journal.close()
         monkeypatch.setattr(reorder_module, "MAX_RECORDS", 3)
         old = journal.catalog.segments[1]
-        new = reorder(LocalDirectory(tmp_path), old)
+        new = compact(LocalDirectory(tmp_path), old)
         assert list(new.lost[0]) == list(old.lost[0]) == [(number, number + 3) for number in range(0, 70, 10)]
 
     def test_what_follows_a_large_frame_is_not_cut_small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reorder_module, "FRAME_BYTES", 1_000)
-        found = in_frames([block(1, 1_000), block(2, 1), block(3, 1)], 100)
+        found = repack([block(1, 1_000), block(2, 1), block(3, 1)], 100)
         assert [one.positions.tolist() for one in found] == [[1], [2, 3]]
 
 
 class TestFrames:
     def test_what_follows_a_large_one_is_not_cut_small(self) -> None:
-        assert cuts([1, 2, 3, 4], [FRAME_BYTES, 5, 5, 5]) == [1, 4]
+        assert frame_boundaries([1, 2, 3, 4], [FRAME_BYTES, 5, 5, 5]) == [1, 4]
 
 
 def test_no_part_of_a_block_lies_before_it() -> None:
@@ -124,7 +138,7 @@ class TestScan:
         return found
 
     def test_the_damage_of_a_frame_larger_than_what_is_read_at_once_says_its_numbers(self) -> None:
-        _, data = records_frame(PLACE, 3, [5, 6], [1, 2], [b"", bytes(2 * READ_AT_ONCE)])
+        _, data = records_frame(PLACE, 3, [5, 6], [1, 2], [b"", bytes(2 * READ_CHUNK)])
         damage = self.damage(data[:-8] + b"\1" + data[-7:])
         assert (damage.epoch, damage.first, damage.last) == (3, 5, 6)
 
@@ -140,27 +154,27 @@ class TestSegment:
         return Segment(None, SegmentHeader(1, STREAM, 0, 50_000_000, 0, 64), ".seg")  # type: ignore[arg-type]
 
     def test_its_last_epoch_may_have_only_losses(self, segment: Segment) -> None:
-        segment.add_records(Header(Kind.RECORDS, 1, 1, 24, 900, 0, 0, 1, 64, 0, 0, 0), None)
+        segment.add_records(FrameHeader(FrameKind.RECORDS, 1, 1, 24, 900, 0, 0, 1, 64, 0, 0, 0), None)
         segment.lost[1] = RangeSet([(3, 4)])
         assert segment.last == (1, 4)
 
     def test_its_newest_record_need_not_be_in_its_last_frame(self, segment: Segment) -> None:
         for newest in (90, 10):
-            segment.add_records(Header(Kind.RECORDS, 1, 1, 24, 5, 0, 0, 1, segment.end, newest, 0, 0), None)
+            segment.add_records(FrameHeader(FrameKind.RECORDS, 1, 1, 24, 5, 0, 0, 1, segment.end, newest, 0, 0), None)
         assert segment.newest == 90
 
     def test_one_without_records_is_as_old_as_it_is(self, segment: Segment) -> None:
         segment.lost[0] = RangeSet([(3, 4)])
         active = Segment(None, segment.header._replace(number=2, created_at=10**18), ".log")  # type: ignore[arg-type]
-        assert outlived([segment], active, Retention(10.0), 60_000_000) == []
-        assert outlived([segment], active, Retention(10.0), 60_000_001) == [segment]
+        assert expired_segments([segment], active, Retention(10.0), 60_000_000) == []
+        assert expired_segments([segment], active, Retention(10.0), 60_000_001) == [segment]
 
 
 def test_an_index_is_written_though_a_crash_left_one_unfinished(tmp_path: Path) -> None:
     journal = start(tmp_path)
     fill(journal, range(3))
     journal.roll()
-    journal.tidy()
+    journal.compact()
     path = tmp_path / "0000000001.idx"
     right = path.read_bytes()
     path.unlink()
@@ -171,24 +185,24 @@ def test_an_index_is_written_though_a_crash_left_one_unfinished(tmp_path: Path) 
 
 
 class TestMark:
-    def packed(self, tmp_path: Path, mark: Mark) -> bytes:
+    def packed(self, tmp_path: Path, mark: DurablePosition) -> bytes:
         put_mark(tmp_path, mark)
-        return (tmp_path / MARK_NAME).read_bytes()
+        return (tmp_path / POSITION_NAME).read_bytes()
 
     def test_a_reader_that_meets_a_writer_looks_again(self, tmp_path: Path) -> None:
-        old, new = self.packed(tmp_path, Mark(1, 2**20, 5)), self.packed(tmp_path, Mark(2, 64, 5))
+        old, new = self.packed(tmp_path, DurablePosition(1, 2**20, 5)), self.packed(tmp_path, DurablePosition(2, 64, 5))
 
         class Directory:
             def open(self, name: str) -> File:
                 return File(new[:12] + old[12:], new[:20] + old[20:], new)
 
-        assert read_mark(Directory()) == Mark(2, 64, 5)  # type: ignore[arg-type]
+        assert read_position(Directory()) == DurablePosition(2, 64, 5)  # type: ignore[arg-type]
 
     def test_one_of_another_version_says_nothing(self, tmp_path: Path) -> None:
-        packed = self.packed(tmp_path, Mark(1, 64, 5))
+        packed = self.packed(tmp_path, DurablePosition(1, 64, 5))
         other = packed[:7] + b"\2" + packed[8:-4]
-        (tmp_path / MARK_NAME).write_bytes(other + struct.pack("<I", zlib.crc32(other)))
-        assert read_mark(LocalDirectory(tmp_path)) is None
+        (tmp_path / POSITION_NAME).write_bytes(other + struct.pack("<I", zlib.crc32(other)))
+        assert read_position(LocalDirectory(tmp_path)) is None
 
 
 class TestRetention:
@@ -259,7 +273,7 @@ class TestRecovery:
         (tmp_path / "0000000002.log").write_bytes(b"x" * 3_000)
         again = start(tmp_path)
         assert [damage.name for damage in again.recovery.damages] == ["0000000002.log"]
-        assert (again.recovery.cut, kept(again)) == (0, [0, 1, 2])
+        assert (again.recovery.truncated_bytes, kept(again)) == (0, [0, 1, 2])
         assert (tmp_path / "0000000002.log").read_bytes() == b"x" * 3_000
         again.close()
 
@@ -269,7 +283,7 @@ class TestRecovery:
         journal.close()
         path = tmp_path / "0000000001.log"
         size = path.stat().st_size
-        put_mark(tmp_path, Mark(1, size, 5))
+        put_mark(tmp_path, DurablePosition(1, size, 5))
         os.truncate(path, ends[0])
         again = start(tmp_path, segment_bytes=400)
         (damage,) = again.recovery.damages
@@ -312,7 +326,7 @@ class TestReader:
         reader = open_reader(tmp_path)
         reader.close()
         journal.roll()
-        journal.tidy()
+        journal.compact()
         assert kept(reader) == [0, 1, 2, 3, 4, 5]
         reader.close()
         journal.close()
@@ -339,7 +353,7 @@ class TestReader:
     def test_the_mark_of_another_journal_says_nothing(self, tmp_path: Path) -> None:
         journal = start(tmp_path)
         ends = fill(journal, range(3))
-        put_mark(tmp_path, Mark(1, ends[-1], 6))
+        put_mark(tmp_path, DurablePosition(1, ends[-1], 6))
         reader = open_reader(tmp_path)
         assert reader.epochs() == []
         assert list(map(str, reader.damages)) == [
@@ -355,7 +369,7 @@ class TestReader:
         reader = open_reader(tmp_path)
         before = kept(reader)
         assert reader.get(0, 0) == record(0)
-        journal.tidy()
+        journal.compact()
         fill(journal, range(9, 10))
         reader.refresh()
         assert kept(reader) == [*before, 9]
@@ -370,9 +384,9 @@ class TestReader:
         fill(journal, range(3))
         end = journal.catalog.segments[1].end
         journal.roll()
-        journal.tidy()
+        journal.compact()
         journal.close()
-        put_mark(tmp_path, Mark(1, end, 5))  # As a power failure may leave it.
+        put_mark(tmp_path, DurablePosition(1, end, 5))  # As a power failure may leave it.
         reader = open_reader(tmp_path)
         assert kept(reader) == [0, 1, 2]
         reader.close()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.journal.compaction import reorder
+from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -50,11 +50,11 @@ def make(path: Path) -> None:
     journal.append([record(number, 4) for number in (7, 8, 9, 12, 5_000)])
     journal.commit()
     journal.trim()
-    segments = journal.full_segments()
+    segments = journal.sealed_segments()
     if len(segments) < 3:
         raise SystemExit(f"only {len(segments)} segments are full")
     for segment in segments[:2]:
-        journal.install(reorder(journal.directory, segment, config.frame_records))
+        journal.install_compacted(compact(journal.directory, segment, config.frame_records))
     journal.append([record(number, 4) for number in (10, 13)])
     journal.close()
 
@@ -132,7 +132,7 @@ def test_writing_to_it_and_putting_it_in_order_changes_nothing(tmp_path: Path) -
     journal.append([record(11, 4), record(300), record(260)])
     journal.commit()
     journal.roll()
-    journal.tidy()
+    journal.compact()
     journal.close()
     reader = JournalReader(LocalDirectory(copy))
     assert reader.bounds(4) == Bounds(7, 14, 5_000)

@@ -14,8 +14,14 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import Logger, capturedLogs
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.addresses import endpoints_from, look_up, parse_place, show_place, tcp_endpoint
-from fyrehose_twisted.rate_limited_log import INTERVAL, SOURCES, Complaints
+from fyrehose_twisted.net.addresses import (
+    endpoint_factory_from,
+    format_address,
+    parse_address,
+    resolve_address,
+    tcp_endpoint,
+)
+from fyrehose_twisted.rate_limited_log import INTERVAL, MAX_WARNINGS, RateLimitedLog
 
 
 @pytest.mark.parametrize(
@@ -28,8 +34,8 @@ from fyrehose_twisted.rate_limited_log import INTERVAL, SOURCES, Complaints
     ],
 )
 def test_places(text: str, place: Any) -> None:
-    assert parse_place(text) == place
-    assert parse_place(show_place(place)) == place
+    assert parse_address(text) == place
+    assert parse_address(format_address(place)) == place
 
 
 @pytest.mark.parametrize(
@@ -37,7 +43,7 @@ def test_places(text: str, place: Any) -> None:
 )
 def test_what_is_no_place(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is not HOST:PORT"):
-        parse_place(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +56,16 @@ def test_what_an_address_is_dialled_with(host: str, kind: type) -> None:
 
 def test_a_template() -> None:
     reactor = MemoryReactorClock()
-    endpoint: Any = endpoints_from("tcp:{host}:{port}:timeout=7")(reactor, ("192.0.2.1", 78))
+    endpoint: Any = endpoint_factory_from("tcp:{host}:{port}:timeout=7")(reactor, ("192.0.2.1", 78))
     assert (endpoint._host, endpoint._port, endpoint._timeout) == ("192.0.2.1", 78, 7)
-    colons: Any = endpoints_from("tcp:host={host}:port={port}")(reactor, ("::1", 78))
+    colons: Any = endpoint_factory_from("tcp:host={host}:port={port}")(reactor, ("::1", 78))
     assert colons._host == "::1"
 
 
 @pytest.mark.parametrize("template", ["tls", "tls:{host}:443", "tls:x:{port}"])
 def test_what_is_no_template(template: str) -> None:
     with pytest.raises(ConfigurationError, match="has to have"):
-        endpoints_from(template)
+        endpoint_factory_from(template)
 
 
 class Resolving:
@@ -71,34 +77,34 @@ class Resolving:
 
 @pytest_twisted.ensureDeferred
 async def test_names_are_looked_up_and_addresses_are_not() -> None:
-    assert await look_up(Resolving(), ("known", 7)) == ("192.0.2.9", 7)
-    assert await look_up(None, ("::1", 7)) == ("::1", 7)
+    assert await resolve_address(Resolving(), ("known", 7)) == ("192.0.2.9", 7)
+    assert await resolve_address(None, ("::1", 7)) == ("::1", 7)
     with pytest.raises(OperationalError, match="'unknown' has no IPv4 address"):
-        await look_up(Resolving(), ("unknown", 7))
+        await resolve_address(Resolving(), ("unknown", 7))
 
 
 def test_each_source_and_kind_is_complained_about_once_a_minute() -> None:
     clock = Clock()
-    complaints = Complaints(Logger(), clock.seconds)
+    complaints = RateLimitedLog(Logger(), clock.seconds)
     with capturedLogs() as logged:
-        assert complaints.complain("late", "a", "{source} is late by {much}", much=3)
-        assert not complaints.complain("late", "a", "{source} is late")
-        assert complaints.complain("late", "b", "{source} is late")
-        assert complaints.complain("rude", "a", "{source} is rude")
+        assert complaints.warn("late", "a", "{source} is late by {much}", much=3)
+        assert not complaints.warn("late", "a", "{source} is late")
+        assert complaints.warn("late", "b", "{source} is late")
+        assert complaints.warn("rude", "a", "{source} is rude")
         clock.advance(INTERVAL - 1)
-        assert not complaints.complain("late", "a", "{source} is late")
+        assert not complaints.warn("late", "a", "{source} is late")
         clock.advance(1)
-        assert complaints.complain("late", "a", "{source} is late")
+        assert complaints.warn("late", "a", "{source} is late")
     assert [event["source"] for event in logged] == ["a", "b", "a", "a"]
 
 
 def test_many_sources_do_not_fill_memory_or_the_log() -> None:
     clock = Clock()
-    complaints = Complaints(Logger(), clock.seconds)
+    complaints = RateLimitedLog(Logger(), clock.seconds)
     with capturedLogs() as logged:
-        for number in range(SOURCES + 100):
-            complaints.complain("late", str(number), "{source} is late")
-        assert len(logged) == SOURCES
+        for number in range(MAX_WARNINGS + 100):
+            complaints.warn("late", str(number), "{source} is late")
+        assert len(logged) == MAX_WARNINGS
         clock.advance(INTERVAL)
-        assert complaints.complain("late", "one more", "{source} is late")
-        assert len(complaints._said) == 1
+        assert complaints.warn("late", "one more", "{source} is late")
+        assert len(complaints._warned_at) == 1

@@ -20,7 +20,7 @@ from zope.interface import alsoProvides, providedBy
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.net import boottime
-from fyrehose_twisted.net.boottime import STEP, KernelTimer, SteadyClock, steady_seconds
+from fyrehose_twisted.net.boottime import POLL_INTERVAL, BoottimeReactor, TimerFd, boottime_seconds
 
 reactor: Any = installed_reactor
 
@@ -31,7 +31,7 @@ class Machine:
     def __init__(self) -> None:
         self.reactor = Clock()
         self.uptime = 500.0
-        self.clock = SteadyClock(self.reactor, lambda: self.uptime)
+        self.clock = BoottimeReactor(self.reactor, lambda: self.uptime)
 
     def run(self, seconds: float, step: float = 0.01) -> None:
         for _ in range(round(seconds / step)):
@@ -40,7 +40,7 @@ class Machine:
 
 
 def test_it_is_a_reactor_to_whoever_asks() -> None:
-    clock = SteadyClock(reactor)
+    clock = BoottimeReactor(reactor)
     assert verifyObject(IReactorTime, clock)
     assert IReactorPluggableNameResolver.providedBy(clock)
     assert clock.addReader == reactor.addReader
@@ -55,8 +55,8 @@ def test_it_is_a_reactor_to_whoever_asks() -> None:
 
 def test_it_goes_by_the_clock_that_nobody_sets() -> None:
     before = time.clock_gettime(time.CLOCK_BOOTTIME)
-    assert before <= steady_seconds() <= time.clock_gettime(time.CLOCK_BOOTTIME)
-    clock = SteadyClock(reactor)
+    assert before <= boottime_seconds() <= time.clock_gettime(time.CLOCK_BOOTTIME)
+    clock = BoottimeReactor(reactor)
     before = clock.seconds()
     call = clock.callLater(30, print)
     assert before + 30 <= call.getTime() <= clock.seconds() + 30
@@ -126,9 +126,9 @@ def test_without_a_timer_of_the_kernel_a_suspension_is_noticed_within_a_step() -
     machine.run(1, step=0.1)
     machine.uptime += 7_200
     woke = machine.uptime
-    machine.run(STEP + 0.2, step=0.1)
+    machine.run(POLL_INTERVAL + 0.2, step=0.1)
     assert len(made) == 1
-    assert made[0] - woke <= STEP + 0.1
+    assert made[0] - woke <= POLL_INTERVAL + 0.1
 
 
 @given(st.integers())
@@ -175,9 +175,9 @@ class SetBack:
 
 @pytest_twisted.inlineCallbacks
 def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day() -> Any:
-    if boottime._timers() is None:
+    if boottime._load_timerfd_library() is None:
         pytest.skip("no timers of the kernel here")
-    clock = SteadyClock(SetBack())
+    clock = BoottimeReactor(SetBack())
     made: list[float] = []
     waits: list[Deferred[None]] = []
 
@@ -192,8 +192,8 @@ def test_the_timer_of_the_kernel_wakes_the_reactor_whatever_the_time_of_day() ->
     yield deferLater(reactor, 0)  # Until it is through with its turn.
     assert len(made) == 4
     assert min(made) >= 0
-    assert clock._alarm is None
-    assert not [reader for reader in reactor.getReaders() if isinstance(reader, KernelTimer)]
+    assert clock._timer is None
+    assert not [reader for reader in reactor.getReaders() if isinstance(reader, TimerFd)]
 
 
 @pytest_twisted.inlineCallbacks
@@ -201,8 +201,8 @@ def test_it_goes_on_in_steps_where_the_kernel_refuses(monkeypatch: pytest.Monkey
     def refuse(*arguments: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    monkeypatch.setattr(boottime, "KernelTimer", refuse)
-    clock = SteadyClock(reactor)
+    monkeypatch.setattr(boottime, "TimerFd", refuse)
+    clock = BoottimeReactor(reactor)
     made: Deferred[None] = Deferred()
     clock.callLater(0.02, made.callback, None)
     clock.callLater(60, made.callback, None).cancel()

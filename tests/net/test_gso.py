@@ -23,13 +23,13 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.net import gso
 from fyrehose_twisted.net.gso import (
-    BATCH_DATAGRAMS,
-    LARGEST_DATAGRAM,
-    MOST_SEGMENTS,
-    ROOM,
-    SURE_SEGMENTS,
-    BurstSocket,
-    gather,
+    MAX_BATCH_DATAGRAMS,
+    MAX_DATAGRAM,
+    MAX_SEGMENTS,
+    RECEIVE_BYTES,
+    SAFE_SEGMENTS,
+    SegmentingSocket,
+    coalesce,
 )
 
 Item = Datagram | Burst
@@ -38,7 +38,7 @@ UDP_SEGMENT, UDP_GRO = 103, 104
 PATIENCE = 120.0
 """Seconds after which what was sent on the loopback does not come any more."""
 
-lengths = st.sampled_from([0, 1, 2, 2, 2, 3, 3]) | st.sampled_from([600, 20_000, 40_000, LARGEST_DATAGRAM])
+lengths = st.sampled_from([0, 1, 2, 2, 2, 3, 3]) | st.sampled_from([600, 20_000, 40_000, MAX_DATAGRAM])
 
 
 class Pieces(NamedTuple):
@@ -83,7 +83,7 @@ def apart(found: Sequence[Item]) -> list[bytes]:
     datagrams: list[bytes] = []
     for item in found:
         if isinstance(item, Burst):
-            datagrams += map(bytes, item.each()) if len(item.data) else [b""]
+            datagrams += map(bytes, item.iter_datagrams()) if len(item.data) else [b""]
         else:
             datagrams.append(bytes(item))
     return datagrams
@@ -97,78 +97,78 @@ def fewest(datagrams: list[bytes], segments: int) -> int:
             room = room - 1 if len(datagram) == size else 0
         else:
             calls, size = calls + 1, len(datagram)
-            room = max(1, min(segments, LARGEST_DATAGRAM // size)) - 1 if size else 0
+            room = max(1, min(segments, MAX_DATAGRAM // size)) - 1 if size else 0
     return calls
 
 
 class TestGather:
-    @given(pieces(LARGEST_DATAGRAM + 1), st.sampled_from([1, 2, 5, SURE_SEGMENTS, MOST_SEGMENTS]))
+    @given(pieces(MAX_DATAGRAM + 1), st.sampled_from([1, 2, 5, SAFE_SEGMENTS, MAX_SEGMENTS]))
     def test_the_bursts_have_the_datagrams_in_order_and_keep_the_limits(
         self, parts: list[Pieces], segments: int
     ) -> None:
         found = made(parts)
-        gathered = gather(found, segments)
+        gathered = coalesce(found, segments)
         assert apart(gathered) == apart(found)
         for data, size in gathered:
             count = max(1, -(-len(data) // size))
             assert size >= 1
             assert count <= segments
-            assert count == 1 or len(data) <= LARGEST_DATAGRAM
+            assert count == 1 or len(data) <= MAX_DATAGRAM
 
-    @given(pieces(LARGEST_DATAGRAM + 1), st.sampled_from([1, 2, 5, SURE_SEGMENTS, MOST_SEGMENTS]))
+    @given(pieces(MAX_DATAGRAM + 1), st.sampled_from([1, 2, 5, SAFE_SEGMENTS, MAX_SEGMENTS]))
     def test_datagrams_leave_in_as_few_bursts_as_possible(self, parts: list[Pieces], segments: int) -> None:
         datagrams = apart(made(parts))
-        assert len(gather(datagrams, segments)) == fewest(datagrams, segments)
+        assert len(coalesce(datagrams, segments)) == fewest(datagrams, segments)
 
     @pytest.mark.parametrize(("size", "most"), [(1, 64), (1_000, 64), (1_024, 63), (32_753, 2), (32_754, 1)])
     @pytest.mark.parametrize("joined", [False, True])
     def test_a_burst_is_as_large_as_one_call_can_send(self, size: int, most: int, joined: bool) -> None:
         datagrams = [bytes([row % 256]) * size for row in range(3 * most)]
         found: list[Item] = [Burst(b"".join(datagrams), size)] if joined else [*datagrams]
-        gathered = gather(found, 64)
+        gathered = coalesce(found, 64)
         assert [len(burst.data) for burst in gathered] == [most * size] * 3
         assert apart(gathered) == datagrams
 
     def test_only_the_last_of_a_burst_is_shorter(self) -> None:
         found: list[Item] = [b"aa", b"b", b"c", Burst(b"ddeef", 2), b"gg", Burst(b"hhi", 2), b"jj", Burst(b"k", 2)]
-        assert gather(found, 64) == [(b"aab", 2), (b"c", 1), (b"ddeef", 2), (b"gghhi", 2), (b"jjk", 2)]
+        assert coalesce(found, 64) == [(b"aab", 2), (b"c", 1), (b"ddeef", 2), (b"gghhi", 2), (b"jjk", 2)]
 
     @pytest.mark.parametrize(
         ("count", "size"), [(64, 1_000), (65, 1_000), (66, 1_000), (64, 1_024), (65, 1), (2, 32_754)]
     )
     def test_one_burst_is_cut_only_where_it_is_too_large(self, count: int, size: int) -> None:
         burst = Burst(bytes(count * size), size)
-        gathered = gather([burst], 64)
-        most = min(64, LARGEST_DATAGRAM // size)
+        gathered = coalesce([burst], 64)
+        most = min(64, MAX_DATAGRAM // size)
         assert [len(data) // size for data, _ in gathered] == [most] * (count // most) + [count % most] * (
             count % most > 0
         )
 
     def test_what_is_left_of_a_burst_that_is_cut_is_joined_by_what_follows(self) -> None:
         found: list[Item] = [Burst(b"aabbccddee", 2), b"ff", b"gg"]
-        assert gather(found, 3) == [(b"aabbcc", 2), (b"ddeeff", 2), (b"gg", 2)]
-        assert gather([Burst(b"aabbccdde", 2), b"ff"], 3) == [(b"aabbcc", 2), (b"dde", 2), (b"ff", 2)]
+        assert coalesce(found, 3) == [(b"aabbcc", 2), (b"ddeeff", 2), (b"gg", 2)]
+        assert coalesce([Burst(b"aabbccdde", 2), b"ff"], 3) == [(b"aabbcc", 2), (b"dde", 2), (b"ff", 2)]
 
-    @pytest.mark.parametrize("alone", [b"", bytes(LARGEST_DATAGRAM + 1)])
+    @pytest.mark.parametrize("alone", [b"", bytes(MAX_DATAGRAM + 1)])
     def test_what_has_no_data_or_too_much_is_alone(self, alone: bytes) -> None:
-        gathered = gather([alone, alone, b"x", alone, b"x", b"x"], 64)
+        gathered = coalesce([alone, alone, b"x", alone, b"x", b"x"], 64)
         assert [data for data, _ in gathered] == [alone, alone, b"x", alone, b"xx"]
 
     def test_what_one_call_can_send_as_it_is_is_not_copied(self) -> None:
         found: list[Item] = [Burst(b"aabb", 2), b"ccc", Burst(memoryview(bytearray(b"dddd")), 1), memoryview(b"ee")]
-        gathered = gather(found, 64)
+        gathered = coalesce(found, 64)
         assert len(gathered) == len(found)
         for burst, item in zip(gathered, found, strict=True):
             assert burst.data is (item.data if isinstance(item, Burst) else item)
 
     def test_a_view_that_is_cut_is_not_copied(self) -> None:
         buffer = bytearray(b"aabbccd")
-        gathered = gather([Burst(memoryview(buffer), 2)], 2)
+        gathered = coalesce([Burst(memoryview(buffer), 2)], 2)
         buffer[:] = b"AABBCCD"
         assert apart(gathered) == [b"AA", b"BB", b"CC", b"D"]
 
     def test_nothing_is_no_burst(self) -> None:
-        assert gather([], 64) == []
+        assert coalesce([], 64) == []
 
 
 class Scripted:
@@ -242,10 +242,10 @@ def wait_for(sock: socket.socket) -> None:
     assert select.select([sock], [], [], PATIENCE)[0], "nothing came"
 
 
-def received(receiving: BurstSocket, real: socket.socket, count: int) -> list[tuple[bytes, Address]]:
+def received(receiving: SegmentingSocket, real: socket.socket, count: int) -> list[tuple[bytes, Address]]:
     """Receive until so many datagrams are here."""
     found: list[tuple[bytes, Address]] = []
-    buffer = bytearray(4 * ROOM)
+    buffer = bytearray(4 * RECEIVE_BYTES)
     while len(found) < count:
         wait_for(real)
         batch = receiving.receive_batch(buffer)
@@ -257,7 +257,7 @@ def received(receiving: BurstSocket, real: socket.socket, count: int) -> list[tu
 
 def has_bursts() -> bool:
     with bound() as sock:
-        tried = BurstSocket(sock)
+        tried = SegmentingSocket(sock)
         return tried.segments > 1 and tried.receives_bursts
 
 
@@ -267,11 +267,11 @@ needs_bursts = pytest.mark.skipif(not has_bursts(), reason="this kernel has no U
 class TestOnTheLoopback:
     # Not shrunk: each example in which something is missing takes all the patience there is.
     @settings(phases=[Phase.explicit, Phase.reuse, Phase.generate])
-    @given(pieces(LARGEST_DATAGRAM), st.booleans(), st.booleans())
+    @given(pieces(MAX_DATAGRAM), st.booleans(), st.booleans())
     def test_what_is_sent_comes_in_order(self, parts: list[Pieces], sends: bool, receives: bool) -> None:
         with bound() as from_here, bound() as to_here:
-            sending, receiving = BurstSocket(from_here, offload=sends), BurstSocket(to_here, offload=receives)
-            for burst in gather(made(parts), sending.segments):
+            sending, receiving = SegmentingSocket(from_here, offload=sends), SegmentingSocket(to_here, offload=receives)
+            for burst in coalesce(made(parts), sending.segments):
                 assert sending.send(burst, to_here.getsockname()) is None
                 # Each at once: all together they might overflow the receive buffer.
                 came = received(receiving, to_here, len(apart([burst])))
@@ -283,13 +283,13 @@ class TestOnTheLoopback:
     @pytest.mark.parametrize("size", [1, 300, 1_000])
     def test_one_call_carries_many(self, sockets: Callable[..., socket.socket], size: int) -> None:
         from_here, to_here = sockets(), sockets()
-        sending, receiving = BurstSocket(from_here), BurstSocket(to_here)
+        sending, receiving = SegmentingSocket(from_here), SegmentingSocket(to_here)
         sending.socket, receiving.socket = Scripted(from_here), Scripted(to_here)
         datagrams = [bytes([row]) * size for row in range(64)]
-        [burst] = gather(datagrams, sending.segments)
+        [burst] = coalesce(datagrams, sending.segments)
         assert sending.send(burst, to_here.getsockname()) is None
         wait_for(to_here)
-        batch = receiving.receive_batch(bytearray(2 * ROOM))
+        batch = receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))
         assert [bytes(datagram) for datagram, _, _ in batch] == datagrams
         assert [(run.rows, run.size, run.peer) for run in batch.runs] == [(64, size, from_here.getsockname())]
         assert sending.socket.calls == {"sendmsg": 1}
@@ -298,10 +298,10 @@ class TestOnTheLoopback:
     @needs_bursts
     def test_the_last_may_be_shorter(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
-        sending, receiving = BurstSocket(from_here), BurstSocket(to_here)
+        sending, receiving = SegmentingSocket(from_here), SegmentingSocket(to_here)
         assert sending.send(Burst(b"aabbccd", 2), to_here.getsockname()) is None
         wait_for(to_here)
-        batch = receiving.receive_batch(bytearray(ROOM))
+        batch = receiving.receive_batch(bytearray(RECEIVE_BYTES))
         assert [(run.rows, run.size) for run in batch.runs] == [(3, 2), (1, 1)]
         assert [bytes(datagram) for datagram, _, _ in batch] == [b"aa", b"bb", b"cc", b"d"]
 
@@ -309,24 +309,24 @@ class TestOnTheLoopback:
     def test_who_knows_nothing_of_bursts_gets_datagrams(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         datagrams = [bytes([row]) * 100 for row in range(64)] + [b"end"]
-        for burst in gather(datagrams, SURE_SEGMENTS):
-            assert BurstSocket(from_here).send(burst, to_here.getsockname()) is None
+        for burst in coalesce(datagrams, SAFE_SEGMENTS):
+            assert SegmentingSocket(from_here).send(burst, to_here.getsockname()) is None
         for datagram in datagrams:
             wait_for(to_here)
-            assert to_here.recvfrom(ROOM) == (datagram, from_here.getsockname())
+            assert to_here.recvfrom(RECEIVE_BYTES) == (datagram, from_here.getsockname())
         with pytest.raises(BlockingIOError):
-            to_here.recvfrom(ROOM)
+            to_here.recvfrom(RECEIVE_BYTES)
 
     def test_without_offload_each_datagram_is_a_call(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
-        sending, receiving = BurstSocket(from_here, offload=False), BurstSocket(to_here, offload=False)
+        sending, receiving = SegmentingSocket(from_here, offload=False), SegmentingSocket(to_here, offload=False)
         assert (sending.segments, receiving.receives_bursts) == (1, False)
         sending.socket, receiving.socket = Scripted(from_here), Scripted(to_here)
         datagrams = [bytes([row]) * 20 for row in range(30)]
-        for burst in gather([Burst(b"".join(datagrams), 20)], sending.segments):
+        for burst in coalesce([Burst(b"".join(datagrams), 20)], sending.segments):
             assert sending.send(burst, to_here.getsockname()) is None
         wait_for(to_here)
-        batch = receiving.receive_batch(bytearray(2 * ROOM))
+        batch = receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))
         assert [bytes(datagram) for datagram, _, _ in batch] == datagrams
         assert [run.rows for run in batch.runs] == [30], "they are one run all the same"
         assert sending.socket.calls == {"sendto": 30}
@@ -339,19 +339,19 @@ class TestOnTheLoopback:
         for turn, size in enumerate([5, 7, 7, 5, 5]):
             from_here = senders[turn % 2]
             burst = Burst(b"".join(b"%0*d" % (size, row) for row in range(10)), size)
-            assert BurstSocket(from_here).send(burst, to_here.getsockname()) is None
+            assert SegmentingSocket(from_here).send(burst, to_here.getsockname()) is None
             expected += [(datagram, from_here.getsockname()) for datagram in apart([burst])]
-        assert received(BurstSocket(to_here), to_here, 50) == expected
+        assert received(SegmentingSocket(to_here), to_here, 50) == expected
 
     def test_a_datagram_that_cannot_be_sent_is_counted(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
         errors: Counter[str] = Counter()
-        sending = BurstSocket(from_here, errors=errors)
-        too_long = bytes(LARGEST_DATAGRAM + 1)
-        for burst in gather([too_long, b"x", too_long], sending.segments):
+        sending = SegmentingSocket(from_here, errors=errors)
+        too_long = bytes(MAX_DATAGRAM + 1)
+        for burst in coalesce([too_long, b"x", too_long], sending.segments):
             assert sending.send(burst, to_here.getsockname()) is None
         assert errors == {"EMSGSIZE": 2}
-        assert received(BurstSocket(to_here), to_here, 1) == [(b"x", from_here.getsockname())]
+        assert received(SegmentingSocket(to_here), to_here, 1) == [(b"x", from_here.getsockname())]
 
 
 def burst_of(count: int, size: int = 3) -> Burst:
@@ -362,15 +362,15 @@ def burst_of(count: int, size: int = 3) -> Burst:
 class TestWhatIsRefused:
     def test_a_kernel_that_sends_fewer_at_once_is_sent_fewer(self, sockets: Callable[..., socket.socket]) -> None:
         from_here, to_here = sockets(), sockets()
-        older = Scripted(from_here, lambda length, size, _: EINVAL if length > SURE_SEGMENTS * size else None)
-        sending, burst = BurstSocket(older), burst_of(150)  # type: ignore[arg-type]
-        assert sending.segments == MOST_SEGMENTS
+        older = Scripted(from_here, lambda length, size, _: EINVAL if length > SAFE_SEGMENTS * size else None)
+        sending, burst = SegmentingSocket(older), burst_of(150)  # type: ignore[arg-type]
+        assert sending.segments == MAX_SEGMENTS
         assert sending.send(burst, to_here.getsockname()) is None
-        assert [datagram for datagram, _ in received(BurstSocket(to_here), to_here, 150)] == apart([burst])
+        assert [datagram for datagram, _ in received(SegmentingSocket(to_here), to_here, 150)] == apart([burst])
         assert older.sent == [64, 64, 22]
-        assert sending.segments == SURE_SEGMENTS
+        assert sending.segments == SAFE_SEGMENTS
         older.calls.clear()
-        for more in gather([burst], sending.segments):
+        for more in coalesce([burst], sending.segments):
             assert sending.send(more, to_here.getsockname()) is None
         assert older.calls == {"sendmsg": 3}, "nothing larger is tried again"
         assert not sending.errors
@@ -383,25 +383,25 @@ class TestWhatIsRefused:
         narrow = Scripted(
             from_here, lambda length, size, host: error if length > size and host == "127.0.0.1" else None
         )
-        sending, burst = BurstSocket(narrow), burst_of(20)  # type: ignore[arg-type]
+        sending, burst = SegmentingSocket(narrow), burst_of(20)  # type: ignore[arg-type]
         assert sending.send(burst, to_here.getsockname()) is None
         assert sending.send(burst, to_here.getsockname()) is None
-        assert [datagram for datagram, _ in received(BurstSocket(to_here), to_here, 40)] == 2 * apart([burst])
+        assert [datagram for datagram, _ in received(SegmentingSocket(to_here), to_here, 40)] == 2 * apart([burst])
         assert narrow.calls == {"sendmsg": 1, "sendto": 40}, "the second burst is not tried"
         assert not sending.errors
-        assert sending.segments == MOST_SEGMENTS
+        assert sending.segments == MAX_SEGMENTS
 
     @pytest.mark.parametrize("error", [EMSGSIZE, EIO])
     def test_a_way_that_takes_no_bursts_says_nothing_about_the_kernel(self, error: int) -> None:
         narrow = Scripted(refuses=lambda length, size, _: error if length > size else None)
-        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         assert sending.send(burst_of(100), PEER) is None
         assert narrow.calls == {"sendmsg": 1, "sendto": 100}
-        assert sending.segments == MOST_SEGMENTS
+        assert sending.segments == MAX_SEGMENTS
 
     def test_only_what_is_as_long_as_what_was_refused_goes_one_by_one(self) -> None:
         narrow = Scripted(refuses=lambda length, size, host: EMSGSIZE if length > size > 9 and host == "a" else None)
-        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         for size, host, sent in [
             (10, "a", [1] * 5),
             (12, "a", [1] * 5),
@@ -416,15 +416,15 @@ class TestWhatIsRefused:
 
     def test_the_larger_of_two_sizes_is_not_tried_when_the_smaller_was_refused(self) -> None:
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size >= 9 else None)
-        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         for size in (20, 10, 15, 20, 10):
             assert sending.send(burst_of(5, size), PEER) is None
         assert narrow.calls["sendmsg"] == 2
 
     def test_bursts_are_tried_again_after_a_while(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gso, "_NARROW_BURSTS", 4)
+        monkeypatch.setattr(gso, "_SMALL_MTU_RETRY_BURSTS", 4)
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
-        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         tried = []
         for _ in range(14):
             narrow.calls.clear()
@@ -438,25 +438,25 @@ class TestWhatIsRefused:
         assert narrow.sent == [3], "the way is wide again"
 
     def test_what_is_remembered_of_hosts_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(gso, "_NARROW_HOSTS", 5)
+        monkeypatch.setattr(gso, "_MAX_SMALL_MTU_HOSTS", 5)
         narrow = Scripted(refuses=lambda length, size, _: EMSGSIZE if length > size else None)
-        sending = BurstSocket(narrow)  # type: ignore[arg-type]
+        sending = SegmentingSocket(narrow)  # type: ignore[arg-type]
         for host in range(40):
             assert sending.send(burst_of(3), (f"192.0.2.{host}", 9)) is None
-            assert 0 < len(sending._narrow) <= 5
+            assert 0 < len(sending._small_mtu_hosts) <= 5
         assert narrow.passed == 40 * apart([burst_of(3)])
 
     @pytest.mark.parametrize(("error", "name"), [(EPERM, "EPERM"), (ENETUNREACH, "ENETUNREACH"), (99_999, "unknown")])
     def test_any_other_error_is_counted_for_each_datagram(self, error: int, name: str) -> None:
         refusing = Scripted(refuses=lambda *_: error)
-        sending = BurstSocket(refusing)  # type: ignore[arg-type]
+        sending = SegmentingSocket(refusing)  # type: ignore[arg-type]
         for burst, errors in [(burst_of(7), 7), (Burst(b"abc", 3), 8), (Burst(b"", 1), 9), (burst_of(150), 159)]:
             assert sending.send(burst, PEER) is None
             assert sending.errors == {name: errors}
         assert refusing.calls == {"sendmsg": 2, "sendto": 2}
 
     def test_what_cannot_go_one_by_one_either_is_counted_for_each_datagram(self) -> None:
-        sending = BurstSocket(Scripted(refuses=lambda *_: EMSGSIZE))  # type: ignore[arg-type]
+        sending = SegmentingSocket(Scripted(refuses=lambda *_: EMSGSIZE))  # type: ignore[arg-type]
         assert sending.send(burst_of(7), PEER) is None
         assert sending.send(burst_of(7), PEER) is None
         assert sending.errors == {"EMSGSIZE": 14}
@@ -466,7 +466,7 @@ class TestWhatIsRefused:
         size=st.integers(1, 4),
         whole=st.booleans(),
         room=st.integers(0, 6) | st.integers(0, 150),
-        refusal=st.sampled_from([(1, EIO), (1, EINVAL), (SURE_SEGMENTS, EINVAL), (MOST_SEGMENTS, EINVAL)]),
+        refusal=st.sampled_from([(1, EIO), (1, EINVAL), (SAFE_SEGMENTS, EINVAL), (MAX_SEGMENTS, EINVAL)]),
     )
     def test_what_finds_no_room_is_handed_back(
         self, count: int, size: int, whole: bool, room: int, refusal: tuple[int, int]
@@ -484,7 +484,7 @@ class TestWhatIsRefused:
             return EAGAIN if calls > room else None
 
         full = Scripted(refuses=refuses)
-        sending = BurstSocket(full)  # type: ignore[arg-type]
+        sending = SegmentingSocket(full)  # type: ignore[arg-type]
         left = sending.send(burst, PEER)
         assert full.passed + (apart([left]) if left is not None else []) == apart([burst])
         assert len(full.sent) <= room
@@ -499,7 +499,7 @@ class TestWhatIsRefused:
             def setsockopt(self, level: int, option: int, value: int) -> None:
                 raise OSError(ENOPROTOOPT, "Protocol not available")
 
-        old = BurstSocket(Old())  # type: ignore[arg-type]
+        old = SegmentingSocket(Old())  # type: ignore[arg-type]
         assert (old.segments, old.receives_bursts) == (1, False)
 
     def test_what_the_kernel_offers_is_asked_for_each_direction(self) -> None:
@@ -508,8 +508,8 @@ class TestWhatIsRefused:
                 if option == UDP_GRO:
                     raise OSError(ENOPROTOOPT, "Protocol not available")
 
-        one_way = BurstSocket(OneWay())  # type: ignore[arg-type]
-        assert (one_way.segments, one_way.receives_bursts) == (MOST_SEGMENTS, False)
+        one_way = SegmentingSocket(OneWay())  # type: ignore[arg-type]
+        assert (one_way.segments, one_way.receives_bursts) == (MAX_SEGMENTS, False)
 
 
 class Arriving:
@@ -517,7 +517,7 @@ class Arriving:
 
     def __init__(self, arrives: Iterator[tuple[bytes, int | None, int] | OSError]) -> None:
         self._arrives = arrives
-        self.smallest_room = 2 * ROOM
+        self.smallest_room = 2 * RECEIVE_BYTES
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """As a kernel that knows bursts has it."""
@@ -537,8 +537,8 @@ class Arriving:
         return len(data), control, flags, PEER
 
 
-def arriving(*items: tuple[bytes, int | None, int] | OSError) -> BurstSocket:
-    return BurstSocket(Arriving(iter(items)))  # type: ignore[arg-type]
+def arriving(*items: tuple[bytes, int | None, int] | OSError) -> SegmentingSocket:
+    return SegmentingSocket(Arriving(iter(items)))  # type: ignore[arg-type]
 
 
 def rows(batch: Batch) -> list[tuple[bytes, bool]]:
@@ -553,64 +553,67 @@ class TestReceiving:
                 return super().recvmsg_into([buffers[0][:room]], control_room)
 
         from_here, to_here = sockets(), sockets()
-        receiving = BurstSocket(to_here)
+        receiving = SegmentingSocket(to_here)
         if not receiving.receives_bursts:
             pytest.skip("flags come only with what may be a burst")
         receiving.socket = Narrow(to_here)
         from_here.sendto(b"x" * 61, to_here.getsockname())
         wait_for(to_here)
-        assert rows(receiving.receive_batch(bytearray(ROOM))) == [(b"x" * room, True)]
+        assert rows(receiving.receive_batch(bytearray(RECEIVE_BYTES))) == [(b"x" * room, True)]
 
     @pytest.mark.parametrize(
         ("length", "expected"), [(5, [2, 2, 1]), (4, [2, 2]), (2, [2]), (1, [1])], ids=["rest", "whole", "one", "less"]
     )
     def test_of_a_burst_that_was_cut_the_last_is_marked(self, length: int, expected: list[int]) -> None:
         receiving = arriving((b"zz", None, 0), (b"x" * length, 2, socket.MSG_TRUNC), (b"zz", None, 0))
-        found = rows(receiving.receive_batch(bytearray(2 * ROOM)))
+        found = rows(receiving.receive_batch(bytearray(2 * RECEIVE_BYTES)))
         assert [len(data) for data, _ in found] == [2, *expected, 2]
         assert [truncated for _, truncated in found] == [False] * len(expected) + [True, False]
 
     def test_other_flags_mean_nothing(self) -> None:
         others = 0x7FFF & ~socket.MSG_TRUNC
-        assert rows(arriving((b"abc", 2, others)).receive_batch(bytearray(ROOM))) == [(b"ab", False), (b"c", False)]
+        assert rows(arriving((b"abc", 2, others)).receive_batch(bytearray(RECEIVE_BYTES))) == [
+            (b"ab", False),
+            (b"c", False),
+        ]
 
     def test_a_size_takes_more_than_one_byte(self) -> None:
-        batch = arriving((bytes(3 * 513), 513, 0)).receive_batch(bytearray(ROOM))
+        batch = arriving((bytes(3 * 513), 513, 0)).receive_batch(bytearray(RECEIVE_BYTES))
         assert [(run.rows, run.size) for run in batch.runs] == [(3, 513)]
 
-    @pytest.mark.parametrize(("size", "batches"), [(10, [7, 3]), (20_000, [4, 4, 2]), (LARGEST_DATAGRAM, [2] * 5)])
+    @pytest.mark.parametrize(("size", "batches"), [(10, [7, 3]), (20_000, [4, 4, 2]), (MAX_DATAGRAM, [2] * 5)])
     def test_there_is_room_for_whatever_may_come(self, size: int, batches: list[int]) -> None:
         items = iter([(bytes(size), None, 0)] * 10)
         socket_ = Arriving(items)
-        receiving = BurstSocket(socket_)  # type: ignore[arg-type]
+        receiving = SegmentingSocket(socket_)  # type: ignore[arg-type]
         # As much as seven small ones leave behind them.
-        buffer = bytearray(ROOM + 65) if size == 10 else bytearray(2 * ROOM)
+        buffer = bytearray(RECEIVE_BYTES + 65) if size == 10 else bytearray(2 * RECEIVE_BYTES)
         found = []
         while batch := len(receiving.receive_batch(buffer)):
             found.append(batch)
         assert found == batches
-        assert socket_.smallest_room >= ROOM
+        assert socket_.smallest_room >= RECEIVE_BYTES
 
     def test_a_batch_ends_when_it_has_enough_datagrams(self) -> None:
         burst = bytes(1_000), 10, 0
         receiving = arriving(*[burst] * 50)
-        assert len(receiving.receive_batch(bytearray(4 * ROOM))) == -(-BATCH_DATAGRAMS // 100) * 100
-        assert len(receiving.receive_batch(bytearray(4 * ROOM))) == 5_000 - 4_100
+        assert len(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES))) == -(-MAX_BATCH_DATAGRAMS // 100) * 100
+        assert len(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES))) == 5_000 - 4_100
 
     def test_the_kernel_is_asked_no_more_often_than_wanted(self) -> None:
         receiving = arriving((b"aab", 2, 0), (b"c", None, 0), (b"d", None, 0), (b"e", None, 0))
-        found = [rows(receiving.receive_batch(bytearray(4 * ROOM), calls=calls)) for calls in (1, 2, 2)]
+        found = [rows(receiving.receive_batch(bytearray(4 * RECEIVE_BYTES), calls=calls)) for calls in (1, 2, 2)]
         assert [[data for data, _ in batch] for batch in found] == [[b"aa", b"b"], [b"c", b"d"], [b"e"]]
 
     def test_an_error_ends_a_batch_and_loses_nothing(self) -> None:
         receiving = arriving((b"1", None, 0), OSError(EHOSTUNREACH, "No route to host"), (b"2", None, 0))
-        found = [rows(receiving.receive_batch(bytearray(2 * ROOM))) for _ in range(3)]
+        found = [rows(receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))) for _ in range(3)]
         assert found == [[(b"1", False)], [(b"2", False)], []]
         assert receiving.errors == {"EHOSTUNREACH": 1}
 
     def test_an_interruption_is_no_error(self) -> None:
         receiving = arriving((b"1", None, 0), InterruptedError(), (b"2", None, 0))
-        assert [rows(receiving.receive_batch(bytearray(2 * ROOM))) for _ in range(2)] == [
+        assert [rows(receiving.receive_batch(bytearray(2 * RECEIVE_BYTES))) for _ in range(2)] == [
             [(b"1", False)],
             [(b"2", False)],
         ]
@@ -675,4 +678,4 @@ def test_a_link_with_a_smaller_mtu(program: Callable[[str, str], Path]) -> None:
         {"size": 1_200, "complete": True, "sendmsg": 1, "sendto": 0},
     ]
     assert found["errors"] == {}
-    assert found["segments"] == MOST_SEGMENTS
+    assert found["segments"] == MAX_SEGMENTS

@@ -9,7 +9,7 @@ from twisted.internet.error import DNSLookupError
 from twisted.internet.testing import MemoryReactor
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port, resolve
+from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port, resolve_host_port
 
 
 class Resolver:
@@ -41,11 +41,11 @@ def test_an_ipv6_address_is_refused_with_its_reason(text: str) -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_resolving() -> None:
-    assert await resolve(Resolver(), "known.example:7") == ("192.0.2.1", 7)
+    assert await resolve_host_port(Resolver(), "known.example:7") == ("192.0.2.1", 7)
     with pytest.raises(OperationalError, match=r"'unknown\.example' has no IPv4 address .*no such name"):
-        await resolve(Resolver(), "unknown.example:7")
+        await resolve_host_port(Resolver(), "unknown.example:7")
     with pytest.raises(ConfigurationError):
-        await resolve(Resolver(), "known.example")
+        await resolve_host_port(Resolver(), "known.example")
 
 
 @pytest.mark.parametrize(

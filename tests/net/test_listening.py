@@ -11,7 +11,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.protocol import Factory
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.listening import Entrance, Entrances
+from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
 
 
 class Port:
@@ -49,10 +49,10 @@ class Ready:
         return self.result
 
 
-def entrances(*endpoints: Any) -> Entrances:
-    made = Entrances(None, "tcp:7000", "test")
+def entrances(*endpoints: Any) -> ListeningPorts:
+    made = ListeningPorts(None, "tcp:7000", "test")
     for number, endpoint in enumerate(endpoints):
-        made.add_entrance(Entrance(f"option-{number}", f"tcp:{number}", endpoint, Factory()))
+        made.add_port(ListeningEndpoint(f"option-{number}", f"tcp:{number}", endpoint, Factory()))
     return made
 
 
@@ -68,25 +68,25 @@ def taken() -> Deferred[Any]:
 
 def test_what_is_listened_on() -> None:
     made = entrances(Ready(succeed(Port())), Ready(succeed(Port(UNIXAddress(b"here")))))
-    assert outcome(made.bound()) == [None]
+    assert outcome(made.wait_bound()) == [None]
     assert made.all_bound
-    assert made.places == {"option-0": ["127.0.0.1:7000"], "option-1": ["here"]}
+    assert made.addresses == {"option-0": ["127.0.0.1:7000"], "option-1": ["here"]}
     assert str(made) == "127.0.0.1:7000, here"
 
 
 def test_a_port_in_use_is_told_with_its_option() -> None:
     port = Port()
     made = entrances(Ready(succeed(port)), Ready(taken()))
-    (failure,) = outcome(made.bound())
+    (failure,) = outcome(made.wait_bound())
     assert failure.check(OperationalError)
     assert str(failure.value) == "--option-1: cannot listen on tcp:1: Address already in use"
     assert not made.all_bound
     told: list[Exception] = []
-    made.failed(told.append)
-    made.failed(told.append)
+    made.report_failures(told.append)
+    made.report_failures(told.append)
     assert list(map(str, told)) == [str(failure.value)]
     assert outcome(made.close()) == [None]
-    assert (port.stopped, made.places) == (1, {})
+    assert (port.stopped, made.addresses) == (1, {})
 
 
 def test_it_closes_while_it_is_still_binding() -> None:
@@ -94,24 +94,24 @@ def test_it_closes_while_it_is_still_binding() -> None:
     made = entrances(endpoint)
     made.bind()
     told: list[Exception] = []
-    made.failed(told.append)
-    binding = outcome(made.bound())
+    made.report_failures(told.append)
+    binding = outcome(made.wait_bound())
     assert outcome(made.close()) == [None]
     assert (endpoint.cancelled, told, len(binding)) == (1, [], 1)
     # And it can be bound again.
     made.bind()
     assert not made.all_bound
     endpoint.waiting[1].callback(Port())
-    assert (made.all_bound, made.places) == (True, {"option-0": ["127.0.0.1:7000"]})
+    assert (made.all_bound, made.addresses) == (True, {"option-0": ["127.0.0.1:7000"]})
 
 
 def test_nobody_comes_in_before_there_is_somebody_to_speak_to() -> None:
     made, inner = entrances(), Factory.forProtocol(lambda: Factory)  # type: ignore[arg-type]
-    assert made.door.buildProtocol(None) is None
+    assert made.gate.buildProtocol(None) is None
     made.open(inner)
-    assert made.door.buildProtocol(None) is not None
+    assert made.gate.buildProtocol(None) is not None
     assert outcome(made.close()) == [None]
-    assert made.door.buildProtocol(None) is None
+    assert made.gate.buildProtocol(None) is None
 
 
 def test_what_is_no_endpoint() -> None:

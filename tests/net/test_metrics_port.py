@@ -16,7 +16,7 @@ from twisted.logger import capturedLogs
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.metrics import Info, labelled
+from fyrehose_twisted.net.metrics import InfoCollector, label_gauge
 from fyrehose_twisted.net.metrics_port import MetricsPort
 
 
@@ -50,7 +50,7 @@ def close(port: MetricsPort) -> list[object]:
 def test_a_service_that_nobody_reads_listens_on_nothing() -> None:
     reactor = MemoryReactorClock()
     port = MetricsPort(reactor, None)
-    port.listen(One("a"), failed=pytest.fail)
+    port.listen(One("a"), on_failure=pytest.fail)
     assert reactor.tcpServers == []
     assert close(port) == [None]
 
@@ -62,7 +62,7 @@ def test_a_service_that_nobody_reads_listens_on_nothing() -> None:
 def test_it_listens_on_loopback_unless_told_otherwise(description: str, interface: str) -> None:
     reactor = MemoryReactorClock()
     with capturedLogs() as logged:
-        MetricsPort(reactor, description).listen(One("a"), One("b"), failed=pytest.fail)
+        MetricsPort(reactor, description).listen(One("a"), One("b"), on_failure=pytest.fail)
     ((number, _, _, where),) = reactor.tcpServers
     assert (number, where) == (9100, interface)
     assert [event["log_format"].format(**event)[:18] for event in logged] == ["metrics at http://"]
@@ -76,7 +76,7 @@ def test_what_is_no_endpoint_is_refused_before_anything_listens() -> None:
 def test_a_port_in_use_is_told() -> None:
     failures: list[Failure] = []
     port = MetricsPort(Full(), "tcp:9100")
-    port.listen(One("a"), failed=failures.append)
+    port.listen(One("a"), on_failure=failures.append)
     assert isinstance(failures[0].value, OperationalError)
     assert str(failures[0].value) == "--metrics: cannot listen on tcp:9100: Address already in use"
     assert close(port) == [None]
@@ -85,12 +85,12 @@ def test_a_port_in_use_is_told() -> None:
 def test_it_stops_listening_once() -> None:
     reactor = MemoryReactorClock()
     port = MetricsPort(reactor, "tcp:9100")
-    port.listen(One("a"), failed=pytest.fail)
+    port.listen(One("a"), on_failure=pytest.fail)
     assert close(port) == close(port) == [None]
 
 
 def test_what_a_service_is() -> None:
-    told = text_of(Info("backbone", stream="fyrehose://orders", network=None))
+    told = text_of(InfoCollector("backbone", stream="fyrehose://orders", network=None))
     release = version("fyrehose_twisted")
     assert told == f'fyrehose_info{{service="backbone",stream="fyrehose://orders",version="{release}"}} 1.0\n'
 
@@ -99,6 +99,6 @@ def test_what_a_service_is() -> None:
 def test_nobody_has_the_label_while_its_value_is_not_known(leader: str | None, told: str) -> None:
     class Leader(Collector):
         def collect(self) -> Any:
-            yield labelled("fyrehose_leader", "Who leads", "leader", leader)
+            yield label_gauge("fyrehose_leader", "Who leads", "leader", leader)
 
     assert text_of(Leader()) == told

@@ -12,8 +12,8 @@ from twisted.internet import endpoints
 from twisted.python.systemd import ListenFDs
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.options import Listening, check_exposed, parse_listen
-from fyrehose_twisted.net.socket_activation import inherited, inherited_datagrams, is_local
+from fyrehose_twisted.net.options import ServerEndpoint, parse_server_endpoint, require_protection
+from fyrehose_twisted.net.socket_activation import activated_socket, activated_udp_socket, is_local
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, socket.socket]
 
 def test_by_name_and_by_place(passed: dict[str, socket.socket]) -> None:
     for number, (name, one) in enumerate(passed.items()):
-        for copy in (inherited("x", name=name), inherited("x", index=number)):
+        for copy in (activated_socket("x", name=name), activated_socket("x", index=number)):
             with closing(copy):
                 assert copy.getsockname() == one.getsockname()
     assert all(one.fileno() >= 0 for one in passed.values())
@@ -46,24 +46,24 @@ def test_by_name_and_by_place(passed: dict[str, socket.socket]) -> None:
 
 def test_what_was_not_passed(passed: dict[str, socket.socket]) -> None:
     with pytest.raises(ConfigurationError, match=r"--x: systemd passed no socket named y \(it passed push, http"):
-        inherited("x", name="y")
+        activated_socket("x", name="y")
     with pytest.raises(ConfigurationError, match="no socket number 5"):
-        inherited("x", index=5)
+        activated_socket("x", index=5)
 
 
 def test_without_systemd() -> None:
     with pytest.raises(ConfigurationError, match="it passed none"):
-        inherited("x", name="y")
+        activated_socket("x", name="y")
 
 
 def test_datagrams(passed: dict[str, socket.socket]) -> None:
-    with closing(inherited_datagrams("x", "push")) as found:
+    with closing(activated_udp_socket("x", "push")) as found:
         assert found.type & socket.SOCK_DGRAM
         assert not found.getblocking()
         assert found.getsockname() == passed["push"].getsockname()
     for name in ("http", "six", "unix"):
         with pytest.raises(ConfigurationError, match="not of UDP over IPv4"):
-            inherited_datagrams("x", name)
+            activated_udp_socket("x", name)
 
 
 DOMAINS = {"http": "INET", "open": "INET", "six": "INET6", "unix": "UNIX"}
@@ -71,16 +71,16 @@ DOMAINS = {"http": "INET", "open": "INET", "six": "INET6", "unix": "UNIX"}
 
 @pytest.mark.parametrize(("name", "local"), [("http", True), ("open", False), ("six", True), ("unix", True)])
 def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bool) -> None:
-    with closing(inherited("x", name=name)) as found:
+    with closing(activated_socket("x", name=name)) as found:
         assert is_local(found) is local
     text = f"systemd:domain={DOMAINS[name]}:name={name}"
-    listening = parse_listen("http", text, "tcp:1")
-    assert listening == Listening(text, None, local)
+    listening = parse_server_endpoint("http", text, "tcp:1")
+    assert listening == ServerEndpoint(text, None, local)
     if local:
-        check_exposed("http", listening, False, "--token")
+        require_protection("http", listening, False, "--token")
     else:
         with pytest.raises(ConfigurationError, match="not on loopback"):
-            check_exposed("http", listening, False, "--token")
+            require_protection("http", listening, False, "--token")
 
 
 @pytest.mark.parametrize(
@@ -98,4 +98,4 @@ def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bo
 @pytest.mark.usefixtures("passed")
 def test_endpoints_that_do_not_fit(text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^--http.*{said}"):
-        parse_listen("http", text, "tcp:1")
+        parse_server_endpoint("http", text, "tcp:1")

@@ -21,11 +21,11 @@ from twisted.web.client import ResponseNeverReceived
 from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
-from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
-from fyrehose_twisted.net.connection import Link, LinkLimits, describe
-from fyrehose_twisted.net.stream_driver import Links
+from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec, IStreamDecoder, Outputs
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection, describe_failure
+from fyrehose_twisted.net.stream_driver import StreamDriver
 
 reactor: Any = installed_reactor
 
@@ -110,9 +110,9 @@ class Toy:
     def next_deadline(self) -> float | None:
         return None
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         self.drains += 1
-        drained = Drained(self.persist, self.effects, self.events)
+        drained = Outputs(self.persist, self.effects, self.events)
         self.persist, self.effects, self.events = None, [], []
         return drained
 
@@ -171,7 +171,9 @@ class Dialled:
 class Running:
     """Links of a toy, on a clock."""
 
-    def __init__(self, node: Toy | None = None, make_link: Callable[[Any], Link] = Link, **limits: Any) -> None:
+    def __init__(
+        self, node: Toy | None = None, make_link: Callable[[Any], NodeConnection] = NodeConnection, **limits: Any
+    ) -> None:
         self.clock = Clock()
         self.clock.advance(1_000.0)
         self.node = Toy() if node is None else node
@@ -179,15 +181,15 @@ class Running:
         self.endpoint = Dialled()
         self.order: list[Any] = []
         self.failures: list[Exception] = []
-        self.links = Links(
+        self.links = StreamDriver(
             self.node,
             lambda: make_link(self.codec),
             self.clock,
-            tell=lambda event: self.order.append(("told", event)),
+            on_event=lambda event: self.order.append(("told", event)),
             persist=self.keep,
-            failed=self.failures.append,
-            endpoint_for=lambda reactor, address: self.endpoint,
-            limits=LinkLimits(**limits),
+            on_failure=self.failures.append,
+            endpoint_factory=lambda reactor, address: self.endpoint,
+            limits=ConnectionLimits(**limits),
         )
 
     def keep(self, mark: Any) -> None:
@@ -198,7 +200,7 @@ class Running:
     def turn(self) -> None:
         self.clock.advance(0)
 
-    def knock(self, source: str = "192.0.2.1", port: int = 50_000) -> Link | None:
+    def own_knock_id(self, source: str = "192.0.2.1", port: int = 50_000) -> NodeConnection | None:
         return self.links.factory.buildProtocol(IPv4Address("TCP", source, port))
 
     def accept(self, source: str = "192.0.2.1", port: int = 50_000) -> tuple[Any, Wire]:
@@ -356,7 +358,7 @@ def test_hanging_up_lets_what_was_written_leave_and_is_not_told() -> None:
     running = Running()
     link, wire = running.accept()
     running.turn()
-    running.want(Write(["bye"], link.peer), HangUp(link.peer), Write(["too late"], link.peer))
+    running.want(Write(["bye"], link.peer), Close(link.peer), Write(["too late"], link.peer))
     assert wire.taken == [b"bye\n"]
     assert wire.lost
     link.dataReceived(b"more\n")
@@ -371,7 +373,7 @@ def test_hanging_up_on_one_who_does_not_read_is_cut_off_in_the_end() -> None:
     link, wire = running.accept()
     running.turn()
     running.want(Write(["x" * 70_000], link.peer))
-    running.want(Write(["y"], link.peer), HangUp(link.peer))
+    running.want(Write(["y"], link.peer), Close(link.peer))
     assert not wire.lost
     running.clock.pump([1.0] * 4)
     assert not wire.aborted
@@ -384,7 +386,7 @@ def test_hanging_up_waits_for_what_waits_here() -> None:
     link, wire = running.accept()
     running.turn()
     running.want(Write(["x" * 70_000], link.peer))
-    running.want(Write(["last"], link.peer), HangUp(link.peer))
+    running.want(Write(["last"], link.peer), Close(link.peer))
     wire.leave()
     assert wire.taken[-1] == b"last\n"
     assert wire.lost
@@ -476,7 +478,7 @@ def test_malformed_bytes_are_logged_once_per_source_and_minute(logged: list[LogE
     ],
 )
 def test_why_a_connection_ended_is_said_in_few_words(problem: BaseException | None, words: str) -> None:
-    assert describe(problem) == words
+    assert describe_failure(problem) == words
 
 
 def test_a_dialled_connection_that_brings_nothing_is_logged(logged: list[LogEvent]) -> None:
@@ -555,11 +557,11 @@ def test_an_exception_does_not_end_the_sweeps(monkeypatch: pytest.MonkeyPatch) -
     running = Running(first=3.0)
     _, wire = running.accept()
 
-    def fail(link: Link, reason: str) -> None:
+    def fail(link: NodeConnection, reason: str) -> None:
         raise TypeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Link, "cut_off", fail)
+        patch.setattr(NodeConnection, "abort", fail)
         with pytest.raises(TypeError, match="a bug"):
             running.clock.pump([1.0] * 5)
     assert not wire.aborted
@@ -615,7 +617,7 @@ def test_a_dial_that_opens_after_stopping_is_closed() -> None:
     assert running.node.told == []
 
 
-class Application(Link):
+class Application(NodeConnection):
     """Answers what begins with ``mine`` itself."""
 
     def connection_ready(self) -> None:
@@ -684,9 +686,11 @@ class Echo(Toy):
         self.tell("unblocked")
 
 
-def links_of(node: Toy, **limits: Any) -> Links:
+def links_of(node: Toy, **limits: Any) -> StreamDriver:
     codec = LineCodec()
-    return Links(node, lambda: Link(codec), reactor, tell=lambda event: None, limits=LinkLimits(**limits))
+    return StreamDriver(
+        node, lambda: NodeConnection(codec), reactor, on_event=lambda event: None, limits=ConnectionLimits(**limits)
+    )
 
 
 @pytest_twisted.ensureDeferred
@@ -706,12 +710,12 @@ async def test_two_nodes_on_real_sockets() -> None:
         await echoed
         assert here.words == ["connected", *map(str, range(1_000)), "x" * 3_000_000, "last"]
         for links in (ours, theirs):
-            for link in links._links:
+            for link in links._connections:
                 transport: Any = link.transport
                 assert transport.getTcpNoDelay()
                 assert transport.getTcpKeepAlive()
         gone = there.until("disconnected")
-        here.effects.append(HangUp(peer))
+        here.effects.append(Close(peer))
         ours.flush()
         await gone
         assert there.told[-1][2] == "closed"
@@ -747,7 +751,7 @@ async def test_a_real_peer_that_does_not_read_blocks_and_then_reads_everything()
         ours.flush()
         await connected
         await met
-        transport: Any = next(iter(theirs._links)).transport
+        transport: Any = next(iter(theirs._connections)).transport
         transport.stopReading()
         peer, blocked = here.told[0][1], here.until("blocked")
         for letter in "abcdefgh":  # More than the kernel holds for two sockets.

@@ -23,8 +23,8 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
 from fyrehose_twisted.net import gso, udp
-from fyrehose_twisted.net.gso import LARGEST_DATAGRAM, ROOM
-from fyrehose_twisted.net.udp import DatagramPort, listen, local_host_towards
+from fyrehose_twisted.net.gso import MAX_DATAGRAM, RECEIVE_BYTES
+from fyrehose_twisted.net.udp import DatagramPort, listen, source_address_for
 
 reactor: Any = installed_reactor
 
@@ -128,7 +128,7 @@ async def test_what_waits_is_one_batch(ports: Callable[[], DatagramPort]) -> Non
 
 @pytest_twisted.ensureDeferred
 async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gso, "BATCH_DATAGRAMS", 128)  # An untuned socket does not hold the real number.
+    monkeypatch.setattr(gso, "MAX_BATCH_DATAGRAMS", 128)  # An untuned socket does not hold the real number.
     receiving, sending = ports(), ports()
     sending.send([b"x"] * 300, [address(receiving)])
     settle()
@@ -136,7 +136,7 @@ async def test_a_batch_has_an_end(ports: Callable[[], DatagramPort], monkeypatch
     assert [len(batch) for batch in receiving.protocol.batches] == [128, 128, 44]
 
 
-@pytest.mark.parametrize("sizes", [[LARGEST_DATAGRAM] * 4, [0, LARGEST_DATAGRAM, 0, 1, LARGEST_DATAGRAM, 20_000, 0]])
+@pytest.mark.parametrize("sizes", [[MAX_DATAGRAM] * 4, [0, MAX_DATAGRAM, 0, 1, MAX_DATAGRAM, 20_000, 0]])
 @pytest_twisted.ensureDeferred
 async def test_sizes(sizes: list[int], ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
@@ -164,7 +164,7 @@ async def test_errors_of_sending_are_counted(ports: Callable[[], DatagramPort]) 
     good = address(receiving)
     sending.send([b"1"], [("127.0.0.1", 0), good])
     sending.send([b"2"], [("240.0.0.1", 9), ("0.0.0.0", 0), good])
-    sending.send([bytes(LARGEST_DATAGRAM + 1), b"3"], [good])
+    sending.send([bytes(MAX_DATAGRAM + 1), b"3"], [good])
     await receiving.protocol.received(3)
     assert receiving.protocol.datagrams == [b"1", b"2", b"3"]
     assert sending.send_errors["EMSGSIZE"] == 1
@@ -177,7 +177,7 @@ async def test_errors_of_sending_are_counted(ports: Callable[[], DatagramPort]) 
 async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
     """What is sent waits in order, nothing is read meanwhile, and then both go on."""
     receiving, other, sending = ports(), ports(), ports()
-    blocking = sending.bursts.socket = Blocking(sending.socket, 3)
+    blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 3)
     buffer = bytearray(b"0")
     # Each is longer than the one before it, so that it cannot go into the same burst.
     datagrams = [b"%d" % number * (number + 1) for number in range(1, 5)]
@@ -202,9 +202,9 @@ async def test_a_full_kernel_buffer(ports: Callable[[], DatagramPort]) -> None:
 
 
 def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(udp, "WAITING_BYTES", 100)
+    monkeypatch.setattr(udp, "MAX_QUEUED_BYTES", 100)
     sending = ports()
-    blocking = sending.bursts.socket = Blocking(sending.socket, 0)
+    blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 0)
     sending.send([bytes(40), bytes(60), bytes(70), bytes(60)], [("127.0.0.1", 9)])
     # The last is shorter than the one before it: they are one burst, or two datagrams.
     assert sending.send_errors == {"EAGAIN": 2}
@@ -216,8 +216,8 @@ def test_what_waits_has_a_limit(ports: Callable[[], DatagramPort], monkeypatch: 
 
 def test_an_error_does_not_hold_up_what_waits(ports: Callable[[], DatagramPort]) -> None:
     sending = ports()
-    blocking = sending.bursts.socket = Blocking(sending.socket, 0)
-    sending.send([bytes(LARGEST_DATAGRAM + 1), b"x"], [("127.0.0.1", 9)])
+    blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 0)
+    sending.send([bytes(MAX_DATAGRAM + 1), b"x"], [("127.0.0.1", 9)])
     blocking.room = 2
     sending.doWrite()
     assert sending.send_errors == {"EMSGSIZE": 1}
@@ -291,9 +291,9 @@ def test_the_kernel_says_how_much_it_gives(ports: Callable[[], DatagramPort]) ->
 
 
 def test_the_way_to_loopback_leaves_from_loopback() -> None:
-    assert local_host_towards(("127.0.0.1", 9)) == "127.0.0.1"
+    assert source_address_for(("127.0.0.1", 9)) == "127.0.0.1"
     with pytest.raises(OSError, match="denied"):
-        local_host_towards(("255.255.255.255", 9))
+        source_address_for(("255.255.255.255", 9))
 
 
 class Failing:
@@ -323,7 +323,7 @@ class Failing:
 @pytest_twisted.ensureDeferred
 async def test_an_error_about_what_was_sent_loses_nothing_that_arrived(ports: Callable[[], DatagramPort]) -> None:
     receiving, sending = ports(), ports()
-    receiving.bursts.socket = Failing(receiving.socket)
+    receiving.segmenting_socket.socket = Failing(receiving.socket)
     sending.send([b"1", b"22", b"333"], [address(receiving)])
     await receiving.protocol.received(3)
     assert receiving.protocol.datagrams == [b"1", b"22", b"333"]
@@ -334,9 +334,9 @@ async def test_an_error_about_what_was_sent_loses_nothing_that_arrived(ports: Ca
 def test_what_has_left_makes_room_for_more_to_wait(
     ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(udp, "WAITING_BYTES", 100)
+    monkeypatch.setattr(udp, "MAX_QUEUED_BYTES", 100)
     sending = ports()
-    blocking = sending.bursts.socket = Blocking(sending.socket, 0)
+    blocking = sending.segmenting_socket.socket = Blocking(sending.socket, 0)
     for _ in range(3):
         sending.send([bytes(60), bytes(40)], [("127.0.0.1", 9)])
         blocking.room = 2
@@ -347,9 +347,9 @@ def test_what_has_left_makes_room_for_more_to_wait(
 def test_what_finds_no_room_to_wait_is_counted_for_each_peer(
     ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(udp, "WAITING_BYTES", 100)
+    monkeypatch.setattr(udp, "MAX_QUEUED_BYTES", 100)
     sending = ports()
-    sending.bursts.socket = Blocking(sending.socket, 0)
+    sending.segmenting_socket.socket = Blocking(sending.socket, 0)
     sending.send([bytes(40), bytes(60)], [("127.0.0.1", 9), ("127.0.0.1", 10), ("127.0.0.1", 11)])
     assert sending.send_errors == {"EAGAIN": 4}
 
@@ -378,19 +378,19 @@ async def test_what_several_peers_sent_one_by_one_is_one_batch_and_leaves_in_bur
         peer.send([b"%02d" % number], [address(receiving)])
         sent.append((b"%02d" % number, address(peer)))
     settle()
-    watched = receiving.bursts.socket = Blocking(receiving.socket, 1_000)
+    watched = receiving.segmenting_socket.socket = Blocking(receiving.socket, 1_000)
     receiving.protocol.on_batch = lambda: receiving.send(receiving.protocol.datagrams, [*map(address, peers)])
     await gatherResults([peer.protocol.received(40) for peer in peers])
     assert receiving.protocol.batches == [sent]
     assert [peer.protocol.datagrams for peer in peers] == [[datagram for datagram, _ in sent]] * 2
-    assert 1_000 - watched.room == (2 if receiving.bursts.segments > 1 else 80)
+    assert 1_000 - watched.room == (2 if receiving.segmenting_socket.segments > 1 else 80)
 
 
 @pytest_twisted.ensureDeferred
 async def test_a_batch_ends_where_its_buffer_has_no_room_for_whatever_may_come(
     ports: Callable[[], DatagramPort], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(udp, "BATCH_BYTES", ROOM + 1_000)
+    monkeypatch.setattr(udp, "BATCH_BYTES", RECEIVE_BYTES + 1_000)
     receiving, sending = ports(), ports()
     for number in range(5):
         sending.send([b"%600d" % number], [address(receiving)])
@@ -413,7 +413,7 @@ class Older(Blocking):
 async def test_what_is_left_of_a_burst_waits(ports: Callable[[], DatagramPort]) -> None:
     """It is copied, for what it was in may be written in the meantime, and it leaves before anything else."""
     receiving, other, sending = ports(), ports(), ports()
-    older = sending.bursts.socket = Older(sending.socket, 1)
+    older = sending.segmenting_socket.socket = Older(sending.socket, 1)
     datagrams = [b"%03d" % number for number in range(100)]
     buffer = bytearray(b"".join(datagrams))
     sending.send([Burst(memoryview(buffer), 3), b"behind"], [address(receiving), address(other)])
@@ -427,7 +427,7 @@ async def test_what_is_left_of_a_burst_waits(ports: Callable[[], DatagramPort]) 
     await gatherResults([receiving.protocol.received(102), other.protocol.received(101)])
     assert receiving.protocol.datagrams == [*datagrams, b"behind", b"later"]
     assert other.protocol.datagrams == [*datagrams, b"behind"]
-    assert sending._waiting_bytes == 0
+    assert sending._queued_bytes == 0
     assert not sending.send_errors
 
 
@@ -454,7 +454,7 @@ async def test_nothing_more_is_read_where_the_first_alone_is_more_than_can_be_se
     sending.send([b"alone"], [address(receiving)])
     await receiving.protocol.received(1)
     await deferLater(reactor, 0)  # Until it is through with reading.
-    blocking = receiving.bursts.socket = Blocking(receiving.socket, 0)
+    blocking = receiving.segmenting_socket.socket = Blocking(receiving.socket, 0)
     receiving.protocol.on_batch = lambda: receiving.send([b"answer"], [address(sending)])
     for datagram in (b"1", b"2"):
         sending.send([datagram], [address(receiving)])

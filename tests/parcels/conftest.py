@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
-from fyrehose_twisted.parcels.node.persistent_state import Promises
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Message, Parcel, ParcelType, node_id
 
@@ -54,7 +54,7 @@ class End:
             self.open = False
             self.wires.later(DELAY, self.other.ended)
 
-    def arrive(self, data: bytes) -> None:
+    def schedule_arrival(self, data: bytes) -> None:
         """Bytes came from the other end."""
         if self.open:
             self.raw += data
@@ -113,12 +113,12 @@ class Host:
         self.told: list[Any] = []
         self.ends: dict[int, End] = {}
         self.dialled: list[tuple[float, Address]] = []
-        self.promises: Promises | None = None
+        self.promises: PersistentState | None = None
         self.up = True
         self.turns = 0
         self.codec = ParcelCodec(node_id(node.config.name))
         self.wrote: list[tuple[float, Peer, Message]] = []
-        self.drained: list[Drained] = []
+        self.drained: list[Outputs] = []
 
     def arrived(self, end: End, data: bytes) -> None:
         """Bytes came."""
@@ -147,7 +147,7 @@ class Host:
             drained = self.node.drain()
             self.drained.append(drained)
             if drained.persist is not None and self.promises is not None:
-                self.promises.keep(drained.persist)
+                self.promises.persist(drained.persist)
             for effect in drained.effects:
                 self._carry_out(effect)
             self.told.extend(drained.events)
@@ -163,7 +163,7 @@ class Host:
             end = self.ends.get(effect.peer.number)
             if end is not None:
                 end.send_bytes(b"".join(map(self.codec.encode, effect.messages)))
-        elif isinstance(effect, HangUp):
+        elif isinstance(effect, Close):
             end = self.ends.pop(effect.peer.number, None)
             if end is not None:
                 end.close()
@@ -208,7 +208,7 @@ class Wires:
         self._numbers = count(1)
         self._order = count()
 
-    def later(self, delay: float, call: Callable[[], None]) -> None:
+    def later_epoch_start(self, delay: float, call: Callable[[], None]) -> None:
         """Call something after a while."""
         heappush(self._queue, (self.now + delay, next(self._order), call))
 
@@ -223,14 +223,14 @@ class Wires:
         neighbours: tuple[int | Address, ...] = (),
         *,
         seed: int | None = None,
-        promises: Promises | None = None,
+        promises: PersistentState | None = None,
         address: Address | None = None,
         **options: Any,
     ) -> Host:
         """Start a node."""
         address = self.address(number) if address is None else address
         config = NodeConfig(name, advertise=address, neighbours=tuple(map(self.address, neighbours)), **options)
-        node = ClusterNode(config, Random(number if seed is None else seed), self.now, promises=promises)
+        node = ClusterNode(config, Random(number if seed is None else seed), self.now, persistent_state=promises)
         host = Host(self, node, address)
         host.promises = promises
         self.listening[address] = self.hosts[name] = host

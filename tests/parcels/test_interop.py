@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.events import Answered, Delivered, NeighbourAdded, NeighbourRemoved
+from fyrehose_twisted.parcels.events import EventsDelivered, NeighbourAdded, NeighbourRemoved, PublishConfirmed
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Mode, NodeInfo, Parcel, ParcelType, node_id
 
@@ -297,8 +297,8 @@ def test_a_cluster_begins_where_peers_are(wires: Any, sequences: tuple[int, ...]
     assert ivan.node.sequence == max(sequences)
     assert ivan.node.oldest == max(sequences) + 1
     ivan.tell("publish", [b"next"], 1)
-    assert ivan.of(Answered) == [Answered(1, ((max(sequences) + 1, 1),))]
-    assert [one.sequence for each in ivan.of(Delivered) for one in each.events] == [max(sequences) + 1]
+    assert ivan.of(PublishConfirmed) == [PublishConfirmed(1, ((max(sequences) + 1, 1),))]
+    assert [one.sequence for each in ivan.of(EventsDelivered) for one in each.events] == [max(sequences) + 1]
     end = wires.call(ivan, "10.0.0.9")
     end.send(Parcel(False, SEQ_REQ, 9))
     wires.run(0.01)
@@ -308,7 +308,7 @@ def test_a_cluster_begins_where_peers_are(wires: Any, sequences: tuple[int, ...]
     assert wires.run(10.0, lambda: boris.node.mode is Mode.WRK)
     boris.tell("publish", [b"and"], 2)
     wires.run(1.0)
-    assert boris.of(Answered) == [Answered(2, ((max(sequences) + 2, 1),))]
+    assert boris.of(PublishConfirmed) == [PublishConfirmed(2, ((max(sequences) + 2, 1),))]
     check(*peers)
 
 

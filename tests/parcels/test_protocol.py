@@ -41,19 +41,19 @@ class Owner:
     def __init__(self) -> None:
         self.received: list[Any] = []
 
-    def link_opened(self, link: Any) -> None:
+    def connection_opened(self, link: Any) -> None:
         pass
 
-    def link_received(self, link: Any, messages: Any) -> None:
+    def connection_received(self, link: Any, messages: Any) -> None:
         self.received += messages
 
-    def link_crowded(self, link: Any) -> None:
+    def connection_pressure_changed(self, link: Any) -> None:
         pass
 
-    def link_ended(self, link: Any, reason: str) -> None:
+    def connection_closed(self, link: Any, reason: str) -> None:
         pass
 
-    def link_gone(self, link: Any) -> None:
+    def connection_released(self, link: Any) -> None:
         pass
 
 
@@ -87,7 +87,7 @@ def test_bytes_that_are_no_parcels_end_it_after_what_came_before() -> None:
 
 def test_hanging_up_is_not_told() -> None:
     protocol, transport = connected()
-    protocol.hang_up()
+    protocol.close()
     assert transport.disconnecting
     protocol.connectionLost(Failure(ConnectionDone()))
     assert protocol.noted == ["ready"]

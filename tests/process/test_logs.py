@@ -23,7 +23,7 @@ JSON_SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text
 
 def entry(event: dict[str, Any]) -> dict[str, Any]:
     """Return what the line about an event says; it is one line of ASCII."""
-    written = logs.line(event)
+    written = logs.format_event(event)
     assert written.isascii()
     assert written.endswith("\n")
     assert len(written.splitlines()) == 1
@@ -106,7 +106,7 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
         said = logged("stopping", failure=Failure(), level="failure")
     assert "cut" in said["failure"][:40]
     assert said["failure"].rstrip().endswith("the end")
-    assert len(said["failure"]) < logs.TRACEBACK_LIMIT + 100
+    assert len(said["failure"]) < logs.MAX_TRACEBACK + 100
 
 
 def test_what_cannot_be_formatted_is_a_line_too() -> None:
@@ -125,18 +125,18 @@ def test_half_a_character_becomes_text() -> None:
     assert logged("x", line=b"\xff!".decode("utf-8", "surrogateescape"))["line"] == "\\udcff!"
 
 
-@pytest.mark.parametrize("length", [logs.LIMIT, logs.LIMIT + 1, 10_000_000])
+@pytest.mark.parametrize("length", [logs.MAX_TEXT, logs.MAX_TEXT + 1, 10_000_000])
 def test_long_values_are_cut_and_say_so(length: int) -> None:
     said = logged("{detail}", detail="x" * length)
     for text in (said["detail"], said["message"]):
-        if length == logs.LIMIT:
+        if length == logs.MAX_TEXT:
             assert text == "x" * length
         else:
-            assert text == "x" * logs.LIMIT + f"... (cut; {length:,} characters)"
+            assert text == "x" * logs.MAX_TEXT + f"... (cut; {length:,} characters)"
 
 
 def test_many_fields_are_cut() -> None:
-    assert len(entry({f"field{number}": number for number in range(1_000)})) <= logs.FIELDS + 5
+    assert len(entry({f"field{number}": number for number in range(1_000)})) <= logs.MAX_FIELDS + 5
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, capturedLogs
 
-from fyrehose_twisted.process.repeating import REPORT_INTERVAL, Repeating
+from fyrehose_twisted.process.repeating import REPORT_INTERVAL, PeriodicCall
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "fyrehose_twisted"
 
@@ -37,7 +37,7 @@ def test_a_call_that_fails_is_logged_and_the_next_one_is_made(
         calls += 1
         return call() if calls == 1 else None
 
-    repeating = Repeating("the count", count, clock)
+    repeating = PeriodicCall("the count", count, clock)
     repeating.start(2.0)
     for expected in (2, 3, 4):
         clock.advance(2.0)
@@ -52,7 +52,7 @@ def test_a_call_that_fails_is_logged_and_the_next_one_is_made(
 
 def test_a_call_that_fails_each_time_is_logged_once_a_minute(logged: list[LogEvent]) -> None:
     clock = Clock()
-    repeating = Repeating("the count", raises, clock)
+    repeating = PeriodicCall("the count", raises, clock)
     repeating.start(1.0)
     clock.pump([1.0] * (int(REPORT_INTERVAL) - 1))
     assert len(logged) == 1
@@ -68,7 +68,7 @@ def test_the_next_call_waits_for_the_one_that_is_under_way() -> None:
         answers.append(Deferred())
         return answers[-1]
 
-    repeating = Repeating("the question", ask, clock)
+    repeating = PeriodicCall("the question", ask, clock)
     repeating.start(1.0, now=False)
     assert answers == []
     clock.pump([1.0] * 3)

@@ -14,8 +14,8 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs
 
 from fyrehose_twisted.process import sighup
-from fyrehose_twisted.process.sd_notify import Supervisor
-from fyrehose_twisted.process.sighup import Reloading
+from fyrehose_twisted.process.sd_notify import SystemdNotifier
+from fyrehose_twisted.process.sighup import ReloadOnHup
 
 Told = Callable[[], list[dict[str, str]]]
 
@@ -69,7 +69,7 @@ def environment(listening: socket.socket) -> dict[str, str]:
 
 
 def test_a_life(environment: dict[str, str], told: Told) -> None:
-    reactor, supervisor = Turning(), Supervisor(environment)
+    reactor, supervisor = Turning(), SystemdNotifier(environment)
     supervisor.ready(reactor, "listening on\n somewhere")
     assert told() == [{"READY": "1", "STATUS": "listening on somewhere"}]
     supervisor.ready(reactor, "another service of the process")
@@ -87,14 +87,14 @@ def test_a_life(environment: dict[str, str], told: Told) -> None:
 
 def test_it_is_not_ready_before_it_can_be_stopped(environment: dict[str, str], told: Told) -> None:
     reactor = MemoryReactorClock()
-    Supervisor(environment).ready(reactor)
+    SystemdNotifier(environment).ready(reactor)
     assert told() == []
     reactor.run()
     assert len(told()) == 1
 
 
 def test_what_fails_is_never_ready(environment: dict[str, str], told: Told) -> None:
-    reactor, supervisor = MemoryReactorClock(), Supervisor(environment)
+    reactor, supervisor = MemoryReactorClock(), SystemdNotifier(environment)
     supervisor.ready(reactor)
     supervisor.failed()
     reactor.run()
@@ -103,7 +103,7 @@ def test_what_fails_is_never_ready(environment: dict[str, str], told: Told) -> N
 
 
 def test_what_cannot_be_read_anew_leaves_it_ready(environment: dict[str, str], told: Told) -> None:
-    supervisor = Supervisor(environment)
+    supervisor = SystemdNotifier(environment)
     supervisor.ready(Turning())
     with pytest.raises(RuntimeError), supervisor.reloading():
         raise RuntimeError("a bug")
@@ -111,14 +111,14 @@ def test_what_cannot_be_read_anew_leaves_it_ready(environment: dict[str, str], t
 
 
 def test_who_is_not_ready_yet_does_not_say_so_by_reloading(environment: dict[str, str], told: Told) -> None:
-    with Supervisor(environment).reloading():
+    with SystemdNotifier(environment).reloading():
         pass
     assert told() == []
 
 
 def test_a_watchdog_hears_twice_as_often_as_it_must(environment: dict[str, str], told: Told) -> None:
     reactor = Turning()
-    Supervisor({**environment, "WATCHDOG_USEC": "20000000", "WATCHDOG_PID": str(os.getpid())}).ready(reactor)
+    SystemdNotifier({**environment, "WATCHDOG_USEC": "20000000", "WATCHDOG_PID": str(os.getpid())}).ready(reactor)
     assert [*told()[-1]] == ["WATCHDOG"]
     reactor.advance(9.9)
     assert told() == []
@@ -129,7 +129,7 @@ def test_a_watchdog_hears_twice_as_often_as_it_must(environment: dict[str, str],
 def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
     environment: dict[str, str], told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reactor, supervisor = Turning(), Supervisor({**environment, "WATCHDOG_USEC": "20000000"})
+    reactor, supervisor = Turning(), SystemdNotifier({**environment, "WATCHDOG_USEC": "20000000"})
     supervisor.ready(reactor)
     told()
 
@@ -137,7 +137,7 @@ def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
         raise TypeError("a bug")
 
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr(supervisor, "tell", fail)
+        patch.setattr(supervisor, "notify", fail)
         reactor.advance(10)
     assert [event["what"] for event in logged] == ["the watchdog's sign of life"]
     assert told() == []
@@ -148,7 +148,7 @@ def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
 @pytest.mark.parametrize("watchdog", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "5", "WATCHDOG_PID": "1"}])
 def test_no_watchdog(environment: dict[str, str], told: Told, watchdog: dict[str, str]) -> None:
     reactor = Turning()
-    Supervisor({**environment, **watchdog}).ready(reactor)
+    SystemdNotifier({**environment, **watchdog}).ready(reactor)
     assert len(told()) == 1
     assert reactor.getDelayedCalls() == []
 
@@ -157,28 +157,28 @@ def test_an_abstract_socket() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as made:
         made.bind(f"\0fyrehose-test-{os.getpid()}")
         made.setblocking(False)
-        Supervisor({"NOTIFY_SOCKET": f"@fyrehose-test-{os.getpid()}"}).tell(READY=1)
+        SystemdNotifier({"NOTIFY_SOCKET": f"@fyrehose-test-{os.getpid()}"}).notify(READY=1)
         assert made.recv(100) == b"READY=1"
 
 
 def test_nobody_to_tell(tmp_path: Path) -> None:
     reactor = Turning()
     with capturedLogs() as logs:
-        Supervisor({}).ready(reactor)
+        SystemdNotifier({}).ready(reactor)
         assert reactor.triggers == {}
         assert logs == []
-        Supervisor({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready(reactor)
+        SystemdNotifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).ready(reactor)
     assert "No such file" in str(logs[0]["error"])
 
 
 @pytest.mark.usefixtures("hangup")
 def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told) -> None:
-    supervisor = Supervisor(environment)
+    supervisor = SystemdNotifier(environment)
     monkeypatch.setattr(sighup, "supervisor", supervisor)
     reactor = Turning()
     supervisor.ready(reactor)
     told()
-    nothing: Reloading[None] = Reloading(None, lambda read: [], reactor)
+    nothing: ReloadOnHup[None] = ReloadOnHup(None, lambda read: [], reactor)
     nothing.start()
     try:
         signal.raise_signal(signal.SIGHUP)

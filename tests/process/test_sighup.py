@@ -14,17 +14,17 @@ from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.process.sighup import (
-    Reloading,
-    changes,
-    limits_of,
-    positive,
+    ReloadOnHup,
+    diff,
+    integer_between,
+    limit_checks,
+    non_empty_strings,
+    positive_number,
     read_limits,
-    texts,
-    whole,
     with_limits,
 )
 
-KNOWN = {"count": whole(1, 10), "rate": positive, "names": texts}
+KNOWN = {"count": integer_between(1, 10), "rate": positive_number, "names": non_empty_strings}
 
 
 def written(path: Path, text: str) -> Path:
@@ -83,7 +83,7 @@ class Limits:
 
 
 def test_fields_of_a_dataclass(tmp_path: Path) -> None:
-    known = limits_of(Limits(), "max_things", "rate")
+    known = limit_checks(Limits(), "max_things", "rate")
     assert with_limits(Limits(), None, known) == Limits()
     assert with_limits(Limits(), written(tmp_path, "max-things = 7"), known) == Limits(7)
     with pytest.raises(ConfigurationError, match="there are max-things, rate"):
@@ -91,8 +91,8 @@ def test_fields_of_a_dataclass(tmp_path: Path) -> None:
 
 
 def test_changes_tell_nothing_secret() -> None:
-    assert changes(Limits(), Limits()) == []
-    assert changes(Limits(5, 1, "hush"), Limits(6, 1, "psst")) == ["max-things 5 -> 6"]
+    assert diff(Limits(), Limits()) == []
+    assert diff(Limits(5, 1, "hush"), Limits(6, 1, "psst")) == ["max-things 5 -> 6"]
 
 
 class Now:
@@ -117,8 +117,8 @@ def test_signals(left: signal.Handlers) -> None:
         applied.append(value)
         return [f"now {value}"] if value < 3 else []
 
-    first, second = Reloading(lambda: 1, apply, Now()), Reloading(lambda: 3, apply, Now())
-    nothing: Reloading[int] = Reloading(None, apply, Now())
+    first, second = ReloadOnHup(lambda: 1, apply, Now()), ReloadOnHup(lambda: 3, apply, Now())
+    nothing: ReloadOnHup[int] = ReloadOnHup(None, apply, Now())
     for one in (first, second, nothing):
         one.start()
     with capturedLogs() as logs:
@@ -135,7 +135,7 @@ def test_signals(left: signal.Handlers) -> None:
 
 
 def test_a_service_that_reads_nothing_takes_the_signal_too(left: signal.Handlers) -> None:
-    nothing = Reloading.of_nothing(Now())
+    nothing = ReloadOnHup.ignore(Now())
     nothing.start()
     try:
         with capturedLogs() as logs:
@@ -149,7 +149,7 @@ def test_a_service_that_reads_nothing_takes_the_signal_too(left: signal.Handlers
 def test_an_application_keeps_its_own_use_for_the_signal() -> None:
     came: list[int] = []
     before = signal.signal(signal.SIGHUP, lambda number, frame: came.append(number))
-    nothing = Reloading.of_nothing(Now())
+    nothing = ReloadOnHup.ignore(Now())
     nothing.start()
     try:
         signal.raise_signal(signal.SIGHUP)
@@ -161,7 +161,7 @@ def test_an_application_keeps_its_own_use_for_the_signal() -> None:
 
 def test_signals_belong_to_the_main_thread() -> None:
     before = signal.getsignal(signal.SIGHUP)
-    nothing = Reloading.of_nothing(Now())
+    nothing = ReloadOnHup.ignore(Now())
 
     def embedded() -> None:
         nothing.start()
@@ -177,8 +177,8 @@ def test_what_cannot_be_read_changes_nothing() -> None:
         raise ConfigurationError("that will not do")
 
     applied: list[int] = []
-    reloading = Reloading(read, lambda value: applied.append(value) or [], Now())  # type: ignore[func-returns-value]
+    reloading = ReloadOnHup(read, lambda value: applied.append(value) or [], Now())  # type: ignore[func-returns-value]
     with capturedLogs() as logs:
-        reloading.hangup()
+        reloading.reload()
     assert applied == []
     assert [(log["log_level"], str(log["error"])) for log in logs] == [(LogLevel.error, "that will not do")]

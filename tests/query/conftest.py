@@ -17,7 +17,7 @@ from twisted.internet.testing import StringTransport
 
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.web.sse import Frame, FrameReader
@@ -149,10 +149,10 @@ class Bench:
     def make(self, config: QueryConfig | None = None, **more: Any) -> QuerySite:
         """Make the site anew."""
         bare = more.pop("bare", lambda stream, payloads: payloads)
-        sources = Sources(self.path, bare, envelopes=more.pop("envelopes", lambda stream: None))
+        sources = JournalDirectory(self.path, bare, envelope_finder=more.pop("envelopes", lambda stream: None))
         self.site = QuerySite(sources, config or QueryConfig(), self.clock, **more)
         self._sites.append(self.site)
-        sources.look()
+        sources.refresh()
         return self.site
 
     def journal(self, stream: str = "fyrehose://test", config: JournalConfig | None = None) -> Journal:
@@ -179,7 +179,7 @@ class Bench:
             [Record(stream, epoch, first + row, times + row, payload) for row, payload in enumerate(payloads)]
         )
         journal.commit()
-        self.site.sources.look()
+        self.site.sources.refresh()
 
     def numbers(self, count: int, **more: Any) -> None:
         """Write records that say ``{"n": 1}`` and so on."""
@@ -204,7 +204,7 @@ class Bench:
         client.settle()
         return client
 
-    def later(self, seconds: float = 0.05) -> None:
+    def later_epoch_start(self, seconds: float = 0.05) -> None:
         """Let time go by."""
         steps = max(1, round(seconds / 0.05))
         for _ in range(steps):
@@ -213,7 +213,7 @@ class Bench:
     def close(self) -> None:
         for site in self._sites:
             site.close()
-            site.searches.stop()
+            site.scans.stop()
             site.sources.close()
         for journal in self.journals.values():
             journal.close()

@@ -9,14 +9,14 @@ import pytest
 from twisted.internet.testing import MemoryReactorClock
 from twisted.logger import capturedLogs
 
-from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.service import QueryService
 
 
 def test_an_exception_does_not_end_the_looks_at_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reactor = MemoryReactorClock()
-    service = QueryService(Sources(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
-    look: Callable[[], object] = service.sources.look
+    service = QueryService(JournalDirectory(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
+    look: Callable[[], object] = service.sources.refresh
     calls = 0
 
     def fail_once() -> None:
@@ -26,7 +26,7 @@ def test_an_exception_does_not_end_the_looks_at_the_directory(tmp_path: Path, mo
             raise TypeError("a bug")
         look()
 
-    monkeypatch.setattr(service.sources, "look", fail_once)
+    monkeypatch.setattr(service.sources, "refresh", fail_once)
     with capturedLogs() as logged:
         service.startService()
         reactor.pump([service.site.config.look_interval] * 3)

@@ -11,7 +11,7 @@ import pytest
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.format import layout
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.monitoring.scraper import BadMetrics, Watched, parse_metrics, parse_watch
+from fyrehose_twisted.query.monitoring.scraper import MalformedMetrics, ScrapeTarget, parse_metrics, parse_scrape_target
 from fyrehose_twisted.query.records import journals
 from fyrehose_twisted.web.tokens import Tokens
 
@@ -129,7 +129,7 @@ def test_all_that_is_described_is_there(bench: Any) -> None:
 
 class TestWatching:
     def test_what_is_watched(self) -> None:
-        assert parse_watch("b=http://h:1/metrics") == Watched("b", "http://h:1/metrics")
+        assert parse_scrape_target("b=http://h:1/metrics") == ScrapeTarget("b", "http://h:1/metrics")
 
     @pytest.mark.parametrize(
         "text",
@@ -147,7 +147,7 @@ class TestWatching:
     )
     def test_what_cannot_be(self, text: str) -> None:
         with pytest.raises(ConfigurationError):
-            parse_watch(text)
+            parse_scrape_target(text)
 
     def test_metrics(self) -> None:
         page = b"""# HELP fyrehose_x_things Things
@@ -163,12 +163,12 @@ fyrehose_x_odd NaN
 
     @pytest.mark.parametrize("page", [b"\xff", b"fyrehose_a{ 1", b"fyrehose_a x\n", b"<html>", b"fyrehose_a\n"])
     def test_what_is_none(self, page: bytes) -> None:
-        with pytest.raises(BadMetrics):
+        with pytest.raises(MalformedMetrics):
             parse_metrics(page)
 
     def test_there_is_a_limit(self) -> None:
         page = "# TYPE fyrehose_a gauge\n" + "".join(f'fyrehose_a{{b="{n}"}} 1\n' for n in range(4_097))
-        with pytest.raises(BadMetrics, match="more than 4,096"):
+        with pytest.raises(MalformedMetrics, match="more than 4,096"):
             parse_metrics(page.encode())
 
 
@@ -225,27 +225,29 @@ def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest
 
 def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
-    monkeypatch.setattr(journals, "MANY", 10)  # Each is open, and a process may have no more than 256 open files.
+    monkeypatch.setattr(
+        journals, "MANY_JOURNALS", 10
+    )  # Each is open, and a process may have no more than 256 open files.
     monkeypatch.setattr(journals, "monotonic", lambda: now)
-    for number in range(journals.MANY + 1):
+    for number in range(journals.MANY_JOURNALS + 1):
         bench.numbers(1, stream=f"fyrehose://{number:03}")
 
     def records(path: str) -> int:
         told = bench.ask(path).json
         return sum(stream["records"] for stream in (told["streams"] if path == "/overview" else told))
 
-    assert records("/streams") == records("/overview") == journals.MANY + 1
+    assert records("/streams") == records("/overview") == journals.MANY_JOURNALS + 1
     bench.numbers(5, first=2, stream="fyrehose://007")
-    assert records("/streams") == records("/overview") == journals.MANY + 1
+    assert records("/streams") == records("/overview") == journals.MANY_JOURNALS + 1
     # One alone is as it is now.
     assert bench.ask("/streams/fyrehose-007").json["records"] == 6
     now += journals.LOOK_INTERVAL
-    assert records("/overview") == records("/streams") == journals.MANY + 6
+    assert records("/overview") == records("/streams") == journals.MANY_JOURNALS + 6
 
 
 def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, look = 1_000.0, journals.Sources.look
-    monkeypatch.setattr(journals, "MANY", 10)
+    now, look = 1_000.0, journals.JournalDirectory.refresh
+    monkeypatch.setattr(journals, "MANY_JOURNALS", 10)
     monkeypatch.setattr(journals, "monotonic", lambda: now)
 
     def slow(every: Any) -> None:
@@ -254,10 +256,10 @@ def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatc
         now += 0.3
 
     for count in (1, 2, 3, 4):
-        for number in range(journals.MANY + 1 if count == 1 else 1):
+        for number in range(journals.MANY_JOURNALS + 1 if count == 1 else 1):
             bench.numbers(1, first=count, stream=f"fyrehose://{number:03}")
         with monkeypatch.context() as patched:
-            patched.setattr(journals.Sources, "look", slow)
+            patched.setattr(journals.JournalDirectory, "refresh", slow)
             streams = bench.ask("/overview").json["streams"]
-        assert sum(stream["records"] for stream in streams) == journals.MANY + count
+        assert sum(stream["records"] for stream in streams) == journals.MANY_JOURNALS + count
         now += QueryConfig().look_interval - 0.3

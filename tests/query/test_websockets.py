@@ -64,9 +64,9 @@ def test_what_there_is_and_what_comes(bench: Any, records: str) -> None:
     assert client.told == [2, 3, 6]
     assert {"skipped": {"epoch": 0, "first": 4, "last": 5}} in client.messages
     bench.numbers(2)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == [2, 3, 6, 7, 8]
-    bench.later(16)
+    bench.later_epoch_start(16)
     assert client.messages[-1] == {"position": "8"}
 
 
@@ -90,7 +90,7 @@ def test_no_page_of_another_site_gets_one(bench: Any, records: str) -> None:
     client = bench.client()
     client.send(records, headers={**headers, "Origin": "http://evil.example"})
     assert client.response().code == 403
-    assert bench.site.followers.following("fyrehose-test") == 0
+    assert bench.site.followers.follower_count("fyrehose-test") == 0
 
 
 @pytest.mark.parametrize("left_out", ["Connection", "Sec-WebSocket-Version", "Sec-WebSocket-Key"])
@@ -149,7 +149,7 @@ def test_who_reads_nothing_is_cut_off(bench: Any, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.client.wire.producer.pauseProducing()
-    bench.later(6)
+    bench.later_epoch_start(6)
     assert client.client.wire.aborted
 
 

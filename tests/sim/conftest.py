@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
-from fyrehose_twisted.interfaces import Drained, IDatagramNode
+from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
@@ -33,7 +33,7 @@ class Recorder:
         self.rows: list[tuple[float, bytes, Address, bool]] = []
         self.deadline: float | None = None
         self.interval: float | None = None
-        self.wanted: deque[Drained] = deque()
+        self.wanted: deque[Outputs] = deque()
         self.drains = 0
         self.on_batch: Callable[[Batch, float], object] = lambda batch, now: None
         self.on_tick: Callable[[float], object] = lambda now: None
@@ -52,9 +52,9 @@ class Recorder:
     def next_deadline(self) -> float | None:
         return self.deadline
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         self.drains += 1
-        return self.wanted.popleft() if self.wanted else Drained(None, [], [])
+        return self.wanted.popleft() if self.wanted else Outputs(None, [], [])
 
     @property
     def ticks(self) -> list[float]:
@@ -109,7 +109,7 @@ class World:
 
     def dropped(self) -> dict[str, int]:
         """How many datagrams were dropped why."""
-        counts = self.network.counts
+        counts = self.network.counters
         return {key.removeprefix("dropped: "): counts[key] for key in counts if key.startswith("dropped: ")}
 
 

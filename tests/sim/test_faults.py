@@ -12,20 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.crash_mode import Boot, Crash
-from fyrehose_twisted.sim.fault_generators import clocks
-from fyrehose_twisted.sim.faults.faults import Changed, ClockSet, Cut, Fault, Standing, Stopped, readable
+from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
+from fyrehose_twisted.sim.fault_generators import clock_faults
+from fyrehose_twisted.sim.faults.faults import (
+    ClockFault,
+    CrashFault,
+    Fault,
+    LinkFault,
+    PartitionFault,
+    PauseFault,
+    register_fault,
+)
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.network import NAME, Network
-from fyrehose_twisted.sim.schedule import SHORTEST, FaultSchedule, shrink
-from fyrehose_twisted.sim.wallclock import RATES
+from fyrehose_twisted.sim.network import HOST_NAME_PATTERN, Network
+from fyrehose_twisted.sim.schedule import MIN_SHRUNK_DURATION, FaultSchedule, shrink
+from fyrehose_twisted.sim.wallclock import RATE_RANGE
 
 MakeWorld = Any
 """What the fixture ``world`` returns; see conftest.py."""
 
 # Whatever a host may be called, and the more it looks like the rest of the line, the better.
-names = st.text(alphabet="a*->x=+.:for19é", min_size=1, max_size=4).filter(lambda name: bool(re.fullmatch(NAME, name)))
+names = st.text(alphabet="a*->x=+.:for19é", min_size=1, max_size=4).filter(
+    lambda name: bool(re.fullmatch(HOST_NAME_PATTERN, name))
+)
 some_names = st.lists(names | st.just("*"), min_size=1, max_size=4).map(tuple)
 seconds = st.floats(0.0, 1e300)
 probabilities = st.floats(0.0, 1.0)
@@ -47,13 +57,13 @@ link_values: dict[str, st.SearchStrategy[Any]] = {
 }
 changes = st.fixed_dictionaries({}, optional=link_values).filter(bool).map(lambda found: tuple(found.items()))
 faults: dict[type[Fault], st.SearchStrategy[Any]] = {
-    Stopped: st.builds(Stopped, seconds, seconds, names, st.sampled_from(Crash), st.booleans()),
-    Standing: st.builds(Standing, seconds, seconds, names),
-    ClockSet: st.builds(ClockSet, seconds, seconds, names, st.floats(-1e300, 1e300), st.floats(*RATES)).filter(
-        lambda fault: fault.by != 0.0 or fault.rate != 1.0
+    CrashFault: st.builds(CrashFault, seconds, seconds, names, st.sampled_from(CrashMode), st.booleans()),
+    PauseFault: st.builds(PauseFault, seconds, seconds, names),
+    ClockFault: st.builds(ClockFault, seconds, seconds, names, st.floats(-1e300, 1e300), st.floats(*RATE_RANGE)).filter(
+        lambda fault: fault.offset != 0.0 or fault.rate != 1.0
     ),
-    Changed: st.builds(Changed, seconds, seconds, some_names, some_names, st.booleans(), changes),
-    Cut: st.builds(Cut, seconds, seconds, some_names, some_names, st.booleans()),
+    LinkFault: st.builds(LinkFault, seconds, seconds, some_names, some_names, st.booleans(), changes),
+    PartitionFault: st.builds(PartitionFault, seconds, seconds, some_names, some_names, st.booleans()),
 }
 
 
@@ -62,11 +72,11 @@ def test_the_values_of_every_property_of_a_link_are_drawn() -> None:
 
 
 class TestText:
-    @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.word)
+    @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.keyword)
     def test_the_example_of_a_kind_can_be_read(self, kind: type[Fault]) -> None:
         (fault,) = FaultSchedule.parse(f"3.5 {kind.example}")
         assert type(fault) is kind
-        assert fault.lasts > 0
+        assert fault.duration > 0
         assert str(fault) == f"3.5 {kind.example}"
 
     @given(st.lists(st.one_of(*faults.values()), max_size=5))
@@ -80,17 +90,20 @@ class TestText:
     @pytest.mark.parametrize(
         ("text", "fault"),
         [
-            ("1.0 crash b killed for 0.0", Stopped(1.0, 0.0, "b")),
-            ("0.0 crash b disk lost for 2.5", Stopped(0.0, 2.5, "b", Crash.DISK)),
-            ("1e-05 crash b power lost once durable for 2.5", Stopped(1e-5, 2.5, "b", Crash.POWER, between=True)),
-            ("2.0 pause sub-1 for 8.0", Standing(2.0, 8.0, "sub-1")),
-            ("2.0 clock sub-1 +3.5", ClockSet(2.0, 0.0, "sub-1", by=3.5)),
-            ("2.0 clock sub-1 -1e-300 x1.0002 for 60.0", ClockSet(2.0, 60.0, "sub-1", by=-1e-300, rate=1.0002)),
-            ("2.0 clock sub-1 x0.5 for 60.0", ClockSet(2.0, 60.0, "sub-1", rate=0.5)),
-            ("2.0 cut a <-> b, c for 3.0", Cut(2.0, 3.0, ("a",), ("b", "c"), both_ways=True)),
+            ("1.0 crash b killed for 0.0", CrashFault(1.0, 0.0, "b")),
+            ("0.0 crash b disk lost for 2.5", CrashFault(0.0, 2.5, "b", CrashMode.DISK)),
+            (
+                "1e-05 crash b power lost once durable for 2.5",
+                CrashFault(1e-5, 2.5, "b", CrashMode.POWER, after_persist=True),
+            ),
+            ("2.0 pause sub-1 for 8.0", PauseFault(2.0, 8.0, "sub-1")),
+            ("2.0 clock sub-1 +3.5", ClockFault(2.0, 0.0, "sub-1", offset=3.5)),
+            ("2.0 clock sub-1 -1e-300 x1.0002 for 60.0", ClockFault(2.0, 60.0, "sub-1", offset=-1e-300, rate=1.0002)),
+            ("2.0 clock sub-1 x0.5 for 60.0", ClockFault(2.0, 60.0, "sub-1", rate=0.5)),
+            ("2.0 cut a <-> b, c for 3.0", PartitionFault(2.0, 3.0, ("a",), ("b", "c"), both_ways=True)),
             (
                 "2.0 link a, b -> * mtu=None up=False queue=5 loss=0.25 for 3.0",
-                Changed(
+                LinkFault(
                     2.0,
                     3.0,
                     ("a", "b"),
@@ -106,14 +119,14 @@ class TestText:
 
     def test_comments_and_empty_lines_do_not_count_and_faults_come_in_order_of_time(self) -> None:
         schedule = FaultSchedule.parse("# all of them\n\n 3.0 pause b for 1.0  # the second\n1.0 pause a for 1.0\n \n")
-        assert [fault.names() for fault in schedule] == [("a",), ("b",)]
+        assert [fault.host_names() for fault in schedule] == [("a",), ("b",)]
         assert len(schedule) == 2
         assert FaultSchedule.parse("") == FaultSchedule() != schedule
 
-    @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.word)
+    @pytest.mark.parametrize("kind", faults, ids=lambda kind: kind.keyword)
     def test_one_that_a_scenario_makes_too_short_to_matter_is_read_back(self, kind: type[Fault]) -> None:
         (example,) = FaultSchedule.parse(f"3.5 {kind.example}")
-        schedule = FaultSchedule([replace(example, lasts=0.0)])
+        schedule = FaultSchedule([replace(example, duration=0.0)])
         assert FaultSchedule.parse(str(schedule)) == schedule
 
     def test_those_of_one_time_stay_in_their_order(self) -> None:
@@ -192,9 +205,9 @@ class TestText:
 
         monkeypatch.setattr(module, "_WORDS", dict(module._WORDS))
 
-        @readable
-        class Flood(Standing):
-            word = "flood"
+        @register_fault
+        class Flood(PauseFault):
+            keyword = "flood"
 
         schedule = FaultSchedule([Flood(1.0, 2.0, "a")])
         assert str(schedule) == "1.0 flood a for 2.0\n"
@@ -211,7 +224,7 @@ def going(world: Any, *names: str, until: float = 30.0) -> dict[str, list[float]
         seen = ticks[name] = []
 
         def prepare(node: Any, seen: list[float] = seen) -> None:
-            node.deadline, node.interval = node.boot.now, 0.25
+            node.deadline, node.publish_interval = node.boot.now, 0.25
             node.on_tick = lambda now: seen.append(world.network.now)
 
         world.add(name, prepare=prepare)
@@ -224,7 +237,7 @@ def silences(ticks: list[float]) -> list[tuple[float, float]]:
 
 
 def arrange(world: Any, *lines: str) -> None:
-    FaultSchedule.parse("\n".join(lines)).arrange(world.network)
+    FaultSchedule.parse("\n".join(lines)).schedule_on(world.network)
 
 
 class TestWhatHappens:
@@ -233,8 +246,8 @@ class TestWhatHappens:
         ticks = going(world, "a")
         world.network.run(10.0)
         arrange(world, "1.0 pause a for 2.0", "5.0 pause a for 1.0")
-        assert FaultSchedule.parse("1.0 pause a for 2.0\n2.0 pause a for 0.5").until == 3.0
-        assert FaultSchedule().until == 0.0
+        assert FaultSchedule.parse("1.0 pause a for 2.0\n2.0 pause a for 0.5").ends_at == 3.0
+        assert FaultSchedule().ends_at == 0.0
         world.network.run(4.5)
         assert world.network.counts["faults"] == 1
         world.network.run(4.5)
@@ -278,16 +291,16 @@ class TestWhatHappens:
         world.network.run(10.0)
         assert silences(ticks["a"]) == [(2.0, 5.0)]
         assert silences(ticks["b"]) == []
-        assert [node.boot for node in world.lives["a"]] == [Boot(0.0, None, None), Boot(5.0, None, Crash.DISK)]
+        assert [node.boot for node in world.generation["a"]] == [Boot(0.0, None, None), Boot(5.0, None, CrashMode.DISK)]
 
     def test_a_crash_once_something_is_durable(self, world: MakeWorld) -> None:
         world = world()
         ticks = going(world, "a")
         arrange(world, "2.0 crash a power lost once durable for 3.0")
-        world.network.call_in(4.0, lambda: world["a"].wanted.append(Drained("mark", [], [])))
+        world.network.call_in(4.0, lambda: world["a"].wanted.append(Outputs("mark", [], [])))
         world.network.run(10.0)
         assert silences(ticks["a"]) == [(4.25, 7.0)]
-        assert world["a"].boot == Boot(7.0, "mark", Crash.POWER)
+        assert world["a"].boot == Boot(7.0, "mark", CrashMode.POWER)
 
     def test_a_crash_of_a_host_that_is_down_changes_nothing(self, world: MakeWorld) -> None:
         world = world()
@@ -301,7 +314,7 @@ class TestWhatHappens:
         )
         world.network.run(10.0)
         assert silences(ticks["a"]) == [(2.0, 6.0)]
-        assert world["a"].boot.after is Crash.KILLED
+        assert world["a"].boot.after is CrashMode.KILLED
         assert world.network.counts["faults"] == 4
 
     def test_the_end_of_a_crash_starts_nothing_that_was_started_and_crashed_again(self, world: MakeWorld) -> None:
@@ -401,7 +414,7 @@ class TestWhatHappens:
             "1.0 cut a, b -> c, a for 1.0",
             "1.0 cut * -> b for 1.0",
         )
-        assert [fault.names() for line in lines for fault in FaultSchedule.parse(line)] == [
+        assert [fault.host_names() for line in lines for fault in FaultSchedule.parse(line)] == [
             ("a",),
             ("a",),
             ("a",),
@@ -414,7 +427,11 @@ class TestMishaps:
     @given(st.integers(0, 10**6))
     def test_clocks_are_never_drawn_right(self, seed: int) -> None:
         # So small that many are rounded to what they would be anyway.
-        for make in (clocks("ab", drift=1e-6, by=1e-3), clocks("ab", drift=0.0), clocks("ab", by=0.0)):
+        for make in (
+            clock_faults("ab", max_drift=1e-6, max_offset=1e-3),
+            clock_faults("ab", max_drift=0.0),
+            clock_faults("ab", max_offset=0.0),
+        ):
             schedule = FaultSchedule.draw(Random(seed), 5, until=60.0, kinds=[(1.0, make)])
             assert FaultSchedule.parse(str(schedule)) == schedule
 
@@ -422,10 +439,10 @@ class TestMishaps:
 class TestDraw:
     def draw(self, seed: int, count: int = 50) -> FaultSchedule:
         def pause(rng: Random, at: float) -> Fault:
-            return Standing(at, rng.random(), rng.choice("abc"))
+            return PauseFault(at, rng.random(), rng.choice("abc"))
 
         def crash(rng: Random, at: float) -> Fault:
-            return Stopped(at, rng.random(), rng.choice("abc"))
+            return CrashFault(at, rng.random(), rng.choice("abc"))
 
         return FaultSchedule.draw(Random(seed), count, until=10.0, kinds=[(3.0, pause), (1.0, crash)])
 
@@ -439,7 +456,7 @@ class TestDraw:
         assert begins == sorted(begins)
         assert 0.0 <= begins[0] < 0.1
         assert 9.9 < begins[-1] <= 10.0
-        assert sum(isinstance(fault, Standing) for fault in schedule) == pytest.approx(750, rel=0.1)
+        assert sum(isinstance(fault, PauseFault) for fault in schedule) == pytest.approx(750, rel=0.1)
         assert FaultSchedule.parse(str(schedule)) == schedule
 
     def test_none_are_none(self) -> None:
@@ -456,11 +473,11 @@ class Runs:
     def __call__(self, schedule: FaultSchedule) -> bool:
         self.count += 1
         assert self.count < 1_000, "it shrinks without end"
-        return self._fails([fault.names()[0] for fault in schedule])
+        return self._fails([fault.host_names()[0] for fault in schedule])
 
 
 def pauses(count: int, lasts: float = 0.0) -> FaultSchedule:
-    return FaultSchedule(Standing(float(number), lasts, f"n{number}") for number in range(count))
+    return FaultSchedule(PauseFault(float(number), lasts, f"n{number}") for number in range(count))
 
 
 class TestShrink:
@@ -473,7 +490,7 @@ class TestShrink:
     @pytest.mark.parametrize("guilty", [("n0", "n59"), ("n7", "n8"), ("n29", "n30"), ("n1", "n40")])
     def test_two_that_are_needed_together_are_found(self, guilty: tuple[str, ...]) -> None:
         runs = Runs(lambda names: set(guilty) <= set(names))
-        assert [fault.names()[0] for fault in shrink(pauses(60), runs)] == list(guilty)
+        assert [fault.host_names()[0] for fault in shrink(pauses(60), runs)] == list(guilty)
         assert runs.count <= 40
 
     def test_if_none_is_needed_none_is_left(self) -> None:
@@ -488,7 +505,7 @@ class TestShrink:
 
     def test_what_can_be_left_out_only_once_another_is_is_left_out_too(self) -> None:
         runs = Runs(lambda names: "n2" in names and ("n1" not in names or "n0" in names))
-        assert [fault.names()[0] for fault in shrink(pauses(3), runs)] == ["n2"]
+        assert [fault.host_names()[0] for fault in shrink(pauses(3), runs)] == ["n2"]
 
     def test_nothing_is_nothing(self) -> None:
         assert shrink(FaultSchedule(), lambda schedule: True) == FaultSchedule()
@@ -507,16 +524,16 @@ class TestShrink:
 
     def test_what_is_left_gets_shorter_as_long_as_it_fails(self) -> None:
         def fails(schedule: FaultSchedule) -> bool:
-            return any(fault.lasts >= 1.3 for fault in schedule)
+            return any(fault.duration >= 1.3 for fault in schedule)
 
         (left,) = shrink(pauses(30, 12.0), fails)
-        assert left.lasts == 1.5
+        assert left.duration == 1.5
 
     def test_but_not_too_short(self) -> None:
         (left,) = shrink(pauses(1, 12.0), Runs(lambda names: len(names) == 1))
-        assert SHORTEST <= left.lasts < 2 * SHORTEST
-        assert [fault.lasts for fault in shrink(pauses(1, 0.3), Runs(lambda names: len(names) == 1))] == [0.075]
+        assert MIN_SHRUNK_DURATION <= left.duration < 2 * MIN_SHRUNK_DURATION
+        assert [fault.duration for fault in shrink(pauses(1, 0.3), Runs(lambda names: len(names) == 1))] == [0.075]
         unchanged = FaultSchedule.parse("1.0 clock a -3.5")
         assert shrink(unchanged, Runs(lambda names: len(names) == 1)) == unchanged
         both = shrink(pauses(2, 12.0), Runs(lambda names: len(names) == 2))
-        assert [fault.lasts for fault in both] == [left.lasts] * 2
+        assert [fault.duration for fault in both] == [left.duration] * 2

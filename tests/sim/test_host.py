@@ -14,11 +14,11 @@ from fyrehose_twisted import driver
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.sim import host as module
-from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
-from fyrehose_twisted.sim.host import CLOCK_GRAIN, IDLE_TICKS, RESTART_AFTER, Host
+from fyrehose_twisted.sim.host import CLOCK_GRAIN, MAX_TICKS_PER_MOMENT, RESTART_DELAY, Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer
 from fyrehose_twisted.sim.udp import datagram_socket
@@ -31,8 +31,8 @@ AT = 1_767_225_600.0
 """A time as large as those of production, where a second has some four million floats."""
 
 
-def wants(*, persist: Any = None, effects: tuple[Send, ...] = (), events: tuple[Any, ...] = ()) -> Drained:
-    return Drained(persist, list(effects), list(events))
+def wants(*, persist: Any = None, effects: tuple[Send, ...] = (), events: tuple[Any, ...] = ()) -> Outputs:
+    return Outputs(persist, list(effects), list(events))
 
 
 class Watcher(Observer):
@@ -44,17 +44,17 @@ class Watcher(Observer):
     def sent(self, packet: Any) -> None:
         self.story.append(("sent", packet.data))
 
-    def persisted(self, host: Host, what: Any) -> None:
-        self.story.append(("persisted", what, host.persisted))
+    def persisted(self, host: Host, state: Any) -> None:
+        self.story.append(("persisted", state, host.persisted))
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         self.story.append(("told", event))
 
     def started(self, host: Host) -> None:
         self.story.append(("started", host.name))
 
-    def stopped(self, host: Host, how: str) -> None:
-        self.story.append(("stopped", how, host.up))
+    def stopped(self, host: Host, description: str) -> None:
+        self.story.append(("stopped", description, host.up))
 
     def paused(self, host: Host) -> None:
         self.story.append(("paused", host.name))
@@ -71,23 +71,23 @@ def watched(world: Any) -> list[tuple[Any, ...]]:
 
 class TestClock:
     def test_it_begins_right(self) -> None:
-        assert WallClock().read(123.0) == WallClock().reaches(123.0) == 123.0
+        assert WallClock().read(123.0) == WallClock().true_time_at(123.0) == 123.0
 
     def test_it_is_set_forward_and_back(self) -> None:
         clock = WallClock()
-        clock.set(100.0, by=3.5)
-        assert (clock.read(100.0), clock.read(110.0), clock.reaches(113.5)) == (103.5, 113.5, 110.0)
-        clock.set(110.0, by=-5.0)
-        assert (clock.read(110.0), clock.reaches(113.5)) == (108.5, 115.0)
+        clock.set(100.0, offset=3.5)
+        assert (clock.read(100.0), clock.read(110.0), clock.true_time_at(113.5)) == (103.5, 113.5, 110.0)
+        clock.set(110.0, offset=-5.0)
+        assert (clock.read(110.0), clock.true_time_at(113.5)) == (108.5, 115.0)
 
     def test_it_runs_fast_or_slow_from_then_on(self) -> None:
         clock = WallClock()
         clock.set(100.0, rate=1.5)
-        assert (clock.read(100.0), clock.read(110.0), clock.reaches(115.0)) == (100.0, 115.0, 110.0)
-        clock.set(110.0, by=1.0)
+        assert (clock.read(100.0), clock.read(110.0), clock.true_time_at(115.0)) == (100.0, 115.0, 110.0)
+        clock.set(110.0, offset=1.0)
         assert (clock.read(110.0), clock.read(120.0)) == (116.0, 131.0)
         clock.set(120.0, rate=0.5)
-        assert (clock.read(120.0), clock.read(130.0), clock.reaches(136.0)) == (131.0, 136.0, 130.0)
+        assert (clock.read(120.0), clock.read(130.0), clock.true_time_at(136.0)) == (131.0, 136.0, 130.0)
         clock.set(130.0, rate=1.0)
         assert (clock.read(130.0), clock.read(131.0)) == (136.0, 137.0)
 
@@ -107,14 +107,14 @@ class TestClock:
         for passed, by, rate in sets:
             now += passed
             before = clock.read(now)
-            clock.set(now, by=by, rate=rate)
+            clock.set(now, offset=by, rate=rate)
             assert clock.read(now) == pytest.approx(before + by, abs=1e-5)
         now += later
         # The grain, in which the driver does not care, has to cover what rounding does.
-        assert clock.reaches(clock.read(now)) == pytest.approx(now, abs=CLOCK_GRAIN / 2)
+        assert clock.true_time_at(clock.read(now)) == pytest.approx(now, abs=CLOCK_GRAIN / 2)
 
     def test_the_grain_is_that_of_the_driver(self) -> None:
-        assert CLOCK_GRAIN == driver.CLOCK_GRAIN
+        assert CLOCK_GRAIN == driver.CLOCK_RESOLUTION
 
 
 class TestFlush:
@@ -161,7 +161,7 @@ class TestFlush:
 
         def told(event: str) -> None:
             if event == "first":
-                assert a.do(command)
+                assert a.perform(command)
 
         a.on_event = told
         node.wanted.append(wants(events=("first", "second")))
@@ -177,7 +177,7 @@ class TestFlush:
             def sent(self, packet: Any) -> None:
                 order.append(packet.data)
                 if packet.data == b"question":
-                    a.do(lambda node, now: node.wanted.append(wants(effects=(Send([b"answer"], (b.address,)),))))
+                    a.perform(lambda node, now: node.wanted.append(wants(effects=(Send([b"answer"], (b.address,)),))))
 
         world.network.watch(Answering())
         world["a"].wanted.append(wants(effects=(Send([b"question", b"more"], (b.address,)),)))
@@ -201,7 +201,7 @@ class TestFlush:
         assert world.got("c") == [b"one", b"two"]
 
     def test_events_without_end_are_an_error(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "DRAINS_AT_ONCE", 1_000)
+        monkeypatch.setattr(module, "MAX_DRAINS_PER_FLUSH", 1_000)
         world = world()
         (a,) = world.add("a")
         world["a"].drain = lambda: wants(events=(1,))
@@ -209,7 +209,7 @@ class TestFlush:
             a.flush()
 
     def test_very_many_events_are_none(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "DRAINS_AT_ONCE", 1_000)
+        monkeypatch.setattr(module, "MAX_DRAINS_PER_FLUSH", 1_000)
         world = world()
         (a,) = world.add("a")
         for _ in range(3):
@@ -298,7 +298,7 @@ class TestTicks:
             a.set_clock(by=1.0 if number % 2 else -1.0)
             if number % 100 == 0:
                 a.stand()
-                a.go_on()
+                a.resume()
         assert len(world.network.scheduler._heap) <= 3
 
     def test_rounding_neither_loses_ticks_nor_adds_any(self, world: MakeWorld) -> None:
@@ -306,7 +306,7 @@ class TestTicks:
         world = world(start=AT)
         (a,) = world.add("a")
         a.set_clock(by=-AT + 1 / 3)
-        world["a"].deadline = world["a"].interval = 0.7
+        world["a"].deadline = world["a"].publish_interval = 0.7
         a.flush()
         world.network.run(1_000)
         ticks = world["a"].ticks
@@ -396,12 +396,12 @@ class TestTicks:
         node = world["a"]
 
         def enough(now: float) -> None:
-            if len(node.ticks) % IDLE_TICKS == 0:
+            if len(node.ticks) % MAX_TICKS_PER_MOMENT == 0:
                 node.deadline = now + 1.0
 
         node.on_tick = enough
         world.network.run(4.5 + 3.0)
-        assert len(node.ticks) == 3 * IDLE_TICKS
+        assert len(node.ticks) == 3 * MAX_TICKS_PER_MOMENT
 
     def test_nor_are_ticks_that_each_have_a_reason(self, world: MakeWorld) -> None:
         world = world(link=Link(delay=0.0))
@@ -413,22 +413,22 @@ class TestTicks:
             node.deadline = now
 
         def asks(now: float) -> None:
-            if len(node.ticks) < 3 * IDLE_TICKS:
+            if len(node.ticks) < 3 * MAX_TICKS_PER_MOMENT:
                 world.send("a", "b", b"again")
 
         node.on_batch, node.on_tick = answered, asks
         world.send("a", "b", b"first")
         world.network.run(1)
-        assert len(node.ticks) == 3 * IDLE_TICKS
+        assert len(node.ticks) == 3 * MAX_TICKS_PER_MOMENT
         node.on_tick = lambda now: None
 
         def command(node: Any, now: float) -> None:
             node.deadline = now
 
-        for _ in range(2 * IDLE_TICKS):
-            world.network.call_in(0.0, lambda: b.do(command))
+        for _ in range(2 * MAX_TICKS_PER_MOMENT):
+            world.network.call_in(0.0, lambda: b.perform(command))
             world.network.run(0.0)
-        assert len(node.ticks) == 5 * IDLE_TICKS
+        assert len(node.ticks) == 5 * MAX_TICKS_PER_MOMENT
         assert a.running
 
 
@@ -444,7 +444,7 @@ class TestDo:
             node.wanted.append(wants(effects=(Send([b"x"], (world.address("b"),)),)))
             node.deadline = now + 1.0
 
-        assert a.do(command)
+        assert a.perform(command)
         world.network.run(2.0)
         assert seen == [(world["a"], 5.0)]
         assert world.got("b") == [b"x"]
@@ -455,7 +455,7 @@ class TestDo:
         (a,) = world.add("a")
         a.stop()
         seen: list[Any] = []
-        assert not a.do(lambda node, now: seen.append(node))
+        assert not a.perform(lambda node, now: seen.append(node))
         a.start()
         world.network.run(1)
         assert seen == []
@@ -471,7 +471,7 @@ class TestStanding:
             world.send("a", "b", b"%d" % number)
             world.network.run(1.0)
         assert world.got("b") == []
-        b.go_on()
+        b.resume()
         assert world["b"].story == [("batch", 3.0, [b"0", b"1", b"2"])]
         assert world.network.counts["arrived"] == 3
         assert b.running
@@ -490,7 +490,7 @@ class TestStanding:
         world.network.run(5.0)
         assert node.story == []
         story.clear()
-        b.go_on()
+        b.resume()
         assert node.story == [("tick", 5.0), ("batch", 5.0, [b"x"])]
         assert story == [
             ("resumed", "b"),
@@ -507,7 +507,7 @@ class TestStanding:
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 3.0))
         a.stand()
         world.network.run(2.0)
-        a.go_on()
+        a.resume()
         assert world["a"].ticks == []
         world.network.run(2.0)
         assert world["a"].ticks == [3.0]
@@ -518,13 +518,13 @@ class TestStanding:
         a.stand()
         a.set_clock(by=-2.0)
         world.network.run(4.0)
-        a.go_on()
+        a.resume()
         assert world["a"].ticks == []
         a.stand()
         a.set_clock(by=1.0)
         world.network.run(0.5)
         assert world["a"].ticks == []
-        a.go_on()
+        a.resume()
         assert world["a"].ticks == [3.5]
 
     def test_nothing_of_the_node_happens_while_it_stands(self, world: MakeWorld) -> None:
@@ -539,7 +539,7 @@ class TestStanding:
         a.start()
         world.network.run(5.0)
         assert (node.story, node.drains, story) == ([], drains, [("paused", "a")])
-        a.go_on()
+        a.resume()
         assert story[1:] == [("resumed", "a"), ("persisted", 1, 1), ("sent", b"x"), ("told", 1)]
 
     def test_commands_wait_in_their_order_and_come_after_what_was_read(self, world: MakeWorld) -> None:
@@ -548,15 +548,15 @@ class TestStanding:
         node = world["b"]
         b.stand()
         for name in ("first", "second"):
-            assert b.do(lambda node, now, name=name: node.story.append((name, now)))
+            assert b.perform(lambda node, now, name=name: node.story.append((name, now)))
         world.send("a", "b", b"x")
         world.network.run(2.0)
         assert node.story == []
-        b.go_on()
+        b.resume()
         assert node.story == [("batch", 2.0, [b"x"]), ("first", 2.0), ("second", 2.0)]
         assert a.running
         b.stand()
-        b.go_on()
+        b.resume()
         assert len(node.story) == 3
 
     def test_a_command_that_makes_it_stand_again_lets_the_others_wait_on(self, world: MakeWorld) -> None:
@@ -564,11 +564,11 @@ class TestStanding:
         (a,) = world.add("a")
         seen: list[str] = []
         a.stand()
-        a.do(lambda node, now: a.stand())
-        a.do(lambda node, now: seen.append("second"))
-        a.go_on()
+        a.perform(lambda node, now: a.stand())
+        a.perform(lambda node, now: seen.append("second"))
+        a.resume()
         assert seen == []
-        a.go_on()
+        a.resume()
         assert seen == ["second"]
 
     def test_no_more_waits_than_fits_a_receive_buffer(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -579,7 +579,7 @@ class TestStanding:
             b.stand()
             world.send("a", "b", *expected, b"x", b"yz")
             world.network.run(1.0)
-            b.go_on()
+            b.resume()
             assert world["b"].story.pop()[2] == expected
         assert world.dropped() == {"buffer": 4}
         world.send("a", "b", b"much more than the buffer holds")
@@ -592,21 +592,21 @@ class TestStanding:
         story = watched(world)
         seen: list[str] = []
         b.stand()
-        b.do(lambda node, now: seen.append("command"))
+        b.perform(lambda node, now: seen.append("command"))
         world.send("a", "b", b"waits", b"too")
         world.network.run(1.0)
         assert b.stop()
         assert world.dropped() == {"down": 2}
         assert (b.up, b.standing, b.running) == (False, False, False)
-        b.go_on()
+        b.resume()
         world.network.run(1.0)
         b.start()
         assert b.running
         world.network.run(1.0)
         b.stand()
-        b.go_on()
+        b.resume()
         assert seen == []
-        assert [node.story for node in world.lives["b"]] == [[], [("tick", 2.0)]]
+        assert [node.story for node in world.generation["b"]] == [[], [("tick", 2.0)]]
         assert [entry[0] for entry in story] == ["paused", "sent", "sent", "stopped", "started", "paused", "resumed"]
         assert world.dropped() == {"down": 2}
 
@@ -614,14 +614,14 @@ class TestStanding:
         world = world()
         (a,) = world.add("a")
         story = watched(world)
-        a.go_on()
+        a.resume()
         assert a.stand()
         assert not a.stand()
-        a.go_on()
-        a.go_on()
+        a.resume()
+        a.resume()
         a.stop()
         assert not a.stand()
-        a.go_on()
+        a.resume()
         assert [entry[0] for entry in story] == ["paused", "resumed", "stopped"]
 
     def test_made_to_stand_by_what_it_is_told_it_leaves_the_rest_for_later(self, world: MakeWorld) -> None:
@@ -640,14 +640,16 @@ class TestStanding:
         world.send("a", "b", b"1", b"2", b"3")
         world.network.run(1.0)
         assert told == [b"1", b"2"]
-        b.go_on()
+        b.resume()
         assert told == [b"1", b"2", b"3"]
         assert world.dropped() == {}
 
 
 class TestCrashes:
-    @pytest.mark.parametrize(("crash", "left"), [(Crash.KILLED, "mark"), (Crash.POWER, "mark"), (Crash.DISK, None)])
-    def test_a_new_node_knows_what_the_crash_left(self, world: MakeWorld, crash: Crash, left: str | None) -> None:
+    @pytest.mark.parametrize(
+        ("crash", "left"), [(CrashMode.KILLED, "mark"), (CrashMode.POWER, "mark"), (CrashMode.DISK, None)]
+    )
+    def test_a_new_node_knows_what_the_crash_left(self, world: MakeWorld, crash: CrashMode, left: str | None) -> None:
         world = world(start=100.0)
         (a,) = world.add("a")
         assert world["a"].boot == Boot(100.0, None, None)
@@ -658,7 +660,7 @@ class TestCrashes:
         a.set_clock(by=5.0)
         a.start()
         assert world["a"].boot == Boot(106.0, left, crash)
-        assert len(world.lives["a"]) == a.boots == 2
+        assert len(world.generation["a"]) == a.boots == 2
         assert a.node is world["a"]
 
     def test_what_is_durable_survives_many_crashes_and_what_a_disk_lost_stays_lost(self, world: MakeWorld) -> None:
@@ -666,10 +668,10 @@ class TestCrashes:
         (a,) = world.add("a")
         boots = []
         for mark, crash in [
-            (1, Crash.KILLED),
-            (None, Crash.POWER),
-            (None, Crash.DISK),
-            (None, Crash.KILLED),
+            (1, CrashMode.KILLED),
+            (None, CrashMode.POWER),
+            (None, CrashMode.DISK),
+            (None, CrashMode.KILLED),
             (2, None),
         ]:
             world["a"].wanted.append(wants(persist=mark))
@@ -707,7 +709,7 @@ class TestCrashes:
         world.network.run(0.125)
         b.start()
         world.network.run(5.0)
-        old, new = world.lives["b"]
+        old, new = world.generation["b"]
         assert old.story == []
         assert new.story == [("batch", 0.25, [b"under way"]), ("tick", 3.0)]
 
@@ -716,20 +718,20 @@ class TestCrashes:
         (a,) = world.add("a")
         story = watched(world)
         a.start()
-        assert a.stop(Crash.KILLED)
-        assert not a.stop(Crash.DISK)
+        assert a.stop(CrashMode.KILLED)
+        assert not a.stop(CrashMode.DISK)
         a.start()
         a.start()
-        assert world["a"].boot.after is Crash.KILLED
+        assert world["a"].boot.after is CrashMode.KILLED
         assert story == [("stopped", "killed", False), ("started", "a")]
-        assert len(world.lives["a"]) == 2
+        assert len(world.generation["a"]) == 2
 
     def test_between_persisting_and_sending(self, world: MakeWorld) -> None:
         world = world()
         a, _ = world.add("a", "b")
         story, node = watched(world), world["a"]
         effect = Send([b"x"], (world.address("b"),))
-        a.stop_after_persisting(Crash.POWER, 2.0)
+        a.crash_after_persist(CrashMode.POWER, 2.0)
         node.wanted.append(wants(effects=(effect,), events=(1,)))
         a.flush()
         assert a.up
@@ -740,7 +742,7 @@ class TestCrashes:
         world.network.run(1.5)
         assert not a.up
         world.network.run(1.0)
-        assert world["a"].boot == Boot(3.0, "mark", Crash.POWER)
+        assert world["a"].boot == Boot(3.0, "mark", CrashMode.POWER)
         world["a"].wanted.append(wants(persist="next"))
         a.flush()
         assert a.up
@@ -749,7 +751,7 @@ class TestCrashes:
     def test_nothing_made_durable_in_time_is_no_crash(self, world: MakeWorld, when: float, up: bool) -> None:
         world = world()
         (a,) = world.add("a")
-        a.stop_after_persisting(Crash.KILLED, 2.0)
+        a.crash_after_persist(CrashMode.KILLED, 2.0)
         world.network.run(when)
         world["a"].wanted.append(wants(persist="mark"))
         a.flush()
@@ -758,8 +760,8 @@ class TestCrashes:
     def test_another_crash_comes_before(self, world: MakeWorld) -> None:
         world = world()
         (a,) = world.add("a")
-        a.stop_after_persisting(Crash.DISK, 2.0)
-        a.stop(Crash.KILLED)
+        a.crash_after_persist(CrashMode.DISK, 2.0)
+        a.stop(CrashMode.KILLED)
         a.start()
         world["a"].wanted.append(wants(persist="mark"))
         a.flush()
@@ -771,7 +773,7 @@ class TestCrashes:
             _, b = here.add("a", "b")
             node = here["b"]
             node.on_batch = lambda batch, now, node=node: node.wanted.append(wants(persist=len(node.rows)))
-            b.stop_after_persisting(Crash.KILLED, 1.0)
+            b.crash_after_persist(CrashMode.KILLED, 1.0)
             here.send("a", "b", b"1", b"2", b"3")
             here.network.run(1.0)
             assert (b.persisted, here.got("b"), here.dropped()) == (3, [b"1", b"2", b"3"], {})
@@ -819,7 +821,7 @@ class TestNobody:
             def next_deadline(self) -> None:
                 return None
 
-            def drain(self) -> Drained:
+            def drain(self) -> Outputs:
                 return wants()
 
         here = world()
@@ -833,7 +835,7 @@ class TestNobody:
         assert deaf.stand()
         here.send("a", "deaf", b"3")
         here.network.run(1)
-        deaf.go_on()
+        deaf.resume()
         assert here.dropped() == {"nobody": 3}
         assert not arrived
         assert not here.network.counts["arrived"]
@@ -843,9 +845,9 @@ class TestNobody:
 class TestActing:
     """Who is to blame for what is raised."""
 
-    def acting(self, world: Any, break_it: Callable[[Host, Any], object]) -> str | None:
+    def active_host(self, world: Any, break_it: Callable[[Host, Any], object]) -> str | None:
         a, _ = world.add("a", "b")
-        assert world.network.acting is None
+        assert world.network.active_host is None
 
         def fail(*_: object) -> None:
             raise LookupError("mine")
@@ -853,7 +855,7 @@ class TestActing:
         with pytest.raises(LookupError):  # noqa: PT012  # It breaks in one of several places.
             break_it(a, fail)
             world.network.run(5.0)
-        acting: Host | None = world.network.acting
+        acting: Host | None = world.network.active_host
         return None if acting is None else acting.name
 
     def test_a_node_that_raises_is_the_one_that_acts(self, world: MakeWorld) -> None:
@@ -867,12 +869,12 @@ class TestActing:
             a.flush()
 
         def on_command(a: Host, fail: Any) -> None:
-            a.do(fail)
+            a.perform(fail)
 
         def on_command_that_waited(a: Host, fail: Any) -> None:
-            a.stand()
-            a.do(fail)
-            a.network.call_in(1.0, a.go_on)
+            a.pause()
+            a.perform(fail)
+            a.network.call_in(1.0, a.resume)
 
         def on_drain(a: Host, fail: Any) -> None:
             a.node.drain = fail
@@ -897,7 +899,7 @@ class TestActing:
 
     def test_another_host_that_was_made_to_do_something_meanwhile_is_not(self, world: MakeWorld) -> None:
         def on_event(a: Host, fail: Any) -> None:
-            a.on_event = lambda event: a.network.host("b").do(lambda node, now: None)
+            a.on_event = lambda event: a.network.host("b").perform(lambda node, now: None)
             a.node.wanted.append(wants(events=(1,)))
             a.node.next_deadline = lambda: None if a.node.wanted else fail()
             a.flush()
@@ -906,10 +908,10 @@ class TestActing:
 
     def test_what_is_raised_outside_of_nodes_is_nobodys(self, world: MakeWorld) -> None:
         def elsewhere(a: Host, fail: Any) -> None:
-            a.do(lambda node, now: None)
+            a.perform(lambda node, now: None)
             a.network.send(a, Send([b"x"], (a.address,)))
-            a.stand()
-            a.go_on()
+            a.pause()
+            a.resume()
             a.network.call_in(1.0, fail)
 
         assert self.acting(world(), elsewhere) is None
@@ -946,16 +948,16 @@ class TestDisk:
         disk = a.disk
         assert disk is not None
         left = []
-        for crash in Crash:
+        for crash in CrashMode:
             a.start()
             if disk.names():
                 disk.open("log", writable=True).write(0, b"x")
             lock = disk.lock()
             a.stop(crash)
-            left.append((disk.names(), disk.age))
+            left.append((disk.names(), disk.crash_count))
             disk.lock().close()
             lock.close()
-            assert not a.stop(Crash.DISK)
+            assert not a.stop(CrashMode.DISK)
         assert left == [(["log"], 1), (["log"], 2), ([], 3)]
 
     def test_what_a_node_wants_durable_is_before_anything_else_happens(self, world: MakeWorld) -> None:
@@ -1001,12 +1003,12 @@ class TestDisk:
         world["a"].wanted += [wants(persist="mark", effects=(Send([b"x"], (a.address,)),), events=(1,))] * 2
         a.flush()
         assert story == [("stopped", f"could not persist: {text}", False)]
-        assert not a.dark
-        world.network.run(RESTART_AFTER - 0.01)
+        assert not a.powered_off
+        world.network.run(RESTART_DELAY - 0.01)
         assert not a.up
         world.network.run(0.02)
         assert a.up
-        assert world["a"].boot == Boot(RESTART_AFTER, "first", Crash.KILLED)
+        assert world["a"].boot == Boot(RESTART_DELAY, "first", CrashMode.KILLED)
         assert len(world["a"].wanted) == 0
 
     def test_another_error_is_the_nodes(self, world: MakeWorld) -> None:
@@ -1054,7 +1056,7 @@ class TestDisk:
         assert a.disk is not None
         a.start()
         a.on_persist = appends(a)
-        a.disk.fuse = fuse
+        a.disk.power_cut_after = fuse
         story = watched(world)
         world["a"].wanted.append(wants(persist=b"234", effects=(Send([b"x"], (a.address,)),)))
         a.flush()
@@ -1062,11 +1064,11 @@ class TestDisk:
             assert [what for what, *_ in story] == ["persisted", "sent"]
             return
         assert story == [("stopped", "power lost while the disk was busy", False)]
-        assert a.dark
+        assert a.powered_off
         assert a.disk.open("log").read(0, 9) in (b"1" + b"234"[:fuse], b"1", b"1" + bytes(fuse))
-        world.network.run(RESTART_AFTER)
-        assert (a.up, a.dark) == (True, False)
-        assert world["a"].boot == Boot(RESTART_AFTER, None, Crash.POWER)
+        world.network.run(RESTART_DELAY)
+        assert (a.up, a.powered_off) == (True, False)
+        assert world["a"].boot == Boot(RESTART_DELAY, None, CrashMode.POWER)
 
     def test_power_is_cut_wherever_a_node_or_its_application_uses_the_disk(self, world: MakeWorld) -> None:
         def on_batch(a: Host, cut: Any) -> None:
@@ -1079,7 +1081,7 @@ class TestDisk:
             a.flush()
 
         def on_command(a: Host, cut: Any) -> None:
-            a.do(cut)
+            a.perform(cut)
 
         def on_event(a: Host, cut: Any) -> None:
             a.on_event = cut
@@ -1092,7 +1094,7 @@ class TestDisk:
 
         def on_command_of_another(a: Host, cut: Any) -> None:
             b = a.network.host("b")
-            b.on_event = lambda event: a.do(cut)
+            b.on_event = lambda event: a.perform(cut)
             b.node.wanted.append(wants(events=(1, 2)))
             b.flush()
             assert b.up
@@ -1111,8 +1113,8 @@ class TestDisk:
             assert [row for row in story if row[0] == "stopped"] == [
                 ("stopped", "power lost while the disk was busy", False)
             ]
-            assert here.network.acting is None
-            here.network.run(RESTART_AFTER)
+            assert here.network.active_host is None
+            here.network.run(RESTART_DELAY)
             assert a.boots == 3
 
     def test_one_that_cannot_start_tries_again(self, world: MakeWorld) -> None:
@@ -1130,17 +1132,17 @@ class TestDisk:
         a.start()
         story = watched(world)
         disk.fail_reads()
-        a.stop(Crash.POWER)
-        assert a.dark
+        a.stop(CrashMode.POWER)
+        assert a.powered_off
         a.start()
         assert not a.up
-        assert not a.dark
-        assert world.network.acting is None
-        world.network.run(RESTART_AFTER * 1.5)
-        disk.mend()
-        world.network.run(RESTART_AFTER)
+        assert not a.powered_off
+        assert world.network.active_host is None
+        world.network.run(RESTART_DELAY * 1.5)
+        disk.clear_impairment()
+        world.network.run(RESTART_DELAY)
         assert a.up
-        assert world["a"].boot == Boot(RESTART_AFTER * 2, None, Crash.POWER)
+        assert world["a"].boot == Boot(RESTART_DELAY * 2, None, CrashMode.POWER)
         failed = ("stopped", "could not start: OSError: [Errno 5] a read failed: 'log'", False)
         assert story == [("stopped", "power lost", False), failed, failed, ("started", "a")]
 
@@ -1155,7 +1157,7 @@ class TestDisk:
         story = watched(world)
         for _ in range(3):
             a.start()
-        world.network.run(RESTART_AFTER * 2.5)
+        world.network.run(RESTART_DELAY * 2.5)
         assert len(story) == 3 + 2
 
     def test_power_is_cut_while_it_starts(self, world: MakeWorld) -> None:
@@ -1169,17 +1171,17 @@ class TestDisk:
             return start(boot)
 
         a._start = write_first
-        disk.fuse = 3
+        disk.power_cut_after = 3
         story = watched(world)
         a.start()
-        assert (a.up, a.dark) == (False, True)
-        world.network.run(RESTART_AFTER)
+        assert (a.up, a.powered_off) == (False, True)
+        world.network.run(RESTART_DELAY)
         assert story == [("stopped", "power lost while the disk was busy", False), ("started", "a")]
-        assert world["a"].boot.after is Crash.POWER
+        assert world["a"].boot.after is CrashMode.POWER
         assert disk.open("log").read(0, 9) == b"12345"
 
-    @pytest.mark.parametrize("crash", [Crash.POWER, Crash.DISK])
-    def test_a_cut_that_another_crash_came_before_is_forgotten(self, world: MakeWorld, crash: Crash) -> None:
+    @pytest.mark.parametrize("crash", [CrashMode.POWER, CrashMode.DISK])
+    def test_a_cut_that_another_crash_came_before_is_forgotten(self, world: MakeWorld, crash: CrashMode) -> None:
         world = world()
         a = with_disk(world, log=b"")
         assert a.disk is not None
@@ -1187,14 +1189,14 @@ class TestDisk:
         a.cut_power_after(3, 9.0)
         a.stop(crash)
         a.start()
-        a.disk.fuse = 0
+        a.disk.power_cut_after = 0
         world.network.run(9.5)
-        assert a.disk.fuse == 0
+        assert a.disk.power_cut_after == 0
         a.on_persist = lambda what: a.disk.sync()  # type: ignore[union-attr]
         world["a"].wanted.append(wants(persist=1))
         a.flush()
         assert not a.up
-        world.network.run(RESTART_AFTER)
+        world.network.run(RESTART_DELAY)
         assert a.up
 
     def test_whose_disk_is_to_be_cut_has_one(self, world: MakeWorld) -> None:

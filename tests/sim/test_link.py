@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.sim.link import REORDERED_BY, Link, garble
+from fyrehose_twisted.sim.link import MAX_REORDER_DELAY, Link, corrupt
 
 MakeWorld = Any
 """What the fixture ``world`` returns; see conftest.py."""
@@ -58,12 +58,12 @@ class TestLink:
     def test_a_perfect_one_draws_nothing_and_takes_its_delay(self) -> None:
         rng = Random(1)
         before = rng.getstate()
-        assert Link().loses(100_000, rng) is None
+        assert Link().draw_loss(100_000, rng) is None
         assert Link(delay=0.3).latency(rng) == 0.3
         assert rng.getstate() == before
 
     def test_one_that_is_not_up_cuts_everything(self) -> None:
-        assert Link(up=False).loses(1, Random(1)) == "cut"
+        assert Link(up=False).draw_loss(1, Random(1)) == "cut"
 
     def test_jitter_is_spread_evenly_up_to_its_bound(self) -> None:
         rng = Random(2)
@@ -87,33 +87,33 @@ class TestLink:
         held = [late for late in drawn if late]
         assert len(held) == pytest.approx(3_000, rel=0.1)
         assert 0.0 < min(held) < 0.001
-        assert 0.99 * REORDERED_BY < max(held) <= REORDERED_BY
+        assert 0.99 * MAX_REORDER_DELAY < max(held) <= MAX_REORDER_DELAY
 
     @pytest.mark.parametrize(("size", "fragments"), [(1, 1), (1_000, 1), (1_001, 2), (2_000, 2), (2_001, 3)])
     def test_a_fragment_that_is_lost_loses_the_datagram(self, size: int, fragments: int) -> None:
         rng, link = Random(5), Link(loss=0.2, mtu=1_000)
-        lost = sum(link.loses(size, rng) == "loss" for _ in range(20_000))
+        lost = sum(link.draw_loss(size, rng) == "loss" for _ in range(20_000))
         assert lost == pytest.approx(20_000 * (1 - 0.8**fragments), rel=0.05)
 
     def test_without_fragments_only_what_fits_passes(self) -> None:
         link = Link(mtu=1_000, fragments=False)
-        assert link.loses(1_000, Random(1)) is None
-        assert link.loses(1_001, Random(1)) == "mtu"
+        assert link.draw_loss(1_000, Random(1)) is None
+        assert link.draw_loss(1_001, Random(1)) == "mtu"
 
     def test_everything_or_nothing(self) -> None:
         rng = Random(6)
-        assert {Link(loss=1.0).loses(1, rng) for _ in range(1_000)} == {"loss"}
-        assert {Link(loss=0.0, mtu=1).loses(1_000, rng) for _ in range(1_000)} == {None}
+        assert {Link(loss=1.0).draw_loss(1, rng) for _ in range(1_000)} == {"loss"}
+        assert {Link(loss=0.0, mtu=1).draw_loss(1_000, rng) for _ in range(1_000)} == {None}
 
 
 class TestGarble:
     @given(st.binary(max_size=8), st.integers())
     def test_what_comes_out_is_something_else(self, datagram: bytes, seed: int) -> None:
-        assert garble(datagram, Random(seed)) != datagram
+        assert corrupt(datagram, Random(seed)) != datagram
 
     def test_bytes_change_ends_are_cut_off_and_more_is_appended(self) -> None:
         rng, datagram = Random(7), bytes(100)
-        garbled = [garble(datagram, rng) for _ in range(2_000)]
+        garbled = [corrupt(datagram, rng) for _ in range(2_000)]
         same = [one for one in garbled if len(one) == 100]
         assert len(same) == pytest.approx(1_200, rel=0.1)
         assert {sum(byte != 0 for byte in one) for one in same} == {1, 2, 3, 4}
@@ -122,10 +122,10 @@ class TestGarble:
 
     def test_not_even_rarely_is_a_byte_changed_into_itself(self) -> None:
         rng = Random(10)
-        assert all(garble(b"x", rng) != b"x" for _ in range(5_000))
+        assert all(corrupt(b"x", rng) != b"x" for _ in range(5_000))
 
     def test_it_is_the_same_for_the_same_numbers(self) -> None:
-        assert garble(b"something", Random(8)) == garble(b"something", Random(8)) != garble(b"something", Random(9))
+        assert corrupt(b"something", Random(8)) == corrupt(b"something", Random(8)) != corrupt(b"something", Random(9))
 
 
 class TestPath:
@@ -391,7 +391,7 @@ class TestMemory:
         gc.collect()
         tracemalloc.start()
         for other in others:
-            here.network.path(a, other.address).carry(b"x")
+            here.network.path(a, other.address).transmit(b"x")
         here.network.run(1)
         size = tracemalloc.get_traced_memory()[0] / len(others)
         tracemalloc.stop()

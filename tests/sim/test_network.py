@@ -13,9 +13,9 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import Drained, IDatagramNode
+from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
@@ -307,11 +307,11 @@ class Chatter:
     def next_deadline(self) -> float:
         return self._next
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         effects, self._effects = self._effects, []
         persist = None if self._received == self._persisted else self._received
         self._persisted = self._received
-        return Drained(persist, effects, [])
+        return Outputs(persist, effects, [])
 
 
 def chat(seed: int, link: Link, faults: int, **options: Any) -> tuple[Network, list[Any]]:
@@ -330,13 +330,13 @@ def chat(seed: int, link: Link, faults: int, **options: Any) -> tuple[Network, l
 
         network.add(name, address, start).start()
     kinds: list[tuple[float, Callable[[Random, float], Any]]] = [
-        (2.0, fault_generators.crashes(names, kinds=tuple(Crash), between=0.5)),
-        (1.0, fault_generators.pauses(names, longest=2.0)),
-        (1.0, fault_generators.clocks(names, by=1.0)),
-        (1.0, fault_generators.cuts(names, longest=2.0)),
-        (2.0, fault_generators.bad_links(names, longest=5.0, garbling=True)),
+        (2.0, fault_generators.crashes(names, kinds=tuple(CrashMode), after_persist=0.5)),
+        (1.0, fault_generators.pauses(names, max_duration=2.0)),
+        (1.0, fault_generators.clock_faults(names, max_offset=1.0)),
+        (1.0, fault_generators.cuts(names, max_duration=2.0)),
+        (2.0, fault_generators.bad_links(names, max_duration=5.0, deliver_corrupted=True)),
     ]
-    FaultSchedule.draw(rng, faults, until=4.0, kinds=kinds).arrange(network)
+    FaultSchedule.draw(rng, faults, until=4.0, kinds=kinds).schedule_on(network)
     # Who crashed late starts again within five seconds, and has to be stopped again.
     for seconds in (8, 6, 1_000):
         network.run(seconds)
@@ -382,8 +382,8 @@ def test_where_batches_are_cut_changes_nothing_that_arrives(
     plain, expected = chat(seed, link, faults, moment=moment)
     network, seen = chat(seed, link, faults, moment=moment, split=split, split_seed=split_seed)
     assert seen == expected
-    assert network.counts.pop("batches", 0) >= plain.counts.pop("batches", 0)
-    assert network.counts == plain.counts
+    assert network.counters.pop("batches", 0) >= plain.counters.pop("batches", 0)
+    assert network.counters == plain.counters
 
 
 def test_there_is_something_to_be_cut() -> None:
@@ -391,8 +391,8 @@ def test_there_is_something_to_be_cut() -> None:
     link = Link(delay=0.003, jitter=0.02)
     plain, _ = chat(1, link, 12, moment=0.05)
     network, seen = chat(1, link, 12, moment=0.05, split=1.0)
-    assert network.counts["arrived"] > 250
-    assert network.counts["arrived"] == network.counts["batches"] > 1.5 * plain.counts["batches"]
+    assert network.counters["arrived"] > 250
+    assert network.counters["arrived"] == network.counters["batches"] > 1.5 * plain.counters["batches"]
     assert len(seen) > 4  # so some crashed and started again
 
 
@@ -402,7 +402,7 @@ def test_whatever_was_sent_or_duplicated_arrived_or_was_dropped(
     seed: int, link: Link, faults: int, moment: float
 ) -> None:
     network, seen = chat(seed, link, faults, moment=moment, split=0.2)
-    counts = network.counts
+    counts = network.counters
     why = {key: count for key, count in counts.items() if key.startswith("dropped: ")}
     assert counts["sent"] + counts["duplicated"] == counts["arrived"] + counts["dropped"]
     assert counts["dropped"] == sum(why.values())
@@ -414,5 +414,5 @@ def test_whatever_was_sent_or_duplicated_arrived_or_was_dropped(
 def test_one_seed_is_one_run_and_another_is_another() -> None:
     link = Link(delay=0.003, loss=0.1, duplication=0.1, jitter=0.02)
     first, again, another = (chat(seed, link, 5, moment=0.001, split=0.2) for seed in (1, 1, 2))
-    assert (first[1], first[0].counts) == (again[1], again[0].counts)
+    assert (first[1], first[0].counters) == (again[1], again[0].counters)
     assert first[1] != another[1]

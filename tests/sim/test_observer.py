@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.observer import Observer, Observers, Packet
+from fyrehose_twisted.sim.observer import Observer, Observers, SimPacket
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 MakeWorld = Any
@@ -33,20 +33,20 @@ def everything_happens(world: Any) -> None:
     """Let everything happen on ``a`` and ``b`` that an observer can be told."""
     network = world.network
     a, b = network.host("a"), network.host("b")
-    world["a"].wanted.append(Drained("mark", [Send([b"x"], (b.address,))], ["event"]))
+    world["a"].wanted.append(Outputs("mark", [Send([b"x"], (b.address,))], ["event"]))
     a.flush()
     network.run(1)
-    for observe in network.observers.operated:  # which is for scenarios to do
+    for observe in network.observers.operation_performed:  # which is for scenarios to do
         observe(a, "something")
     for observe in network.observers.linked:  # which is for streams to do
         observe(a, b.address, "connected")
     a.stand()
-    a.go_on()
-    b.stop(Crash.POWER)
+    a.resume()
+    b.stop(CrashMode.POWER)
     world.send("a", "b", b"y")
     network.run(1)
     b.start()
-    FaultSchedule.parse("0.5 clock a +1.0").arrange(network)
+    FaultSchedule.parse("0.5 clock a +1.0").schedule_on(network)
     network.run(1)
 
 
@@ -58,7 +58,7 @@ def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(wo
     everything_happens(world)
     assert {name for name, *_ in calls} == set(METHODS)
     (fault,) = FaultSchedule.parse("0.5 clock a +1.0")
-    first, second = Packet(1, a, b.address, b"x", 0.0), Packet(2, a, b.address, b"y", 1.0)
+    first, second = SimPacket(1, a, b.address, b"x", 0.0), SimPacket(2, a, b.address, b"y", 1.0)
     assert calls == [
         ("persisted", a, "mark"),
         ("sent", first),
@@ -126,10 +126,10 @@ def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(world: MakeW
     seen: list[tuple[Any, ...]] = []
 
     class Early(Observer):
-        def sent(self, packet: Packet) -> None:
+        def sent(self, packet: SimPacket) -> None:
             seen.append((dict(world.network.counts), packet.data))
 
-        def arrived(self, packet: Packet, host: Host) -> None:
+        def arrived(self, packet: SimPacket, host: Host) -> None:
             seen.append((host.node.story.copy(), packet.data))
 
     world.network.watch(Early())

@@ -91,7 +91,7 @@ SCENARIOS = (Elsewhere,)  # Not among those that the command knows.
 def test_outcomes_are_returned_in_order(simulate: Simulate) -> None:
     for jobs in (0, 2):
         outcomes = simulate(Empty, seeds=iter([7, 3, 4]), jobs=jobs)
-        assert [(outcome.seed, outcome.simulated) for outcome in outcomes] == [(7, 2.0), (3, 2.0), (4, 2.0)]
+        assert [(outcome.seed, outcome.simulated_seconds) for outcome in outcomes] == [(7, 2.0), (3, 2.0), (4, 2.0)]
 
 
 @pytest.mark.parametrize("jobs", [0, 2])
@@ -163,11 +163,11 @@ def test_a_seed_is_shown_before_the_test_can_be_killed(tmp_path: Path, options: 
 class TestFreshSeed:
     def test_it_is_another_one_each_time(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("SIMULATE_SEED", raising=False)
-        monkeypatch.setattr(runner, "fresh_seed", lambda: 77)
+        monkeypatch.setattr(runner, "random_seed", lambda: 77)
         assert request.getfixturevalue("fresh_seed") == 77
         monkeypatch.undo()
-        assert len({runner.fresh_seed() for _ in range(20)}) == 20
-        assert all(0 <= runner.fresh_seed() < 2**32 for _ in range(20))
+        assert len({runner.random_seed() for _ in range(20)}) == 20
+        assert all(0 <= runner.random_seed() < 2**32 for _ in range(20))
 
     def test_it_can_be_had_again(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SIMULATE_SEED", "0123")

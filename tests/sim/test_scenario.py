@@ -14,12 +14,12 @@ from typing import Any, ClassVar, NoReturn
 import pytest
 
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.sim.crash_mode import Boot
-from fyrehose_twisted.sim.faults.faults import Standing
+from fyrehose_twisted.sim.faults.faults import PauseFault
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
-from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
+from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS, RunOutcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 
@@ -45,10 +45,10 @@ class Beating:
     def next_deadline(self) -> float:
         return self.next
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         effects, self.effects = self.effects, []
         events, self.events = self.events, []
-        return Drained(None, effects, events)
+        return Outputs(None, effects, events)
 
 
 class Heart(Scenario):
@@ -56,35 +56,35 @@ class Heart(Scenario):
 
     name: ClassVar[str] = "test.heart"
     duration: ClassVar[float] = 10.0
-    patience: ClassVar[float] = 20.0
+    settle_timeout: ClassVar[float] = 20.0
 
     late: ClassVar[float] = 0.0
 
     def build(self) -> None:
         self.finished_at: float | None = None
         self.a = self.network.add("a", ("10.0.0.1", 1), self.start)
-        self.b = self.network.add("b", ("10.0.0.2", 2), self.start, begins=self.late)
+        self.b = self.network.add("b", ("10.0.0.2", 2), self.start, start_delay=self.late)
         self.watching = Watching(self.network)
         self.add_invariant(self.watching)
 
     def start(self, boot: Boot) -> Beating:
         node = Beating(boot, self.rng)
-        if self.network.hosts[node.other].boots == 1 and self.network.acting is self.a:
+        if self.network.hosts[node.other].boots == 1 and self.network.active_host is self.a:
             node.other = ("10.0.0.2", 2)
         return node
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
-        return FaultSchedule([Standing(2.0, round(rng.uniform(1.0, 2.0), 3), "a")])
+        return FaultSchedule([PauseFault(2.0, round(rng.uniform(1.0, 2.0), 3), "a")])
 
     def finish(self) -> None:
         assert self.finished_at is None
         self.finished_at = self.network.elapsed
 
     def digest(self) -> str:
-        return f"{self.a.node.beats} and {self.b.node.beats}"
+        return f"{self.a.node.is_better_root} and {self.b.node.is_better_root}"
 
     def statistics(self) -> Counter[str]:
-        return Counter(beats=self.a.node.beats + self.b.node.beats, sent=1_000)
+        return Counter(beats=self.a.node.is_better_root + self.b.node.is_better_root, sent=1_000)
 
 
 class Watching(Invariant):
@@ -106,7 +106,7 @@ class Watching(Invariant):
         self.checks.append(self.network.elapsed)
         self.breaks(self, "check")
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         self.breaks(self, "told")
 
 
@@ -125,21 +125,21 @@ def breaking(where: str, *, after: float = 0.0) -> Heart:
 def test_a_run_that_holds_says_what_happened() -> None:
     scenario = Heart(1)
     outcome = scenario.run()
-    counts = scenario.network.counts
-    assert outcome == Outcome(
+    counts = scenario.network.counters
+    assert outcome == RunOutcome(
         scenario="test.heart",
         seed=1,
-        simulated=10.0,
-        took=outcome.took,
+        simulated_seconds=10.0,
+        real_seconds=outcome.real_seconds,
         operations=0,
         faults=1,
-        counts=counts + Counter(beats=counts["arrived"], sent=1_000),
+        counters=counts + Counter(beats=counts["arrived"], sent=1_000),
         violation=None,
-        digest=f"{scenario.a.node.beats} and {scenario.b.node.beats}",
+        digest=f"{scenario.a.node.is_better_root} and {scenario.b.node.is_better_root}",
     )
-    assert 0.0 < outcome.took < 10.0
+    assert 0.0 < outcome.real_seconds < 10.0
     assert counts["sent"] == pytest.approx(20, abs=2)
-    assert outcome.counts["sent"] == counts["sent"] + 1_000
+    assert outcome.counters["sent"] == counts["sent"] + 1_000
 
 
 def test_invariants_look_once_a_second_and_check_at_the_end() -> None:
@@ -167,7 +167,7 @@ def test_where_batches_are_cut_changes_neither_the_digest_nor_what_happens() -> 
 
 
 def test_faults_that_are_given_are_not_drawn() -> None:
-    faults = FaultSchedule([Standing(1.0, 1.0, "b"), Standing(5.0, 1.0, "a")])
+    faults = FaultSchedule([PauseFault(1.0, 1.0, "b"), PauseFault(5.0, 1.0, "a")])
     outcome = (scenario := Heart(1, faults=faults)).run()
     assert scenario.faults is faults
     assert outcome.faults == 2
@@ -176,11 +176,11 @@ def test_faults_that_are_given_are_not_drawn() -> None:
 
 def test_a_fault_after_the_duration_is_waited_for_to_its_end() -> None:
     # Its end, counted from its beginning, is rounded up beyond the end counted from the start.
-    scenario = Heart(1, faults=FaultSchedule([Standing(11.7, 3.1, "a")]))
+    scenario = Heart(1, faults=FaultSchedule([PauseFault(11.7, 3.1, "a")]))
     seen: list[bool] = []
-    scenario.watching.breaks = lambda invariant, where: seen.append(scenario.a.standing)
+    scenario.watching.breaks = lambda invariant, where: seen.append(scenario.a.paused)
     outcome = scenario.run()
-    assert outcome.simulated == pytest.approx(14.8, abs=0.01)
+    assert outcome.simulated_seconds == pytest.approx(14.8, abs=0.01)
     assert outcome.faults == 1
     assert True in seen
     assert not seen[-1]
@@ -189,10 +189,10 @@ def test_a_fault_after_the_duration_is_waited_for_to_its_end() -> None:
 def test_however_it_is_rounded_a_fault_is_over_at_the_end() -> None:
     for number in range(200):
         at, lasts = 10.0 + number / 7, 1.0 + number / 11
-        scenario = Heart(1, faults=FaultSchedule([Standing(at, lasts, "a")]))
+        scenario = Heart(1, faults=FaultSchedule([PauseFault(at, lasts, "a")]))
         scenario.network.run(at - 0.5)
         scenario.run()
-        assert not scenario.a.standing, (at, lasts)
+        assert not scenario.a.paused, (at, lasts)
 
 
 def test_it_waits_until_nothing_more_is_to_be_expected_but_not_for_ever() -> None:
@@ -207,13 +207,13 @@ def test_it_waits_until_nothing_more_is_to_be_expected_but_not_for_ever() -> Non
         return ask
 
     scenario.settled = settled(12.5)  # type: ignore[method-assign]
-    assert scenario.run().simulated == 13.0
+    assert scenario.run().simulated_seconds == 13.0
     assert asked == [10.0, 11.0, 12.0, 13.0]
     assert scenario.finished_at == 10.0
     assert scenario.watching.samples[-1] == scenario.watching.checks[0] == 13.0
     scenario = Heart(1)
     scenario.settled = settled(99.0)  # type: ignore[method-assign]
-    assert scenario.run().simulated == 30.0
+    assert scenario.run().simulated_seconds == 30.0
     assert scenario.watching.checks == [30.0]
 
 
@@ -242,7 +242,7 @@ class TestOperations:
     def test_what_an_application_does_is_counted_and_told_of_before_it_does_it(self) -> None:
         scenario = Heart(1)
         order: list[Any] = []
-        scenario.network.observers.operated.append(lambda host, what: order.append((host.name, what)))
+        scenario.network.observers.operation_performed.append(lambda host, what: order.append((host.name, what)))
         scenario.network.call_in(
             3.0,
             lambda: scenario.operate(scenario.b, "shout", lambda node, now: order.append(now - scenario.network.now)),
@@ -253,13 +253,13 @@ class TestOperations:
     def test_what_a_host_that_is_down_does_not_do_is_not(self) -> None:
         scenario = Heart(1)
         told: list[str] = []
-        scenario.network.observers.operated.append(lambda host, what: told.append(what))
+        scenario.network.observers.operation_performed.append(lambda host, what: told.append(what))
         assert not scenario.operate(scenario.a, "too early", lambda node, now: told.append("done"))
         scenario.a.start()
-        scenario.a.stand()
+        scenario.a.pause()
         assert scenario.operate(scenario.a, "soon", lambda node, now: told.append("done"))
         assert (scenario.operations, told) == (1, ["soon"])
-        scenario.a.go_on()
+        scenario.a.resume()
         assert told == ["soon", "done"]
 
 
@@ -270,13 +270,17 @@ class TestBroken:
         outcome = scenario.run()
         violation = outcome.violation
         assert violation is not None
-        assert (violation.invariant, violation.nodes, violation.what) == ("hearts beat", ("b", "a"), "they stopped")
-        assert violation.elapsed == outcome.simulated == scenario.network.elapsed
+        assert (violation.invariant, violation.nodes, violation.description) == (
+            "hearts beat",
+            ("b", "a"),
+            "they stopped",
+        )
+        assert violation.elapsed == outcome.simulated_seconds == scenario.network.elapsed
         assert str(violation) == f"hearts beat: at {violation.elapsed:.6f} s, b, a: they stopped"
-        assert outcome.simulated == {"sample": 6.0, "check": 10.0}.get(where, pytest.approx(6.0, abs=0.6))
+        assert outcome.simulated_seconds == {"sample": 6.0, "check": 10.0}.get(where, pytest.approx(6.0, abs=0.6))
         assert outcome.digest == ""
         assert outcome.faults == 1
-        assert outcome.counts["beats"] == scenario.network.counts["arrived"] > 0
+        assert outcome.counters["beats"] == scenario.network.counters["arrived"] > 0
 
     def test_its_trace_ends_with_what_broke(self) -> None:
         out = StringIO()
@@ -310,7 +314,7 @@ class TestBroken:
         assert str(copy.violation) == str(outcome.violation)
         assert vars(copy.violation) == vars(outcome.violation)
         assert copy.violation.__notes__ == ["a note"]
-        assert copy.counts == outcome.counts
+        assert copy.counts == outcome.counters
 
     @pytest.mark.parametrize("where", ["told", "raises"])
     def test_an_outcome_keeps_no_network_alive(self, where: str) -> None:
@@ -342,8 +346,8 @@ class TestNothingRaises:
         outcome = scenario.run(out)
         violation = outcome.violation
         assert violation is not None
-        assert violation.invariant == NOTHING_RAISES
-        assert violation.elapsed == outcome.simulated
+        assert violation.invariant == NO_EXCEPTIONS
+        assert violation.elapsed == outcome.simulated_seconds
         assert [json.loads(line)["kind"] for line in out.getvalue().splitlines()[-2:]] == ["broken", "end"]
         assert out.getvalue().isascii()
         assert "Traceback" in violation.__notes__[0]
@@ -373,18 +377,18 @@ class TestNothingRaises:
         violation = self.broken(arrange)
         assert violation.nodes == ("b",)
         assert 4.0 < violation.elapsed < 5.5
-        assert re.fullmatch(says, violation.what), violation.what
+        assert re.fullmatch(says, violation.description), violation.description
 
     def test_calls_without_end_are_named_alike_however_deep_the_stack_was(self) -> None:
         def arrange(scenario: Heart) -> None:
-            scenario.network.call_in(4.0, lambda: scenario.a.do(lambda node, now: endless()))
+            scenario.network.call_in(4.0, lambda: scenario.a.perform(lambda node, now: endless()))
 
         def deeper(depth: int) -> InvariantViolated:
             return self.broken(arrange) if depth == 0 else deeper(depth - 1)
 
         shallow, deep = deeper(0), deeper(7)
         assert shallow.nodes == ("a",)
-        assert shallow.what == deep.what == "RecursionError: something calls itself without end"
+        assert shallow.description == deep.description == "RecursionError: something calls itself without end"
 
     def test_ticks_without_end(self) -> None:
         def arrange(scenario: Heart) -> None:
@@ -392,7 +396,7 @@ class TestNothingRaises:
 
         violation = self.broken(arrange)
         assert violation.nodes == ("a",)
-        assert "Beating on a ticks at" in violation.what
+        assert "Beating on a ticks at" in violation.description
 
     def test_an_application_that_raises(self) -> None:
         def arrange(scenario: Heart) -> None:
@@ -412,7 +416,7 @@ class TestNothingRaises:
 
         violation = self.broken(arrange)
         assert violation.nodes == ()
-        assert "LookupError in test_scenario.py" in violation.what
+        assert "LookupError in test_scenario.py" in violation.description
 
     @pytest.mark.parametrize("method", ["finish", "settled", "digest", "statistics"])
     def test_so_does_a_scenario(self, method: str) -> None:
@@ -421,7 +425,7 @@ class TestNothingRaises:
 
         violation = self.broken(lambda scenario: setattr(scenario, method, fail))
         assert violation.nodes == ()
-        assert violation.what.endswith(method)
+        assert violation.description.endswith(method)
         assert violation.elapsed == 10.0
 
     def test_a_workload_that_raises_blames_nobody(self) -> None:
@@ -429,11 +433,11 @@ class TestNothingRaises:
         assert (violation.nodes, violation.elapsed) == ((), 4.0)
 
     def test_a_fault_of_a_host_that_is_not_there(self) -> None:
-        scenario = Heart(1, faults=FaultSchedule([Standing(5.0, 1.0, "nobody")]))
+        scenario = Heart(1, faults=FaultSchedule([PauseFault(5.0, 1.0, "nobody")]))
         violation = scenario.run().violation
         assert violation is not None
         assert violation.elapsed == 0.0
-        assert "no host 'nobody'; there are a, b" in violation.what
+        assert "no host 'nobody'; there are a, b" in violation.description
 
     def test_what_is_no_exception_is_not_caught(self) -> None:
         scenario = Heart(1)

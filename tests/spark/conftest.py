@@ -70,7 +70,7 @@ def write_journal(tmp_path: Path) -> WriteJournal:
                 journal.begin(epoch, begin)
             made = [_record(one, stream, epoch) for one in records]
             for low in range(0, len(made), group):
-                journal.append(made[low : low + group], again=True)
+                journal.append(made[low : low + group], authoritative=True)
                 journal.commit()
             for first, last in lost:
                 journal.lose(epoch, first, last)

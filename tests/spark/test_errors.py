@@ -10,36 +10,36 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.errors import cause_in, one_line
+from fyrehose_twisted.spark.errors import error_line, innermost_cause
 
 FAILURES = json.loads(Path(__file__).with_name("failures.json").read_text())
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=[failure["what"] for failure in FAILURES])
 def test_the_innermost_cause_is_told(failure: dict[str, str]) -> None:
-    assert cause_in(failure["text"]) == failure["line"]
+    assert innermost_cause(failure["text"]) == failure["line"]
 
 
 @given(st.text())
 def test_whatever_spark_says_ends_up_on_one_line(text: str) -> None:
     for said in (text, f"Traceback (most recent call last):\n{text}", f": java.io.IOException: {text}\n\tat x"):
-        assert len(cause_in(said).splitlines()) <= 1
+        assert len(innermost_cause(said).splitlines()) <= 1
 
 
 def test_our_own_errors_are_told_as_they_are() -> None:
-    assert one_line(ConfigurationError("this is\nwrong")) == "this is wrong"
+    assert error_line(ConfigurationError("this is\nwrong")) == "this is wrong"
 
 
 def test_errors_of_the_system_name_the_file() -> None:
-    assert one_line(FileNotFoundError(2, "No such file or directory", "/a/b")) == "/a/b: No such file or directory"
-    assert one_line(OSError("odd")) == "odd"
+    assert error_line(FileNotFoundError(2, "No such file or directory", "/a/b")) == "/a/b: No such file or directory"
+    assert error_line(OSError("odd")) == "odd"
 
 
 def test_errors_of_spark_are_recognised() -> None:
     from pyspark.errors import AnalysisException
 
-    assert one_line(AnalysisException("[NO_SUCH] There is none. SQLSTATE: 42000; line 1")) == "There is none. line 1"
+    assert error_line(AnalysisException("[NO_SUCH] There is none. SQLSTATE: 42000; line 1")) == "There is none. line 1"
 
 
 def test_a_bug_is_not_put_into_one_line() -> None:
-    assert one_line(KeyError("x")) is None
+    assert error_line(KeyError("x")) is None

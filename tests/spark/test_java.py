@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.java import java_home, quiet_home, version_of
+from fyrehose_twisted.spark.java import java_home, java_version, wrapped_java_home
 
 MakeJava = Callable[..., Path]
 
@@ -61,12 +61,12 @@ def put_on_path(monkeypatch: pytest.MonkeyPatch, java: Path) -> None:
     ("said", "version"), [("1.8.0_402", 8), ("17.0.9", 17), ("21", 21), ("25.0.2", 25), ("25-ea", 25)]
 )
 def test_version_is_what_java_says(make_java: MakeJava, said: str, version: int) -> None:
-    assert version_of(make_java("java", said)) == version
+    assert java_version(make_java("java", said)) == version
 
 
 def test_what_does_not_start_has_no_version(make_java: MakeJava, tmp_path: Path) -> None:
-    assert version_of(make_java("stub", None)) is None
-    assert version_of(tmp_path / "nothing") is None
+    assert java_version(make_java("stub", None)) is None
+    assert java_version(tmp_path / "nothing") is None
 
 
 def test_options_in_the_environment_do_not_hide_the_version(
@@ -78,7 +78,7 @@ def test_options_in_the_environment_do_not_hide_the_version(
         script.replace("#!/bin/sh\n", '#!/bin/sh\n[ -z "$JAVA_TOOL_OPTIONS" ] || echo \'version "8"\' >&2\n')
     )
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Dversion")
-    assert version_of(java) == 17
+    assert java_version(java) == 17
 
 
 def test_java_home_goes_before_the_path(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_without_any_java_it_says_what_to_install(make_java: MakeJava, monkeypat
 
 def test_what_spark_names_and_java_lacks_is_left_out(make_java: MakeJava) -> None:
     java = make_java("a java's home", "17.0.1")
-    home = quiet_home(java, 17)
+    home = wrapped_java_home(java, 17)
     given = [
         *("--add-modules=jdk.incubator.vector", "--add-modules", "jdk.incubator.vector", "--add-modules", "jdk.net"),
         *("--add-opens=java.base/sun.security.action=ALL-UNNAMED", "-cp", "a dir/*", "", "$HOME", "-Dx='y z'"),
@@ -137,28 +137,28 @@ def test_what_spark_names_and_java_lacks_is_left_out(make_java: MakeJava) -> Non
         return subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True).stdout.splitlines()
 
     assert passed(home) == kept
-    assert passed(quiet_home(java, 25)) == [one for one in kept if "sun.security" not in one]
+    assert passed(wrapped_java_home(java, 25)) == [one for one in kept if "sun.security" not in one]
 
 
 def test_the_script_is_made_once(make_java: MakeJava) -> None:
     java = make_java("java", "17.0.1")
-    first = quiet_home(java, 17)
+    first = wrapped_java_home(java, 17)
     inode = (first / "bin" / "java").stat().st_ino
-    assert quiet_home(java, 17) == first
+    assert wrapped_java_home(java, 17) == first
     assert (first / "bin" / "java").stat().st_ino == inode
 
 
 def test_a_script_that_was_changed_is_not_trusted(make_java: MakeJava) -> None:
     java = make_java("java", "17.0.1")
-    changed = quiet_home(java, 17) / "bin" / "java"
+    changed = wrapped_java_home(java, 17) / "bin" / "java"
     changed.write_text("#!/bin/sh\nexit 1\n")
-    assert (quiet_home(java, 17) / "bin" / "java").read_text() != changed.read_text()
+    assert (wrapped_java_home(java, 17) / "bin" / "java").read_text() != changed.read_text()
 
 
 def test_many_make_the_script_at_once(make_java: MakeJava) -> None:
     java = make_java("java", "17.0.1")
     with ThreadPoolExecutor(8) as pool:
-        homes = set(pool.map(lambda number: quiet_home(java, 17), range(32)))
+        homes = set(pool.map(lambda number: wrapped_java_home(java, 17), range(32)))
     [home] = homes
     assert [path.name for path in home.parent.iterdir()] == [home.name]
 
@@ -169,7 +169,7 @@ def test_without_a_cache_a_temporary_directory_does(
     java = make_java("java", "17.0.1")
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "below"))
-    home = quiet_home(java, 17)
+    home = wrapped_java_home(java, 17)
     assert started_by(home) == str(java)
     assert os.access(home / "bin" / "java", os.X_OK)
 

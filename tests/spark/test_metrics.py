@@ -36,8 +36,8 @@ def told(metrics: QueryMetrics) -> dict[str, float]:
 
 def test_what_a_query_reports_is_told() -> None:
     metrics = QueryMetrics()
-    metrics.note(report(offset(11), offset(41), name="ticks"))
-    metrics.note(report(offset(21), offset(41), name="ticks"))
+    metrics.record(report(offset(11), offset(41), name="ticks"))
+    metrics.record(report(offset(21), offset(41), name="ticks"))
     labels = f'{{epoch="0",journal="mine",query="ticks",stream="{STREAM}"}}'
     assert told(metrics) == {
         f"fyrehose_spark_lag{labels}": 20,
@@ -52,7 +52,7 @@ def test_what_a_query_reports_is_told() -> None:
 @pytest.mark.parametrize("other", [None, "{}", "garbage", {"topic": {"0": 5}}])
 def test_sources_of_others_have_no_lag(other: Any) -> None:
     metrics = QueryMetrics()
-    metrics.note(report(other, other))
+    metrics.record(report(other, other))
     assert {name.partition("{")[0] for name in told(metrics)} == {
         "fyrehose_spark_batch_seconds",
         "fyrehose_spark_rows_total",
@@ -61,7 +61,7 @@ def test_sources_of_others_have_no_lag(other: Any) -> None:
 
 def test_an_epoch_that_was_not_begun_does_not_count() -> None:
     metrics = QueryMetrics()
-    metrics.note(report(offset(11), {"journals": {"mine": {STREAM: {"0": 11, "1": 500}}}}))
+    metrics.record(report(offset(11), {"journals": {"mine": {STREAM: {"0": 11, "1": 500}}}}))
     assert [value for name, value in told(metrics).items() if "_lag" in name] == [0]
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fyrehose_twisted.spark.listener import behind_by, described, stream_progress
-from fyrehose_twisted.spark.progress import ProgressLine, Work, progress, work_of
+from fyrehose_twisted.spark.listener import format_progress, offset_lag, stream_progress
+from fyrehose_twisted.spark.progress import ProgressLine, SparkProgress, group_progress, show_progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,26 +35,29 @@ def offset(next: int, epoch: int = 0) -> str:
 
 def test_a_line_has_rows_their_rate_and_percent() -> None:
     line = ProgressLine("verify", 4_000, io.StringIO())
-    assert line.text(Work(1_000, 1, 4), 2.0) == "verify: 1,000 rows, 500 rows/s, 25 %"
+    assert line.text(SparkProgress(1_000, 1, 4), 2.0) == "verify: 1,000 rows, 500 rows/s, 25 %"
 
 
 def test_when_all_is_read_tasks_are_told() -> None:
     line = ProgressLine("verify", 4_000, io.StringIO())
-    assert line.text(Work(4_100, 5, 12), 2.0) == "verify: 4,100 rows, 2,050 rows/s, 100 %, task 5 of 12"
+    assert line.text(SparkProgress(4_100, 5, 12), 2.0) == "verify: 4,100 rows, 2,050 rows/s, 100 %, task 5 of 12"
 
 
 def test_without_a_total_there_is_no_percent() -> None:
-    assert ProgressLine("sql", 0, io.StringIO()).text(Work(10, 1, 2), 1.0) == "sql: 10 rows, 10 rows/s, task 1 of 2"
+    assert (
+        ProgressLine("sql", 0, io.StringIO()).text(SparkProgress(10, 1, 2), 1.0)
+        == "sql: 10 rows, 10 rows/s, task 1 of 2"
+    )
 
 
 def test_a_terminal_has_one_line(clock: list[float]) -> None:
     file = Terminal()
     line = ProgressLine("run", 0, file)
     clock[0] += 1
-    line.update(Work(1_000_000, 0, 0))
+    line.update(SparkProgress(1_000_000, 0, 0))
     clock[0] += 1_999
-    line.update(Work(1_000_001, 0, 0))
-    line.finish(Work(2_000_000, 0, 0))
+    line.update(SparkProgress(1_000_001, 0, 0))
+    line.finish(SparkProgress(2_000_000, 0, 0))
     texts = file.getvalue().split("\r")
     assert [text.rstrip() for text in texts[1:]] == [
         "run: 1,000,000 rows, 1,000,000 rows/s",
@@ -71,9 +74,9 @@ def test_a_file_has_only_the_line_of_what_was_done(clock: list[float]) -> None:
     line = ProgressLine("run", 0, file)
     for _ in range(10):
         clock[0] += 5
-        line.update(Work(1, 0, 0))
+        line.update(SparkProgress(1, 0, 0))
     assert file.getvalue() == ""
-    line.finish(Work(1, 0, 0))
+    line.finish(SparkProgress(1, 0, 0))
     assert file.getvalue() == "run: 1 row in 50.0 s, 0 rows/s\n"
 
 
@@ -82,8 +85,8 @@ def test_a_closed_standard_error_is_no_reason_to_fail() -> None:
     line = ProgressLine("run", 0, file)
     file.close()
     line._in_place = True
-    line.update(Work(1, 0, 0))
-    line.finish(Work(1, 0, 0))
+    line.update(SparkProgress(1, 0, 0))
+    line.finish(SparkProgress(1, 0, 0))
 
 
 def test_rows_that_jobs_read_are_counted(
@@ -92,12 +95,12 @@ def test_rows_that_jobs_read_are_counted(
     journal = write_journal(range(1, 1_001))
     context = spark.sparkContext
     context.setLocalProperty("spark.jobGroup.id", "theirs")
-    with progress(spark, "count", 1_000):
+    with show_progress(spark, "count", 1_000):
         group = context.getLocalProperty("spark.jobGroup.id")
         assert spark.read.format("fyrehose").load(str(journal)).count() == 1_000
-    done = work_of(context, group)
+    done = group_progress(context, group)
     assert done.rows == 1_000
-    assert 0 < done.done <= done.tasks
+    assert 0 < done.finished_tasks <= done.tasks
     assert context.getLocalProperty("spark.jobGroup.id") == "theirs"
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("count: 1,000 rows in ")
@@ -106,7 +109,7 @@ def test_rows_that_jobs_read_are_counted(
 def test_a_quiet_session_shows_nothing(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     spark.conf.set("spark.fyrehose.quiet", "true")
     try:
-        with progress(spark, "count", 3):
+        with show_progress(spark, "count", 3):
             spark.range(3).count()
     finally:
         spark.conf.unset("spark.fyrehose.quiet")
@@ -114,7 +117,7 @@ def test_a_quiet_session_shows_nothing(spark: SparkSession, capsys: pytest.Captu
 
 
 def test_what_fails_ends_the_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(KeyError), progress(spark, "count", 3):
+    with pytest.raises(KeyError), show_progress(spark, "count", 3):
         raise KeyError("x")
     assert capsys.readouterr().err == ""
 
@@ -133,7 +136,7 @@ def test_what_fails_ends_the_line(spark: SparkSession, capsys: pytest.CaptureFix
     ],
 )
 def test_a_query_is_behind_by_numbers(end: Any, latest: Any, numbers: int | None) -> None:
-    assert behind_by(end, latest) == numbers
+    assert offset_lag(end, latest) == numbers
 
 
 def test_a_batch_has_a_line() -> None:
@@ -143,8 +146,8 @@ def test_a_batch_has_a_line() -> None:
         "durationMs": {"triggerExecution": 500},
         "sources": [{"endOffset": offset(1_001), "latestOffset": offset(5_001)}],
     }
-    assert described(report) == "3: 1,000 rows, 2,000 rows/s, 4,000 numbers behind (2.0 s)"
-    assert described({"batchId": 4, "sources": [{"endOffset": "7"}]}) == "4: 0 rows, 0 rows/s"
+    assert format_progress(report) == "3: 1,000 rows, 2,000 rows/s, 4,000 numbers behind (2.0 s)"
+    assert format_progress({"batchId": 4, "sources": [{"endOffset": "7"}]}) == "4: 0 rows, 0 rows/s"
 
 
 def test_each_batch_of_a_query_is_shown(

@@ -13,13 +13,13 @@ import pytest
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.spark.session import (
+    add_journal_options,
+    add_session_options,
     is_local,
-    journal_options,
+    locations_from_options,
     make_session,
-    named,
-    origins_of,
-    session_options,
     spark_session,
+    split_name,
 )
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def parsed(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    journal_options(parser)
-    session_options(parser)
+    add_journal_options(parser)
+    add_session_options(parser)
     return parser.parse_args(list(arguments))
 
 
@@ -71,50 +71,52 @@ def test_only_threads_of_this_machine_are_local(master: str, local: bool) -> Non
     ],
 )
 def test_a_name_stands_before_the_first_equals_sign(text: str, name: str, place: str) -> None:
-    assert named(text) == (name, place)
+    assert split_name(text) == (name, place)
 
 
 def test_a_directory_that_is_there_is_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "day=1").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert named("day=1") == ("", "day=1")
-    assert named("day=2") == ("day", "2")
-    assert named("day=*") == ("", "day=*")
+    assert split_name("day=1") == ("", "day=1")
+    assert split_name("day=2") == ("day", "2")
+    assert split_name("day=*") == ("", "day=*")
 
 
 def test_journals_are_found_by_path_pattern_and_name(
     write_journal: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, two = write_journal([1]), write_journal([1])
-    found = origins_of(parsed(f"{one.parent}", f"right={two}"))
+    found = locations_from_options(parsed(f"{one.parent}", f"right={two}"))
     assert [(origin.journal, origin.path) for origin in found] == [(str(one), str(one)), ("right", str(two))]
-    assert len(origins_of(parsed(f"{one.parents[1]}/journal-*"))) == 2
+    assert len(locations_from_options(parsed(f"{one.parents[1]}/journal-*"))) == 2
     monkeypatch.chdir(one.parents[1])
-    [relative] = origins_of(parsed(one.parent.name))
+    [relative] = locations_from_options(parsed(one.parent.name))
     assert relative.path == str(one)
 
 
 def test_a_stream_may_be_chosen(write_journal: Callable[..., Path]) -> None:
     one, two = write_journal([1], stream="fyrehose://one"), write_journal([1], stream="fyrehose://two")
     places = (str(one), str(two))
-    assert [origin.stream for origin in origins_of(parsed(*places, "--stream", "fyrehose://t*"))] == ["fyrehose://two"]
+    assert [origin.stream for origin in locations_from_options(parsed(*places, "--stream", "fyrehose://t*"))] == [
+        "fyrehose://two"
+    ]
     with pytest.raises(JournalError, match=r"fyrehose://one, fyrehose://two"):
-        origins_of(parsed(*places, "--stream", "fyrehose://three"))
+        locations_from_options(parsed(*places, "--stream", "fyrehose://three"))
 
 
 def test_no_journal_is_given_twice(write_journal: Callable[..., Path]) -> None:
     one, two = write_journal([1]), write_journal([1])
     with pytest.raises(ConfigurationError, match="is given twice"):
-        origins_of(parsed(str(one), f"again={one.parent}"))
+        locations_from_options(parsed(str(one), f"again={one.parent}"))
     with pytest.raises(ConfigurationError, match="two journals of fyrehose://test are called same"):
-        origins_of(parsed(f"same={one}", f"same={two}"))
+        locations_from_options(parsed(f"same={one}", f"same={two}"))
 
 
 def test_a_missing_journal_and_a_missing_secret_are_said(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"there is no journal at /nothing/here"):
-        origins_of(parsed("/nothing/here"))
+        locations_from_options(parsed("/nothing/here"))
     with pytest.raises(ConfigurationError, match=r"secret file .*none cannot be read: No such file"):
-        origins_of(parsed("host:1", "--secret-file", str(tmp_path / "none")))
+        locations_from_options(parsed("host:1", "--secret-file", str(tmp_path / "none")))
 
 
 @pytest.mark.parametrize("master", ["sc://host", "host:7077", "spark://", "local[", ""])

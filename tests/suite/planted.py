@@ -39,9 +39,9 @@ class Bug:
         if found is not None:
             what = f"{self.plant.__name__}, {self.scenario.__name__} with seed {seed}: {found}"
             assert found.invariant in self.invariants, f"expected one of {self.invariants} of {what}"
-            assert self.message in found.what, f"expected {self.message!r} of {what}"
+            assert self.message in found.description, f"expected {self.message!r} of {what}"
             # A function of ours that is called wrongly raises too, and shows nothing.
-            assert f"{self.plant.__name__}.<locals>" not in found.what, f"no longer fits the code: {what}"
+            assert f"{self.plant.__name__}.<locals>" not in found.description, f"no longer fits the code: {what}"
         return found
 
 

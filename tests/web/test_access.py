@@ -17,12 +17,12 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.site import QuerySite
 from fyrehose_twisted.web.config import SiteConfig
-from fyrehose_twisted.web.response import Answer
+from fyrehose_twisted.web.response import HttpResponse
 from fyrehose_twisted.web.site import Route, WebSite
-from fyrehose_twisted.web.tokens import one_token
+from fyrehose_twisted.web.tokens import shared_token
 
 
 class Wire(StringTransport):
@@ -44,16 +44,18 @@ def ask(site: Any, path: str, *headers: str, method: str = "GET", local: str = "
 
 
 def plain(config: SiteConfig | None = None, token: bytes | None = None) -> WebSite:
-    tokens = None if token is None else one_token(token)
+    tokens = None if token is None else shared_token(token)
     routes = [
-        Route("/x", {b"GET": lambda request: Answer(200, b"{}"), b"POST": lambda request: Answer(200, b"{}")}),
-        Route("/open", {b"GET": lambda request: Answer(200, b"{}")}, open=True),
+        Route(
+            "/x", {b"GET": lambda request: HttpResponse(200, b"{}"), b"POST": lambda request: HttpResponse(200, b"{}")}
+        ),
+        Route("/open", {b"GET": lambda request: HttpResponse(200, b"{}")}, open=True),
     ]
     return WebSite(routes, config or SiteConfig(), Clock(), tokens=tokens)
 
 
 def _query(path: Path) -> tuple[WebSite, str]:
-    return QuerySite(Sources(path, lambda stream, payloads: payloads), QueryConfig(), Clock()), "/streams"
+    return QuerySite(JournalDirectory(path, lambda stream, payloads: payloads), QueryConfig(), Clock()), "/streams"
 
 
 def _metrics(path: Path) -> tuple[WebSite, str]:

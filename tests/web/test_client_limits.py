@@ -9,8 +9,8 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.web import client_limits as module
-from fyrehose_twisted.web.client_limits import ClientLimits, Clients, client_of
-from fyrehose_twisted.web.tokens import Tokens, one_token, read_tokens
+from fyrehose_twisted.web.client_limits import ClientBudgets, ClientLimits, client_key
+from fyrehose_twisted.web.tokens import Tokens, read_tokens, shared_token
 
 
 @pytest.mark.parametrize(
@@ -25,36 +25,36 @@ from fyrehose_twisted.web.tokens import Tokens, one_token, read_tokens
     ],
 )
 def test_what_an_address_counts_as(address: str, client: str) -> None:
-    assert client_of(address) == client
+    assert client_key(address) == client
 
 
 def test_a_budget_fills_again() -> None:
     clock = Clock()
-    clients = Clients(ClientLimits(requests=2, burst=3), clock)
-    assert [clients.wait("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    clients = ClientBudgets(ClientLimits(requests=2, burst=3), clock)
+    assert [clients.acquire("a") for _ in range(4)] == [0, 0, 0, 0.5]
     clock.advance(0.5)
-    assert [clients.wait("a") for _ in range(2)] == [0, 0.5]
+    assert [clients.acquire("a") for _ in range(2)] == [0, 0.5]
     clock.advance(100)
-    assert [clients.wait("a") for _ in range(4)] == [0, 0, 0, 0.5]
+    assert [clients.acquire("a") for _ in range(4)] == [0, 0, 0, 0.5]
     assert clients.refused == {"requests": 3}
 
 
 def test_without_limits() -> None:
-    clients = Clients(None, Clock())
-    assert {clients.wait("a") for _ in range(1_000)} == {0}
+    clients = ClientBudgets(None, Clock())
+    assert {clients.acquire("a") for _ in range(1_000)} == {0}
     assert all(clients.stream_opened("a") for _ in range(1_000))
 
 
 def test_limits_may_change() -> None:
-    clients = Clients(ClientLimits(requests=1, burst=1), Clock())
-    clients.wait("a")
-    assert clients.wait("a") > 0
+    clients = ClientBudgets(ClientLimits(requests=1, burst=1), Clock())
+    clients.acquire("a")
+    assert clients.acquire("a") > 0
     clients.limits = None
-    assert clients.wait("a") == 0
+    assert clients.acquire("a") == 0
 
 
 def test_streams() -> None:
-    clients = Clients(ClientLimits(streams=2), Clock())
+    clients = ClientBudgets(ClientLimits(streams=2), Clock())
     assert [clients.stream_opened("a") for _ in range(3)] == [True, True, False]
     assert clients.stream_opened("b")
     clients.stream_closed("a")
@@ -66,12 +66,12 @@ def test_streams() -> None:
 
 def test_the_quietest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CLIENTS", 2)
-    clients = Clients(ClientLimits(requests=1, burst=1), Clock())
+    clients = ClientBudgets(ClientLimits(requests=1, burst=1), Clock())
     for client in ("a", "b", "a", "c"):
-        clients.wait(client)
+        clients.acquire(client)
     assert len(clients) == 2
-    assert clients.wait("b") == 0  # It begins anew.
-    assert clients.wait("c") > 0
+    assert clients.acquire("b") == 0  # It begins anew.
+    assert clients.acquire("c") > 0
 
 
 def written(path: Path, text: str, mode: int = 0o600) -> str:
@@ -122,6 +122,6 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_empty_token() -> None:
     with pytest.raises(ConfigurationError, match="let everybody in"):
-        one_token(b"")
+        shared_token(b"")
     with pytest.raises(ConfigurationError):
         Tokens({})

@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.web.coding import MAX_MEMBERS, unpacked
-from fyrehose_twisted.web.response import Problem
+from fyrehose_twisted.web.coding import MAX_MEMBERS, decompress
+from fyrehose_twisted.web.response import HttpError
 
 
 @pytest.mark.parametrize("coding", [b"gzip", b"x-gzip", b" GZip "])
 @pytest.mark.parametrize("body", [b"", b"x", b"y" * 1_000])
 def test_gzip_is_unpacked_up_to_the_limit(coding: bytes, body: bytes) -> None:
-    assert unpacked(gzip.compress(body), coding, 1_000) == body
+    assert decompress(gzip.compress(body), coding, 1_000) == body
 
 
 def test_members_of_gzip_are_joined() -> None:
-    assert unpacked(gzip.compress(b"one, ") + gzip.compress(b"") + gzip.compress(b"two"), b"gzip", 100) == b"one, two"
+    assert decompress(gzip.compress(b"one, ") + gzip.compress(b"") + gzip.compress(b"two"), b"gzip", 100) == b"one, two"
 
 
 @pytest.mark.parametrize("coding", [b"", b"identity", b"gzip", b"br"])
 def test_nothing_is_no_coding(coding: bytes) -> None:
-    assert unpacked(b"", coding, 10) == b""
+    assert decompress(b"", coding, 10) == b""
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_nothing_is_no_coding(coding: bytes) -> None:
     ],
 )
 def test_what_cannot_be_unpacked_is_refused(body: bytes, coding: bytes, code: int, error: str) -> None:
-    with pytest.raises(Problem) as refused:
-        unpacked(body, coding, 100)
+    with pytest.raises(HttpError) as refused:
+        decompress(body, coding, 100)
     assert (refused.value.code, refused.value.content["error"]) == (code, error)
     accepted = dict(refused.value.headers).get(b"Accept-Encoding")
     assert accepted == (b"gzip" if code == 415 else None)
@@ -54,7 +54,7 @@ def test_what_cannot_be_unpacked_is_refused(body: bytes, coding: bytes, code: in
 @given(st.binary(max_size=200))
 def test_any_bytes_are_unpacked_or_refused(body: bytes) -> None:
     try:
-        found = unpacked(b"\x1f\x8b\x08\x00" + body, b"gzip", 100)
-    except Problem:
+        found = decompress(b"\x1f\x8b\x08\x00" + body, b"gzip", 100)
+    except HttpError:
         return
     assert len(found) <= 100

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.openapi import describe as describe_frontend
+from fyrehose_twisted.fyrehose.frontend.openapi import describe_openapi as describe_frontend
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.openapi import describe as describe_parcels
+from fyrehose_twisted.parcels.web.openapi import describe_openapi as describe_parcels
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.openapi import describe as describe_query
+from fyrehose_twisted.query.openapi import describe_openapi as describe_query
 
 DESCRIPTIONS = {
     "frontend": describe_frontend(FrontendConfig(), token=True),

@@ -15,9 +15,9 @@ from fyrehose_twisted.freenet.cli import parser as freenet
 from fyrehose_twisted.hydra.cli import parser as hydra
 from fyrehose_twisted.journal.cli import parser as journal
 from fyrehose_twisted.parcels.cli import parser as parcels
-from fyrehose_twisted.process.arguments import ArgumentParser, count, positive, seconds
+from fyrehose_twisted.process.arguments import ArgumentParser, parse_count, parse_positive, parse_seconds
 from fyrehose_twisted.sim.runs import cli as simulate
-from fyrehose_twisted.sim.runs.cli import complain
+from fyrehose_twisted.sim.runs.cli import print_error
 
 # Each command imports what it needs when it is run: Twisted and its reactor take a second, and --help waits for them.
 if TYPE_CHECKING:
@@ -36,14 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
-        status = _react(options) if options.run is None else options.run(options)
+        status = _run_in_reactor(options) if options.run is None else options.run(options)
     except KeyboardInterrupt:
-        status = complain("interrupted")
+        status = print_error("interrupted")
     # Whatever was printed by then may still wait in a pipe that nobody reads any more.
     sys.exit(_flush(status))
 
 
-def _react(options: argparse.Namespace) -> int:
+def _run_in_reactor(options: argparse.Namespace) -> int:
     """Run a command that needs a reactor, and return its exit status."""
     from twisted.internet.defer import Deferred
     from twisted.internet.task import react
@@ -95,7 +95,7 @@ def _flush(status: int) -> int:
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            return complain(f"standard output: {error.strerror}")
+            return print_error(f"standard output: {error.strerror}")
     return status
 
 
@@ -108,11 +108,11 @@ async def _run(options: argparse.Namespace, reactor: Any) -> int:
     try:
         return await command(options, reactor)
     except FyrehoseError as error:
-        return complain(error)
+        return print_error(error)
     except OSError as error:
-        return complain(f"{error.filename or 'input or output'}: {error.strerror}")
+        return print_error(f"{error.filename or 'input or output'}: {error.strerror}")
     except CancelledError:
-        return complain("interrupted")
+        return print_error("interrupted")
 
 
 async def _publish(options: argparse.Namespace, reactor: Any) -> int:
@@ -142,16 +142,16 @@ def _scenarios() -> Iterable[type[Scenario]]:
     return (*FYREHOSE, *HYDRA, *FREENET, *PARCELS)
 
 
-def _envelopes(stream: str) -> Any:
-    from fyrehose_twisted.payloads import envelopes
+def _envelope_finder(stream: str) -> Any:
+    from fyrehose_twisted.payloads import envelope_finder
 
-    return envelopes(stream)
+    return envelope_finder(stream)
 
 
-def _bare(stream: str, payloads: list[bytes]) -> list[bytes]:
-    from fyrehose_twisted.payloads import bare
+def _strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
+    from fyrehose_twisted.payloads import strip_framing
 
-    return bare(stream, payloads)
+    return strip_framing(stream, payloads)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -167,29 +167,37 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument("-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="the backbone [%(default)s]")
         made.add_argument("--secret-file", metavar="FILE", help="file with the backbone's secret")
         made.add_argument(
-            "--connect-timeout", type=positive, default=10.0, metavar="S", help="wait S seconds for it [%(default)g]"
+            "--connect-timeout",
+            type=parse_positive,
+            default=10.0,
+            metavar="S",
+            help="wait S seconds for it [%(default)g]",
         )
         made.set_defaults(command=run, run=None)
         return made
 
     pub = command("pub", _publish, "Publish a message a line.")
     pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
-    bare = pub.add_mutually_exclusive_group()
-    bare.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
-    bare.add_argument(
+    strip_framing = pub.add_mutually_exclusive_group()
+    strip_framing.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
+    strip_framing.add_argument(
         "--publisher-state",
         metavar="FILE",
         help="keep in FILE how many lines are published: with the same input, which may have grown, go on behind them",
     )
     pub.add_argument(
         "--kept",
-        type=count,
+        type=parse_count,
         default=0,
         metavar="N",
         help="count a message as published once N durable journals have synced it to disk",
     )
     pub.add_argument(
-        "--timeout", type=positive, default=30.0, metavar="S", help="give a message up after S seconds [%(default)g]"
+        "--timeout",
+        type=parse_positive,
+        default=30.0,
+        metavar="S",
+        help="give a message up after S seconds [%(default)g]",
     )
     sub = command("sub", _subscribe, "Print messages in order, gaps repaired.")
     sub.add_argument(
@@ -205,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="keep the place in FILE, and go on there; --from is where to begin while there is none",
     )
-    sub.add_argument("--count", type=count, metavar="N", help="stop after N messages")
+    sub.add_argument("--count", type=parse_count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")
     sub.add_argument(
@@ -216,12 +224,12 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds between KEEPALIVEs, 0.1 to 0.9 [%(default)g]",
     )
     measure = command("ping", _ping, "Measure round trips to the backbone with KEEPALIVEs.")
-    measure.add_argument("--count", type=count, default=10, metavar="N", help="how many [%(default)s]")
+    measure.add_argument("--count", type=parse_count, default=10, metavar="N", help="how many [%(default)s]")
     measure.add_argument(
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 0.9 [%(default)g]"
     )
     simulate.add_parser(commands, _scenarios)
-    journal.add_parser(commands, _bare, _envelopes)
+    journal.add_parser(commands, _strip_framing, _envelope_finder)
     parcels.add_parser(commands)
     hydra.add_parser(commands)
     freenet.add_parser(commands)
@@ -230,7 +238,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _interval(text: str) -> float:
-    value = seconds(text)
+    value = parse_seconds(text)
     if not 0.1 <= value <= 0.9:
         raise argparse.ArgumentTypeError(f"{text!r} is outside 0.1 to 0.9")
     return value

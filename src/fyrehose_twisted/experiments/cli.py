@@ -30,30 +30,30 @@ from typing import Any, NoReturn
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.experiments.options import (
-    DEGREE,
-    NODES,
-    ROUNDS,
+    DEFAULT_DEGREE,
+    DEFAULT_NODES,
+    DEFAULT_ROUNDS,
     TOPOLOGIES,
-    chosen_policy,
-    chosen_topology,
-    latency,
-    number,
-    whole,
+    build_topology,
+    parse_latency,
+    parse_number,
+    parse_policy,
+    parse_whole_number,
 )
-from fyrehose_twisted.experiments.report.page import MOST_NODES, write_page
+from fyrehose_twisted.experiments.report.page import MAX_PAGE_NODES, write_page
 from fyrehose_twisted.experiments.report.svg import draw
 from fyrehose_twisted.experiments.report.trace_replay import Recording
-from fyrehose_twisted.experiments.report.trial_report import Account
+from fyrehose_twisted.experiments.report.trial_report import TrialReport
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.experiment import LATENCY, TreeExperiment
-from fyrehose_twisted.experiments.trials.trial import Course, Trial
+from fyrehose_twisted.experiments.trials.trial import Trial, TrialPlan
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.process.progress import ProgressBar
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
-FAILED = 1
+EXIT_FAILED = 1
 """Exit status if a tree is none, or the network did not become quiet."""
-IMPOSSIBLE = 2
+EXIT_USAGE = 2
 """Exit status if it cannot be run like that."""
 
 DESCRIPTION = (
@@ -68,7 +68,7 @@ EPILOG = (
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(IMPOSSIBLE, f"tree-experiment: {message}; see tree-experiment --help\n")
+        self.exit(EXIT_USAGE, f"tree-experiment: {message}; see tree-experiment --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -80,23 +80,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = _run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        status = _complain("interrupted", FAILED)
+        status = _print_error("interrupted", EXIT_FAILED)
     except BrokenPipeError:
         # Nobody reads what we print any more, and Python would say so again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = FAILED
+        status = EXIT_FAILED
     except ConfigurationError as error:
-        status = _complain(error, IMPOSSIBLE)
+        status = _print_error(error, EXIT_USAGE)
     except FyrehoseError as error:
-        status = _complain(error, FAILED)
+        status = _print_error(error, EXIT_FAILED)
     except OSError as error:
-        status = _complain(f"{error.filename or 'output'}: {error.strerror or error}", IMPOSSIBLE)
+        status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_USAGE)
     except MemoryError:
-        status = _complain("there is not enough memory for so large a network; take fewer --nodes", IMPOSSIBLE)
+        status = _print_error("there is not enough memory for so large a network; take fewer --nodes", EXIT_USAGE)
     sys.exit(status)
 
 
-def _complain(problem: object, status: int) -> int:
+def _print_error(problem: object, status: int) -> int:
     print(f"tree-experiment: {problem}", file=sys.stderr)
     return status
 
@@ -104,7 +104,7 @@ def _complain(problem: object, status: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="tree-experiment", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
     _add_network(parser.add_argument_group("the network"))
-    _add_course(parser.add_argument_group("what is done in it, in this order"))
+    _add_plan(parser.add_argument_group("what is done in it, in this order"))
     output = parser.add_argument_group("what comes out")
     form = output.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print a heading and a row of CSV")
@@ -127,42 +127,72 @@ def _add_network(group: Any) -> None:
         help=f"{', '.join(TOPOLOGIES[:-1])}, or file FILE with a link a line; swapped is kleinberg where nodes had to"
         " find their locations by swapping [kleinberg]",
     )
-    add("--nodes", type=whole, metavar="N", help=f"how many; a file says it itself [{NODES}]")
-    add("--degree", type=number, metavar="D", help=f"links of a node, on average [{DEGREE:g}]")
+    add("--nodes", type=parse_whole_number, metavar="N", help=f"how many; a file says it itself [{DEFAULT_NODES}]")
+    add("--degree", type=parse_number, metavar="D", help=f"links of a node, on average [{DEFAULT_DEGREE:g}]")
     add("--lattice", action="store_true", help="link each node to its two neighbours on the ring besides")
-    add("--rounds", type=whole, metavar="N", help=f"swaps that each node of swapped tried, on average [{ROUNDS}]")
+    add(
+        "--rounds",
+        type=parse_whole_number,
+        metavar="N",
+        help=f"swaps that each node of swapped tried, on average [{DEFAULT_ROUNDS}]",
+    )
     add(
         "--latency",
-        type=latency,
+        type=parse_latency,
         default=LATENCY,
         metavar="S",
         help=f"seconds from a node to the next, or a span of which they are drawn, such as 0.02:0.2 [{LATENCY:g}]",
     )
-    add("--loss", type=number, default=0.0, metavar="P", help="chance that a message is lost for good [0]")
-    add("--seed", type=whole, default=1, metavar="N", help="of all that is random [%(default)s]")
+    add("--loss", type=parse_number, default=0.0, metavar="P", help="chance that a message is lost for good [0]")
+    add("--seed", type=parse_whole_number, default=1, metavar="N", help="of all that is random [%(default)s]")
 
 
-def _add_course(group: Any) -> None:
+def _add_plan(group: Any) -> None:
     add = group.add_argument
-    add("--keys", type=whole, default=1, metavar="K", help="streams [%(default)s]")
-    add("--subscribers", type=whole, metavar="S", help="nodes that subscribe to each [100, or all if they are fewer]")
+    add("--keys", type=parse_whole_number, default=1, metavar="K", help="streams [%(default)s]")
+    add(
+        "--subscribers",
+        type=parse_whole_number,
+        metavar="S",
+        help="nodes that subscribe to each [100, or all if they are fewer]",
+    )
     add("--at-once", action="store_true", help="let all subscribe at one moment; else each waits for the one before")
     add(
         "--publish",
-        type=whole,
+        type=parse_whole_number,
         default=1,
         metavar="N",
         help="packets of each stream: when trees have grown, again when they have healed, and again while nodes come"
         " and go [%(default)s]",
     )
-    add("--kill", type=number, default=0.0, metavar="SHARE", help="kill so many of the nodes at once, such as 0.1")
-    add("--churn", type=number, default=inf, metavar="S", help="let nodes come and go; each lives S seconds on average")
-    add("--births", type=number, metavar="RATE", help="nodes that come back in a second [as many as die]")
-    add("--swapping", type=number, default=0.0, metavar="RATE", help="swaps of locations that are tried in a second")
-    add("--duration", type=number, default=600.0, metavar="S", help="seconds of --churn and --swapping [%(default)g]")
+    add(
+        "--kill", type=parse_number, default=0.0, metavar="SHARE", help="kill so many of the nodes at once, such as 0.1"
+    )
+    add(
+        "--churn",
+        type=parse_number,
+        default=inf,
+        metavar="S",
+        help="let nodes come and go; each lives S seconds on average",
+    )
+    add("--births", type=parse_number, metavar="RATE", help="nodes that come back in a second [as many as die]")
+    add(
+        "--swapping",
+        type=parse_number,
+        default=0.0,
+        metavar="RATE",
+        help="swaps of locations that are tried in a second",
+    )
+    add(
+        "--duration",
+        type=parse_number,
+        default=600.0,
+        metavar="S",
+        help="seconds of --churn and --swapping [%(default)g]",
+    )
     add(
         "--settle",
-        type=number,
+        type=parse_number,
         default=120.0,
         metavar="S",
         help="seconds to become quiet in, with --loss [%(default)g]",
@@ -182,18 +212,18 @@ def _with_default(field: Field[Any]) -> str:
 
 
 def _run(options: argparse.Namespace) -> int:
-    policy = chosen_policy(options.policy)
-    files = _files(options)
+    policy = parse_policy(options.policy)
+    files = _output_files(options)
     if not options.churn:
         raise ConfigurationError("--churn 0: nodes live for more than 0 seconds")
-    topology = chosen_topology(options)
+    topology = build_topology(options)
 
     _check_page(options, topology)
     for file in files:
         # Not only when all is done.
         with open(file, "a", encoding="utf-8"):
             pass
-    course = Course(
+    course = TrialPlan(
         options.keys,
         min(100, topology.n) if options.subscribers is None else options.subscribers,
         options.at_once,
@@ -221,8 +251,8 @@ def _run(options: argparse.Namespace) -> int:
         trial.run()
         bar.close()
         if trace is not None:
-            _draw(options, trial.keys[0], trace)
-    account = Account(trial)
+            _write_drawings(options, trial.keys[0], trace)
+    account = TrialReport(trial)
     if options.csv:
         account.write_csv(sys.stdout, heading=not options.no_heading)
     elif options.json:
@@ -230,18 +260,18 @@ def _run(options: argparse.Namespace) -> int:
     else:
         print(*account.lines(), sep="\n")
     sys.stdout.flush()
-    print(account.sentence(), file=sys.stderr if options.csv or options.json else sys.stdout)
+    print(account.summary(), file=sys.stderr if options.csv or options.json else sys.stdout)
     if sys.stderr.isatty():
         took = monotonic() - began
         rate = experiment.messages / max(took, 1e-9)
         print(
-            f"tree-experiment: {counted(experiment.messages, 'message')} in {took:.1f} s, {rate:,.0f} a second",
+            f"tree-experiment: {pluralize(experiment.messages, 'message')} in {took:.1f} s, {rate:,.0f} a second",
             file=sys.stderr,
         )
-    return 0 if trial.violation is None else FAILED
+    return 0 if trial.violation is None else EXIT_FAILED
 
 
-def _files(options: argparse.Namespace) -> list[str]:
+def _output_files(options: argparse.Namespace) -> list[str]:
     named = [file for file in (options.trace, options.page, options.svg) if file is not None]
     if len({realpath(file) for file in named}) < len(named):
         raise ConfigurationError("--trace, --page and --svg: two of them name the same file; give each one of its own")
@@ -261,14 +291,15 @@ def _open_trace(options: argparse.Namespace, stack: ExitStack) -> Any:
 
 
 def _check_page(options: argparse.Namespace, topology: Topology) -> None:
-    if options.page is not None and topology.n > MOST_NODES:
+    if options.page is not None and topology.n > MAX_PAGE_NODES:
         raise ConfigurationError(
-            f"--page {options.page}: a page can show {MOST_NODES:,} nodes, and there are {topology.n:,}; take --svg,"
+            f"--page {options.page}: a page can show {MAX_PAGE_NODES:,} nodes, and there are {topology.n:,}; "
+            "take --svg,"
             " or fewer --nodes"
         )
 
 
-def _draw(options: argparse.Namespace, key: bytes, trace: Any) -> None:
+def _write_drawings(options: argparse.Namespace, key: bytes, trace: Any) -> None:
     if options.page is None and options.svg is None:
         return
     trace.seek(0)

@@ -15,12 +15,12 @@ from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.policy import Policy
 
 TOPOLOGIES = ("kleinberg", "random", "ring", "swapped", "file")
-NODES = 1_000
-DEGREE = 10.0
-ROUNDS = 100
+DEFAULT_NODES = 1_000
+DEFAULT_DEGREE = 10.0
+DEFAULT_ROUNDS = 100
 
 
-def chosen_topology(options: argparse.Namespace) -> Topology:
+def build_topology(options: argparse.Namespace) -> Topology:
     """Return the network that options choose.
 
     :raises ConfigurationError: if options do not go together, or there is no such network.
@@ -49,8 +49,8 @@ def chosen_topology(options: argparse.Namespace) -> Topology:
 
     if name == "file":
         return Topology.from_file(rest[0], options.seed)
-    n = NODES if options.nodes is None else options.nodes
-    degree = DEGREE if options.degree is None else options.degree
+    n = DEFAULT_NODES if options.nodes is None else options.nodes
+    degree = DEFAULT_DEGREE if options.degree is None else options.degree
     if name == "random":
         return Topology.random(n, degree, options.seed)
     if name == "ring":
@@ -64,11 +64,11 @@ def chosen_topology(options: argparse.Namespace) -> Topology:
         return made
     # Who has which location has nothing to do with the links until nodes swap.
     drawn = Topology.random(n, 0, options.seed + 1).locations
-    edges, rounds = made.edges(), ROUNDS if options.rounds is None else options.rounds
+    edges, rounds = made.edges(), DEFAULT_ROUNDS if options.rounds is None else options.rounds
     return Topology.from_edges(edges, drawn, name=made.name).swap(rounds, options.seed)
 
 
-def chosen_policy(texts: Sequence[str]) -> Policy:
+def parse_policy(texts: Sequence[str]) -> Policy:
     """Return the policy in which some values are others.
 
     :param texts: each is ``NAME=VALUE``, or several of these with commas between.
@@ -92,19 +92,19 @@ def chosen_policy(texts: Sequence[str]) -> Policy:
     return Policy(**chosen)
 
 
-def latency(text: str) -> Latency:
+def parse_latency(text: str) -> Latency:
     """Return seconds, or what draws them from a span. :raises argparse.ArgumentTypeError: if ``text`` is neither."""
     low, colon, high = text.partition(":")
-    least = number(low)
+    least = parse_number(low)
     if not colon:
         return least
-    most = number(high)
+    most = parse_number(high)
     if most < least:
         raise argparse.ArgumentTypeError(f"{text!r}: write a span with the lower number first, such as 0.02:0.2")
     return lambda one, other, rng: rng.uniform(least, most)
 
 
-def number(text: str) -> float:
+def parse_number(text: str) -> float:
     """Return a number. :raises argparse.ArgumentTypeError: if it is below 0, or none."""
     try:
         value = float(text)
@@ -115,7 +115,7 @@ def number(text: str) -> float:
     return value
 
 
-def whole(text: str) -> int:
+def parse_whole_number(text: str) -> int:
     """Return a whole number. :raises argparse.ArgumentTypeError: if it is below 0, or none."""
     if not (text.isascii() and text.isdecimal()) or len(text) > 30:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number; write it without separators")

@@ -25,14 +25,14 @@ from fyrehose_twisted.freenet.wire.messages import Message, PublishData, Subscri
 Latency = float | Callable[[int, int, Random], float]
 """Seconds that a message takes; or what returns them for a link, by its ends, and the source of chance."""
 
-_Travelling = tuple[float, int, int, int, int, Message]
+_InFlight = tuple[float, int, int, int, int, Message]
 """Arrival, number, source, destination, life of the link, message."""
 
-PACKETS = (PublishData, SubscribeData)
+PACKET_MESSAGES = (PublishData, SubscribeData)
 """Messages that carry a packet."""
 
 
-class World:
+class SimulatedNetwork:
     """A network, and its time.
 
     :param tell: told of every event of every node.
@@ -51,7 +51,7 @@ class World:
         latency: Latency,
         loss: float,
         seed: int,
-        tell: Callable[[int, Event], None],
+        on_event: Callable[[int, Event], None],
     ) -> None:
         self.topology = topology
         self.policy = policy
@@ -59,34 +59,34 @@ class World:
         self.nodes: dict[int, FreenetNode] = {}
         self.locations: list[float] = topology.locations.tolist()
         self.down: set[int] = set()
-        self.sent: Counter[type] = Counter()
-        self.lost = 0
-        self.delivered = 0
-        self.costs: dict[int, list[int]] = {}
+        self.sent_by_type: Counter[type] = Counter()
+        self.messages_lost = 0
+        self.messages_delivered = 0
+        self.request_costs: dict[int, list[int]] = {}
         """Requests and messages of a search, by its uid, for those that somebody wants to know of."""
-        self.copies: Counter[tuple[bytes, int, bytes]] = Counter()
+        self.packets_in_flight: Counter[tuple[bytes, int, bytes]] = Counter()
         """Copies of each packet that are travelling, by key, number and data."""
-        self._tell = tell
+        self._on_event = on_event
         self._rng = Random(f"{seed}/nodes")
         self._link_rng = Random(f"{seed}/links")
         self._latency = latency
         self._loss = loss
         self._boots: dict[int, int] = {}
-        self._asleep: dict[int, FreenetNode] = {}
-        self._cut: dict[int, set[int]] = {}
-        self._added: dict[int, dict[int, None]] = {}
-        self._lives: dict[tuple[int, int], int] = {}
+        self._suspended: dict[int, FreenetNode] = {}
+        self._removed_links: dict[int, set[int]] = {}
+        self._added_links: dict[int, dict[int, None]] = {}
+        self._link_generations: dict[tuple[int, int], int] = {}
         """How often a link was changed; 0 if never."""
-        self._last: dict[tuple[int, int], float] = {}
-        self._numbers = count(1)
-        self._line: deque[_Travelling] = deque()
+        self._last_arrivals: dict[tuple[int, int], float] = {}
+        self._sequence = count(1)
+        self._fifo: deque[_InFlight] = deque()
         """What travels while all links are equally fast: in order as it is."""
-        self._heap: list[_Travelling] = []
-        self._calls: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._armed: dict[int, float] = {}
-        self._changing = 0
+        self._heap: list[_InFlight] = []
+        self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._armed_deadlines: dict[int, float] = {}
+        self._unnoticed_changes = 0
         """Links that changed, which somebody has not noticed yet."""
-        self._perhaps_busy: set[int] = set()
+        self._maybe_busy: set[int] = set()
 
     # Who is there
 
@@ -96,24 +96,24 @@ class World:
         if node is None:
             config = NodeConfig(number, self._boots.get(number, 0), self.locations[number], self.policy, ping_every=0.0)
             node = self.nodes[number] = FreenetNode(config, self._rng, self.now)
-            for other in self.linked(number):
-                node.introduce(other, other, self._boots.get(other, 0), self.locations[other], self.now)
+            for other in self.linked_nodes(number):
+                node.add_neighbour(other, other, self._boots.get(other, 0), self.locations[other], self.now)
             node.drain()
         return node
 
-    def linked(self, number: int) -> list[int]:
+    def linked_nodes(self, number: int) -> list[int]:
         """Return those that a node has a link to, and that run."""
         others: list[int] = self.topology.neighbours(number).tolist()
-        if self._cut or self._added or self.down:
-            cut = self._cut.get(number, ())
+        if self._removed_links or self._added_links or self.down:
+            cut = self._removed_links.get(number, ())
             others = [other for other in others if other not in cut]
-            others += [other for other in self._added.get(number, ()) if other not in others]
+            others += [other for other in self._added_links.get(number, ()) if other not in others]
             others = [other for other in others if other not in self.down]
         return others
 
     def links(self) -> list[list[int]]:
         """Return all links in ascending order, the lower node first; those of nodes that do not run are among them."""
-        cut, added = self._cut, self._added
+        cut, added = self._removed_links, self._added_links
         found: list[list[int]] = self.topology.edges().tolist()
         if cut or added:
             pairs = {(one, other) for one, other in found if other not in cut.get(one, ())}
@@ -121,7 +121,7 @@ class World:
             found = [list(pair) for pair in sorted(pairs)]
         return found
 
-    def act(self, number: int, command: Callable[[FreenetNode, float], None]) -> None:
+    def run_command(self, number: int, command: Callable[[FreenetNode, float], None]) -> None:
         """Let the application of a node do something."""
         node = self.node(number)
         command(node, self.now)
@@ -132,29 +132,29 @@ class World:
     def kill(self, number: int, *, unnoticed_by: Collection[int] = ()) -> None:
         """Let a node die. What it has sent is lost on the way; its neighbours notice after the time of a message.
 
-        :param unnoticed_by: neighbours that notice it at :meth:`notice`, and until then ask it last.
+        :param unnoticed_by: neighbours that notice it at :meth:`notice_death`, and until then ask it last.
         """
         for other in unnoticed_by:
             self.nodes[other].suspect(number)
-        others = self.linked(number)
+        others = self.linked_nodes(number)
         self.down.add(number)
         node = self.nodes.pop(number, None)
         if node is not None:
-            self._asleep[number] = node
-        self._armed.pop(number, None)
+            self._suspended[number] = node
+        self._armed_deadlines.pop(number, None)
         for other in others:
-            self._cut_link(number, other, tell=() if other in unnoticed_by else (other,))
+            self._cut_link(number, other, notify=() if other in unnoticed_by else (other,))
 
-    def notice(self, number: int, dead: int) -> None:
+    def notice_death(self, number: int, dead: int) -> None:
         """Let a node notice that a neighbour is gone."""
         if number in self.nodes:
-            self._changing += 1
-            self._lose(number, self.nodes[number], dead)
+            self._unnoticed_changes += 1
+            self._neighbour_lost(number, self.nodes[number], dead)
 
     def restart(self, number: int, *, new_boot: bool) -> None:
         """Let a node run again; it has forgotten everything if its boot id is new."""
         self.down.discard(number)
-        asleep = self._asleep.pop(number, None)
+        asleep = self._suspended.pop(number, None)
         if new_boot or asleep is None:
             self._boots[number] = self._boots.get(number, 0) + 1
         else:
@@ -162,23 +162,23 @@ class World:
             for other in tuple(asleep.neighbours()):
                 asleep.disconnected(other, "was away", self.now)
             self._flush(number, asleep)
-        for other in self.linked(number):
-            self._join_link(number, other)
+        for other in self.linked_nodes(number):
+            self._announce_link(number, other)
 
     def link(self, one: int, other: int) -> None:
         """Open a link."""
         for a, b in ((one, other), (other, one)):
-            self._cut.get(a, set()).discard(b)
-            self._added.setdefault(a, {})[b] = None
+            self._removed_links.get(a, set()).discard(b)
+            self._added_links.setdefault(a, {})[b] = None
         if one not in self.down and other not in self.down:
-            self._join_link(one, other)
+            self._announce_link(one, other)
 
     def unlink(self, one: int, other: int) -> None:
         """Cut a link."""
         for a, b in ((one, other), (other, one)):
-            self._cut.setdefault(a, set()).add(b)
-            self._added.get(a, {}).pop(b, None)
-        self._cut_link(one, other, tell=(one, other))
+            self._removed_links.setdefault(a, set()).add(b)
+            self._added_links.get(a, {}).pop(b, None)
+        self._cut_link(one, other, notify=(one, other))
 
     def swap(self, one: int, other: int) -> None:
         """Exchange the locations of two nodes."""
@@ -186,53 +186,53 @@ class World:
         locations[one], locations[other] = locations[other], locations[one]
         for number in (one, other):
             if number in self.nodes:
-                self.act(number, lambda node, now, place=locations[number]: node.move(place, now))  # type: ignore[misc]
+                self.run_command(number, lambda node, now, place=locations[number]: node.move(place, now))  # type: ignore[misc]
             elif number not in self.down:
                 # Its neighbours learn it all the same.
-                for neighbour in self.linked(number):
+                for neighbour in self.linked_nodes(number):
                     if neighbour in self.nodes:
                         self.node(number)
-                        self.act(number, lambda node, now, place=locations[number]: node.move(place, now))  # type: ignore[misc]
+                        self.run_command(number, lambda node, now, place=locations[number]: node.move(place, now))  # type: ignore[misc]
                         break
 
-    def _cut_link(self, one: int, other: int, tell: tuple[int, ...]) -> None:
+    def _cut_link(self, one: int, other: int, notify: tuple[int, ...]) -> None:
         pair = (one, other) if one < other else (other, one)
-        self._lives[pair] = self._lives.get(pair, 0) + 1
-        for who in tell:
+        self._link_generations[pair] = self._link_generations.get(pair, 0) + 1
+        for who in notify:
             if who in self.nodes:
                 whom = other if who == one else one
-                self._changing += 1
-                self.call_at(self._arrival(whom, who), self._lose, who, self.nodes[who], whom)
+                self._unnoticed_changes += 1
+                self.call_at(self._arrival_time(whom, who), self._neighbour_lost, who, self.nodes[who], whom)
 
-    def _lose(self, who: int, node: FreenetNode, whom: int) -> None:
-        self._changing -= 1
+    def _neighbour_lost(self, observer: int, node: FreenetNode, peer: int) -> None:
+        self._unnoticed_changes -= 1
         # Who was made since then knows it already.
-        if self.nodes.get(who) is node:
-            node.disconnected(whom, "gone", self.now)  # type: ignore[arg-type]  # Here, links are numbers.
-            self._flush(who, node)
+        if self.nodes.get(observer) is node:
+            node.disconnected(peer, "gone", self.now)  # type: ignore[arg-type]  # Here, links are numbers.
+            self._flush(observer, node)
 
-    def _join_link(self, one: int, other: int) -> None:
+    def _announce_link(self, one: int, other: int) -> None:
         for who, whom in ((one, other), (other, one)):
             if who in self.nodes:
-                self._changing += 1
-                self.call_at(self._arrival(whom, who), self._meet, who, self.nodes[who], whom)
+                self._unnoticed_changes += 1
+                self.call_at(self._arrival_time(whom, who), self._neighbour_up, who, self.nodes[who], whom)
 
-    def _meet(self, who: int, node: FreenetNode, whom: int) -> None:
-        self._changing -= 1
-        if self.nodes.get(who) is node and whom not in self.down and whom in self.linked(who):
-            node.introduce(whom, whom, self._boots.get(whom, 0), self.locations[whom], self.now)
-            self._flush(who, node)
+    def _neighbour_up(self, observer: int, node: FreenetNode, peer: int) -> None:
+        self._unnoticed_changes -= 1
+        if self.nodes.get(observer) is node and peer not in self.down and peer in self.linked_nodes(observer):
+            node.add_neighbour(peer, peer, self._boots.get(peer, 0), self.locations[peer], self.now)
+            self._flush(observer, node)
 
     # Time
 
-    def is_moving(self) -> bool:
+    def has_traffic(self) -> bool:
         """Say whether a message travels, or a node has not noticed yet that a link has changed."""
-        return bool(self._line or self._heap or self._changing)
+        return bool(self._fifo or self._heap or self._unnoticed_changes)
 
     def run_while(self, condition: Callable[[], bool], limit: float) -> bool:
         """Let time pass while something holds; say whether that has ended before ``limit``."""
         while condition():
-            following = self._following()
+            following = self._next_event_time()
             if following > limit:
                 self.now = max(self.now, limit)
                 return False
@@ -241,11 +241,11 @@ class World:
 
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
         """Call something at some time."""
-        heappush(self._calls, (when, next(self._numbers), call, arguments))
+        heappush(self._timers, (when, next(self._sequence), call, arguments))
 
     def run_until(self, when: float) -> None:
         """Let time pass."""
-        while (following := self._following()) <= when:
+        while (following := self._next_event_time()) <= when:
             self._step(following)
         self.now = max(self.now, when)
 
@@ -255,23 +255,23 @@ class World:
 
     def is_quiet(self) -> bool:
         """Say whether nothing travels, and nobody waits for anything."""
-        if self.is_moving():
+        if self.has_traffic():
             return False
         nodes = self.nodes
-        busy = {number for number in self._perhaps_busy if number in nodes and nodes[number].busy}
-        self._perhaps_busy = busy
+        busy = {number for number in self._maybe_busy if number in nodes and nodes[number].busy}
+        self._maybe_busy = busy
         return not busy
 
-    def _following(self) -> float:
-        line = self._line[0][0] if self._line else inf
+    def _next_event_time(self) -> float:
+        line = self._fifo[0][0] if self._fifo else inf
         if self._heap and self._heap[0][0] < line:
             line = self._heap[0][0]
-        return min(line, self._calls[0][0]) if self._calls else line
+        return min(line, self._timers[0][0]) if self._timers else line
 
     def _step(self, when: float) -> None:
         self.now = when
-        calls = self._calls
-        line, heap = self._line, self._heap
+        calls = self._timers
+        line, heap = self._fifo, self._heap
         # Of what is due at one moment, the lowest number goes first.
         number, kind = inf, 0
         if line and line[0][0] <= when:
@@ -283,15 +283,15 @@ class World:
             call(*arguments)
             return
         _, _, source, destination, life, message = line.popleft() if kind == 1 else heappop(heap)
-        if type(message) in PACKETS:
-            self._copy_ends(message)
-        if self._lives:
+        if type(message) in PACKET_MESSAGES:
+            self._copy_arrived(message)
+        if self._link_generations:
             pair = (source, destination) if source < destination else (destination, source)
-            if self._lives.get(pair, 0) != life or destination in self.down:
-                self.lost += 1
+            if self._link_generations.get(pair, 0) != life or destination in self.down:
+                self.messages_lost += 1
                 return
         node = self.nodes.get(destination) or self.node(destination)
-        self.delivered += 1
+        self.messages_delivered += 1
         node.receive(message, source, when)
         self._flush(destination, node)
 
@@ -303,27 +303,27 @@ class World:
             if type(effect) is Write:
                 self._send(number, effect.peer, effect.messages)  # type: ignore[arg-type]  # Here, links are numbers.
         deadline = node.next_deadline()
-        if deadline is not None and deadline < self._armed.get(number, inf):
-            self._armed[number] = deadline
-            heappush(self._calls, (deadline, next(self._numbers), self._tick, (number, deadline)))
-        self._perhaps_busy.add(number)
+        if deadline is not None and deadline < self._armed_deadlines.get(number, inf):
+            self._armed_deadlines[number] = deadline
+            heappush(self._timers, (deadline, next(self._sequence), self._tick, (number, deadline)))
+        self._maybe_busy.add(number)
         for event in events:
-            self._tell(number, event)
+            self._on_event(number, event)
 
     def _tick(self, number: int, deadline: float) -> None:
-        if self._armed.get(number) != deadline:
+        if self._armed_deadlines.get(number) != deadline:
             return
-        del self._armed[number]
+        del self._armed_deadlines[number]
         node = self.nodes[number]
         node.tick(self.now)
         self._flush(number, node)
 
     def _send(self, source: int, destination: int, messages: Any) -> None:
         life = 0
-        if self._lives:
+        if self._link_generations:
             pair = (source, destination) if source < destination else (destination, source)
-            life = self._lives.get(pair, 0)
-        numbers, sent, costs = self._numbers, self.sent, self.costs
+            life = self._link_generations.get(pair, 0)
+        numbers, sent, costs = self._sequence, self.sent_by_type, self.request_costs
         fixed = type(self._latency) is float
         for message in messages:
             kind = type(message)
@@ -335,23 +335,23 @@ class World:
                     if kind is SubscribeRequest:
                         cost[0] += 1
             if self._loss and self._link_rng.random() < self._loss:
-                self.lost += 1
+                self.messages_lost += 1
                 continue
-            if kind in PACKETS:
-                self.copies[message.key, message.packet, message.data] += 1
-            arrives = self._arrival(source, destination)
+            if kind in PACKET_MESSAGES:
+                self.packets_in_flight[message.key, message.packet, message.data] += 1
+            arrives = self._arrival_time(source, destination)
             if fixed:
-                self._line.append((arrives, next(numbers), source, destination, life, message))
+                self._fifo.append((arrives, next(numbers), source, destination, life, message))
             else:
                 heappush(self._heap, (arrives, next(numbers), source, destination, life, message))
 
-    def _copy_ends(self, message: Any) -> None:
+    def _copy_arrived(self, message: Any) -> None:
         packet = message.key, message.packet, message.data
-        self.copies[packet] -= 1
-        if not self.copies[packet]:
-            del self.copies[packet]
+        self.packets_in_flight[packet] -= 1
+        if not self.packets_in_flight[packet]:
+            del self.packets_in_flight[packet]
 
-    def _arrival(self, source: int, destination: int) -> float:
+    def _arrival_time(self, source: int, destination: int) -> float:
         """Return when something comes that goes now: links keep the order, of what tells that they changed too."""
         latency = self._latency
         if isinstance(latency, float):
@@ -359,6 +359,6 @@ class World:
         delay = latency(source, destination, self._link_rng)
         if not 0.0 <= delay < inf:
             raise ConfigurationError(f"latency({source}, {destination}, rng) is {delay!r}: a time is 0 or more seconds")
-        arrives = max(self.now + delay, self._last.get((source, destination), 0.0))
-        self._last[source, destination] = arrives
+        arrives = max(self.now + delay, self._last_arrivals.get((source, destination), 0.0))
+        self._last_arrivals[source, destination] = arrives
         return arrives

@@ -25,8 +25,8 @@ class NodeConfig:
     :ivar ping_every: seconds of silence after which a neighbour is asked whether it is there; after three times as long
         without a word it is not. 0: never.
     :ivar max_neighbours: neighbours that it has at once.
-    :ivar greeting_timeout: seconds until the other end of a link must have said and proved who it is.
-    :ivar max_greetings_per_host: links of one address that have not; of more, the oldest is closed.
+    :ivar handshake_timeout: seconds until the other end of a link must have said and proved who it is.
+    :ivar max_handshakes_per_host: links of one address that have not; of more, the oldest is closed.
     :ivar first_neighbour_timeout: seconds after its start for which a node with targets waits for its first neighbour
         before it searches for streams: without one, it would become the root of each. 0: it does not wait.
     """
@@ -39,8 +39,8 @@ class NodeConfig:
     secret: bytes | None = field(default=None, repr=False)
     ping_every: float = 15.0
     max_neighbours: int = 256
-    greeting_timeout: float = 5.0
-    max_greetings_per_host: int = 8
+    handshake_timeout: float = 5.0
+    max_handshakes_per_host: int = 8
     first_neighbour_timeout: float = 0.0
 
     def __post_init__(self) -> None:

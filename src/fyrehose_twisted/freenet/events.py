@@ -12,7 +12,7 @@ class Packet(NamedTuple):
     number: int
     data: bytes
     """As it was on the wire; of a signed stream, with the signature: see
-    :func:`~fyrehose_twisted.freenet.wire.signing.body`."""
+    :func:`~fyrehose_twisted.freenet.wire.signing.strip_signature`."""
 
 
 class Subscribed(NamedTuple):
@@ -33,7 +33,7 @@ class SubscribeFailed(NamedTuple):
     reason: str
 
 
-class Restarting(NamedTuple):
+class ParentLost(NamedTuple):
     """A stream of this node has lost its parent: ``parent-lost``, ``parent-rebooted``, ``parent-restarting`` (for too
     long), ``dismissed``, ``cycle``."""
 
@@ -41,7 +41,7 @@ class Restarting(NamedTuple):
     reason: str
 
 
-class Attached(NamedTuple):
+class ParentChanged(NamedTuple):
     """A stream of this node has another parent, or none because this node is the root."""
 
     key: bytes
@@ -49,20 +49,20 @@ class Attached(NamedTuple):
     """Id of the parent, ``None`` for a root."""
 
 
-class Dropped(NamedTuple):
+class StreamDropped(NamedTuple):
     """This node has no part in a stream any more."""
 
     key: bytes
 
 
-class Delivered(NamedTuple):
+class PacketsDelivered(NamedTuple):
     """New packets of a stream that this node's application subscribed to, each once."""
 
     key: bytes
     packets: Sequence[Packet]
 
 
-class Missed(NamedTuple):
+class PacketsMissed(NamedTuple):
     """Packets ``first`` to ``last`` of a stream did not get here, and are not waited for any longer."""
 
     key: bytes
@@ -70,7 +70,7 @@ class Missed(NamedTuple):
     last: int
 
 
-class Renumbered(NamedTuple):
+class StreamRenumbered(NamedTuple):
     """The numbers of a stream go on somewhere else: two trees have grown together, or everybody has begun anew. Nothing
     between the old and the new numbers is missing."""
 
@@ -79,7 +79,7 @@ class Renumbered(NamedTuple):
     """The number of the next packet that is delivered."""
 
 
-class Published(NamedTuple):
+class PacketPublished(NamedTuple):
     """A packet of this node's application is on the tree."""
 
     token: Any
@@ -87,21 +87,21 @@ class Published(NamedTuple):
     number: int
 
 
-UNCERTAIN = frozenset({"timed-out", "uncertain"})
-"""Reasons of :class:`NotPublished` that leave open whether a root accepted the packet."""
+UNCERTAIN_REASONS = frozenset({"timed-out", "uncertain"})
+"""Reasons of :class:`PacketNotPublished` that leave open whether a root accepted the packet."""
 
 
-class NotPublished(NamedTuple):
+class PacketNotPublished(NamedTuple):
     """It is not, or that is not known.
 
     ``no-stream``, ``no-subscribers``, ``collision``, ``queue-full``, ``bad-signature``, or what a node above says.
-    After one of :data:`UNCERTAIN` the packet may be published, once and under the number that it was sent with.
+    After one of :data:`UNCERTAIN_REASONS` the packet may be published, once and under the number that it was sent with.
     """
 
     token: Any
     key: bytes
     reason: str
-    next: int | None = None
+    next_number: int | None = None
     """After a collision: a number that is free."""
 
 
@@ -119,7 +119,7 @@ class NeighbourDown(NamedTuple):
     reason: str
 
 
-class Complaint(NamedTuple):
+class OperatorWarning(NamedTuple):
     """Something that an operator should know, once per peer and minute at most."""
 
     text: str
@@ -128,15 +128,15 @@ class Complaint(NamedTuple):
 Event = (
     Subscribed
     | SubscribeFailed
-    | Restarting
-    | Attached
-    | Dropped
-    | Delivered
-    | Missed
-    | Renumbered
-    | Published
-    | NotPublished
+    | ParentLost
+    | ParentChanged
+    | StreamDropped
+    | PacketsDelivered
+    | PacketsMissed
+    | StreamRenumbered
+    | PacketPublished
+    | PacketNotPublished
     | NeighbourUp
     | NeighbourDown
-    | Complaint
+    | OperatorWarning
 )

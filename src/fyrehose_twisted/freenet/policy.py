@@ -83,7 +83,7 @@ class Policy:
             value = getattr(self, name)
             if not isinstance(value, int) or not 1 <= value <= most:
                 raise ConfigurationError(f"{name}={value!r} is outside 1 to {most:,}")
-        for name in _TIMES:
+        for name in _DURATIONS:
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: a time is 0 or more seconds")
 
@@ -94,7 +94,7 @@ _CHOICES = {
     "coalesce": ("queue", "reject", "parallel"),
     "on_parent_lost": ("graft", "teardown"),
 }
-_TIMES = (
+_DURATIONS = (
     "accepted_timeout",
     "completion_timeout",
     "hold",

@@ -7,10 +7,10 @@ from typing import Any
 
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
 from fyrehose_twisted.freenet.wire.messages import Message
-from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 
 
-class FreenetPeerProtocol(Link):
+class FreenetPeerProtocol(NodeConnection):
     """The messages of document 003 in and out of one connection, whoever opened it.
 
     A node uses one for each of its connections (``twistd freenet-node --protocol``). A subclass sees what comes before
@@ -30,7 +30,7 @@ class FreenetPeerProtocol(Link):
     :param codec: how messages become bytes.
     """
 
-    def __init__(self, codec: FreenetCodec | None = None, limits: LinkLimits | None = None) -> None:
+    def __init__(self, codec: FreenetCodec | None = None, limits: ConnectionLimits | None = None) -> None:
         super().__init__(FreenetCodec() if codec is None else codec, limits)
 
     def connection_ready(self) -> None:
@@ -41,11 +41,12 @@ class FreenetPeerProtocol(Link):
         super().messages_received(messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`hang_up` was called.
+        """The connection is over, and not because :meth:`close` was called.
 
         :param reason: ``closed``, ``reset``, ``timed out`` and others, for people.
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`; override :meth:`freenet_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`; override
+        :meth:`freenet_received`."""
         self.freenet_received(messages)

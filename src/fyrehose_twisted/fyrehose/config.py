@@ -13,10 +13,10 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_SEQUENCE, Dialect
 from fyrehose_twisted.process.secret import check_secret
 
-DEFAULT_LIMIT = 64 * 2**20
+DEFAULT_MEMORY_LIMIT = 64 * 2**20
 """Bytes of memory for messages that a client can repair others with."""
 
-DEFAULT_BUFFER = 32 * 2**20
+DEFAULT_BUFFER_BYTES = 32 * 2**20
 """Bytes of memory for messages that wait for missing ones."""
 
 
@@ -102,7 +102,7 @@ def parse_network(text: str | IPv4Network) -> IPv4Network:
 MAX_RETRANSMIT = 2**40
 """Bytes."""
 
-SHORTEST_KEEPALIVE_INTERVAL, LONGEST_KEEPALIVE_INTERVAL = 0.1, 0.9
+MIN_KEEPALIVE_INTERVAL, MAX_KEEPALIVE_INTERVAL = 0.1, 0.9
 """Seconds. A client owes its backbone a KEEPALIVE at least every second (000, client rule 1), and timers are late."""
 
 
@@ -199,9 +199,9 @@ class ClientConfig:
     raw: bool = False
     subscribe: bool = True
     journal: bool = True
-    history_bytes: int = DEFAULT_LIMIT
-    buffer_bytes: int = DEFAULT_BUFFER
-    keepalive_interval: float = LONGEST_KEEPALIVE_INTERVAL
+    history_bytes: int = DEFAULT_MEMORY_LIMIT
+    buffer_bytes: int = DEFAULT_BUFFER_BYTES
+    keepalive_interval: float = MAX_KEEPALIVE_INTERVAL
     dialect: Dialect = Dialect.V2
     watch: bool = False
     secret: bytes | None = field(default=None, repr=False)
@@ -210,10 +210,10 @@ class ClientConfig:
     repair: RepairConfig = field(default_factory=RepairConfig)
 
     def __post_init__(self) -> None:
-        if not SHORTEST_KEEPALIVE_INTERVAL <= self.keepalive_interval <= LONGEST_KEEPALIVE_INTERVAL:
+        if not MIN_KEEPALIVE_INTERVAL <= self.keepalive_interval <= MAX_KEEPALIVE_INTERVAL:
             raise ConfigurationError(
-                f"keepalive interval of {self.keepalive_interval:g} s; it must lie in {SHORTEST_KEEPALIVE_INTERVAL} to"
-                f" {LONGEST_KEEPALIVE_INTERVAL} s, for a backbone is owed one every second"
+                f"keepalive interval of {self.keepalive_interval:g} s; it must lie in {MIN_KEEPALIVE_INTERVAL} to"
+                f" {MAX_KEEPALIVE_INTERVAL} s, for a backbone is owed one every second"
             )
         if isinstance(self.start, int) and not 1 <= self.start <= MAX_SEQUENCE:
             raise ConfigurationError(f"start at number {self.start}; numbers go from 1 to {MAX_SEQUENCE}")

@@ -30,11 +30,11 @@ class Message(NamedTuple):
         return Record(stream, 0, self.sequence, self.received_at, self.payload)
 
 
-_message: Callable[[tuple[int, int, bytes, bytes]], Message] = partial(tuple.__new__, Message)
+_make_message: Callable[[tuple[int, int, bytes, bytes]], Message] = partial(tuple.__new__, Message)
 """What ``Message._make`` does, without a call in Python for each."""
 
 
-class Stretch(NamedTuple):
+class MessageColumns(NamedTuple):
     """Messages in columns."""
 
     numbers: Sequence[int]
@@ -42,32 +42,32 @@ class Stretch(NamedTuple):
     """When each was received, in UTC microseconds since 1970."""
     payloads: Sequence[bytes]
     """DATA of each, as on the wire."""
-    envelope: int
+    envelope_size: int
     """Bytes to take off each to get what was published."""
 
-    def each(self) -> Iterator[Message]:
+    def messages(self) -> Iterator[Message]:
         """Make the messages, one after the other."""
-        published = itemgetter(slice(self.envelope, None))
-        data = map(published, self.payloads) if self.envelope else self.payloads
-        return map(_message, zip(self.numbers, self.times, data, self.payloads, strict=True))
+        published = itemgetter(slice(self.envelope_size, None))
+        data = map(published, self.payloads) if self.envelope_size else self.payloads
+        return map(_make_message, zip(self.numbers, self.times, data, self.payloads, strict=True))
 
 
 class Messages(Sequence[Message]):
     """Messages in order. Each is made when it is looked at, so that thousands do not all take memory at a time."""
 
-    __slots__ = ("_length", "_stretches")
+    __slots__ = ("_columns", "_length")
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self._stretches = stretches
-        self._length = sum([len(stretch.payloads) for stretch in stretches])
+    def __init__(self, columns: Sequence[MessageColumns]) -> None:
+        self._columns = columns
+        self._length = sum([len(stretch.payloads) for stretch in columns])
 
     def __len__(self) -> int:
         return self._length
 
     def __iter__(self) -> Iterator[Message]:
-        if len(self._stretches) == 1:
-            return self._stretches[0].each()
-        return chain.from_iterable(map(Stretch.each, self._stretches))
+        if len(self._columns) == 1:
+            return self._columns[0].messages()
+        return chain.from_iterable(map(MessageColumns.messages, self._columns))
 
     @overload
     def __getitem__(self, index: int) -> Message: ...
@@ -79,7 +79,7 @@ class Messages(Sequence[Message]):
         if isinstance(index, slice):
             return list(self)[index]
         row = index if index >= 0 else index + self._length
-        for numbers, times, payloads, envelope in self._stretches:
+        for numbers, times, payloads, envelope in self._columns:
             if 0 <= row < len(payloads):
                 return Message(numbers[row], times[row], payloads[row][envelope:], payloads[row])
             row -= len(payloads)
@@ -102,32 +102,32 @@ class Disconnected(NamedTuple):
     """Event: the backbone has not answered for 5 s."""
 
 
-class Acknowledged(NamedTuple):
+class KeepaliveAcked(NamedTuple):
     """Event: a KEEPALIVE was answered after ``round_trip`` seconds."""
 
     round_trip: float
 
 
-class Delivered(NamedTuple):
+class MessagesDelivered(NamedTuple):
     """Event: messages in order, each once."""
 
     messages: Messages
 
 
-class Synced(NamedTuple):
+class JournalsSynced(NamedTuple):
     """Event: durable journals have synced this much, as the backbone tells a client that watches them."""
 
     holdings: Sequence[Holding]
 
 
-class Failed(NamedTuple):
+class ClientFailed(NamedTuple):
     """Event: this client has stopped for good."""
 
     error: Exception
 
 
 @dataclass(slots=True)
-class Traffic:
+class ClientTraffic:
     """Messages and REQUESTs of one client since it joined.
 
     :ivar published: messages of it that were numbered, with :attr:`published_bytes` of DATA.
@@ -140,20 +140,20 @@ class Traffic:
     requested_at: float | None = None
     _delivered: int = 0
     _delivered_bytes: int = 0
-    _subscribes: bool = False
+    _is_subscribed: bool = False
 
     def subscribe(self, counters: BackboneCounters, subscribes: bool) -> None:
         """Note that the client subscribes from now on, or no longer."""
-        if subscribes != self._subscribes:
+        if subscribes != self._is_subscribed:
             # A subscriber is sent all that is published, so nothing is counted for each of them meanwhile.
             sign = -1 if subscribes else 1
             self._delivered += sign * counters.published
             self._delivered_bytes += sign * counters.published_bytes
-            self._subscribes = subscribes
+            self._is_subscribed = subscribes
 
     def delivered(self, counters: BackboneCounters) -> tuple[int, int]:
         """Return how many messages were sent to the client as they were published, and their bytes of DATA."""
-        if not self._subscribes:
+        if not self._is_subscribed:
             return self._delivered, self._delivered_bytes
         return counters.published + self._delivered, counters.published_bytes + self._delivered_bytes
 
@@ -163,10 +163,10 @@ class ServedClient:
     """A client that sent a KEEPALIVE in the last 5 s.
 
     :ivar source: where its latest KEEPALIVE came from.
-    :ivar joined: the last number that had been given when it joined.
+    :ivar joined_sequence: the last number that had been given when it joined.
     :ivar token: TOKEN of its latest KEEPALIVE; empty before this backbone got one.
     :ivar holds: what it keeps, if it is a durable journal that has said so.
-    :ivar since: when it joined, or when the backbone started that knew it from before.
+    :ivar connected_since: when it joined, or when the backbone started that knew it from before.
     :ivar heard_at: when its latest KEEPALIVE came.
     """
 
@@ -175,23 +175,23 @@ class ServedClient:
     flags: int
     dialect: Dialect
     expires_at: float
-    joined: int = 0
+    joined_sequence: int = 0
     token: bytes = b""
     holds: Holds | None = None
-    since: float = 0.0
+    connected_since: float = 0.0
     heard_at: float = 0.0
-    traffic: Traffic = field(default_factory=Traffic)
+    traffic: ClientTraffic = field(default_factory=ClientTraffic)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientJoined:
     """Event: a client was admitted.
 
-    :ivar known: whether the backbone that was here before served it.
+    :ivar was_known: whether the backbone that was here before served it.
     """
 
     client: ServedClient
-    known: bool = False
+    was_known: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +202,7 @@ class ClientExpired:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamKnown:
+class ExistingStreamDetected:
     """Event: ``peer`` holds ``sequence`` of the stream that this backbone was about to number from the start."""
 
     peer: Address
@@ -210,7 +210,7 @@ class StreamKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimDoubted:
+class StreamClaimRejected:
     """Event: ``peer`` says that it holds ``sequence`` of the stream, and of ``others`` clients that were asked too not
     one holds anything. The stream is numbered from the start."""
 
@@ -220,7 +220,7 @@ class ClaimDoubted:
 
 
 @dataclass(frozen=True, slots=True)
-class Exhausted:
+class NumbersExhausted:
     """Event: all numbers have been given."""
 
 
@@ -265,27 +265,27 @@ class ClientCounters:
     unkept: int = 0
 
 
-class Lost(NamedTuple):
+class MessagesLost(NamedTuple):
     """Event: numbers ``first`` to ``last`` were given up."""
 
     first: int
     last: int
 
 
-class Published(NamedTuple):
+class MessagesPublished(NamedTuple):
     """Event: messages came back. Pairs of the ticket that ``publish`` returned and the sequence number."""
 
     messages: list[tuple[int, int]]
 
 
-class PublishFailed(NamedTuple):
+class MessagesExpired(NamedTuple):
     """Event: messages did not come back in time."""
 
     tickets: list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class PacketDropped:
     """Event: a packet was refused. More from this host for this reason are only counted, for a minute."""
 
     reason: str

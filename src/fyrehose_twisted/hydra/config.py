@@ -23,7 +23,7 @@ class Quorum(Enum):
     leader in each part."""
 
 
-class Long(Enum):
+class OverlongPolicy(Enum):
     """What becomes of a message that is too long for IRC once the server has put its sender in front."""
 
     SPLIT = "split"
@@ -32,7 +32,7 @@ class Long(Enum):
     """It is refused."""
 
 
-TERMS_A_SECOND = 65_536
+TERMS_PER_SECOND = 65_536
 """Terms of which a node that remembers none draws one; so many that two which found at once take different ones."""
 
 
@@ -55,7 +55,7 @@ class Timers:
         return 10.0 * self.scale
 
     @property
-    def ping_every(self) -> float:
+    def ping_interval(self) -> float:
         """Between two PINGs."""
         return 5.0 * self.scale
 
@@ -81,7 +81,7 @@ class Timers:
         return self.max_ping + 5.0 * self.scale
 
     @property
-    def quorumless(self) -> float:
+    def no_leader_timeout(self) -> float:
         """Without a leader: after how long a node gives its network up."""
         return 30.0 * self.scale
 
@@ -92,18 +92,18 @@ class Timers:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LinkTarget:
     """A link that a node keeps open.
 
     :ivar address: what to dial.
     :ivar legacy: whether the reference is at the other end.
-    :ivar lines: lines from and for IRC that may go over it in a second, ``None`` for as many as there are. What does
-        not fit is not sent: over a slow link, it would hold up the leader's signs of life.
+    :ivar line_rate: lines from and for IRC that may go over it in a second, ``None`` for as many as there are. What
+        does not fit is not sent: over a slow link, it would hold up the leader's signs of life.
     """
 
     address: Address
     legacy: bool = False
-    lines: float | None = None
+    line_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class NodeConfig:
     :ivar network_size: how many nodes the network has at most, the same on every node; ``None`` only with
         :attr:`Quorum.REGISTRY`.
     :ivar found: whether it begins a network if nobody answers.
-    :ivar first_term: the lowest term in which it begins one. Where nothing outlives the process, :data:`TERMS_A_SECOND`
-        times the seconds since 1970 is one that was never used.
+    :ivar first_term: the lowest term in which it begins one. Where nothing outlives the process,
+        :data:`TERMS_PER_SECOND` times the seconds since 1970 is one that was never used.
     :ivar targets: links that it keeps open; others may open more.
     :ivar irc_rate: lines a second that it says on IRC, at most; asking the server whether it has them counts as one.
     :ivar irc_burst: lines that may go at once after a pause.
@@ -133,12 +133,12 @@ class NodeConfig:
     quorum: Quorum = Quorum.FIXED
     found: bool = False
     first_term: int = 1
-    targets: tuple[Target, ...] = ()
+    targets: tuple[LinkTarget, ...] = ()
     timers: Timers = field(default_factory=Timers)
     irc_rate: float = 1.0
     irc_burst: int = 5
     irc_patience: float = 5.0
-    irc_long: Long = Long.SPLIT
+    irc_long: OverlongPolicy = OverlongPolicy.SPLIT
     max_queue: int = 1_000
     max_wait: float = 60.0
     max_links: int = 64

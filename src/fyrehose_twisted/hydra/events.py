@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 
 class Role(Enum):
-    """What a node is in its network (document 002); :data:`fyrehose_twisted.hydra.node.roles.MOVES` has what changes
-    it."""
+    """What a node is in its network (document 002); :data:`fyrehose_twisted.hydra.node.roles.TRANSITIONS` has what
+    changes it."""
 
     OUTSIDER = "outsider"
     """In no network; it knocks."""
@@ -46,17 +46,17 @@ class CloseIrc(NamedTuple):
     """Close the connection to IRC, or give up opening it, at once; then call ``irc_closed``."""
 
     reason: str
-    polite: bool = True
+    graceful: bool = True
     """Whether a goodbye may be written; a server that is silent does not read it."""
 
 
 class ToIrc(NamedTuple):
-    """Hand a line, without CR LF, to IRC, now, if it is before :attr:`until` by the clock that the node lives on. Then
-    call ``irc_handed`` and say whether it was."""
+    """Hand a line, without CR LF, to IRC, now, if it is before :attr:`deadline` by the clock that the node lives on.
+    Then call ``irc_handed`` and say whether it was."""
 
     line: bytes
-    until: float
-    name: str | None = None
+    deadline: float
+    line_id: str | None = None
     """What tells the line apart from others; ``None`` for a line without."""
     number: int = 0
     """Counts what this node hands to IRC."""
@@ -69,7 +69,7 @@ class AskIrc(NamedTuple):
     number: int
 
 
-class Received(NamedTuple):
+class LinesReceived(NamedTuple):
     """Lines came from IRC, the next ones of the term."""
 
     term: int
@@ -80,7 +80,7 @@ class Received(NamedTuple):
     :mod:`fyrehose_twisted.hydra.wire.lines`."""
 
 
-class Missed(NamedTuple):
+class LinesMissed(NamedTuple):
     """Lines ``first`` to ``last`` of the term came from IRC, and not here."""
 
     term: int
@@ -88,12 +88,12 @@ class Missed(NamedTuple):
     last: int
 
 
-class Said(NamedTuple):
+class LineOutcome(NamedTuple):
     """What became of a line that the application wanted said."""
 
     token: Hashable
     outcome: Outcome
-    why: str
+    reason: str
     """Short stable name of the reason, empty for :attr:`Outcome.SAID`."""
 
 
@@ -119,24 +119,24 @@ class IdChanged(NamedTuple):
     id: int | None
 
 
-class Registered(NamedTuple):
+class NodeRegistered(NamedTuple):
     """A node belongs to the network."""
 
     id: int
 
 
-class Dropped(NamedTuple):
+class NodeDropped(NamedTuple):
     """A node does not belong to it any more."""
 
     id: int
     reason: str
 
 
-class Left(NamedTuple):
+class LeftNetwork(NamedTuple):
     """It has said goodbye; links may be closed once that is written."""
 
 
-class Complaint(NamedTuple):
+class OperatorWarning(NamedTuple):
     """Something that whoever runs the node should know."""
 
     text: str
@@ -147,14 +147,14 @@ Event = (
     | CloseIrc
     | ToIrc
     | AskIrc
-    | Received
-    | Missed
-    | Said
+    | LinesReceived
+    | LinesMissed
+    | LineOutcome
     | RoleChanged
     | LeaderChanged
     | IdChanged
-    | Registered
-    | Dropped
-    | Left
-    | Complaint
+    | NodeRegistered
+    | NodeDropped
+    | LeftNetwork
+    | OperatorWarning
 )

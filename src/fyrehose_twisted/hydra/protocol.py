@@ -7,10 +7,10 @@ from typing import Any
 
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.hydra.wire.messages import Message
-from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 
 
-class HydraProtocol(Link):
+class HydraProtocol(NodeConnection):
     """The messages of document 002 in and out of one connection, whoever opened it and over whatever it runs.
 
     A node uses one for each of its connections (``twistd hydra-node --protocol``). A subclass sees what comes before
@@ -35,7 +35,7 @@ class HydraProtocol(Link):
     :param codec: how messages become bytes.
     """
 
-    def __init__(self, codec: HydraCodec | None = None, limits: LinkLimits | None = None) -> None:
+    def __init__(self, codec: HydraCodec | None = None, limits: ConnectionLimits | None = None) -> None:
         super().__init__(HydraCodec() if codec is None else codec, limits)
 
     def connection_ready(self) -> None:
@@ -46,11 +46,12 @@ class HydraProtocol(Link):
         super().messages_received(messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`hang_up` was called.
+        """The connection is over, and not because :meth:`close` was called.
 
         :param reason: ``closed``, ``reset``, ``timed out`` and others, for people.
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`; override :meth:`hydra_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`; override
+        :meth:`hydra_received`."""
         self.hydra_received(messages)

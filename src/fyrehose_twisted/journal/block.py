@@ -109,7 +109,7 @@ class Block:
         return len(self.positions)
 
 
-def merged(blocks: list[Block]) -> Block:
+def merge_blocks(blocks: list[Block]) -> Block:
     """Return the records of all ``blocks``, of one stream and epoch, in order; of those with equal positions, the one
     of the latest block."""
     positions = np.concatenate([block.positions for block in blocks])
@@ -137,7 +137,7 @@ def merged(blocks: list[Block]) -> Block:
     return Block(one.stream, one.epoch, ordered[kept], times, offsets.astype(np.uint32), payload, one.wrap)
 
 
-def joined(blocks: Sequence[Block], *, payload: bool = True) -> Block:
+def join_blocks(blocks: Sequence[Block], *, payload: bool = True) -> Block:
     """Return the records of blocks of one stream and epoch that follow one another.
 
     :param payload: false to leave out what the records hold.
@@ -161,7 +161,7 @@ def joined(blocks: Sequence[Block], *, payload: bool = True) -> Block:
     return Block(one.stream, one.epoch, positions, times, offsets, memoryview(data), one.wrap)
 
 
-def runs_of(positions: Numbers) -> list[tuple[int, int]]:
+def position_ranges(positions: Numbers) -> list[tuple[int, int]]:
     """Return ascending positions as ranges."""
     ends = np.flatnonzero(np.diff(positions) != 1)
     firsts = positions[np.append(0, ends + 1)].tolist()
@@ -169,10 +169,10 @@ def runs_of(positions: Numbers) -> list[tuple[int, int]]:
     return list(zip(firsts, lasts, strict=True))
 
 
-def runs_of_integers(positions: Sequence[int]) -> list[tuple[int, int]]:
+def integer_ranges(positions: Sequence[int]) -> list[tuple[int, int]]:
     """Return ascending positions as ranges; none for none."""
     if not positions:
         return []
     if positions[-1] - positions[0] == len(positions) - 1:
         return [(positions[0], positions[-1])]
-    return runs_of(np.array(positions, np.uint64))
+    return position_ranges(np.array(positions, np.uint64))

@@ -10,11 +10,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.block import Block, merged
-from fyrehose_twisted.journal.coverage import Contents
+from fyrehose_twisted.journal.block import Block, merge_blocks
+from fyrehose_twisted.journal.coverage import Coverage
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError
-from fyrehose_twisted.journal.format.frames import Header
-from fyrehose_twisted.journal.format.segment import Segment, Take
+from fyrehose_twisted.journal.format.frames import FrameHeader
+from fyrehose_twisted.journal.format.segment import Projection, Segment
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
@@ -25,7 +25,7 @@ OPEN_FILES = 128
 CACHED_FRAMES, CACHED_BYTES = 64, 64 * 2**20
 
 
-class Stored(NamedTuple):
+class StoredBlock(NamedTuple):
     """Records as they stand in one segment."""
 
     segment: str
@@ -33,15 +33,15 @@ class Stored(NamedTuple):
     block: Block
 
 
-class _How(NamedTuple):
+class _ReadOptions(NamedTuple):
     """How to read, as :meth:`Catalog.read` has it."""
 
     on_damage: Callable[[Damage], object] | None
     since: int = 0
-    take: Take = Take.ALL
+    projection: Projection = Projection.ALL
 
 
-class Catalog(Contents):
+class Catalog(Coverage):
     """What a journal on disk holds.
 
     :ivar segments: by number, ascending.
@@ -59,39 +59,39 @@ class Catalog(Contents):
         self._files: OrderedDict[str, IFile] = OrderedDict()
         self._blocks: OrderedDict[tuple[str, int], Block] = OrderedDict()
         self._cached = 0
-        self._rows: dict[int, _Row] = {}
-        self._rows_state = (0, 0)
+        self._epoch_segments: dict[int, _EpochSegments] = {}
+        self._epoch_segments_state = (0, 0)
 
-    def unite(self) -> None:
+    def rebuild(self) -> None:
         """Put together anew what the segments hold."""
         self.held, self.lost, self.starts = {}, {}, {}
         for segment in self.segments.values():
             self.starts.update(segment.starts)
         for segment in self.segments.values():
-            for epoch, shelf in segment.shelves.items():
-                self._unite(self.held, epoch, shelf.held)
+            for epoch, shelf in segment.frame_indexes.items():
+                self._merge_ranges(self.held, epoch, shelf.held)
                 self.starts.setdefault(epoch, shelf.first)  # Only if the frame that says so is damaged.
             for epoch, lost in segment.lost.items():
-                self._unite(self.lost, epoch, lost)
+                self._merge_ranges(self.lost, epoch, lost)
                 self.starts.setdefault(epoch, lost.first)
         last = max(self.starts, default=0)
-        over = [epoch for epoch in self.starts if epoch < last and self._is_over(epoch)]
-        self.over = {epoch: self.starts[epoch] for epoch in over}
+        over = [epoch for epoch in self.starts if epoch < last and self._is_expired(epoch)]
+        self.expired_epochs = {epoch: self.starts[epoch] for epoch in over}
         for epoch in over:
-            self.forget(epoch)
+            self.drop_epoch(epoch)
         for epoch, start in self.starts.items():
             for ranges in (self.held.get(epoch), self.lost.get(epoch)):
                 if ranges and start > 0:
                     ranges.discard(0, start - 1)
         self.generation += 1
 
-    def _is_over(self, epoch: int) -> bool:
+    def _is_expired(self, epoch: int) -> bool:
         """Whether retention has passed an earlier epoch: nothing of it is kept."""
         start = self.starts[epoch]
         return all(not ranges or ranges.last < start for ranges in (self.held.get(epoch), self.lost.get(epoch)))
 
     @staticmethod
-    def _unite(table: dict[int, RangeSet], epoch: int, ranges: RangeSet) -> None:
+    def _merge_ranges(table: dict[int, RangeSet], epoch: int, ranges: RangeSet) -> None:
         whole = table.setdefault(epoch, RangeSet())
         for first, last in ranges:
             whole.add(first, last)
@@ -106,18 +106,18 @@ class Catalog(Contents):
         on_damage: Callable[[Damage], object] | None = None,
         since: int = 0,
         *,
-        take: Take = Take.ALL,
+        projection: Projection = Projection.ALL,
     ) -> Iterator[Block]:
         """Return what is held of ``first`` to ``last``, in order.
 
         :param on_damage: called with what is damaged, which is then left out; without it, damage is raised.
         :param since: UTC microseconds since 1970; what was received before may be left out, and is then not even read.
-        :param take: what to read of records.
+        :param projection: what to read of records.
         :raises NotInJournal: if ``first`` lies before the beginning.
         :raises JournalDamaged: while reading.
         """
         self.check_start(epoch, first)
-        return self._read(epoch, first, last, _How(on_damage, since, take))
+        return self._read(epoch, first, last, _ReadOptions(on_damage, since, projection))
 
     def stored(
         self,
@@ -126,12 +126,12 @@ class Catalog(Contents):
         last: int,
         on_damage: Callable[[Damage], object] | None = None,
         *,
-        take: Take = Take.ALL,
-    ) -> Iterator[list[Stored]]:
+        projection: Projection = Projection.ALL,
+    ) -> Iterator[list[StoredBlock]]:
         """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
         :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
         self.check_start(epoch, first)
-        return self._stored(epoch, first, last, _How(on_damage, take=take))
+        return self._stored(epoch, first, last, _ReadOptions(on_damage, projection=projection))
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held.
@@ -142,8 +142,8 @@ class Catalog(Contents):
         if held is None or position not in held:
             return None
         damaged: JournalDamaged | None = None
-        for segment in sorted(self._near(epoch, position, position), key=_by_number, reverse=True):
-            covering = segment.shelves[epoch].covering(position, position)
+        for segment in sorted(self._candidates(epoch, position, position), key=_by_number, reverse=True):
+            covering = segment.frame_indexes[epoch].covering(position, position)
             for header in sorted(covering, key=_by_offset, reverse=True):
                 try:
                     block = self._cached_block(segment, header)
@@ -151,7 +151,7 @@ class Catalog(Contents):
                     damaged = error  # It may only span this position, and have nothing of it.
                     continue
                 except FileNotFoundError:
-                    self.moved(segment)
+                    self.segment_missing(segment)
                     return self.get(epoch, position)
                 row = block.row_of(position)
                 if row is not None:
@@ -177,7 +177,7 @@ class Catalog(Contents):
             self._files.move_to_end(name)
         return file
 
-    def let_go(self, name: str) -> None:
+    def release(self, name: str) -> None:
         """Forget the open file of that name; who reads from it at the moment keeps it."""
         self._files.pop(name, None)
         for key in [key for key in self._blocks if key[0] == name]:
@@ -190,19 +190,19 @@ class Catalog(Contents):
         self._blocks.clear()
         self._cached = 0
 
-    def moved(self, segment: Segment) -> None:
+    def segment_missing(self, segment: Segment) -> None:
         """The file of ``segment`` is gone. Whoever keeps up with another process looks what became of it."""
         raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
 
-    def _read(self, epoch: int, first: int, last: int, how: _How) -> Iterator[Block]:
-        for parts in self._stored(epoch, first, last, how):
-            yield parts[0].block if len(parts) == 1 else merged([part.block for part in parts])
+    def _read(self, epoch: int, first: int, last: int, options: _ReadOptions) -> Iterator[Block]:
+        for parts in self._stored(epoch, first, last, options):
+            yield parts[0].block if len(parts) == 1 else merge_blocks([part.block for part in parts])
 
-    def _stored(self, epoch: int, first: int, last: int, how: _How) -> Iterator[list[Stored]]:
+    def _stored(self, epoch: int, first: int, last: int, options: _ReadOptions) -> Iterator[list[StoredBlock]]:
         while first <= last:
             self.check_start(epoch, first)
             generation = self.generation
-            for parts, end in self._windows(epoch, first, last, how):
+            for parts, end in self._windows(epoch, first, last, options):
                 first = end + 1
                 if parts:
                     yield parts
@@ -211,25 +211,27 @@ class Catalog(Contents):
             if self.generation == generation:
                 return
 
-    def _windows(self, epoch: int, first: int, last: int, how: _How) -> Iterator[tuple[list[Stored], int]]:
+    def _windows(
+        self, epoch: int, first: int, last: int, options: _ReadOptions
+    ) -> Iterator[tuple[list[StoredBlock], int]]:
         """Yield what is stored, oldest first, and up to where; nothing more once segments have changed."""
         generation = self.generation
         frames = self._frames(epoch, first, last)
         blocks: dict[tuple[int, int], Block] = {}
-        cluster: list[tuple[Segment, Header]] = []
+        cluster: list[tuple[Segment, FrameHeader]] = []
         index = 0
         while cluster or index < len(frames):
-            if not cluster and _stands_alone(frames, index):
+            if not cluster and _is_disjoint(frames, index):
                 segment, header = frames[index]
                 index, end = index + 1, min(header.last, last)
-                if header.newest < how.since:
+                if header.newest < options.since:
                     yield [], end
                     first = end + 1
                     continue
-                alone = self._block(segment, header, {}, how)
+                alone = self._block(segment, header, {}, options)
                 if self.generation != generation:
                     return
-                yield _within([(segment, alone)], first, end), end
+                yield _clip([(segment, alone)], first, end), end
                 first = end + 1
                 continue
             if not cluster:
@@ -249,62 +251,63 @@ class Catalog(Contents):
             end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
             end = min(end, last)
             whole = [
-                (segment, self._block(segment, header, blocks, how)) for segment, header in sorted(cluster, key=_by_age)
+                (segment, self._block(segment, header, blocks, options))
+                for segment, header in sorted(cluster, key=_by_age)
             ]
             if self.generation != generation:
                 return
-            yield _within(whole, first, end), end
+            yield _clip(whole, first, end), end
             first = end + 1
             cluster = [(segment, header) for segment, header in cluster if header.last > end and end < last]
             going_on = {(segment.number, header.offset) for segment, header in cluster}
             blocks = {key: block for key, block in blocks.items() if key in going_on}
 
-    def _frames(self, epoch: int, first: int, last: int) -> list[tuple[Segment, Header]]:
+    def _frames(self, epoch: int, first: int, last: int) -> list[tuple[Segment, FrameHeader]]:
         found = [
             (segment, header)
-            for segment in self._near(epoch, first, last)
-            for header in segment.shelves[epoch].covering(first, last)
+            for segment in self._candidates(epoch, first, last)
+            for header in segment.frame_indexes[epoch].covering(first, last)
         ]
         found.sort(key=_by_base)
         return found
 
-    def _near(self, epoch: int, first: int, last: int) -> list[Segment]:
+    def _candidates(self, epoch: int, first: int, last: int) -> list[Segment]:
         """Return the segments that may hold some of ``first`` to ``last``, of thousands that do not."""
         state = self.generation, len(self.segments)
-        if state != self._rows_state:
-            self._rows, self._rows_state = {}, state
-        row = self._rows.get(epoch)
+        if state != self._epoch_segments_state:
+            self._epoch_segments, self._epoch_segments_state = {}, state
+        row = self._epoch_segments.get(epoch)
         if row is None:
-            row = self._rows[epoch] = _Row(epoch, list(self.segments.values())[:-1])
+            row = self._epoch_segments[epoch] = _EpochSegments(epoch, list(self.segments.values())[:-1])
         near = row.between(first, last)
         for segment in islice(reversed(self.segments.values()), 1):  # Only to the last one something may be added.
-            if epoch in segment.shelves:
+            if epoch in segment.frame_indexes:
                 near.append(segment)
         return near
 
     def _block(
         self,
         segment: Segment,
-        header: Header,
+        header: FrameHeader,
         blocks: dict[tuple[int, int], Block],
-        how: _How,
+        options: _ReadOptions,
     ) -> Block | None:
         key = segment.number, header.offset
         block = blocks.get(key)
         if block is None:
             try:
-                block = blocks[key] = segment.read(self.file_of(segment), header, how.take)
+                block = blocks[key] = segment.read(self.file_of(segment), header, options.projection)
             except FileNotFoundError:
-                self.moved(segment)
+                self.segment_missing(segment)
                 return None
             except JournalDamaged as error:
-                if how.on_damage is None:
+                if options.on_damage is None:
                     raise
-                how.on_damage(error.damage)
+                options.on_damage(error.damage)
                 return None
         return block
 
-    def _cached_block(self, segment: Segment, header: Header) -> Block:
+    def _cached_block(self, segment: Segment, header: FrameHeader) -> Block:
         key = segment.name, header.offset
         block = self._blocks.get(key)
         if block is None:
@@ -317,43 +320,47 @@ class Catalog(Contents):
         return block
 
 
-class _Row:
+class _EpochSegments:
     """Segments that have something of one epoch, by the first of it. They must not change."""
 
     def __init__(self, epoch: int, segments: list[Segment]) -> None:
-        shelves = [(one.shelves[epoch].first, one.shelves[epoch].last, one) for one in segments if epoch in one.shelves]
+        shelves = [
+            (one.frame_indexes[epoch].first, one.frame_indexes[epoch].last, one)
+            for one in segments
+            if epoch in one.frame_indexes
+        ]
         shelves.sort(key=itemgetter(0))
         self._segments = [segment for _, _, segment in shelves]
         self._firsts = [first for first, _, _ in shelves]
         # As a shelf has it for its frames.
-        self._reach = list(accumulate((last for _, last, _ in shelves), max))
+        self._max_lasts = list(accumulate((last for _, last, _ in shelves), max))
 
     def between(self, first: int, last: int) -> list[Segment]:
         """Return those that may hold some of ``first`` to ``last``."""
-        return self._segments[bisect_left(self._reach, first) : bisect_right(self._firsts, last)]
+        return self._segments[bisect_left(self._max_lasts, first) : bisect_right(self._firsts, last)]
 
 
 def _by_number(segment: Segment) -> int:
     return segment.number
 
 
-def _stands_alone(frames: list[tuple[Segment, Header]], index: int) -> bool:
+def _is_disjoint(frames: list[tuple[Segment, FrameHeader]], index: int) -> bool:
     """Say whether a frame has none of the numbers of the next one, nor so of any after it."""
     return index + 1 == len(frames) or frames[index + 1][1].base > frames[index][1].last
 
 
-def _within(blocks: list[tuple[Segment, Block | None]], first: int, last: int) -> list[Stored]:
+def _clip(blocks: list[tuple[Segment, Block | None]], first: int, last: int) -> list[StoredBlock]:
     parts = [(segment.name, block.within(first, last)) for segment, block in blocks if block is not None]
-    return [Stored(name, part) for name, part in parts if len(part)]
+    return [StoredBlock(name, part) for name, part in parts if len(part)]
 
 
-def _by_offset(header: Header) -> int:
+def _by_offset(header: FrameHeader) -> int:
     return header.offset
 
 
-def _by_base(found: tuple[Segment, Header]) -> int:
+def _by_base(found: tuple[Segment, FrameHeader]) -> int:
     return found[1].base
 
 
-def _by_age(found: tuple[Segment, Header]) -> tuple[int, int]:
+def _by_age(found: tuple[Segment, FrameHeader]) -> tuple[int, int]:
     return found[0].number, found[1].offset

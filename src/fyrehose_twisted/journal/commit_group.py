@@ -8,26 +8,26 @@ from itertools import islice
 from operator import lt
 
 from fyrehose_twisted.errors import LocalError
-from fyrehose_twisted.journal.block import runs_of_integers
-from fyrehose_twisted.journal.coverage import Contents
+from fyrehose_twisted.journal.block import integer_ranges
+from fyrehose_twisted.journal.coverage import Coverage
 from fyrehose_twisted.journal.errors import JournalDamaged
-from fyrehose_twisted.journal.format.frames import LARGEST_PAYLOAD
+from fyrehose_twisted.journal.format.frames import MAX_PAYLOAD
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 GROUP_BYTES = 32 * 2**20
 """Bytes of payload after which a group is written though nobody has committed it."""
 
-HIGHEST = 2**63 - 1
+MAX_SEQUENCE = 2**63 - 1
 """The highest sequence number that a journal keeps, and the latest time."""
 
 
-class NotForJournal(LocalError, ValueError):
+class RejectedRecord(LocalError, ValueError):
     """A record cannot be kept: it is another stream's, or a field of it is out of range."""
 
 
 @dataclass(slots=True)
-class Counters:
+class AppendCounters:
     """What became of the records that a journal was given.
 
     :ivar taken: kept.
@@ -46,17 +46,17 @@ class Counters:
     spent: int = 0
 
 
-class Group:
+class CommitGroup:
     """What waits to be written.
 
     :param contents: what is written already.
     """
 
-    def __init__(self, contents: Contents) -> None:
-        self.counters = Counters()
+    def __init__(self, coverage: Coverage) -> None:
+        self.counters = AppendCounters()
         self.starts: dict[int, int] = {}
         self.lost: dict[int, RangeSet] = {}
-        self._contents = contents
+        self._coverage = coverage
         self._records: dict[int, dict[int, tuple[int, bytes]]] = {}
         self._highest: dict[int, int] = {}
         self._replacing: dict[int, set[int]] = {}
@@ -66,25 +66,26 @@ class Group:
         return bool(self._records or self.lost or self.starts)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether it should be written, whoever commits it."""
         return self._size > GROUP_BYTES
 
     def begin(self, epoch: int, sequence: int) -> None:
         """Let an epoch begin at ``sequence``, if it has not begun."""
         self._check_numbers((epoch,), (sequence,))
-        if epoch not in self._contents.starts:
-            self.start_at(epoch, self._contents.over.get(epoch, sequence))
+        if epoch not in self._coverage.starts:
+            self.start_at(epoch, self._coverage.expired_epochs.get(epoch, sequence))
 
     def start_at(self, epoch: int, position: int) -> None:
         """Let an epoch begin at ``position`` from now on."""
-        self._contents.starts[epoch] = self.starts[epoch] = position
-        self._contents.nexts.setdefault(epoch, position)
+        self._coverage.starts[epoch] = self.starts[epoch] = position
+        self._coverage.watermarks.setdefault(epoch, position)
 
-    def add(self, records: Sequence[Record], *, again: bool = False) -> int:
+    def add(self, records: Sequence[Record], *, authoritative: bool = False) -> int:
         """Take records in; return how many of them will be kept.
 
-        :param again: they are what their numbers stood for: they may replace what went missing below the watermark.
+        :param authoritative: they are what their numbers stood for: they may replace what went missing below the
+            watermark.
         """
         if not records:
             return 0
@@ -92,29 +93,29 @@ class Group:
         different = set(epochs)
         self._check(streams, different, sequences, times, payloads)
         if len(different) == 1:
-            return self._add(epochs[0], sequences, times, payloads, again)
+            return self._add(epochs[0], sequences, times, payloads, authoritative)
         taken = 0
         for epoch in sorted(different):
             of_epoch = [record[2:] for record in records if record.epoch == epoch]
             some_sequences, some_times, some_payloads = zip(*of_epoch, strict=True)
-            taken += self._add(epoch, some_sequences, some_times, some_payloads, again)
+            taken += self._add(epoch, some_sequences, some_times, some_payloads, authoritative)
         return taken
 
     def lose(self, epoch: int, first: int, last: int) -> None:
         """Declare lost what of ``first`` to ``last`` is neither held nor waits here."""
         self._check_numbers((epoch,), (first, last))
-        length = self._unwrapped((last,), first)[0] - first
+        length = self._unwrap((last,), first)[0] - first
         if length < 0:
-            raise NotForJournal(f"a lost range from {first} to {last} is empty")
+            raise RejectedRecord(f"a lost range from {first} to {last} is empty")
         self.begin(epoch, first)
         low = self._positions(epoch, (first,))[0]
         high = low + length
-        low = max(low, self._contents.starts[epoch])
-        held, waiting = self._contents.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
+        low = max(low, self._coverage.starts[epoch])
+        held, waiting = self._coverage.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
         asked = range(low, high + 1)
         few, many = (asked, waiting) if high - low < len(waiting) else (waiting, asked)
-        here = RangeSet(runs_of_integers(sorted(position for position in few if position in many)))
-        known = self._contents.lost.get(epoch) or RangeSet()
+        here = RangeSet(integer_ranges(sorted(position for position in few if position in many)))
+        known = self._coverage.lost.get(epoch) or RangeSet()
         for start, end in list(held.gaps(low, high)):
             for begin, stop in list(here.gaps(start, end)):
                 for lost in known.gaps(begin, stop):
@@ -135,7 +136,7 @@ class Group:
     def drop_settled(self) -> None:
         """Let go of what was to replace something that the watermark has passed since."""
         for epoch, positions in list(self._replacing.items()):
-            passed = {position for position in positions if position < self._contents.nexts[epoch]}
+            passed = {position for position in positions if position < self._coverage.watermarks[epoch]}
             positions -= passed
             for position in passed:
                 del self._records[epoch][position]
@@ -157,14 +158,14 @@ class Group:
             times, payloads = zip(*waiting, strict=True)
             yield epoch, positions, times, payloads
 
-    def written(self) -> None:
+    def mark_written(self) -> None:
         """What waited is written."""
         for epoch, records in self._records.items():
-            held = self._contents.held.setdefault(epoch, RangeSet())
-            for first, last in runs_of_integers(sorted(records)):
+            held = self._coverage.held.setdefault(epoch, RangeSet())
+            for first, last in integer_ranges(sorted(records)):
                 held.add(first, last)
         for epoch, ranges in self.lost.items():
-            known = self._contents.lost.setdefault(epoch, RangeSet())
+            known = self._coverage.lost.setdefault(epoch, RangeSet())
             for first, last in ranges:
                 known.add(first, last)
         self._records, self.lost, self.starts, self._size = {}, {}, {}, 0
@@ -179,28 +180,30 @@ class Group:
         times: Sequence[int],
         payloads: Sequence[bytes],
     ) -> None:
-        stream = self._contents.stream
+        stream = self._coverage.stream
         strangers = set(streams) - {stream}
         if strangers:
-            raise NotForJournal(f"a record of {min(strangers)} is not for the journal of {stream}")
+            raise RejectedRecord(f"a record of {min(strangers)} is not for the journal of {stream}")
         self._check_numbers((*epochs, min(times), max(times)), sequences)
         largest = max(map(len, payloads))
-        if largest > LARGEST_PAYLOAD:
-            raise NotForJournal(f"a payload of {largest:,} bytes is over the limit of {LARGEST_PAYLOAD:,}")
+        if largest > MAX_PAYLOAD:
+            raise RejectedRecord(f"a payload of {largest:,} bytes is over the limit of {MAX_PAYLOAD:,}")
 
     def _check_numbers(self, epochs_and_times: Sequence[int], sequences: Sequence[int]) -> None:
-        limit = self._contents.wrap or HIGHEST + 1
+        limit = self._coverage.wrap or MAX_SEQUENCE + 1
         if min(sequences) < 0 or max(sequences) >= limit:
-            raise NotForJournal(f"sequence numbers {min(sequences)} to {max(sequences)}; they go from 0 to {limit - 1}")
-        if min(epochs_and_times) < 0 or max(epochs_and_times) > HIGHEST:
-            raise NotForJournal("an epoch or a time is below 0 or above 2**63 - 1")
+            raise RejectedRecord(
+                f"sequence numbers {min(sequences)} to {max(sequences)}; they go from 0 to {limit - 1}"
+            )
+        if min(epochs_and_times) < 0 or max(epochs_and_times) > MAX_SEQUENCE:
+            raise RejectedRecord("an epoch or a time is below 0 or above 2**63 - 1")
 
     def _add(
-        self, epoch: int, sequences: Sequence[int], times: Sequence[int], payloads: Sequence[bytes], again: bool
+        self, epoch: int, sequences: Sequence[int], times: Sequence[int], payloads: Sequence[bytes], authoritative: bool
     ) -> int:
-        contents = self._contents
+        contents = self._coverage
         if epoch not in contents.starts:
-            first = min(self._unwrapped(sequences, sequences[0]))
+            first = min(self._unwrap(sequences, sequences[0]))
             self.begin(epoch, first % contents.wrap if contents.wrap else first)
         positions = self._positions(epoch, sequences)
         waiting = self._records.setdefault(epoch, {})
@@ -213,7 +216,7 @@ class Group:
             highest = max(positions)
             try:
                 rows = zip(positions, times, payloads, strict=True)
-                taken = sum(self._take(epoch, *row, again) for row in rows)
+                taken = sum(self._add_record(epoch, *row, authoritative) for row in rows)
             finally:
                 if not waiting:
                     del self._records[epoch]
@@ -221,13 +224,13 @@ class Group:
         self._highest[epoch] = max(self._highest.get(epoch, 0), highest)
         return taken
 
-    def _take(self, epoch: int, position: int, received_at: int, payload: bytes, again: bool) -> bool:
-        contents, counters, waiting = self._contents, self.counters, self._records[epoch]
+    def _add_record(self, epoch: int, position: int, received_at: int, payload: bytes, authoritative: bool) -> bool:
+        contents, counters, waiting = self._coverage, self.counters, self._records[epoch]
         lost = contents.lost.get(epoch), self.lost.get(epoch)
         if position < contents.starts[epoch] or any(ranges and position in ranges for ranges in lost):
             counters.late += 1
             return False
-        settled = position < max(contents.nexts[epoch], contents.floors.get(epoch, 0))
+        settled = position < max(contents.watermarks[epoch], contents.published_watermarks.get(epoch, 0))
         before = waiting.get(position, (0, None))[1]
         if before is None:
             before = self._held(epoch, position)
@@ -240,7 +243,7 @@ class Group:
                 return False
             counters.replaced += 1
             self._replacing.setdefault(epoch, set()).add(position)
-        elif settled and not again:
+        elif settled and not authoritative:
             counters.spent += 1
             return False
         waiting[position] = received_at, payload
@@ -249,27 +252,27 @@ class Group:
 
     def _held(self, epoch: int, position: int) -> bytes | None:
         try:
-            held = self._contents.get(epoch, position)
+            held = self._coverage.get(epoch, position)
         except JournalDamaged:
             return None  # What is damaged may come again.
         return None if held is None else held.payload
 
     def _last(self, epoch: int) -> int:
-        contents = self._contents
+        contents = self._coverage
         here = [
             ranges.last
             for ranges in (contents.held.get(epoch), contents.lost.get(epoch), self.lost.get(epoch))
             if ranges
         ]
-        floor = contents.floors.get(epoch, 0)
+        floor = contents.published_watermarks.get(epoch, 0)
         return max([contents.starts[epoch] - 1, floor - 1, *here, self._highest.get(epoch, 0)])
 
     def _positions(self, epoch: int, sequences: Sequence[int]) -> Sequence[int]:
-        return self._unwrapped(sequences, self._last(epoch) + 1) if self._contents.wrap else sequences
+        return self._unwrap(sequences, self._last(epoch) + 1) if self._coverage.wrap else sequences
 
-    def _unwrapped(self, sequences: Sequence[int], near: int) -> Sequence[int]:
+    def _unwrap(self, sequences: Sequence[int], near: int) -> Sequence[int]:
         """Return the positions of ``sequences``: of those that a number may mean, the one closest to ``near``."""
-        wrap = self._contents.wrap
+        wrap = self._coverage.wrap
         if not wrap:
             return sequences
         half = wrap // 2

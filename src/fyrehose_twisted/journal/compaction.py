@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from fyrehose_twisted.interfaces import IDirectory
-from fyrehose_twisted.journal.block import Block, merged
+from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.format.frames import (
     FRAME_BYTES,
     HEADER,
     MAX_RECORDS,
-    Header,
-    Place,
+    FrameHeader,
+    FramePosition,
     block_frame,
     lost_frame,
     start_frame,
@@ -23,7 +23,7 @@ from fyrehose_twisted.journal.format.segment_header import FULL_SUFFIX, encode, 
 
 FRAME_RECORDS = 4_096
 _LARGEST_SPAN = 2**32 - 1
-WRITE_AT_ONCE = 4 * 2**20
+WRITE_CHUNK = 4 * 2**20
 
 
 def temporary_name(number: int) -> str:
@@ -31,7 +31,7 @@ def temporary_name(number: int) -> str:
     return segment_name(number, FULL_SUFFIX) + ".tmp"
 
 
-def reorder(directory: IDirectory, segment: Segment, frame_records: int = FRAME_RECORDS) -> Segment:
+def compact(directory: IDirectory, segment: Segment, frame_records: int = FRAME_RECORDS) -> Segment:
     """Write the frames of ``segment`` in order to a temporary file, make it durable and return what it is like.
 
     What is damaged is left out, and is among the damages of the result. May run in a thread: nobody adds to a full
@@ -52,7 +52,7 @@ def reorder(directory: IDirectory, segment: Segment, frame_records: int = FRAME_
         for header, frame in _frames(alone, segment, new, frame_records):
             new.add(header, memoryview(frame)[HEADER.size :])
             pieces.append(frame)
-            if new.end - written > WRITE_AT_ONCE:
+            if new.end - written > WRITE_CHUNK:
                 file.write(written, b"".join(pieces))
                 pieces, written = [], new.end
         file.write(written, b"".join(pieces))
@@ -67,19 +67,19 @@ def reorder(directory: IDirectory, segment: Segment, frame_records: int = FRAME_
     return new
 
 
-def _frames(alone: Catalog, segment: Segment, new: Segment, frame_records: int) -> Iterator[tuple[Header, bytes]]:
+def _frames(alone: Catalog, segment: Segment, new: Segment, frame_records: int) -> Iterator[tuple[FrameHeader, bytes]]:
     if segment.starts:
-        yield start_frame(_place(new), segment.starts.items())
+        yield start_frame(_next_position(new), segment.starts.items())
     for epoch, lost in sorted(segment.lost.items()):
         pairs = list(lost)
         for row in range(0, len(pairs), MAX_RECORDS):
-            yield lost_frame(_place(new), epoch, pairs[row : row + MAX_RECORDS], segment.newest)
-    for epoch, shelf in sorted(segment.shelves.items()):
-        for block in in_frames(alone.read(epoch, shelf.first, shelf.last, new.damages.append), frame_records):
-            yield block_frame(_place(new), block)
+            yield lost_frame(_next_position(new), epoch, pairs[row : row + MAX_RECORDS], segment.newest)
+    for epoch, shelf in sorted(segment.frame_indexes.items()):
+        for block in repack(alone.read(epoch, shelf.first, shelf.last, new.damages.append), frame_records):
+            yield block_frame(_next_position(new), block)
 
 
-def in_frames(blocks: Iterable[Block], frame_records: int = FRAME_RECORDS) -> Iterator[Block]:
+def repack(blocks: Iterable[Block], frame_records: int = FRAME_RECORDS) -> Iterator[Block]:
     """Yield the records of ``blocks``, which are in order: ``frame_records`` or more at a time, if they are small."""
     waiting: list[Block] = []
     count = size = 0
@@ -94,7 +94,7 @@ def in_frames(blocks: Iterable[Block], frame_records: int = FRAME_RECORDS) -> It
 
 
 def _split(blocks: list[Block], frame_records: int) -> Iterator[Block]:
-    whole = blocks[0] if len(blocks) == 1 else merged(blocks)
+    whole = blocks[0] if len(blocks) == 1 else merge_blocks(blocks)
     low = 0
     while low < len(whole):
         high = min(low + frame_records, len(whole))
@@ -111,5 +111,5 @@ def _size(block: Block) -> int:
     return int(block.offsets[-1]) - int(block.offsets[0])
 
 
-def _place(segment: Segment) -> Place:
-    return Place(segment.number, segment.end, segment.header.tag)
+def _next_position(segment: Segment) -> FramePosition:
+    return FramePosition(segment.number, segment.end, segment.header.tag)

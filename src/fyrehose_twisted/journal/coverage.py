@@ -22,17 +22,17 @@ class Bounds(NamedTuple):
     """
 
 
-class Contents:
+class Coverage:
     """What a journal holds.
 
     :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
     :ivar held: positions of records, by epoch.
     :ivar lost: positions that are declared lost, by epoch.
     :ivar starts: where each epoch begins.
-    :ivar nexts: the durable watermark of each epoch.
-    :ivar floors: the highest watermark of each epoch that was published: numbers below it do not get another payload,
-        whether they can still be read or not.
-    :ivar over: where epochs of which nothing is kept would begin again.
+    :ivar watermarks: the durable watermark of each epoch.
+    :ivar published_watermarks: the highest watermark of each epoch that was published: numbers below it do not get
+        another payload, whether they can still be read or not.
+    :ivar expired_epochs: where epochs of which nothing is kept would begin again.
     """
 
     def __init__(self, stream: str, wrap: int) -> None:
@@ -41,9 +41,9 @@ class Contents:
         self.held: dict[int, RangeSet] = {}
         self.lost: dict[int, RangeSet] = {}
         self.starts: dict[int, int] = {}
-        self.nexts: dict[int, int] = {}
-        self.floors: dict[int, int] = {}
-        self.over: dict[int, int] = {}
+        self.watermarks: dict[int, int] = {}
+        self.published_watermarks: dict[int, int] = {}
+        self.expired_epochs: dict[int, int] = {}
 
     def get(self, epoch: int, position: int) -> Record | None:
         """Return a record, ``None`` if it is not held."""
@@ -59,12 +59,14 @@ class Contents:
         if start is None:
             return None
         here = [ranges.last for ranges in (self.held.get(epoch), self.lost.get(epoch)) if ranges]
-        return Bounds(start, self.nexts[epoch], max([start - 1, self.floors.get(epoch, 0) - 1, *here]))
+        return Bounds(
+            start, self.watermarks[epoch], max([start - 1, self.published_watermarks.get(epoch, 0) - 1, *here])
+        )
 
-    def gone(self) -> Iterator[tuple[int, int, int]]:
+    def missing_ranges(self) -> Iterator[tuple[int, int, int]]:
         """Yield epoch, first and last of those positions below a published watermark that are neither held nor lost."""
-        for epoch, floor in sorted(self.floors.items()):
-            if epoch in self.over:
+        for epoch, floor in sorted(self.published_watermarks.items()):
+            if epoch in self.expired_epochs:
                 continue  # Retention took it.
             held, lost = self.held.get(epoch) or RangeSet(), self.lost.get(epoch) or RangeSet()
             first = self.starts.get(epoch, 0)
@@ -73,7 +75,7 @@ class Contents:
                     for pair in lost.gaps(*gap):
                         yield epoch, *pair
 
-    def settled(self, epoch: int, position: int) -> int:
+    def next_missing(self, epoch: int, position: int) -> int:
         """Return the first position from ``position`` on that is neither held nor lost."""
         held, lost = self.held.get(epoch) or RangeSet(), self.lost.get(epoch) or RangeSet()
         while True:
@@ -82,17 +84,17 @@ class Contents:
                 return position
             position = here[1] + 1
 
-    def settle(self) -> None:
+    def advance_watermarks(self) -> None:
         """All that is known of is durable: move the watermarks on."""
         for epoch, start in self.starts.items():
-            self.nexts[epoch] = self.settled(epoch, max(start, self.nexts.get(epoch, start)))
+            self.watermarks[epoch] = self.next_missing(epoch, max(start, self.watermarks.get(epoch, start)))
 
-    def forget(self, epoch: int) -> None:
+    def drop_epoch(self, epoch: int) -> None:
         """Drop an epoch."""
-        for table in (self.held, self.lost, self.starts, self.nexts, self.floors):
+        for table in (self.held, self.lost, self.starts, self.watermarks, self.published_watermarks):
             table.pop(epoch, None)
 
-    def parts_held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def held_ranges(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Yield those parts of ``first`` to ``last`` that are held."""
         return (self.held.get(epoch) or RangeSet()).intersection(first, last)
 

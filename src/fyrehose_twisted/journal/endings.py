@@ -8,16 +8,16 @@ from fyrehose_twisted.interfaces import IJournalReader, ISegmentReader
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.segment import Segment
-from fyrehose_twisted.journal.format.segment_header import number_of
-from fyrehose_twisted.journal.segment_loader import LEFT_OUT
+from fyrehose_twisted.journal.format.segment_header import segment_number
+from fyrehose_twisted.journal.segment_loader import EXCLUDED
 
 
-def why_it_ends(reader: IJournalReader, epoch: int) -> Damage | None:
+def blocking_damage(reader: IJournalReader, epoch: int) -> Damage | None:
     """Return the damage that makes the watermark of an epoch stand still; ``None`` if there is none."""
     bounds: Bounds | None = reader.bounds(epoch)
     if bounds is None:
         return None
-    return next((damage for damage in reader.damages if _stops(reader, epoch, bounds, damage)), None)
+    return next((damage for damage in reader.damages if _blocks_watermark(reader, epoch, bounds, damage)), None)
 
 
 def lost_epoch(reader: IJournalReader) -> Damage | None:
@@ -26,26 +26,26 @@ def lost_epoch(reader: IJournalReader) -> Damage | None:
     return next((one for one in reader.damages if one.epoch is not None and one.epoch not in known), None)
 
 
-def _stops(reader: IJournalReader, epoch: int, bounds: Bounds, damage: Damage) -> bool:
+def _blocks_watermark(reader: IJournalReader, epoch: int, bounds: Bounds, damage: Damage) -> bool:
     if damage.first is not None and damage.last is not None:
         return damage.epoch == epoch and damage.first <= bounds.next <= damage.last
-    if damage.reason in LEFT_OUT:
+    if damage.reason in EXCLUDED:
         return True
     if not ISegmentReader.providedBy(reader):
         return False
     segments: Sequence[Segment] = ISegmentReader(reader).segments
-    if bounds.next > _reach(segments, epoch, bounds, damage) + 1:
+    if bounds.next > _highest_known(segments, epoch, bounds, damage) + 1:
         return False
     ends = {segment.number: segment.end for segment in segments}
-    return bounds.last >= bounds.next or damage.offset >= ends.get(number_of(damage.name) or 0, damage.offset + 1)
+    return bounds.last >= bounds.next or damage.offset >= ends.get(segment_number(damage.name) or 0, damage.offset + 1)
 
 
-def _reach(segments: Sequence[Segment], epoch: int, bounds: Bounds, damage: Damage) -> int:
+def _highest_known(segments: Sequence[Segment], epoch: int, bounds: Bounds, damage: Damage) -> int:
     """Return the highest number of what is known of a damaged segment and those before it."""
-    damaged = number_of(damage.name)
+    damaged = segment_number(damage.name)
     shelves = [
-        segment.shelves[epoch].last
+        segment.frame_indexes[epoch].last
         for segment in segments
-        if epoch in segment.shelves and (damaged is None or segment.number <= damaged)
+        if epoch in segment.frame_indexes and (damaged is None or segment.number <= damaged)
     ]
     return max([bounds.first - 1, *shelves])

@@ -12,8 +12,8 @@ from zope.interface import implementer
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
-from fyrehose_twisted.journal.commit_group import Counters, Group
-from fyrehose_twisted.journal.coverage import Bounds, Contents
+from fyrehose_twisted.journal.commit_group import AppendCounters, CommitGroup
+from fyrehose_twisted.journal.coverage import Bounds, Coverage
 from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.record import Record
@@ -24,7 +24,7 @@ RECORD_OVERHEAD = 200
 BLOCK_RECORDS = 4_096
 
 
-class _Memory(Contents):
+class _MemoryRecords(Coverage):
     """The records themselves, by epoch and position."""
 
     def __init__(self, stream: str, wrap: int) -> None:
@@ -32,7 +32,7 @@ class _Memory(Contents):
         self.records: dict[int, dict[int, tuple[int, bytes]]] = {}
 
     def get(self, epoch: int, position: int) -> Record | None:
-        """See :meth:`~fyrehose_twisted.journal.coverage.Contents.get`."""
+        """See :meth:`~fyrehose_twisted.journal.coverage.Coverage.get`."""
         found = self.records.get(epoch, {}).get(position)
         if found is None:
             return None
@@ -60,21 +60,21 @@ class MemoryJournal(Tabular):
     ) -> None:
         self.stream = stream
         self.wrap = wrap
-        self._memory = _Memory(stream, wrap)
-        self._group = Group(self._memory)
+        self._records = _MemoryRecords(stream, wrap)
+        self._group = CommitGroup(self._records)
         self._retention = Retention() if retention is None else retention
         self._clock = clock
         self._closed = False
         self.tag = secrets.randbits(32)
         self.damages: list[Damage] = []
-        self.counters: Counters = self._group.counters
+        self.counters: AppendCounters = self._group.counters
 
     def begin(self, epoch: int, sequence: int) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.begin`."""
         self._check()
         self._group.begin(epoch, sequence)
 
-    def append(self, records: Sequence[Record], *, again: bool = False) -> int:
+    def append(self, records: Sequence[Record], *, authoritative: bool = False) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`. Nothing goes missing here."""
         self._check()
         return self._group.add(records)
@@ -89,10 +89,10 @@ class MemoryJournal(Tabular):
         self._check()
         for epoch, positions, times, payloads in self._group.columns():
             records = zip(times, payloads, strict=True)
-            self._memory.records.setdefault(epoch, {}).update(zip(positions, records, strict=True))
-        self._group.written()
+            self._records.records.setdefault(epoch, {}).update(zip(positions, records, strict=True))
+        self._group.mark_written()
         if sync:
-            self._memory.settle()
+            self._records.advance_watermarks()
 
     def trim(self) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.trim`."""
@@ -102,7 +102,7 @@ class MemoryJournal(Tabular):
         seconds, limit = self._retention.seconds, self._retention.size
         size, freed = self._size(), 0
         for epoch in self.epochs():
-            records = self._memory.records.get(epoch, {})
+            records = self._records.records.get(epoch, {})
             for position in sorted(records):
                 received_at, payload = records[position]
                 old = seconds is not None and received_at < now - seconds * 1_000_000
@@ -121,61 +121,61 @@ class MemoryJournal(Tabular):
 
     def epochs(self) -> list[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.epochs`."""
-        return self._memory.epochs()
+        return self._records.epochs()
 
     def bounds(self, epoch: int) -> Bounds | None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.bounds`."""
-        return self._memory.bounds(epoch)
+        return self._records.bounds(epoch)
 
     def read(
         self, epoch: int, first: int, last: int, on_damage: Callable[..., object] | None = None
     ) -> Iterator[Block]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.read`."""
-        self._memory.check_start(epoch, first)
+        self._records.check_start(epoch, first)
         return self._read(epoch, first, last)
 
     def get(self, epoch: int, position: int) -> Record | None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.get`."""
-        return self._memory.get(epoch, position)
+        return self._records.get(epoch, position)
 
     def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.held`."""
-        return self._memory.parts_held(epoch, first, last)
+        return self._records.held_ranges(epoch, first, last)
 
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`."""
-        return self._memory.losses(epoch, first, last)
+        return self._records.losses(epoch, first, last)
 
     def _read(self, epoch: int, first: int, last: int) -> Iterator[Block]:
-        held, records = self._memory.held.get(epoch), self._memory.records.get(epoch, {})
+        held, records = self._records.held.get(epoch), self._records.records.get(epoch, {})
         ranges = [] if held is None else list(held.intersection(first, last))
         for start, end in ranges:
             for low in range(start, end + 1, BLOCK_RECORDS):
                 positions = range(low, min(low + BLOCK_RECORDS, end + 1))
-                self._memory.check_start(epoch, low)
+                self._records.check_start(epoch, low)
                 times, payloads = zip(*(records[position] for position in positions), strict=True)
                 offsets = np.cumsum([0, *map(len, payloads)], dtype=np.uint32)
                 columns = np.array(positions, np.uint64), np.array(times, np.int64), offsets
-                yield Block(self.stream, epoch, *columns, memoryview(b"".join(payloads)), self._memory.wrap)
+                yield Block(self.stream, epoch, *columns, memoryview(b"".join(payloads)), self._records.wrap)
 
     def _begin_at(self, epoch: int, position: int) -> None:
-        memory = self._memory
+        memory = self._records
         for old in [old for old in memory.starts if old < epoch]:
             bounds = memory.bounds(old)
             assert bounds is not None
-            memory.over[old] = bounds.last + 1
-            memory.forget(old)
+            memory.expired_epochs[old] = bounds.last + 1
+            memory.drop_epoch(old)
             memory.records.pop(old, None)
         memory.starts[epoch] = position
         for ranges in (memory.held.get(epoch), memory.lost.get(epoch)):
             if ranges:
                 ranges.discard(0, position - 1)
-        memory.nexts[epoch] = memory.settled(epoch, max(position, memory.nexts[epoch]))
+        memory.watermarks[epoch] = memory.next_missing(epoch, max(position, memory.watermarks[epoch]))
 
     def _size(self) -> int:
         return sum(
             len(payload) + RECORD_OVERHEAD
-            for records in self._memory.records.values()
+            for records in self._records.records.values()
             for _, payload in records.values()
         )
 

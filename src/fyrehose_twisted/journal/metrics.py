@@ -51,14 +51,14 @@ class JournalCollector(Collector):
         for name, description in _COUNTERS.items():
             counter = CounterMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])
             for journal in journals:
-                counter.add_metric([journal.stream], self._risen(journal, name))
+                counter.add_metric([journal.stream], self._monotonic(journal, name))
             yield counter
         description = "Times that what was written was made durable"
         commits = CounterMetricFamily("fyrehose_journal_commits", description, labels=["stream"])
         for journal in journals:
             commits.add_metric([journal.stream], journal.commits)
         yield commits
-        found = [(journal.stream, _state(journal)) for journal in journals]
+        found = [(journal.stream, _gauge_values(journal)) for journal in journals]
         for name, description in _GAUGES.items():
             gauge = GaugeMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])
             for stream, state in found:
@@ -66,7 +66,7 @@ class JournalCollector(Collector):
                     gauge.add_metric([stream], state[name])
             yield gauge
 
-    def _risen(self, journal: Journal, name: str) -> int:
+    def _monotonic(self, journal: Journal, name: str) -> int:
         """Return a count, never less than it was: what is not kept after all is counted back, and Prometheus would
         take that for a restart."""
         key = journal.stream, name
@@ -74,7 +74,7 @@ class JournalCollector(Collector):
         return self._highest[key]
 
 
-def _state(journal: Journal) -> dict[str, float]:
+def _gauge_values(journal: Journal) -> dict[str, float]:
     catalog = journal.catalog
     segments = list(catalog.segments.values())
     newest = max((segment.newest for segment in segments), default=0)

@@ -9,20 +9,20 @@ from numpy.typing import NDArray
 
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.errors import Damage, NotInJournal
-from fyrehose_twisted.journal.format.segment import Take
+from fyrehose_twisted.journal.format.segment import Projection
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.repeats import WINDOW, Envelopes, Repeats
+from fyrehose_twisted.repeats import WINDOW, Envelopes, RepeatDetector
 
 FindEnvelopes = Callable[[Block], Envelopes]
 """Returns the envelopes of a block's records; records without one are left out."""
 
 Marks = NDArray[np.bool_]
 
-CURSORS = 4
+MAX_CURSORS = 4
 """Places of one epoch from which marking can go on without reading what precedes them."""
 
-STEP = 4_096
+STEP_RECORDS = 4_096
 """Records that are looked at in one step."""
 
 READ_ON = 4
@@ -31,14 +31,14 @@ READ_ON = 4
 LARGE = 2
 """Where so few frames have all of a step, more is read at once."""
 
-ENDS = 64
+MAX_ENDS = 64
 """Ends of blocks that are remembered, to see which blocks follow one another."""
 
 MAX_RANGES = 65_536
 """Separate ranges of marked numbers that are remembered of one epoch."""
 
 
-class Marker:
+class RepeatMarker:
     """Tells which records of a journal are repeats, by the rule of :mod:`fyrehose_twisted.repeats`.
 
     It reads the numbers that precede a block, as many as the rule needs, unless it has just read them; and it remembers
@@ -50,10 +50,10 @@ class Marker:
     def __init__(self, reader: JournalReader, envelopes: FindEnvelopes | None) -> None:
         self._reader = reader
         self._envelopes = envelopes
-        self._epochs: dict[int, _Epoch] = {}
+        self._epochs: dict[int, _EpochRepeats] = {}
 
     @property
-    def looks(self) -> bool:
+    def can_mark(self) -> bool:
         """Whether a record may be a repeat at all."""
         return self._envelopes is not None
 
@@ -65,7 +65,7 @@ class Marker:
         """
         if self._envelopes is None or not len(block):
             return None
-        epoch = self._epochs.setdefault(block.epoch, _Epoch())
+        epoch = self._epochs.setdefault(block.epoch, _EpochRepeats())
         epoch.forget()
         first, last = block.first, block.last
         while (gap := next(epoch.known.gaps(first, last), None)) is not None:
@@ -85,7 +85,7 @@ class Marker:
             return True
         return epoch in self._epochs and any(one.next == position for one in self._epochs[epoch].cursors)
 
-    def _find(self, epoch: _Epoch, block: Block, first: int, last: int) -> Generator[None, None, None]:
+    def _find(self, epoch: _EpochRepeats, block: Block, first: int, last: int) -> Generator[None, None, None]:
         """Mark ``first`` to ``last`` of a block."""
         bounds = self._reader.bounds(block.epoch)
         beginning = first if bounds is None else bounds.first
@@ -95,13 +95,13 @@ class Marker:
             epoch.known.add(first, last)
             return
         cursor = epoch.take(lowest, first)
-        follows = epoch.follows(first, last)
-        if cursor is None and follows < READ_ON and first - lowest > STEP:
+        follows = epoch.consecutive_blocks(first, last)
+        if cursor is None and follows < READ_ON and first - lowest > STEP_RECORDS:
             yield from self._find_alone(epoch, part, lowest)
             return
         if cursor is None:
             cursor = _Cursor(lowest, beginning if lowest == beginning else first)
-        for before in self._before(block.epoch, cursor.next, first):
+        for before in self._preceding_blocks(block.epoch, cursor.next, first):
             self._take(epoch, cursor, before, is_known=cursor.whole_from <= before.first)
             yield
         self._take(epoch, cursor, part, is_known=True)
@@ -109,36 +109,36 @@ class Marker:
         cursor.next = last + 1
         epoch.keep(cursor)
 
-    def _find_alone(self, epoch: _Epoch, part: Block, lowest: int) -> Generator[None, None, None]:
+    def _find_alone(self, epoch: _EpochRepeats, part: Block, lowest: int) -> Generator[None, None, None]:
         """Mark a block after which nobody may read on: of what precedes it, remember only what it repeats."""
         assert self._envelopes is not None
         keys = np.sort(self._envelopes(part).keys())
         cursor = _Cursor(lowest, part.first)
         if len(keys):
-            for before in self._before(part.epoch, lowest, part.first):
-                for run in self._envelopes(before).among(keys).runs():
+            for before in self._preceding_blocks(part.epoch, lowest, part.first):
+                for run in self._envelopes(before).with_keys(keys).runs():
                     cursor.memory.add(run)
                 yield
         self._take(epoch, cursor, part, is_known=True)
 
-    def _before(self, epoch: int, first: int, end: int) -> Iterator[Block]:
+    def _preceding_blocks(self, epoch: int, first: int, end: int) -> Iterator[Block]:
         """Yield what is held from ``first`` to before ``end``, a moment's work of it at a time."""
-        width = STEP
+        width = STEP_RECORDS
         while first < end:
             last = min(first + width, end) - 1
             read = 0
             try:
-                for block in self._reader.read(epoch, first, last, _pass_over, take=Take.HEADS):
+                for block in self._reader.read(epoch, first, last, _ignore_damage, projection=Projection.HEADS):
                     read += 1
-                    for low in range(0, len(block), STEP):
-                        yield block.rows(low, min(low + STEP, len(block)))
+                    for low in range(0, len(block), STEP_RECORDS):
+                        yield block.rows(low, min(low + STEP_RECORDS, len(block)))
             except NotInJournal:
                 pass  # Retention has dropped some of it meanwhile.
             first = last + 1
             if read <= LARGE:  # Part of a frame may be left, which has to be read again.
                 width *= 4
 
-    def _take(self, epoch: _Epoch, cursor: _Cursor, block: Block, *, is_known: bool) -> None:
+    def _take(self, epoch: _EpochRepeats, cursor: _Cursor, block: Block, *, is_known: bool) -> None:
         assert self._envelopes is not None
         for run in self._envelopes(block).runs():
             for begin, end in cursor.memory.add(run):
@@ -148,8 +148,8 @@ class Marker:
             epoch.known.add(block.first, block.last)
 
 
-def finished(steps: Generator[None, None, Marks | None]) -> Marks | None:
-    """Return what :meth:`Marker.marks` returns, without a pause."""
+def run_to_end(steps: Generator[None, None, Marks | None]) -> Marks | None:
+    """Return what :meth:`RepeatMarker.marks` returns, without a pause."""
     while True:
         try:
             next(steps)
@@ -166,12 +166,12 @@ class _Cursor:
     """
 
     def __init__(self, first: int, whole_from: int) -> None:
-        self.memory = Repeats()
+        self.memory = RepeatDetector()
         self.next = first
         self.whole_from = whole_from
 
 
-class _Epoch:
+class _EpochRepeats:
     """What is known of the repeats of one epoch.
 
     :ivar known: numbers of which it is known whether they are repeats.
@@ -194,18 +194,18 @@ class _Epoch:
         self.cursors.remove(cursor)
         return cursor
 
-    def follows(self, first: int, last: int) -> int:
+    def consecutive_blocks(self, first: int, last: int) -> int:
         """Return how many blocks have come one after the other before the one from ``first`` to ``last``."""
         count = self._ends.pop(first, 0)
         self._ends[last + 1] = count + 1
-        if len(self._ends) > ENDS:
+        if len(self._ends) > MAX_ENDS:
             del self._ends[next(iter(self._ends))]
         return count
 
     def keep(self, cursor: _Cursor) -> None:
         """Keep a cursor, and drop one if there are too many, but not that which has read furthest."""
         self.cursors.append(cursor)
-        if len(self.cursors) > CURSORS:
+        if len(self.cursors) > MAX_CURSORS:
             newest = max(self.cursors, key=_by_next)
             self.cursors.remove(next(one for one in self.cursors if one is not newest))
 
@@ -220,5 +220,5 @@ def _by_next(cursor: _Cursor) -> int:
     return cursor.next
 
 
-def _pass_over(damage: Damage) -> None:
+def _ignore_damage(damage: Damage) -> None:
     """What is damaged is reported when it is read for itself."""

@@ -34,7 +34,7 @@ class Retention:
         if self.size is not None and self.size < 1:
             raise ConfigurationError(f"records cannot be kept in {self.size} bytes; give more than 0")
 
-    def wants_roll(self, created_at: int, now: int) -> bool:
+    def should_roll(self, created_at: int, now: int) -> bool:
         """Say whether a segment is so old that another should begin, lest records stay too long. In microseconds."""
         return self.seconds is not None and now - created_at > self.seconds * 1_000_000 / SHARE_OF_AGE
 
@@ -59,7 +59,7 @@ def parse_retention(text: str) -> Retention:
     return Retention(seconds, size)
 
 
-def outlived(segments: Sequence[Segment], active: Segment, retention: Retention, now: int) -> list[Segment]:
+def expired_segments(segments: Sequence[Segment], active: Segment, retention: Retention, now: int) -> list[Segment]:
     """Return those of ``segments`` that need not be kept.
 
     :param segments: all that are not written any more.

@@ -7,54 +7,54 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.coverage import Contents
+from fyrehose_twisted.journal.coverage import Coverage
 from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.format.frames import HEADER
 from fyrehose_twisted.journal.format.index_file import read_index, write_index
-from fyrehose_twisted.journal.format.scan import Found, scan
+from fyrehose_twisted.journal.format.scan import ScannedFrame, scan
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
     FULL_SUFFIX,
     MAX_HEADER,
     OPEN_SUFFIX,
     BadHeader,
-    OtherVersion,
     SegmentHeader,
+    UnsupportedVersion,
     decode,
-    number_of,
     segment_name,
+    segment_number,
 )
-from fyrehose_twisted.journal.format.watermark import MARK_NAME, Mark
+from fyrehose_twisted.journal.format.watermark import POSITION_NAME, DurablePosition
 from fyrehose_twisted.ranges import RangeSet
 
-GONE = "they were durable, and the file ends before them"
-NOWHERE = "they were readable once, and no segment has them now"
-UNKNOWN = "nothing says what of it is durable, so all of it is left out"
-WITH_FILE = "what was durable there is gone with the file"
-LEFT_OUT = (UNKNOWN, WITH_FILE)
+TRUNCATED = "they were durable, and the file ends before them"
+NUMBERS_MISSING = "they were readable once, and no segment has them now"
+UNKNOWN_EXTENT = "nothing says what of it is durable, so all of it is left out"
+FILE_MISSING = "what was durable there is gone with the file"
+EXCLUDED = (UNKNOWN_EXTENT, FILE_MISSING)
 """Reasons of damage that ends a journal, nobody knows at which number."""
-OTHER = "it is that of another journal"
+OTHER_JOURNAL = "it is that of another journal"
 
 
-class Opened(NamedTuple):
+class OpenSegment(NamedTuple):
     """A segment whose header is known, and its file."""
 
     segment: Segment
     file: IFile
 
 
-def files_of(names: Iterable[str]) -> dict[int, str]:
+def segment_suffixes(names: Iterable[str]) -> dict[int, str]:
     """Return the suffix of each segment's file, by number. Where a segment was written anew and the old file is still
     there, the new one counts: it is complete."""
     found: dict[int, str] = {}
     for name in names:
-        number = number_of(name)
+        number = segment_number(name)
         if number is not None and found.get(number) != FULL_SUFFIX:
             found[number] = name[-len(FULL_SUFFIX) :]
     return dict(sorted(found.items()))
 
 
-def open_segment(directory: IDirectory, number: int, suffix: str) -> Opened | Damage:
+def open_segment(directory: IDirectory, number: int, suffix: str) -> OpenSegment | Damage:
     """Return a segment of which only the header is known. One whose header is damaged is known by its frames.
 
     :raises JournalError: if another version wrote it, or the file cannot be read.
@@ -62,38 +62,40 @@ def open_segment(directory: IDirectory, number: int, suffix: str) -> Opened | Da
     """
     name = segment_name(number, suffix)
     file: IFile = directory.open(name)
-    found: Opened | Damage | None = None
+    found: OpenSegment | Damage | None = None
     try:
         size = file.size()
         try:
             header = decode(file.read(0, MAX_HEADER))
             if header.number != number:
                 raise BadHeader(f"its header is that of segment {header.number}")
-            found = Opened(Segment(directory, header, suffix), file)
+            found = OpenSegment(Segment(directory, header, suffix), file)
         except BadHeader as error:
             damage = Damage(name, 0, size, str(error))
-            found = _by_its_frames(directory, file, damage, number, suffix)
-    except OtherVersion as error:
+            found = _identify_by_frames(directory, file, damage, number, suffix)
+    except UnsupportedVersion as error:
         raise JournalError(f"{directory}/{name} cannot be read: {error}") from None
     except OSError as error:
         raise JournalError(f"{directory}/{name} cannot be read: {error.strerror}") from error
     finally:
-        if not isinstance(found, Opened):
+        if not isinstance(found, OpenSegment):
             file.close()
     return found
 
 
-def _by_its_frames(directory: IDirectory, file: IFile, damage: Damage, number: int, suffix: str) -> Opened | Damage:
+def _identify_by_frames(
+    directory: IDirectory, file: IFile, damage: Damage, number: int, suffix: str
+) -> OpenSegment | Damage:
     for found in scan(file, damage.name, number=number, tag=None, start=0, end=file.size()):
-        if isinstance(found, Found):
+        if isinstance(found, ScannedFrame):
             length = found.header.offset
             segment = Segment(directory, SegmentHeader(number, "", 0, 0, found.header.tag, length), suffix)
             segment.damages.append(damage._replace(length=length))
-            return Opened(segment, file)
+            return OpenSegment(segment, file)
     return damage
 
 
-def same_journal(segments: Iterable[Segment], where: object, stream: str | None = None) -> SegmentHeader | None:
+def agreed_header(segments: Iterable[Segment], where: object, stream: str | None = None) -> SegmentHeader | None:
     """Return a header that all ``segments`` agree with, and give it to those whose own is damaged.
 
     It is ``None`` if none has a good one.
@@ -127,37 +129,37 @@ def same_journal(segments: Iterable[Segment], where: object, stream: str | None 
     return agreed
 
 
-def read_to(segment: Segment, file: IFile, limit: int) -> list[Damage]:
+def read_durable(segment: Segment, file: IFile, limit: int) -> list[Damage]:
     """Take in what was added, up to ``limit``, all of which was durable; return what is not there any more after the
     last good frame."""
     size = file.size()
-    damages = segment.read_on(file, min(size, limit)) if segment.end < min(size, limit) else []
-    return damages + cut_short(segment, size, limit)
+    damages = segment.read_appended(file, min(size, limit)) if segment.end < min(size, limit) else []
+    return damages + truncation_damage(segment, size, limit)
 
 
-def may_be_begun(segment: Segment, size: int) -> bool:
+def may_be_unstarted(segment: Segment, size: int) -> bool:
     """Say whether a file without a good frame may be what a crash left of the first segment of a new journal, which
     begins with an empty frame. If no mark says so, what is longer may have been durable."""
     return size <= segment.end + HEADER.size
 
 
-def cut_short(segment: Segment, size: int, limit: int) -> list[Damage]:
+def truncation_damage(segment: Segment, size: int, limit: int) -> list[Damage]:
     """Return the damage that the file of ``segment`` has only ``size`` bytes, and ``limit`` were durable."""
-    return [Damage(segment.name, size, limit - size, GONE)] if size < limit else []
+    return [Damage(segment.name, size, limit - size, TRUNCATED)] if size < limit else []
 
 
-def gone_with_file(mark: Mark) -> Damage:
-    """Return the damage that the segment of ``mark`` is not there."""
-    return Damage(segment_name(mark.segment, OPEN_SUFFIX), 0, mark.offset, WITH_FILE)
+def missing_file_damage(durable_position: DurablePosition) -> Damage:
+    """Return the damage that the segment of ``durable_position`` is not there."""
+    return Damage(segment_name(durable_position.segment, OPEN_SUFFIX), 0, durable_position.offset, FILE_MISSING)
 
 
-def is_gone_with_file(mark: Mark, numbers: Iterable[int]) -> bool:
-    """Say whether the segment of ``mark`` should be among ``numbers`` and is not. A mark may be older than it should
-    be after a power failure, and retention may have taken a segment before the last."""
-    return mark.segment > max(numbers, default=0)
+def is_file_missing(durable_position: DurablePosition, numbers: Iterable[int]) -> bool:
+    """Say whether the segment of ``durable_position`` should be among ``numbers`` and is not. A mark may be older than
+    it should be after a power failure, and retention may have taken a segment before the last."""
+    return durable_position.segment > max(numbers, default=0)
 
 
-def gone(contents: Contents, damages: Iterable[Damage]) -> list[Damage]:
+def find_missing(coverage: Coverage, damages: Iterable[Damage]) -> list[Damage]:
     """Return which numbers below the watermarks that were published are not there any more, and of which ``damages``
     does not say so already."""
     told: dict[int, RangeSet] = {}
@@ -165,13 +167,13 @@ def gone(contents: Contents, damages: Iterable[Damage]) -> list[Damage]:
         if damage.epoch is not None and damage.first is not None and damage.last is not None:
             told.setdefault(damage.epoch, RangeSet()).add(damage.first, damage.last)
     found = []
-    for epoch, first, last in contents.gone():
+    for epoch, first, last in coverage.missing_ranges():
         for pair in (told.get(epoch) or RangeSet()).gaps(first, last):
-            found.append(Damage(MARK_NAME, 0, 0, NOWHERE, epoch, *pair))
+            found.append(Damage(POSITION_NAME, 0, 0, NUMBERS_MISSING, epoch, *pair))
     return found
 
 
-def load(opened: Opened, *, keep_index: bool) -> None:
+def load_segment(opened: OpenSegment, *, keep_index: bool) -> None:
     """Let a segment to which nothing is added any more know all that it holds.
 
     :param keep_index: write an index beside it if there is none.
@@ -182,7 +184,7 @@ def load(opened: Opened, *, keep_index: bool) -> None:
         size = file.size()
         if segment.ordered and read_index(segment.directory, segment, size):
             return
-        segment.damages += segment.read_on(file, size)
+        segment.damages += segment.read_appended(file, size)
     except OSError as error:
         raise JournalError(f"{segment.directory}/{segment.name} cannot be read: {error.strerror}") from error
     if segment.ordered and keep_index and not segment.damages:

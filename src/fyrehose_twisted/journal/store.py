@@ -19,19 +19,19 @@ from fyrehose_twisted.interfaces import IDirectory, IFile, IJournal
 from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.commit_group import Counters, Group
-from fyrehose_twisted.journal.compaction import FRAME_RECORDS, reorder, temporary_name
+from fyrehose_twisted.journal.commit_group import AppendCounters, CommitGroup
+from fyrehose_twisted.journal.compaction import FRAME_RECORDS, compact, temporary_name
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalBroken, JournalError, JournalFull, JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
-from fyrehose_twisted.journal.format.disk_reserve import give_reserve, keep_reserve
+from fyrehose_twisted.journal.format.disk_reserve import allocate_reserve, release_reserve
 from fyrehose_twisted.journal.format.frames import (
     DENSE,
     HEADER,
     MAX_RECORDS,
-    Header,
-    Place,
-    cuts,
+    FrameHeader,
+    FramePosition,
+    frame_boundaries,
     lost_frame,
     records_frame,
     start_frame,
@@ -40,13 +40,13 @@ from fyrehose_twisted.journal.format.index_file import write_index
 from fyrehose_twisted.journal.format.layout import directory_name, make_directory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import MAX_URI, OPEN_SUFFIX, SegmentHeader, encode, segment_name
-from fyrehose_twisted.journal.format.watermark import Mark, latest, open_mark, write_mark
+from fyrehose_twisted.journal.format.watermark import DurablePosition, latest_epochs, open_position_file, write_position
 from fyrehose_twisted.journal.recovery import Recovery, recover
-from fyrehose_twisted.journal.retention import Retention, outlived
-from fyrehose_twisted.journal.segment_loader import gone
+from fyrehose_twisted.journal.retention import Retention, expired_segments
+from fyrehose_twisted.journal.segment_loader import find_missing
 from fyrehose_twisted.record import Record
 
-NO_ROOM = (ENOSPC, EDQUOT, EFBIG)
+NO_SPACE_ERRNOS = (ENOSPC, EDQUOT, EFBIG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Journal(Tabular):
         self._clock = clock
         self.commits = 0
         self._broken: BaseException | None = None
-        self._left_alone: set[int] = set()
+        self._not_compacted: set[int] = set()
         self._unsynced = False
         try:
             self._lock = directory.lock()
@@ -114,7 +114,7 @@ class Journal(Tabular):
             self._open(wrap, tag)
         except OSError as error:
             self._lock.close()
-            raise _explained(directory, error) from error
+            raise _journal_error(directory, error) from error
         except BaseException:
             self._lock.close()
             raise
@@ -128,21 +128,21 @@ class Journal(Tabular):
             tag = secrets.randbits(32)
         self.catalog = Catalog(self.directory, self.stream, wrap, tag if known is None else known.tag)
         self.catalog.segments = self.recovery.segments
-        self.catalog.floors = self.recovery.floors
-        self.catalog.unite()
-        self.catalog.settle()
+        self.catalog.published_watermarks = self.recovery.published_watermarks
+        self.catalog.rebuild()
+        self.catalog.advance_watermarks()
         self._damaged = list(self.recovery.damages)
-        self.recovery.damages += gone(self.catalog, self._damaged)
-        self._group = Group(self.catalog)
-        self.counters: Counters = self._group.counters
-        self._mark = open_mark(self.directory)
-        keep_reserve(self.directory)
-        if self.recovery.open is None:
+        self.recovery.damages += find_missing(self.catalog, self._damaged)
+        self._group = CommitGroup(self.catalog)
+        self.counters: AppendCounters = self._group.counters
+        self._position_file = open_position_file(self.directory)
+        allocate_reserve(self.directory)
+        if self.recovery.open_segment is None:
             self._begin_segment(self.recovery.next_number)
         else:
-            self._active = self.recovery.open
+            self._active = self.recovery.open_segment
             self._file: IFile = self.directory.open(self._active.name, writable=True)
-            self._durable(lasting=True)
+            self._publish_durable(lasting=True)
         self.directory.sync()
 
     def __str__(self) -> str:
@@ -157,9 +157,9 @@ class Journal(Tabular):
     def damages(self) -> list[Damage]:
         """What was found damaged when it was opened, and what is gone and has not come again since."""
         catalog = self.catalog
-        if all(catalog.nexts.get(epoch, 0) >= floor for epoch, floor in catalog.floors.items()):
+        if all(catalog.watermarks.get(epoch, 0) >= floor for epoch, floor in catalog.published_watermarks.items()):
             return self._damaged[:]  # Anybody may ask, and to look through all that is lost takes long.
-        return [*self._damaged, *gone(catalog, self._damaged)]
+        return [*self._damaged, *find_missing(catalog, self._damaged)]
 
     # Writing
 
@@ -168,11 +168,11 @@ class Journal(Tabular):
         self._check()
         self._group.begin(epoch, sequence)
 
-    def append(self, records: Sequence[Record], *, again: bool = False) -> int:
+    def append(self, records: Sequence[Record], *, authoritative: bool = False) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`."""
         self._check()
-        taken = self._group.add(records, again=again)
-        if self._group.full:
+        taken = self._group.add(records, authoritative=authoritative)
+        if self._group.is_full:
             self.write()
         return taken
 
@@ -211,14 +211,14 @@ class Journal(Tabular):
             self._broken = error  # Nobody knows how far it got.
             raise
 
-    def _write(self, active: Segment, end: int, frames: list[tuple[Header, bytes, Sequence[int] | None]]) -> None:
+    def _write(self, active: Segment, end: int, frames: list[tuple[FrameHeader, bytes, Sequence[int] | None]]) -> None:
         self._put(end, b"".join(data for _, data, _ in frames))
         for header, data, positions in frames:
             if positions is None:
                 active.add(header, memoryview(data)[HEADER.size :])
             else:
                 active.add_records(header, None if header.flags & DENSE else np.array(positions, np.uint64))
-        self._group.written()
+        self._group.mark_written()
 
     def sync(self) -> None:
         """Make what was written durable, and show it to readers.
@@ -230,10 +230,10 @@ class Journal(Tabular):
             return
         try:
             self._file.sync()
-            self._durable()
+            self._publish_durable()
             self.commits += 1
         except OSError as error:
-            raise self._break(error) from error
+            raise self._mark_broken(error) from error
 
     def roll(self) -> None:
         """Begin another segment; the one before it is full."""
@@ -241,7 +241,7 @@ class Journal(Tabular):
         try:
             self._begin_segment(max(self._active.number + 1, self.recovery.next_number))
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise self._write_error(error) from error
 
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.close`."""
@@ -249,60 +249,62 @@ class Journal(Tabular):
             if self._broken is None:
                 self.commit()
                 try:
-                    self._mark.sync()
+                    self._position_file.sync()
                 except OSError as error:
-                    raise self._break(error) from error
+                    raise self._mark_broken(error) from error
         finally:
             self._broken = self._broken or JournalError("it is closed")
             self.catalog.close()
             self._file.close()
-            self._mark.close()
+            self._position_file.close()
             self._lock.close()
 
     # Keeping in order
 
-    def full_segments(self) -> list[Segment]:
+    def sealed_segments(self) -> list[Segment]:
         """Return the segments that are full and not in order, for
-        :func:`~fyrehose_twisted.journal.compaction.reorder`; those that are damaged stay as they are."""
+        :func:`~fyrehose_twisted.journal.compaction.compact`; those that are damaged stay as they are."""
         segments = self.catalog.segments.values()
-        return [one for one in segments if not (one.ordered or one is self._active or one.number in self._left_alone)]
+        return [
+            one for one in segments if not (one.ordered or one is self._active or one.number in self._not_compacted)
+        ]
 
-    def install(self, ordered: Segment) -> None:
-        """Let what :func:`~fyrehose_twisted.journal.compaction.reorder` wrote take the place of the segment.
+    def install_compacted(self, compacted: Segment) -> None:
+        """Let what :func:`~fyrehose_twisted.journal.compaction.compact` wrote take the place of the segment.
 
         Nothing takes the place of a segment that is damaged: what cannot be read now may be readable later, and whoever
         repairs the journal wants to see it.
         """
         self._check()
-        number = ordered.number
-        if ordered.damages:
-            self._left_alone.add(number)
-        if ordered.damages or number not in self.catalog.segments:  # Or retention was quicker.
+        number = compacted.number
+        if compacted.damages:
+            self._not_compacted.add(number)
+        if compacted.damages or number not in self.catalog.segments:  # Or retention was quicker.
             with suppress(OSError):
                 self.directory.remove(temporary_name(number))
             return
         old = self.catalog.segments[number]
         try:
-            self.directory.rename(temporary_name(number), ordered.name)
+            self.directory.rename(temporary_name(number), compacted.name)
             self.directory.sync()
-            self.catalog.segments[number] = ordered
+            self.catalog.segments[number] = compacted
             self.catalog.generation += 1
-            self.catalog.let_go(old.name)
+            self.catalog.release(old.name)
             with suppress(OSError):  # It only saves time.
-                write_index(self.directory, ordered)
+                write_index(self.directory, compacted)
             self.directory.remove(old.name)
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise self._write_error(error) from error
 
-    def tidy(self) -> list[Damage]:
+    def compact(self) -> list[Damage]:
         """Put all full segments in order; return what is damaged in those that stay as they are."""
         damages: list[Damage] = []
-        for segment in self.full_segments():
+        for segment in self.sealed_segments():
             try:
-                ordered = reorder(self.directory, segment, self.config.frame_records)
+                ordered = compact(self.directory, segment, self.config.frame_records)
             except OSError as error:
-                raise self._cannot_write(error) from error
-            self.install(ordered)
+                raise self._write_error(error) from error
+            self.install_compacted(ordered)
             damages += ordered.damages
         return damages
 
@@ -314,13 +316,13 @@ class Journal(Tabular):
         try:
             freed = self._trim()
         except JournalFull:
-            if not give_reserve(self.directory):
+            if not release_reserve(self.directory):
                 raise
             freed = self._trim()
         except OSError as error:
-            raise self._cannot_write(error) from error
+            raise self._write_error(error) from error
         if freed:
-            keep_reserve(self.directory)
+            allocate_reserve(self.directory)
         return freed
 
     def _trim(self) -> int:
@@ -328,10 +330,10 @@ class Journal(Tabular):
         now = int(self._clock() * 1_000_000)
         retention = self.config.retention
         too_large = retention.size is not None and self._active.end >= self.config.segment_bytes
-        if (too_large or retention.wants_roll(self._active.header.created_at, now)) and self._active.records:
+        if (too_large or retention.should_roll(self._active.header.created_at, now)) and self._active.records:
             self.roll()  # Only what is not written any more can go, and a disk that is full has no room to wait for.
         segments = [one for one in self.catalog.segments.values() if one is not self._active]
-        gone = outlived(segments, self._active, retention, now)
+        gone = expired_segments(segments, self._active, retention, now)
         if not gone:
             return 0
         starts: dict[int, int] = {}
@@ -345,19 +347,19 @@ class Journal(Tabular):
         self._write_starts(starts)  # Before anything is gone, the journal has to say so.
         for segment in gone:
             del self.catalog.segments[segment.number]
-            self.catalog.let_go(segment.name)
+            self.catalog.release(segment.name)
             self.directory.remove(segment.name)
             with suppress(FileNotFoundError):
                 self.directory.remove(segment_name(segment.number, ".idx"))
-        self.catalog.unite()
-        self.catalog.settle()
+        self.catalog.rebuild()
+        self.catalog.advance_watermarks()
         self.directory.sync()
         return sum(one.end for one in gone)
 
     def _write_starts(self, starts: dict[int, int]) -> None:
         """Make durable where epochs begin from now on; what waits in the group goes on waiting."""
         active = self._active
-        header, data = start_frame(Place(active.number, active.end, self.catalog.tag), sorted(starts.items()))
+        header, data = start_frame(FramePosition(active.number, active.end, self.catalog.tag), sorted(starts.items()))
         self._unsynced = True
         self._put(active.end, data)
         active.add(header, memoryview(data)[HEADER.size :])
@@ -388,7 +390,7 @@ class Journal(Tabular):
 
     def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.held`."""
-        return self.catalog.parts_held(epoch, first, last)
+        return self.catalog.held_ranges(epoch, first, last)
 
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`."""
@@ -396,20 +398,20 @@ class Journal(Tabular):
 
     # Within
 
-    def _frames(self) -> list[tuple[Header, bytes, Sequence[int] | None]]:
+    def _frames(self) -> list[tuple[FrameHeader, bytes, Sequence[int] | None]]:
         group, offset = self._group, self._active.end
-        frames: list[tuple[Header, bytes, Sequence[int] | None]] = []
+        frames: list[tuple[FrameHeader, bytes, Sequence[int] | None]] = []
 
-        def place() -> Place:
+        def place() -> FramePosition:
             nonlocal offset
             offset = frames[-1][0].offset + frames[-1][0].size if frames else offset
-            return Place(self._active.number, offset, self.catalog.tag)
+            return FramePosition(self._active.number, offset, self.catalog.tag)
 
         if group.starts:
             frames.append((*start_frame(place(), sorted(group.starts.items())), None))
         for epoch, positions, times, payloads in group.columns():
             low = 0
-            for high in cuts(positions, list(map(len, payloads))):
+            for high in frame_boundaries(positions, list(map(len, payloads))):
                 some = positions[low:high]
                 frames.append((*records_frame(place(), epoch, some, times[low:high], payloads[low:high]), some))
                 low = high
@@ -427,8 +429,8 @@ class Journal(Tabular):
             try:
                 self._file.truncate(offset)
             except OSError:
-                raise self._break(error) from error
-            raise self._cannot_write(error) from error
+                raise self._mark_broken(error) from error
+            raise self._write_error(error) from error
 
     def _begin_segment(self, number: int) -> None:
         catalog, created_at = self.catalog, int(self._clock() * 1_000_000)
@@ -436,8 +438,8 @@ class Journal(Tabular):
         packed = encode(header)
         active = Segment(self.directory, header._replace(length=len(packed)), OPEN_SUFFIX)
         # What begins here must not depend on segments before it, which retention removes.
-        starts = sorted({**catalog.over, **catalog.starts}.items())
-        frame, data = start_frame(Place(number, active.end, catalog.tag), starts)
+        starts = sorted({**catalog.expired_epochs, **catalog.starts}.items())
+        frame, data = start_frame(FramePosition(number, active.end, catalog.tag), starts)
         name = segment_name(number, OPEN_SUFFIX)
         file: IFile = self.directory.open(name, create=True)
         try:
@@ -454,43 +456,43 @@ class Journal(Tabular):
             self._file.close()
         self._active, self._file = active, file
         catalog.segments[number] = active
-        self._durable(lasting=True)
+        self._publish_durable(lasting=True)
 
-    def _durable(self, *, lasting: bool = False) -> None:
+    def _publish_durable(self, *, lasting: bool = False) -> None:
         """All that was written is durable: say so.
 
         :param lasting: so that a power failure leaves it said. Between segments an older mark does as well.
         """
         catalog = self.catalog
         self._unsynced = False
-        catalog.settle()
-        for epoch, position in catalog.nexts.items():
-            catalog.floors[epoch] = max(position, catalog.floors.get(epoch, 0))
-        floors = latest(catalog.floors.items())
-        write_mark(self._mark, Mark(self._active.number, self._active.end, catalog.tag, floors))
+        catalog.advance_watermarks()
+        for epoch, position in catalog.watermarks.items():
+            catalog.published_watermarks[epoch] = max(position, catalog.published_watermarks.get(epoch, 0))
+        floors = latest_epochs(catalog.published_watermarks.items())
+        write_position(self._position_file, DurablePosition(self._active.number, self._active.end, catalog.tag, floors))
         if lasting:
-            self._mark.sync()
+            self._position_file.sync()
 
     def _check(self) -> None:
         if self._broken is not None:
             raise JournalBroken(f"{self.directory} cannot be used any more: {self._broken}; open it anew")
 
-    def _cannot_write(self, error: OSError) -> JournalError:
-        if error.errno in NO_ROOM:
+    def _write_error(self, error: OSError) -> JournalError:
+        if error.errno in NO_SPACE_ERRNOS:
             return JournalFull(f"{self.directory} has no room for more: {error.strerror}; make some, or keep less")
-        return self._break(error)
+        return self._mark_broken(error)
 
-    def _break(self, error: OSError) -> JournalBroken:
+    def _mark_broken(self, error: OSError) -> JournalBroken:
         self._broken = error
         return JournalBroken(f"{self.directory} cannot be written: {error.strerror}; open it anew")
 
 
-def _explained(directory: Any, error: OSError) -> JournalError:
-    kind = JournalFull if error.errno in NO_ROOM else JournalError
+def _journal_error(directory: Any, error: OSError) -> JournalError:
+    kind = JournalFull if error.errno in NO_SPACE_ERRNOS else JournalError
     return kind(f"{directory} cannot be opened to write: {error.strerror}")
 
 
-def check_free(path: Path, stream: str) -> None:
+def check_unlocked(path: Path, stream: str) -> None:
     """See whether somebody else writes to the journal of ``stream`` in directory ``path``, as far as that can be known
     without making anything.
 

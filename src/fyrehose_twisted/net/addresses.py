@@ -23,7 +23,7 @@ DIAL_TIMEOUT = 3.0
 """Seconds until a connection must be open."""
 
 
-def parse_place(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Return host and port of ``HOST:PORT`` or ``[IPv6]:PORT``; the host may be a name.
 
     :raises ConfigurationError: if it is neither.
@@ -35,18 +35,18 @@ def parse_place(text: str) -> Address:
     # Of very many digits, Python makes no number.
     decimal = port.isdecimal() and port.isascii() and len(port) <= 5
     fine = bool(colon and host and decimal) and 1 <= int(port) <= 65_535
-    if not fine or (":" in host) != bracketed or (bracketed and version_of(host) != 6) or not host.isprintable():
+    if not fine or (":" in host) != bracketed or (bracketed and ip_version(host) != 6) or not host.isprintable():
         raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
-    return str(ip_address(host)) if version_of(host) else host, int(port)
+    return str(ip_address(host)) if ip_version(host) else host, int(port)
 
 
-def show_place(address: Address) -> str:
+def format_address(address: Address) -> str:
     """Return ``HOST:PORT``."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def version_of(host: str) -> int | None:
+def ip_version(host: str) -> int | None:
     """Return 4 or 6 for an IP address, ``None`` for a name."""
     try:
         return ip_address(host).version
@@ -57,12 +57,12 @@ def version_of(host: str) -> int | None:
 def tcp_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
     """Return what connects to an address over TCP; a name is looked up each time."""
     host, port = address
-    kind = {4: TCP4ClientEndpoint, 6: TCP6ClientEndpoint}.get(version_of(host) or 0, HostnameEndpoint)
+    kind = {4: TCP4ClientEndpoint, 6: TCP6ClientEndpoint}.get(ip_version(host) or 0, HostnameEndpoint)
     endpoint: IStreamClientEndpoint = kind(reactor, host, port, timeout=DIAL_TIMEOUT)
     return endpoint
 
 
-def endpoints_from(template: str) -> Callable[[Any, Address], IStreamClientEndpoint]:
+def endpoint_factory_from(template: str) -> Callable[[Any, Address], IStreamClientEndpoint]:
     """Return what dials by a client endpoint such as ``tls:{host}:{port}``, where ``{host}`` and ``{port}`` stand for
     those of the address.
 
@@ -80,14 +80,14 @@ def endpoints_from(template: str) -> Callable[[Any, Address], IStreamClientEndpo
     return endpoint_for
 
 
-async def look_up(reactor: Any, place: Address) -> Address:
+async def resolve_address(reactor: Any, address: Address) -> Address:
     """Return the address of a place whose host may be a name.
 
     :raises OperationalError: if the name has no IPv4 address.
     """
-    host, port = place
-    if version_of(host):
-        return place
+    host, port = address
+    if ip_version(host):
+        return address
     try:
         return str(await reactor.resolve(host)), port
     except CancelledError:

@@ -16,25 +16,25 @@ from twisted.internet.interfaces import IDelayedCall, IReactorFDSet, IReactorTim
 from twisted.logger import Logger
 from zope.interface import alsoProvides, implementer, providedBy
 
-STEP = 1.0
+POLL_INTERVAL = 1.0
 """Without a timer of the kernel: seconds after which the reactor is asked again what time it is."""
 
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _TFD_TIMER_ABSTIME = 1  # Of <sys/timerfd.h>; Python has it from 3.13 on.
 
 
-def steady_seconds() -> float:
+def boottime_seconds() -> float:
     """Return the seconds since the machine was started, those that it slept included where the system counts them."""
     return time.clock_gettime(_CLOCK)
 
 
 @implementer(IDelayedCall)
-class SteadyCall:
-    """A call that :class:`SteadyClock` makes later."""
+class BoottimeCall:
+    """A call that :class:`BoottimeReactor` makes later."""
 
     __slots__ = ("_arguments", "_call", "_clock", "_state", "number", "time")
 
-    def __init__(self, clock: SteadyClock, call: Callable[..., object], arguments: Any) -> None:
+    def __init__(self, clock: BoottimeReactor, call: Callable[..., object], arguments: Any) -> None:
         self.time = 0.0
         self.number = -1
         """Which entry of the clock's heap is the valid one."""
@@ -44,7 +44,7 @@ class SteadyCall:
         self._state: type[Exception] | None = None
 
     def getTime(self) -> float:  # noqa: N802
-        """Return when it is to be made, on the clock of :meth:`SteadyClock.seconds`."""
+        """Return when it is to be made, on the clock of :meth:`BoottimeReactor.seconds`."""
         return self.time
 
     def active(self) -> bool:
@@ -56,19 +56,19 @@ class SteadyCall:
         self._check()
         self._state = AlreadyCancelled
         self._arguments = ((), {})
-        self._clock.forget(self)
+        self._clock.discard(self)
 
     def reset(self, seconds_from_now: float) -> None:
         """Make it so many seconds from now instead."""
         self._check()
-        self._clock.move(self, self._clock.seconds() + seconds_from_now)
+        self._clock.reschedule(self, self._clock.seconds() + seconds_from_now)
 
     def delay(self, seconds_later: float) -> None:
         """Make it so many seconds later than it was to be."""
         self._check()
-        self._clock.move(self, self.time + seconds_later)
+        self._clock.reschedule(self, self.time + seconds_later)
 
-    def make(self) -> None:
+    def run(self) -> None:
         """Make it now."""
         self._state = AlreadyCalled
         positional, named = self._arguments
@@ -80,7 +80,7 @@ class SteadyCall:
 
 
 @implementer(IReactorTime)
-class SteadyClock:
+class BoottimeReactor:
     """A reactor to whoever is given it, but for its clock and its timers.
 
     Twisted's own go by the time of day. If that is set back by an hour, no timer of the reactor fires for an hour; and
@@ -94,19 +94,21 @@ class SteadyClock:
 
     log = Logger()
 
-    def __init__(self, reactor: Any, seconds: Callable[[], float] = steady_seconds) -> None:
+    def __init__(self, reactor: Any, seconds: Callable[[], float] = boottime_seconds) -> None:
         self._reactor = reactor
         self._seconds = seconds
         self._numbers = count()
-        self._heap: list[tuple[float, int, SteadyCall]] = []
+        self._heap: list[tuple[float, int, BoottimeCall]] = []
         self._stale = 0
         """Entries of the heap that are not valid any more."""
-        self._soon: IDelayedCall | None = None
-        self._step: IDelayedCall | None = None
-        self._alarm: KernelTimer | None = None
-        self._armed: float | None = None
+        self._immediate_call: IDelayedCall | None = None
+        self._poll_call: IDelayedCall | None = None
+        self._timer: TimerFd | None = None
+        self._wakeup_at: float | None = None
         """When the alarm goes off."""
-        self._has_timers = seconds is steady_seconds and IReactorFDSet.providedBy(reactor) and _timers() is not None
+        self._has_timerfd = (
+            seconds is boottime_seconds and IReactorFDSet.providedBy(reactor) and _load_timerfd_library() is not None
+        )
         alsoProvides(self, *providedBy(reactor))
 
     def __getattr__(self, name: str) -> Any:
@@ -116,59 +118,59 @@ class SteadyClock:
         """Twisted: what time it is."""
         return self._seconds()
 
-    def callLater(self, delay: float, callable: Any, *args: object, **kw: object) -> SteadyCall:
+    def callLater(self, delay: float, callable: Any, *args: object, **kw: object) -> BoottimeCall:
         """Twisted: make a call in ``delay`` seconds."""
-        call = SteadyCall(self, callable, (args, kw))
-        self._put(call, self.seconds() + delay)
+        call = BoottimeCall(self, callable, (args, kw))
+        self._push(call, self.seconds() + delay)
         if delay <= 0:
             # Cheaper than the alarm. Should the time of day be set back just now, the next alarm makes it.
-            if self._soon is None:
-                self._soon = self._reactor.callLater(0, self._run_soon)
+            if self._immediate_call is None:
+                self._immediate_call = self._reactor.callLater(0, self._run_immediate)
         else:
             self._arm()
         return call
 
-    def getDelayedCalls(self) -> list[SteadyCall]:
+    def getDelayedCalls(self) -> list[BoottimeCall]:
         """Twisted: the calls that are still to be made."""
         return [call for _, number, call in sorted(self._heap) if number == call.number]
 
-    def move(self, call: SteadyCall, when: float) -> None:
+    def reschedule(self, call: BoottimeCall, when: float) -> None:
         """Make a call at another time."""
         self._stale += 1
-        self._put(call, when)
+        self._push(call, when)
         self._arm()
 
-    def forget(self, call: SteadyCall) -> None:
+    def discard(self, call: BoottimeCall) -> None:
         """Do not make a call."""
         call.number = -1
         self._stale += 1
-        self._tidy()
+        self._compact()
         if not self._heap:
             self._disarm()
 
-    def _put(self, call: SteadyCall, when: float) -> None:
+    def _push(self, call: BoottimeCall, when: float) -> None:
         call.time = when
         call.number = next(self._numbers)
         heapq.heappush(self._heap, (when, call.number, call))
-        self._tidy()
+        self._compact()
 
-    def _tidy(self) -> None:
+    def _compact(self) -> None:
         """Keep memory in proportion to the calls that are to be made."""
         if 2 * self._stale > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[1] == entry[2].number]
             heapq.heapify(self._heap)
             self._stale = 0
 
-    def _run_soon(self) -> None:
-        self._soon = None
+    def _run_immediate(self) -> None:
+        self._immediate_call = None
         self._run()
 
-    def _run_step(self) -> None:
-        self._step = self._armed = None
+    def _run_poll(self) -> None:
+        self._poll_call = self._wakeup_at = None
         self._run()
 
-    def _run_alarm(self) -> None:
-        self._armed = None
+    def _run_timer(self) -> None:
+        self._wakeup_at = None
         self._run()
 
     def _run(self) -> None:
@@ -180,10 +182,10 @@ class SteadyClock:
                 self._stale -= 1
                 continue
             try:
-                call.make()
+                call.run()
             except Exception:
                 self.log.failure("a call that was due failed")
-        self._tidy()
+        self._compact()
         self._arm()
 
     def _arm(self) -> None:
@@ -194,54 +196,54 @@ class SteadyClock:
             self._disarm()
             return
         when = self._heap[0][0]
-        if self._has_timers:
-            if self._armed is None or when < self._armed:
+        if self._has_timerfd:
+            if self._wakeup_at is None or when < self._wakeup_at:
                 try:
-                    self._alarm = self._alarm or KernelTimer(self._reactor, self._run_alarm)
-                    self._alarm.set(when)
+                    self._timer = self._timer or TimerFd(self._reactor, self._run_timer)
+                    self._timer.set(when)
                 except OSError:  # The kernel lacks it after all, or has no descriptor left.
-                    self._has_timers = False
+                    self._has_timerfd = False
                     self._disarm()
                     self._arm()
                     return
-                self._armed = when
+                self._wakeup_at = when
             return
-        if self._soon is not None and when <= self.seconds():
+        if self._immediate_call is not None and when <= self.seconds():
             return
-        if self._step is not None and self._armed is not None:
-            if self._armed <= when:
+        if self._poll_call is not None and self._wakeup_at is not None:
+            if self._wakeup_at <= when:
                 return
-            self._step.cancel()
-        delay = min(max(0.0, when - self.seconds()), STEP)
-        self._armed = self.seconds() + delay
-        self._step = self._reactor.callLater(delay, self._run_step)
+            self._poll_call.cancel()
+        delay = min(max(0.0, when - self.seconds()), POLL_INTERVAL)
+        self._wakeup_at = self.seconds() + delay
+        self._poll_call = self._reactor.callLater(delay, self._run_poll)
 
     def _disarm(self) -> None:
         """Let the reactor go, which a test or a program that has ended may want to see clean."""
-        self._armed = None
-        if self._alarm is not None:
-            self._alarm.close()
-            self._alarm = None
-        if self._step is not None:
-            self._step.cancel()
-            self._step = None
-        if self._soon is not None and not self._heap:
-            self._soon.cancel()
-            self._soon = None
+        self._wakeup_at = None
+        if self._timer is not None:
+            self._timer.close()
+            self._timer = None
+        if self._poll_call is not None:
+            self._poll_call.cancel()
+            self._poll_call = None
+        if self._immediate_call is not None and not self._heap:
+            self._immediate_call.cancel()
+            self._immediate_call = None
 
 
-class KernelTimer:
+class TimerFd:
     """A timer of Linux on the steady clock, as something that the reactor reads.
 
     :param ring: called when the time has come.
     """
 
-    def __init__(self, reactor: Any, ring: Callable[[], None]) -> None:
-        timers = _timers()
+    def __init__(self, reactor: Any, on_expiry: Callable[[], None]) -> None:
+        timers = _load_timerfd_library()
         assert timers is not None, "whoever makes one has looked"
         self._library = timers
         self._reactor = reactor
-        self._ring = ring
+        self._on_expiry = on_expiry
         self._descriptor: int = timers.timerfd_create(_CLOCK, os.O_NONBLOCK | os.O_CLOEXEC)
         self._check(self._descriptor)
         reactor.addReader(self)
@@ -270,7 +272,7 @@ class KernelTimer:
         """Twisted: it rang."""
         with suppress(BlockingIOError):
             os.read(self._descriptor, 8)
-        self._ring()
+        self._on_expiry()
 
     def connectionLost(self, reason: Any) -> None:
         """Twisted: the reactor has stopped."""
@@ -280,7 +282,7 @@ class KernelTimer:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def _timers() -> Any:
+def _load_timerfd_library() -> Any:
     """Return the C library if it has timers that are descriptors, else ``None``."""
     try:
         library = ctypes.CDLL(None, use_errno=True)

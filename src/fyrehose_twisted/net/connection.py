@@ -24,85 +24,85 @@ WRITE_AT_ONCE = 262_144
 
 
 @dataclass(frozen=True, slots=True)
-class LinkLimits:
+class ConnectionLimits:
     """What connections may take.
 
-    :ivar accepted: connections that others have opened, at once.
-    :ivar per_source: of these, from one address.
-    :ivar first: seconds until an accepted connection must have brought a whole message.
-    :ivar idle: seconds that it may bring none afterwards.
-    :ivar closing: seconds that a connection may take to go away; then it is cut off.
-    :ivar crowded: bytes that wait to be written, above which the node is told ``blocked``.
-    :ivar unread: bytes that wait to be written, above which a connection is cut off.
-    :ivar dial: seconds until a connection must be open.
+    :ivar max_accepted: connections that others have opened, at once.
+    :ivar max_per_source: of these, from one address.
+    :ivar first_message_timeout: seconds until an accepted connection must have brought a whole message.
+    :ivar idle_timeout: seconds that it may bring none afterwards.
+    :ivar close_timeout: seconds that a connection may take to go away; then it is cut off.
+    :ivar high_watermark: bytes that wait to be written, above which the node is told ``blocked``.
+    :ivar max_unsent: bytes that wait to be written, above which a connection is cut off.
+    :ivar dial_timeout: seconds until a connection must be open.
     """
 
-    accepted: int = 256
-    per_source: int = 64
-    first: float = 30.0
-    idle: float = 120.0
-    closing: float = 5.0
-    crowded: int = 262_144
-    unread: int = 16 * 2**20
-    dial: float = 3.0
+    max_accepted: int = 256
+    max_per_source: int = 64
+    first_message_timeout: float = 30.0
+    idle_timeout: float = 120.0
+    close_timeout: float = 5.0
+    high_watermark: int = 262_144
+    max_unsent: int = 16 * 2**20
+    dial_timeout: float = 3.0
 
 
-class LinkOwner(Protocol):
+class ConnectionOwner(Protocol):
     """Whoever a link reports to."""
 
-    def link_opened(self, link: Link) -> None:
+    def connection_opened(self, connection: NodeConnection) -> None:
         """The connection is open."""
 
-    def link_received(self, link: Link, messages: Sequence[Any]) -> None:
+    def connection_received(self, connection: NodeConnection, messages: Sequence[Any]) -> None:
         """Messages arrived."""
 
-    def link_crowded(self, link: Link) -> None:
+    def connection_pressure_changed(self, connection: NodeConnection) -> None:
         """Much waits to be written, or does not any longer."""
 
-    def link_ended(self, link: Link, reason: str) -> None:
+    def connection_closed(self, connection: NodeConnection, reason: str) -> None:
         """It is over, and not because this side hung up."""
 
-    def link_gone(self, link: Link) -> None:
+    def connection_released(self, connection: NodeConnection) -> None:
         """Twisted has let go of it."""
 
 
 @implementer(IPushProducer)
-class Link(protocol.Protocol):
+class NodeConnection(protocol.Protocol):
     """Messages in and out of one connection.
 
     What the transport has no room for waits here, so that it is known how much that is. Alone it is of use, too: then
     :attr:`owner` is ``None``, and a subclass does something in its hooks.
 
     :param codec: how messages become bytes.
-    :ivar owner: told of everything; :class:`~fyrehose_twisted.net.stream_driver.Links`, mostly.
+    :ivar owner: told of everything; :class:`~fyrehose_twisted.net.stream_driver.StreamDriver`, mostly.
     :ivar peer: what the node calls it.
     :ivar source: address of the other end, without the port.
-    :ivar waiting: bytes that wait here to be written.
-    :ivar over: whether nothing is read or taken to be written any more.
+    :ivar unsent_bytes: bytes that wait here to be written.
+    :ivar is_closed: whether nothing is read or taken to be written any more.
     """
 
     log = Logger()
 
-    def __init__(self, codec: IStreamCodec, limits: LinkLimits | None = None) -> None:
+    def __init__(self, codec: IStreamCodec, limits: ConnectionLimits | None = None) -> None:
         self.codec = codec
-        self.limits = LinkLimits() if limits is None else limits
-        self.owner: LinkOwner | None = None
+        self.limits = ConnectionLimits() if limits is None else limits
+        self.owner: ConnectionOwner | None = None
         self.peer: Peer | None = None
         self.source = ""
-        self.waiting = 0
-        self.over = False
-        self.overflowed = False
+        self.unsent_bytes = 0
+        self.is_closed = False
+        self.has_overflowed = False
         """Whether too much waited to be written."""
-        self.fault: str | None = None
+        self.malformed_reason: str | None = None
         """Short name of what was wrong with the bytes that came."""
-        self.since = 0.0
+        self.last_activity_at = 0.0
         """When it was opened, brought its last message, or was hung up, whatever was last; kept by its owner."""
-        self.heard = False
+        self.has_received = False
         """Whether a whole message has come."""
         self._decoder: IStreamDecoder = codec.decoder()
         self._queue: deque[bytes] = deque()
         self._paused = False
-        self._plain = False
+        self._is_plain_socket = False
         """Whether the transport is a socket, without TLS."""
 
     # What subclasses change
@@ -113,10 +113,10 @@ class Link(protocol.Protocol):
     def messages_received(self, messages: Sequence[Any]) -> None:
         """Messages have come, in order; by default they are the owner's."""
         if self.owner is not None:
-            self.owner.link_received(self, messages)
+            self.owner.connection_received(self, messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`hang_up` was called."""
+        """The connection is over, and not because :meth:`close` was called."""
 
     # Out
 
@@ -129,41 +129,41 @@ class Link(protocol.Protocol):
 
     def write(self, data: bytes) -> None:
         """Write messages that are bytes already."""
-        if self.over:
+        if self.is_closed:
             return
         if not self._paused:
-            self._put(data)
+            self._write_now(data)
             return
         self._queue.append(data)
-        before, self.waiting = self.waiting, self.waiting + len(data)
-        if self.waiting > self.limits.unread:
-            self.overflowed = True
-            self.cut_off("does not read")
-        elif before <= self.limits.crowded < self.waiting and self.owner is not None:
-            self.owner.link_crowded(self)
+        before, self.unsent_bytes = self.unsent_bytes, self.unsent_bytes + len(data)
+        if self.unsent_bytes > self.limits.max_unsent:
+            self.has_overflowed = True
+            self.abort("does not read")
+        elif before <= self.limits.high_watermark < self.unsent_bytes and self.owner is not None:
+            self.owner.connection_pressure_changed(self)
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close it once what was written has left."""
-        if not self.over:
-            self.over = True
+        if not self.is_closed:
+            self.is_closed = True
             if not self._queue:
                 self._close()
 
-    def cut_off(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End it at once, whatever waits; whoever listens is told ``reason``."""
-        self._end(reason)
-        self._forget()
+        self._finish(reason)
+        self._clear_queue()
         self._transport.abortConnection()
 
     def malformed(self, problem: RemoteError) -> None:
         """End it, for what came is none of the protocol."""
-        self.fault = getattr(problem, "reason", "malformed")
-        self.cut_off(f"malformed: {problem}")
+        self.malformed_reason = getattr(problem, "reason", "malformed")
+        self.abort(f"malformed: {problem}")
 
-    def failed(self) -> None:
+    def abort_on_exception(self) -> None:
         """End it, because of the exception that is being handled: a mistake of ours."""
         self.log.failure("the connection with {source} failed", source=self.source)
-        self.cut_off("failed here")
+        self.abort("failed here")
 
     # What Twisted calls
 
@@ -173,34 +173,34 @@ class Link(protocol.Protocol):
             self._transport.setTcpNoDelay(True)
             self._transport.setTcpKeepAlive(True)
         self._transport.registerProducer(self, True)
-        self._plain = isinstance(self.transport, tcp.Connection)
+        self._is_plain_socket = isinstance(self.transport, tcp.Connection)
         if self.owner is not None:
-            self.owner.link_opened(self)
-        if not self.over:
+            self.owner.connection_opened(self)
+        if not self.is_closed:
             self.connection_ready()
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes have come."""
         try:
-            while not self.over:
+            while not self.is_closed:
                 messages = self._decoder.feed(data)
                 if not messages:
                     return
-                self.heard = True
+                self.has_received = True
                 self.messages_received(messages)
                 # Decoders hold back what is wrong until all that came before it was taken.
                 data = b""
         except RemoteError as problem:
             self.malformed(problem)
         except Exception:
-            self.failed()
+            self.abort_on_exception()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted: the connection has ended."""
-        self._end(describe(reason.value))
-        self._forget()
+        self._finish(describe_failure(reason.value))
+        self._clear_queue()
         if self.owner is not None:
-            self.owner.link_gone(self)
+            self.owner.connection_released(self)
 
     def pauseProducing(self) -> None:
         """Twisted: the transport has no room for more."""
@@ -209,22 +209,27 @@ class Link(protocol.Protocol):
     def resumeProducing(self) -> None:
         """Twisted: it has room."""
         self._paused = False
-        crowded = self.waiting > self.limits.crowded
+        crowded = self.unsent_bytes > self.limits.high_watermark
         while self._queue and not self._paused:
             pieces, size = [], 0
             while self._queue and size < WRITE_AT_ONCE:
                 pieces.append(self._queue.popleft())
                 size += len(pieces[-1])
-            self.waiting -= size
+            self.unsent_bytes -= size
             self._transport.write(b"".join(pieces))
-        if crowded and self.waiting <= self.limits.crowded and self.owner is not None and not self.over:
-            self.owner.link_crowded(self)
-        if self.over and not self._queue:
+        if (
+            crowded
+            and self.unsent_bytes <= self.limits.high_watermark
+            and self.owner is not None
+            and not self.is_closed
+        ):
+            self.owner.connection_pressure_changed(self)
+        if self.is_closed and not self._queue:
             self._close()
 
     def stopProducing(self) -> None:
         """Twisted: nothing can be written any more."""
-        self._forget()
+        self._clear_queue()
 
     # Within
 
@@ -232,14 +237,19 @@ class Link(protocol.Protocol):
     def _transport(self) -> Any:
         return self.transport
 
-    def _put(self, data: bytes) -> None:
+    def _write_now(self, data: bytes) -> None:
         """Write now what the kernel has room for.
 
         Twisted writes once the reactor says that there is room, which nearly always there is, and costs three system
         calls and a turn.
         """
         transport = self._transport
-        if self._plain and not transport.dataBuffer and not transport._tempDataBuffer and not transport.disconnecting:
+        if (
+            self._is_plain_socket
+            and not transport.dataBuffer
+            and not transport._tempDataBuffer
+            and not transport.disconnecting
+        ):
             sent = transport.writeSomeData(data)
             if sent == len(data):
                 return
@@ -252,20 +262,20 @@ class Link(protocol.Protocol):
         self._transport.unregisterProducer()  # Or Twisted would wait for what it produces.
         self._transport.loseConnection()
 
-    def _end(self, reason: str) -> None:
-        if self.over:
+    def _finish(self, reason: str) -> None:
+        if self.is_closed:
             return
-        self.over = True
+        self.is_closed = True
         if self.owner is not None:
-            self.owner.link_ended(self, reason)
+            self.owner.connection_closed(self, reason)
         self.connection_ended(reason)
 
-    def _forget(self) -> None:
+    def _clear_queue(self) -> None:
         self._queue.clear()
-        self.waiting = 0
+        self.unsent_bytes = 0
 
 
-class LinkFactory(protocol.Factory):
+class ConnectionFactory(protocol.Factory):
     """Makes links for connections that are dialled.
 
     :param build: returns what speaks on one.
@@ -273,17 +283,17 @@ class LinkFactory(protocol.Factory):
 
     noisy = False
 
-    def __init__(self, build: Callable[[], Link]) -> None:
+    def __init__(self, build: Callable[[], NodeConnection]) -> None:
         self._build = build
 
-    def buildProtocol(self, addr: Any) -> Link:
+    def buildProtocol(self, addr: Any) -> NodeConnection:
         """Twisted: a connection is open."""
         return self._build()
 
 
-def describe(problem: BaseException | None) -> str:
+def describe_failure(failure: BaseException | None) -> str:
     """Return in a few words why a connection ended or did not open."""
-    match problem:
+    match failure:
         case None | error.ConnectionDone():
             return "closed"
         case error.ConnectionRefusedError():
@@ -298,14 +308,14 @@ def describe(problem: BaseException | None) -> str:
         case error.NoRouteError():
             return "no route"
         case BaseException(args=[[*reasons]]) if reasons:
-            return "; ".join(map(_reason, reasons))[:200]
-    return (getattr(problem, "strerror", None) or str(problem) or type(problem).__name__)[:200]
+            return "; ".join(map(_failure_reason, reasons))[:200]
+    return (getattr(failure, "strerror", None) or str(failure) or type(failure).__name__)[:200]
 
 
-def _reason(reason: object) -> str:
+def _failure_reason(reason: object) -> str:
     match reason:
         case Failure():  # twisted.web's
-            return describe(reason.value)
+            return describe_failure(reason.value)
         case [*_, last]:  # pyOpenSSL's (library, function, reason)
             return str(last)
     return str(reason)

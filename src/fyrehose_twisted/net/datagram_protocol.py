@@ -14,7 +14,7 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.driver import NodeDriver
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramNode, IDatagramSender
-from fyrehose_twisted.net.gso import LARGEST_DATAGRAM
+from fyrehose_twisted.net.gso import MAX_DATAGRAM
 
 
 @implementer(IBatchReceiver)
@@ -55,10 +55,10 @@ class DatagramNodeProtocol(DatagramProtocol):
         self.driver = NodeDriver(
             self.make_node(float(self.reactor.seconds())),
             self.reactor,
-            send=self._send,
-            tell=self.event_received,
+            perform=self._send,
+            on_event=self.event_received,
             persist=self.persist,
-            failed=self.fail,
+            on_failure=self.fail,
         )
         self.driver.flush()
 
@@ -101,7 +101,7 @@ class DatagramNodeProtocol(DatagramProtocol):
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
         """Twisted: one datagram arrived."""
-        cut = len(datagram) >= min(getattr(self.transport, "maxPacketSize", 65_536), LARGEST_DATAGRAM + 1)
+        cut = len(datagram) >= min(getattr(self.transport, "maxPacketSize", 65_536), MAX_DATAGRAM + 1)
         self.batch_received(Batch.pack([(datagram, addr)], truncated=(0,) if cut else ()))
 
     def batch_received(self, batch: Batch) -> None:
@@ -118,7 +118,7 @@ class DatagramNodeProtocol(DatagramProtocol):
             transport.send(effect.datagrams, effect.peers)
             return
         for peer in effect.peers:
-            for datagram in effect.each():
+            for datagram in effect.iter_datagrams():
                 try:
                     transport.write(bytes(datagram), peer)
                 except (OSError, error.MessageLengthError) as problem:

@@ -13,31 +13,31 @@ from collections.abc import Sequence
 from errno import EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP, errorcode
 from typing import Any
 
-from fyrehose_twisted.datagrams import Batch, Runs
+from fyrehose_twisted.datagrams import Batch, BatchBuilder
 from fyrehose_twisted.effects import Address, Burst, Datagram
 
-LARGEST_DATAGRAM = 65_507
+MAX_DATAGRAM = 65_507
 """Bytes that UDP over IPv4 can carry: in one datagram, and in one burst."""
 
-ROOM = 65_536
+RECEIVE_BYTES = 65_536
 """Bytes that a receive call needs for whatever may come; with less, the kernel cuts a burst in silence."""
 
-MOST_SEGMENTS, SURE_SEGMENTS = 128, 64
+MAX_SEGMENTS, SAFE_SEGMENTS = 128, 64
 """Datagrams that one call sends at most: on newer kernels, and on all that can send bursts at all."""
 
-BATCH_DATAGRAMS = 4_096
+MAX_BATCH_DATAGRAMS = 4_096
 """Datagrams from which on nothing more is received into the same batch."""
 
 _UDP_SEGMENT, _UDP_GRO = 103, 104  # Of <linux/udp.h>; Python does not have them.
 _MSG_TRUNC = int(socket.MSG_TRUNC)  # An enum is slow.
-_CONTROL_ROOM = 32
-_NOT_AS_A_BURST = frozenset((EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP))
-_NARROW_HOSTS, _NARROW_BURSTS = 1_024, 10_000
+_ANCILLARY_BYTES = 32
+_SEGMENTATION_ERRNOS = frozenset((EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP))
+_MAX_SMALL_MTU_HOSTS, _SMALL_MTU_RETRY_BURSTS = 1_024, 10_000
 
 _Control = list[tuple[int, int, bytes]]
 
 
-class BurstSocket:
+class SegmentingSocket:
     """A UDP socket, not blocking, that sends and receives bursts.
 
     :param offload: whether to try what the kernel offers; without, every datagram is a call.
@@ -50,22 +50,23 @@ class BurstSocket:
     def __init__(self, sock: socket.socket, *, offload: bool = True, errors: Counter[str] | None = None) -> None:
         self.socket: Any = sock
         offload = offload and sys.platform == "linux"
-        self.segments = MOST_SEGMENTS if offload and _takes(sock, _UDP_SEGMENT, 0) else 1
-        self.receives_bursts = offload and _takes(sock, _UDP_GRO, 1)
+        self.segments = MAX_SEGMENTS if offload and _accepts_option(sock, _UDP_SEGMENT, 0) else 1
+        self.receives_bursts = offload and _accepts_option(sock, _UDP_GRO, 1)
         self.errors: Counter[str] = Counter() if errors is None else errors
         self._size = 0
         self._control: _Control = []
-        self._narrow: dict[str, int] = {}
-        self._narrow_bursts = 0
+        self._small_mtu_hosts: dict[str, int] = {}
+        self._small_mtu_bursts = 0
 
-    def receive_batch(self, buffer: bytearray, *, calls: int = BATCH_DATAGRAMS) -> Batch:
-        """Receive what is there, as far as ``buffer`` has :data:`ROOM` for more, and no more than a batch may have.
+    def receive_batch(self, buffer: bytearray, *, calls: int = MAX_BATCH_DATAGRAMS) -> Batch:
+        """Receive what is there, as far as ``buffer`` has :data:`RECEIVE_BYTES` for more, and no more than a batch may
+        have.
 
         :param calls: how often to ask the kernel at most.
         """
-        runs, view, position = Runs(), memoryview(buffer), 0
-        last = len(buffer) - ROOM
-        while position <= last and runs.rows < BATCH_DATAGRAMS and calls:
+        runs, view, position = BatchBuilder(), memoryview(buffer), 0
+        last = len(buffer) - RECEIVE_BYTES
+        while position <= last and runs.rows < MAX_BATCH_DATAGRAMS and calls:
             calls -= 1
             try:
                 length, size, truncated, peer = self._receive(view[position:])
@@ -73,7 +74,7 @@ class BurstSocket:
                 break
             except OSError as error:
                 # An ICMP error about something sent earlier; there may be datagrams behind it.
-                self._count(error, 1)
+                self._count_error(error, 1)
                 break
             runs.add(position, position + length, size, peer, truncated)
             position += length
@@ -84,7 +85,7 @@ class BurstSocket:
         if not self.receives_bursts:
             length, peer = self.socket.recvfrom_into(view)
             return length, length, False, peer
-        length, control, flags, peer = self.socket.recvmsg_into((view,), _CONTROL_ROOM)
+        length, control, flags, peer = self.socket.recvmsg_into((view,), _ANCILLARY_BYTES)
         size = int.from_bytes(control[0][2], sys.byteorder) if control else length
         return length, size, bool(flags & _MSG_TRUNC), peer
 
@@ -94,7 +95,7 @@ class BurstSocket:
         try:
             if len(data) <= size:
                 self.socket.sendto(data, peer)
-            elif self._narrow and self._is_narrow(peer[0], size):
+            elif self._small_mtu_hosts and self._has_small_mtu(peer[0], size):
                 return self._send_parts(burst, 1, peer)
             else:
                 if size != self._size:
@@ -104,36 +105,36 @@ class BurstSocket:
         except BlockingIOError:
             return burst
         except OSError as error:
-            return self._refused(burst, peer, error)
+            return self._handle_send_error(burst, peer, error)
         return None
 
-    def _refused(self, burst: Burst, peer: Address, error: OSError) -> Burst | None:
+    def _handle_send_error(self, burst: Burst, peer: Address, error: OSError) -> Burst | None:
         count = -(-len(burst.data) // burst.size)
-        if count <= 1 or error.errno not in _NOT_AS_A_BURST:
-            self._count(error, max(1, count))
+        if count <= 1 or error.errno not in _SEGMENTATION_ERRNOS:
+            self._count_error(error, max(1, count))
             return None
-        if error.errno == EINVAL and count > SURE_SEGMENTS:
+        if error.errno == EINVAL and count > SAFE_SEGMENTS:
             before = self.errors.total()
-            left = self._send_parts(burst, SURE_SEGMENTS, peer)
-            if self.errors.total() == before and peer[0] not in self._narrow:
-                self.segments = SURE_SEGMENTS  # It was not the peer's address that it refused.
+            left = self._send_parts(burst, SAFE_SEGMENTS, peer)
+            if self.errors.total() == before and peer[0] not in self._small_mtu_hosts:
+                self.segments = SAFE_SEGMENTS  # It was not the peer's address that it refused.
             return left
         # The link has a smaller MTU, or the device or a tunnel cannot.
-        if len(self._narrow) >= _NARROW_HOSTS:
-            self._narrow.clear()
-        self._narrow[peer[0]] = burst.size
+        if len(self._small_mtu_hosts) >= _MAX_SMALL_MTU_HOSTS:
+            self._small_mtu_hosts.clear()
+        self._small_mtu_hosts[peer[0]] = burst.size
         return self._send_parts(burst, 1, peer)
 
-    def _count(self, error: OSError, datagrams: int) -> None:
+    def _count_error(self, error: OSError, datagrams: int) -> None:
         self.errors[errorcode.get(error.errno or 0, "unknown")] += datagrams
 
-    def _is_narrow(self, host: str, size: int) -> bool:
-        if size < self._narrow.get(host, ROOM):
+    def _has_small_mtu(self, host: str, size: int) -> bool:
+        if size < self._small_mtu_hosts.get(host, RECEIVE_BYTES):
             return False
-        self._narrow_bursts += 1
-        if self._narrow_bursts >= _NARROW_BURSTS:  # The way there may be another by now.
-            self._narrow.clear()
-            self._narrow_bursts = 0
+        self._small_mtu_bursts += 1
+        if self._small_mtu_bursts >= _SMALL_MTU_RETRY_BURSTS:  # The way there may be another by now.
+            self._small_mtu_hosts.clear()
+            self._small_mtu_bursts = 0
         return True
 
     def _send_parts(self, burst: Burst, count: int, peer: Address) -> Burst | None:
@@ -146,13 +147,13 @@ class BurstSocket:
         return None
 
 
-def gather(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:
+def coalesce(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:
     """Put neighbours together that one call can send: at most ``segments`` of one size, the last may be shorter."""
     if len(datagrams) == 1:
         item = datagrams[0]
         if not isinstance(item, Burst):
             return [Burst(item, max(1, len(item)))]
-        if len(item.data) <= min(segments * item.size, LARGEST_DATAGRAM):
+        if len(item.data) <= min(segments * item.size, MAX_DATAGRAM):
             return [item]
     bursts: list[Burst] = []
     near: list[Datagram] = []
@@ -166,8 +167,8 @@ def gather(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:
             room = room - count if length == count * near_size else 0
             continue
         if near:
-            bursts.append(_joined(near, near_size))
-        limit = max(1, min(segments, LARGEST_DATAGRAM // size)) if size else 1
+            bursts.append(_join(near, near_size))
+        limit = max(1, min(segments, MAX_DATAGRAM // size)) if size else 1
         if count > limit:
             step = limit * size
             whole = length - length % step
@@ -177,15 +178,15 @@ def gather(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:
         near, near_size = [data] if count else [], size
         room = limit - count if len(data) == count * size else 0
     if near:
-        bursts.append(_joined(near, near_size))
+        bursts.append(_join(near, near_size))
     return bursts
 
 
-def _joined(near: list[Datagram], size: int) -> Burst:
+def _join(near: list[Datagram], size: int) -> Burst:
     return Burst(near[0] if len(near) == 1 else b"".join(near), max(1, size))
 
 
-def _takes(sock: socket.socket, option: int, value: int) -> bool:
+def _accepts_option(sock: socket.socket, option: int, value: int) -> bool:
     try:
         sock.setsockopt(socket.IPPROTO_UDP, option, value)
     except OSError:

@@ -10,13 +10,13 @@ from twisted.internet.interfaces import IStreamServerEndpoint
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.addresses import version_of
+from fyrehose_twisted.net.addresses import ip_version
 
 
 def parse_host_port(text: str) -> Address:
     """Return host and port of ``HOST:PORT``. :raises ConfigurationError: if it is not that."""
     host, colon, port = text.rpartition(":")
-    if version_of(host.strip("[]")) == 6 or version_of(text.strip("[]")) == 6:
+    if ip_version(host.strip("[]")) == 6 or ip_version(text.strip("[]")) == 6:
         raise ConfigurationError(f"{text!r} is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 address")
     # Of very many digits, Python makes no number.
     if not colon or not host or not port.isdecimal() or len(port) > 5 or not 1 <= int(port) <= 65_535:
@@ -24,7 +24,7 @@ def parse_host_port(text: str) -> Address:
     return host, int(port)
 
 
-async def resolve(reactor: Any, text: str) -> Address:
+async def resolve_host_port(reactor: Any, text: str) -> Address:
     """Return the IPv4 address and port of ``HOST:PORT``.
 
     :raises ConfigurationError: if ``text`` is not that.

@@ -25,7 +25,7 @@ def metrics_site(collector: Collector, pages: Mapping[str, Render] | None = None
     return WebSite([Route(path, {b"GET": get}) for path, get in routes.items()], config, reactor)
 
 
-class Info(Collector):
+class InfoCollector(Collector):
     """What a service is, as labels of ``fyrehose_info``, whose value is 1.
 
     :param labels: such as ``stream``; one without a value is left out.
@@ -37,20 +37,20 @@ class Info(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the one metric."""
-        yield info(self._service, **self._labels)
+        yield info_metric(self._service, **self._labels)
 
 
-def info(service: str, **labels: str | None) -> Metric:
-    """Return ``fyrehose_info``; see :class:`Info`."""
+def info_metric(service: str, **labels: str | None) -> Metric:
+    """Return ``fyrehose_info``; see :class:`InfoCollector`."""
     given = {"service": service, "version": _version(), **{name: value for name, value in labels.items() if value}}
     family = GaugeMetricFamily("fyrehose_info", "What the service is", labels=list(given))
     family.add_metric(list(given.values()), 1)
     return family
 
 
-def labelled(name: str, description: str, label: str, value: str | None) -> Metric:
+def label_gauge(name: str, description: str, label: str, value: str | None) -> Metric:
     """Return a gauge of 1 whose label says ``value``; nothing has it where ``value`` is ``None``."""
-    return choices(name, description, label, {} if value is None else {value: 1})
+    return enum_gauge(name, description, label, {} if value is None else {value: 1})
 
 
 @cache
@@ -63,13 +63,13 @@ def _version() -> str:
         return "unknown"  # It runs from a source tree that was never installed.
 
 
-def gauges(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:
+def gauge_families(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:
     """Yield gauges: name, description and value of each."""
     for name, description, value in rows:
         yield GaugeMetricFamily(f"{prefix}_{name}", description, value=value)
 
 
-def choices(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
+def enum_gauge(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
     """Return one gauge with a value for each of the values of a label."""
     family = GaugeMetricFamily(name, description, labels=[label])
     for one, value in values.items():
@@ -77,9 +77,9 @@ def choices(name: str, description: str, label: str, values: Mapping[str, float]
     return family
 
 
-def counted(prefix: str, counts: Mapping[str, int]) -> Metric:
+def counter_family(prefix: str, counters: Mapping[str, int]) -> Metric:
     """Return what a node counted, by name."""
     family = CounterMetricFamily(f"{prefix}_counted", "What was counted since the start", labels=["what"])
-    for what, count in sorted(counts.items()):
+    for what, count in sorted(counters.items()):
         family.add_metric([what], count)
     return family

@@ -10,14 +10,14 @@ from prometheus_client.registry import Collector
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.net.host_port import loopback_endpoint
-from fyrehose_twisted.net.listening import Entrance, Entrances
+from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.web.site import Render
 
 EXAMPLE = "tcp:9100"
 
 
-class MetricsPort(Entrances):
+class MetricsPort(ListeningPorts):
     """Serves ``/metrics`` while a service runs, if the operator said where.
 
     :param description: server endpoint, what ``--metrics`` was given; a TCP one that names no interface listens on
@@ -28,26 +28,27 @@ class MetricsPort(Entrances):
 
     def __init__(self, reactor: Any, description: str | None, pages: Mapping[str, Render] | None = None) -> None:
         super().__init__(reactor, EXAMPLE, "metrics")
-        self._told = _Together()
+        self._collector = _CombinedCollector()
         if description is not None:
             endpoint = loopback_endpoint(reactor, description)
-            self.add_entrance(Entrance("metrics", description, endpoint, metrics_site(self._told, pages)))
+            self.add_port(ListeningEndpoint("metrics", description, endpoint, metrics_site(self._collector, pages)))
 
-    def listen(self, *collectors: Collector, failed: Callable[[Failure], object]) -> None:
+    def listen(self, *collectors: Collector, on_failure: Callable[[Failure], object]) -> None:
         """Serve what ``collectors`` yield, until :meth:`close`.
 
-        :param failed: told, with an :class:`~fyrehose_twisted.errors.OperationalError`, if that cannot be listened on.
+        :param on_failure: told, with an :class:`~fyrehose_twisted.errors.OperationalError`, if that cannot be listened
+            on.
         """
-        self._told.collectors = collectors
+        self._collector.collectors = collectors
         self.bind()
-        self.failed(lambda error: failed(Failure(error)))
+        self.report_failures(lambda error: on_failure(Failure(error)))
 
-    def say(self, entrance: Entrance, port: Any, place: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.listening.Entrances.say`."""
-        self.log.info("metrics at http://{place}/metrics", place=place)
+    def log_listening(self, listening: ListeningEndpoint, port: Any, address: str) -> None:
+        """See :meth:`~fyrehose_twisted.net.listening.ListeningPorts.log_listening`."""
+        self.log.info("metrics at http://{place}/metrics", place=address)
 
 
-class _Together(Collector):
+class _CombinedCollector(Collector):
     """Several collectors as one."""
 
     def __init__(self) -> None:

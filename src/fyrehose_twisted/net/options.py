@@ -19,10 +19,10 @@ from twisted.python.usage import UsageError
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.addresses import show_place, version_of
-from fyrehose_twisted.net.socket_activation import check_stream, inherited, is_local
+from fyrehose_twisted.net.addresses import format_address, ip_version
+from fyrehose_twisted.net.socket_activation import activated_socket, is_local, require_stream_socket
 
-LOCAL_MODE = "600"
+DEFAULT_SOCKET_MODE = "600"
 """Of a Unix socket that says nothing else: it is its owner's."""
 
 
@@ -56,7 +56,7 @@ class ServiceOptions(usage.Options):
         """
         given = sys.argv[1:] if options is None else options
         try:
-            super().parseOptions([self._current(argument) for argument in given])
+            super().parseOptions([self._resolve_alias(argument) for argument in given])
         except UsageError as error:
             if self.parent is None:
                 raise
@@ -64,13 +64,13 @@ class ServiceOptions(usage.Options):
             problem = str(error).removeprefix("Parameter type enforcement failed: ")
             raise SystemExit(f"{name}: {problem}; see twistd {name} --help") from None
 
-    def _current(self, argument: str) -> str:
+    def _resolve_alias(self, argument: str) -> str:
         option, equals, value = argument.partition("=")
         name = self.aliases.get(option.removeprefix("--")) if option.startswith("--") else None
         return argument if name is None else f"--{name}{equals}{value}"
 
 
-def integer(option: str, low: int, high: int) -> Any:
+def integer_option(option: str, low: int, high: int) -> Any:
     """Return a coercion of the value of ``option`` to an integer from ``low`` to ``high``."""
 
     def coerce(text: str) -> int:
@@ -86,7 +86,7 @@ def integer(option: str, low: int, high: int) -> Any:
     return coerce
 
 
-def number(option: str, low: float, high: float) -> Any:
+def number_option(option: str, low: float, high: float) -> Any:
     """Return a coercion of the value of ``option`` to a number from ``low`` to ``high``."""
 
     def coerce(text: str) -> float:
@@ -116,7 +116,7 @@ def protocol_class(name: str, base: type) -> Any:
     return found
 
 
-class Listening(NamedTuple):
+class ServerEndpoint(NamedTuple):
     """What is known of a server endpoint from its description.
 
     :ivar description: the whole of it; where it named no interface, it names loopback now.
@@ -131,7 +131,7 @@ class Listening(NamedTuple):
     datagrams: bool = False
 
 
-def parse_listen(option: str, text: str, example: str, *, datagrams: bool = False) -> Listening:
+def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bool = False) -> ServerEndpoint:
     """Return what is known of a server endpoint; one that names no interface listens on loopback.
 
     :param datagrams: whether it may be a UDP port, too.
@@ -146,14 +146,14 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
     if kind == "unix":
         if not (named.get("address") or (placed and placed[0])):
             raise ConfigurationError(f"--{option} {text!r} names no socket, such as unix:/run/node.sock")
-        return Listening(text if "mode" in named else f"{text}:mode={LOCAL_MODE}", None, True)
+        return ServerEndpoint(text if "mode" in named else f"{text}:mode={DEFAULT_SOCKET_MODE}", None, True)
     if kind == "systemd":
         index = named.get("index", "")
         number = int(index) if index.isdecimal() and len(index) < 6 else None
-        found = inherited(option, name=named.get("name"), index=number)
+        found = activated_socket(option, name=named.get("name"), index=number)
         with found:
-            check_stream(option, text, found, named.get("domain", ""))
-            return Listening(text, None, is_local(found))
+            require_stream_socket(option, text, found, named.get("domain", ""))
+            return ServerEndpoint(text, None, is_local(found))
     if kind == "udp" and not datagrams:
         raise ConfigurationError(f"--{option} {text!r} is on UDP, where nobody would be heard; choose {example}")
     if kind.startswith("["):
@@ -165,7 +165,7 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
             raise ConfigurationError(
                 f"--{option} {text!r}: unknown endpoint type {kind!r}; choose one such as {example}"
             )
-        return Listening(text, None, False)
+        return ServerEndpoint(text, None, False)
     port = named.get("port") or (placed[0] if placed else "")
     # Of very many digits, Python makes no number.
     if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
@@ -174,8 +174,8 @@ def parse_listen(option: str, text: str, example: str, *, datagrams: bool = Fals
     if not interface:
         interface = "::1" if kind == "tcp6" else "127.0.0.1"
         text += ":interface=" + interface.replace(":", "\\:")
-    local = version_of(interface) is not None and ip_address(interface).is_loopback
-    return Listening(text, (interface, int(port)), local, kind == "udp")
+    local = ip_version(interface) is not None and ip_address(interface).is_loopback
+    return ServerEndpoint(text, (interface, int(port)), local, kind == "udp")
 
 
 def _endpoint_types() -> set[str]:
@@ -183,37 +183,39 @@ def _endpoint_types() -> set[str]:
     return {parser.prefix for parser in getPlugins(IStreamServerEndpointStringParser)}
 
 
-def check_exposed(option: str, listening: Listening, protected: bool, how: str) -> None:
+def require_protection(option: str, endpoint: ServerEndpoint, protected: bool, protection: str) -> None:
     """Check that strangers do not reach what is not protected.
 
     :raises ConfigurationError: if they do.
     """
-    if not listening.local and not protected:
+    if not endpoint.local and not protected:
         raise ConfigurationError(
-            f"--{option} {listening.description} is not on loopback, and everybody could use it: give {how}, or --open"
+            f"--{option} {endpoint.description} is not on loopback, and everybody could use it: give "
+            f"{protection}, or --open"
             " if that is meant"
         )
 
 
-def check_local(option: str, listening: Listening, does: str) -> None:
+def require_loopback(option: str, endpoint: ServerEndpoint, consequence: str) -> None:
     """Check that only this machine reaches what nothing protects.
 
-    :param does: what whoever reaches it can do.
+    :param consequence: what whoever reaches it can do.
     :raises ConfigurationError: if others do.
     """
-    if not listening.local:
+    if not endpoint.local:
         raise ConfigurationError(
-            f"--{option} {listening.description} is not on loopback, and whoever reaches it {does}: choose unix:PATH or"
+            f"--{option} {endpoint.description} is not on loopback, and whoever reaches it {consequence}: "
+            "choose unix:PATH or"
             " tcp:PORT"
         )
 
 
-def description_of(listening: Listening | None) -> str | None:
+def endpoint_description(endpoint: ServerEndpoint | None) -> str | None:
     """Return the server endpoint, ``None`` if there is none."""
-    return None if listening is None else listening.description
+    return None if endpoint is None else endpoint.description
 
 
-def try_directory(option: str, path: Path) -> None:
+def require_writable_directory(option: str, path: Path) -> None:
     """See whether a directory can be written, or made. :raises ConfigurationError: if not."""
     existing = path
     while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
@@ -222,29 +224,29 @@ def try_directory(option: str, path: Path) -> None:
         raise ConfigurationError(f"--{option} {path} cannot be written, because of {existing}")
 
 
-def try_port(option: str, listening: Listening) -> None:
+def probe_port(option: str, endpoint: ServerEndpoint) -> None:
     """See whether an address can be listened on. :raises ConfigurationError: if not."""
-    address = listening.address
-    if address is None or version_of(address[0]) is None:
+    address = endpoint.address
+    if address is None or ip_version(address[0]) is None:
         return
-    family = socket.AF_INET6 if version_of(address[0]) == 6 else socket.AF_INET
-    kind = socket.SOCK_DGRAM if listening.datagrams else socket.SOCK_STREAM
+    family = socket.AF_INET6 if ip_version(address[0]) == 6 else socket.AF_INET
+    kind = socket.SOCK_DGRAM if endpoint.datagrams else socket.SOCK_STREAM
     try:
         with socket.socket(family, kind) as probe:
-            if not listening.datagrams:
+            if not endpoint.datagrams:
                 # As Twisted does: what an earlier process left behind is in nobody's way.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
-            if not listening.datagrams:
+            if not endpoint.datagrams:
                 probe.listen(1)
     except OSError as error:
         hint = "; stop what listens there, or choose another port" if error.errno == EADDRINUSE else ""
         raise ConfigurationError(
-            f"--{option}: cannot listen on {show_place(address)}: {error.strerror}{hint}"
+            f"--{option}: cannot listen on {format_address(address)}: {error.strerror}{hint}"
         ) from None
 
 
-def try_ports(named: Iterable[tuple[str, Listening | None]]) -> None:
+def probe_ports(named: Iterable[tuple[str, ServerEndpoint | None]]) -> None:
     """See whether all of them can be listened on, each by one option.
 
     :raises ConfigurationError: if not.
@@ -253,7 +255,7 @@ def try_ports(named: Iterable[tuple[str, Listening | None]]) -> None:
     for option, listening in named:
         if listening is None:
             continue
-        try_port(option, listening)
+        probe_port(option, listening)
         key = listening.address, listening.datagrams
         if listening.address is not None and listening.address[1] and key in seen:
             raise ConfigurationError(f"--{seen[key]} and --{option} are the same port; give each its own")

@@ -11,7 +11,7 @@ from twisted.internet import endpoints
 from fyrehose_twisted.errors import ConfigurationError
 
 
-def inherited(option: str, *, name: str | None = None, index: int | None = None) -> socket.socket:
+def activated_socket(option: str, *, name: str | None = None, index: int | None = None) -> socket.socket:
     """Return a copy of a socket that was passed by systemd.
 
     :param option: what asks for it.
@@ -36,12 +36,12 @@ def inherited(option: str, *, name: str | None = None, index: int | None = None)
     return socket.socket(fileno=os.dup(descriptor))
 
 
-def inherited_datagrams(option: str, name: str) -> socket.socket:
+def activated_udp_socket(option: str, name: str) -> socket.socket:
     """Return a copy of a UDP socket that was passed by systemd.
 
     :raises ConfigurationError: if there is none, or it is something else.
     """
-    found = inherited(option, name=name)
+    found = activated_socket(option, name=name)
     if found.type != socket.SOCK_DGRAM or found.family != socket.AF_INET:
         found.close()
         raise ConfigurationError(
@@ -51,21 +51,21 @@ def inherited_datagrams(option: str, name: str) -> socket.socket:
     return found
 
 
-def check_stream(option: str, text: str, found: socket.socket, domain: str) -> None:
+def require_stream_socket(option: str, text: str, sock: socket.socket, domain: str) -> None:
     """Check that a socket is what a server endpoint of kind ``systemd`` can listen on.
 
     :raises ConfigurationError: if it is something else.
     """
-    if found.type != socket.SOCK_STREAM:
+    if sock.type != socket.SOCK_STREAM:
         raise ConfigurationError(f"--{option} {text!r}: that socket is of UDP; give the .socket unit ListenStream=")
-    family = socket.AddressFamily(found.family).name.removeprefix("AF_")
+    family = socket.AddressFamily(sock.family).name.removeprefix("AF_")
     if domain != family:
         raise ConfigurationError(f"--{option} {text!r}: that socket is of another domain; say domain={family}")
 
 
-def is_local(found: socket.socket) -> bool:
+def is_local(sock: socket.socket) -> bool:
     """Return whether only this machine reaches a socket that listens."""
-    if found.family == socket.AF_UNIX:
+    if sock.family == socket.AF_UNIX:
         return True
-    host: str = found.getsockname()[0]
+    host: str = sock.getsockname()[0]
     return host == "::1" or host.startswith("127.")

@@ -18,7 +18,7 @@ from zope.interface import implementer
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
-from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
+from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 
 KERNEL_BUFFER = 4 * 2**20
 """Bytes asked of the kernel for each direction of a socket."""
@@ -26,10 +26,10 @@ KERNEL_BUFFER = 4 * 2**20
 UNTUNED_BUFFER = 212_992
 """Bytes that Linux gives unless it is told to give more."""
 
-BATCH_BYTES = 16 * ROOM
+BATCH_BYTES = 16 * RECEIVE_BYTES
 """What is received in one go, and handed over, before others have their turn."""
 
-WAITING_BYTES = 8 * 2**20
+MAX_QUEUED_BYTES = 8 * 2**20
 """What may wait for the kernel to take it, before more is dropped and counted."""
 
 
@@ -55,21 +55,21 @@ class DatagramPort(udp.Port):
         reactor: IReactorFDSet,
         *,
         offload: bool = True,
-        inherited: socket.socket | None = None,
+        activated_socket: socket.socket | None = None,
     ) -> None:
-        super().__init__(port, protocol, interface, maxPacketSize=ROOM, reactor=reactor)
+        super().__init__(port, protocol, interface, maxPacketSize=RECEIVE_BYTES, reactor=reactor)
         self.send_errors: Counter[str] = Counter()
         self.receive_buffer = 0
         self._receiver = IBatchReceiver(protocol)
         self._buffer = bytearray(BATCH_BYTES)
         self._offload = offload
-        self.bursts: BurstSocket  # Made with the socket, when the port is bound.
-        self._waiting: deque[tuple[Burst, Address]] = deque()
-        self._waiting_bytes = 0
+        self.segmenting_socket: SegmentingSocket  # Made with the socket, when the port is bound.
+        self._send_queue: deque[tuple[Burst, Address]] = deque()
+        self._queued_bytes = 0
         self._alone = False
         self._stopping: list[Deferred[None]] = []
         self._unbound: socket.socket | None = None
-        self._inherited = inherited
+        self._activated_socket = activated_socket
 
     def bind(self) -> None:
         """Bind the socket, read nothing yet.
@@ -79,9 +79,9 @@ class DatagramPort(udp.Port):
         self._bindSocket()
 
     def _bindSocket(self) -> None:  # noqa: N802  # Twisted's; it forgets to close what it could not bind.
-        if self._inherited is not None:
-            self._preexistingSocket: Any = self._prepared(self._inherited)
-            self._inherited = None
+        if self._activated_socket is not None:
+            self._preexistingSocket: Any = self._prepare(self._activated_socket)
+            self._activated_socket = None
         try:
             super()._bindSocket()
         except CannotListenError:
@@ -101,12 +101,12 @@ class DatagramPort(udp.Port):
         self._unbound = created
         created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
         created.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, KERNEL_BUFFER)
-        return self._prepared(created)
+        return self._prepare(created)
 
-    def _prepared(self, created: socket.socket) -> socket.socket:
+    def _prepare(self, created: socket.socket) -> socket.socket:
         # Linux doubles what it is asked for, to account for its own overhead, and reports the double.
         self.receive_buffer = created.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-        self.bursts = BurstSocket(created, offload=self._offload, errors=self.send_errors)
+        self.segmenting_socket = SegmentingSocket(created, offload=self._offload, errors=self.send_errors)
         return created
 
     def doRead(self) -> None:
@@ -114,10 +114,10 @@ class DatagramPort(udp.Port):
 
         On a port on which datagrams come alone, the first is handed over before it is asked whether there are more.
         """
-        alone = self._alone and self._hand_over(self.bursts.receive_batch(self._buffer, calls=1))
-        if alone and (self._waiting or self._stopping):
+        alone = self._alone and self._hand_over(self.segmenting_socket.receive_batch(self._buffer, calls=1))
+        if alone and (self._send_queue or self._stopping):
             return
-        batch = self.bursts.receive_batch(self._buffer)
+        batch = self.segmenting_socket.receive_batch(self._buffer)
         self._alone = len(batch) <= (0 if alone else 1)
         self._hand_over(batch)
 
@@ -132,29 +132,29 @@ class DatagramPort(udp.Port):
 
     def send(self, datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramSender.send`."""
-        bursts = gather(datagrams, self.bursts.segments)
-        if self._waiting:
-            self._wait(_copies(bursts), peers)
+        bursts = coalesce(datagrams, self.segmenting_socket.segments)
+        if self._send_queue:
+            self._enqueue(_copies(bursts), peers)
             return
-        send = self.bursts.send
+        send = self.segmenting_socket.send
         for index, peer in enumerate(peers):
             for number, burst in enumerate(bursts):
                 left = send(burst, peer)
                 if left is not None:
                     copies = _copies(bursts)
-                    self._wait([*_copies([left]), *copies[number + 1 :]], (peer,))
-                    self._wait(copies, peers[index + 1 :])
+                    self._enqueue([*_copies([left]), *copies[number + 1 :]], (peer,))
+                    self._enqueue(copies, peers[index + 1 :])
                     return
 
     def doWrite(self) -> None:
         """Send what waited, then go on reading."""
-        while self._waiting:
-            burst, peer = self._waiting.popleft()
-            left = self.bursts.send(burst, peer)
-            self._waiting_bytes -= len(burst.data)
+        while self._send_queue:
+            burst, peer = self._send_queue.popleft()
+            left = self.segmenting_socket.send(burst, peer)
+            self._queued_bytes -= len(burst.data)
             if left is not None:
-                self._waiting.appendleft((left, peer))
-                self._waiting_bytes += len(left.data)
+                self._send_queue.appendleft((left, peer))
+                self._queued_bytes += len(left.data)
                 return
         self.stopWriting()
         self.startReading()
@@ -171,8 +171,8 @@ class DatagramPort(udp.Port):
 
     def connectionLost(self, reason: Any = None) -> None:
         """Let go of what waited."""
-        self._waiting.clear()
-        self._waiting_bytes = 0
+        self._send_queue.clear()
+        self._queued_bytes = 0
         if self.protocol.transport is None:  # Bound and never started: Twisted would stop what does not run.
             self.protocol = DatagramProtocol()
             self.protocol.numPorts = 1
@@ -181,14 +181,14 @@ class DatagramPort(udp.Port):
         for stopped in stopping:
             stopped.callback(None)
 
-    def _wait(self, bursts: Sequence[Burst], peers: Sequence[Address]) -> None:
+    def _enqueue(self, bursts: Sequence[Burst], peers: Sequence[Address]) -> None:
         for peer in peers:
             for burst in bursts:
-                if self._waiting_bytes + len(burst.data) > WAITING_BYTES:
+                if self._queued_bytes + len(burst.data) > MAX_QUEUED_BYTES:
                     self.send_errors["EAGAIN"] += max(1, -(-len(burst.data) // burst.size))
                     continue
-                self._waiting.append((burst, peer))
-                self._waiting_bytes += len(burst.data)
+                self._send_queue.append((burst, peer))
+                self._queued_bytes += len(burst.data)
         self.stopReading()
         self.startWriting()
 
@@ -207,7 +207,7 @@ def listen(reactor: Any, port: int, protocol: Any, interface: str = "127.0.0.1")
     return datagram_port
 
 
-def local_host_towards(peer: Address) -> str:
+def source_address_for(peer: Address) -> str:
     """Return the address of this host from which packets to ``peer`` leave. Sends nothing.
 
     :raises OSError: if there is no route.

@@ -8,11 +8,11 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.net.connection import Link
-from fyrehose_twisted.rate_limited_log import Complaints
+from fyrehose_twisted.net.connection import NodeConnection
+from fyrehose_twisted.rate_limited_log import RateLimitedLog
 
 
-class Outgoing:
+class WriteCoalescer:
     """Joins what goes to one connection, and encodes what goes to several once.
 
     :param counters: where to count.
@@ -21,36 +21,36 @@ class Outgoing:
 
     log = Logger()
 
-    def __init__(self, counters: Counter[str], complaints: Complaints) -> None:
+    def __init__(self, counters: Counter[str], rate_limited_log: RateLimitedLog) -> None:
         self._counters = counters
-        self._complaints = complaints
-        self._unsent: dict[Link, list[bytes]] = {}
+        self._rate_limited_log = rate_limited_log
+        self._unsent: dict[NodeConnection, list[bytes]] = {}
         self._encoded: dict[int, tuple[Any, bytes]] = {}
         """By identity: most of what is written to several is the same object."""
 
-    def put(self, link: Link, messages: Sequence[Any]) -> None:
+    def enqueue(self, connection: NodeConnection, messages: Sequence[Any]) -> None:
         """Take messages for a connection."""
-        waiting = self._unsent.setdefault(link, [])
+        waiting = self._unsent.setdefault(connection, [])
         for message in messages:
             known = self._encoded.get(id(message))
             if known is None:
                 try:
-                    known = message, link.codec.encode(message)
+                    known = message, connection.codec.encode(message)
                 except Exception:
-                    self._not_encodable(link, message)
+                    self._abort_unencodable(connection, message)
                     return
                 self._encoded[id(message)] = known
             waiting.append(known[1])
         self._counters["messages_sent"] += len(messages)
 
-    def write(self, link: Link) -> None:
+    def write(self, connection: NodeConnection) -> None:
         """Write what waits for a connection."""
-        pieces = self._unsent.pop(link, None)
+        pieces = self._unsent.pop(connection, None)
         if pieces:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             self._counters["bytes_sent"] += len(data)
             self._counters["writes"] += 1
-            link.write(data)
+            connection.write(data)
 
     def write_all(self) -> None:
         """Write everything."""
@@ -58,14 +58,14 @@ class Outgoing:
         for link in tuple(self._unsent):
             self.write(link)
 
-    def forget(self, link: Link) -> None:
+    def discard(self, connection: NodeConnection) -> None:
         """A connection is over."""
-        self._unsent.pop(link, None)
+        self._unsent.pop(connection, None)
 
-    def _not_encodable(self, link: Link, message: Any) -> None:
+    def _abort_unencodable(self, connection: NodeConnection, message: Any) -> None:
         # Nothing may be missing between two messages, so this connection is of no more use.
         self._counters["unencodable"] += 1
-        if self._complaints.complain("unencodable", link.source, "hung up on {source}: it is a mistake here"):
+        if self._rate_limited_log.warn("unencodable", connection.source, "hung up on {source}: it is a mistake here"):
             self.log.failure("{what} cannot be encoded", what=type(message).__name__)
-        self.write(link)
-        link.cut_off("not encodable")
+        self.write(connection)
+        connection.abort("not encodable")

@@ -19,7 +19,7 @@ class NodeConfig:
     :ivar cluster: name of the cluster, at most 64 bytes; whoever is of another one is refused.
     :ivar advertise: where others reach this node.
     :ivar neighbours: whom to ask first; the rest is learned from them.
-    :ivar found: begin a cluster if none of the neighbours is in one.
+    :ivar bootstrap: begin a cluster if none of the neighbours is in one.
     :ivar secret: shared secret of the cluster; with one, whoever does not know it has no part in the order.
     :ivar max_event: bytes of one event.
     :ivar window_bytes: memory for events that are kept for whoever comes late.
@@ -33,7 +33,7 @@ class NodeConfig:
     cluster: str = "default"
     advertise: Address = ("127.0.0.1", 7878)
     neighbours: tuple[Address, ...] = ()
-    found: bool = False
+    bootstrap: bool = False
     secret: bytes | None = field(default=None, repr=False)
     max_event: int = MAX_EVENT
     window_bytes: int = 64 * 2**20
@@ -63,9 +63,9 @@ class NodeConfig:
         return crc32(self.cluster.encode())
 
 
-def check_text(what: str, text: str, limit: int) -> str:
+def check_text(label: str, text: str, limit: int) -> str:
     """Return ``text``. :raises ConfigurationError: if it is empty, too long, or cannot be printed."""
     size = len(text.encode(errors="replace"))
     if not text or size > limit or not text.isprintable():
-        raise ConfigurationError(f"{what} {text[:80]!r} of {size:,} bytes: use 1 to {limit} bytes of printable text")
+        raise ConfigurationError(f"{label} {text[:80]!r} of {size:,} bytes: use 1 to {limit} bytes of printable text")
     return text

@@ -6,40 +6,40 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.wire.messages import Event, Mode, Refusal, View
+from fyrehose_twisted.parcels.wire.messages import Event, Membership, Mode, RefusalReason
 
-Numbers = tuple[tuple[int, int], ...]
+SequenceSpans = tuple[tuple[int, int], ...]
 """Numbers in the order that a row of events was given: the first, and how many there are one after the other."""
 
 
-class Delivered(NamedTuple):
+class EventsDelivered(NamedTuple):
     """The next events of the order."""
 
     events: Sequence[Event]
 
 
-class Skipped(NamedTuple):
+class EventsSkipped(NamedTuple):
     """Events that can no longer be had: the node was away, and nobody holds them any more."""
 
     first: int
     last: int
 
 
-class Answered(NamedTuple):
+class PublishConfirmed(NamedTuple):
     """Events that were published here are in the order, each where it was published."""
 
     token: Any
     """What was given with them."""
-    numbers: Numbers
+    numbers: SequenceSpans
 
 
-class NotTaken(NamedTuple):
+class PublishUnconfirmed(NamedTuple):
     """Events that were published here have no number, as far as this node knows."""
 
     token: Any
-    numbers: Numbers
+    numbers: SequenceSpans
     """Those of the first of them, which do have one."""
-    why: Refusal
+    reason: RefusalReason
     text: str
     unknown: bool
     """Whether the others may still be given one."""
@@ -49,7 +49,7 @@ class ModeChanged(NamedTuple):
     """The node is at something else now (document 004, "Discovery phase")."""
 
     mode: Mode
-    why: str
+    reason: str
 
 
 class NeighbourAdded(NamedTuple):
@@ -64,21 +64,29 @@ class NeighbourRemoved(NamedTuple):
 
     name: str
     address: Address
-    why: str
+    reason: str
 
 
-class ViewChanged(NamedTuple):
+class MembershipChanged(NamedTuple):
     """Who votes has changed, by common consent."""
 
-    view: View
+    membership: Membership
 
 
-class Warned(NamedTuple):
+class OperatorWarning(NamedTuple):
     """Something that the operator should know."""
 
     text: str
 
 
-Told = (
-    Delivered | Skipped | Answered | NotTaken | ModeChanged | NeighbourAdded | NeighbourRemoved | ViewChanged | Warned
+NodeEvent = (
+    EventsDelivered
+    | EventsSkipped
+    | PublishConfirmed
+    | PublishUnconfirmed
+    | ModeChanged
+    | NeighbourAdded
+    | NeighbourRemoved
+    | MembershipChanged
+    | OperatorWarning
 )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Message
 
 
-class ParcelProtocol(Link):
+class ParcelProtocol(NodeConnection):
     """Parcels in and out of one connection, whoever opened it.
 
     A node uses one for each of its connections (``twistd parcels-node --protocol``). A subclass sees what comes before
@@ -38,7 +38,7 @@ class ParcelProtocol(Link):
     :param codec: how messages become bytes; what a node gives has its id.
     """
 
-    def __init__(self, codec: ParcelCodec | None = None, limits: LinkLimits | None = None) -> None:
+    def __init__(self, codec: ParcelCodec | None = None, limits: ConnectionLimits | None = None) -> None:
         super().__init__(ParcelCodec() if codec is None else codec, limits)
 
     def connection_ready(self) -> None:
@@ -49,11 +49,12 @@ class ParcelProtocol(Link):
         super().messages_received(messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`hang_up` was called.
+        """The connection is over, and not because :meth:`close` was called.
 
         :param reason: ``closed``, ``reset``, ``timed out``, ``malformed: ...`` and others, for people.
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`; override :meth:`parcels_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`; override
+        :meth:`parcels_received`."""
         self.parcels_received(messages)

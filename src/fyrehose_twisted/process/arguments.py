@@ -16,7 +16,7 @@ class ArgumentParser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def seconds(text: str) -> float:
+def parse_seconds(text: str) -> float:
     """Return a number of seconds. :raises argparse.ArgumentTypeError: if ``text`` is none."""
     try:
         return float(text)
@@ -24,22 +24,22 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
 
 
-def positive(text: str) -> float:
+def parse_positive(text: str) -> float:
     """Return a number of seconds above 0. :raises argparse.ArgumentTypeError: if ``text`` is none."""
-    value = seconds(text)
+    value = parse_seconds(text)
     if not (value > 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
     return value
 
 
-def count(text: str) -> int:
+def parse_count(text: str) -> int:
     """Return a whole number above 0. :raises argparse.ArgumentTypeError: if ``text`` is none."""
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
-def asking_commands(parsers: Any) -> Callable[[str, Callable[..., Any], str], argparse.ArgumentParser]:
+def control_subcommands(parsers: Any) -> Callable[[str, Callable[..., Any], str], argparse.ArgumentParser]:
     """Return what makes the parser of a command that asks a node: from its name, a coroutine function that takes the
     options and a reactor, and what it is about.
 
@@ -64,5 +64,9 @@ def asking_commands(parsers: Any) -> Callable[[str, Callable[..., Any], str], ar
 def add_timeout(parser: argparse.ArgumentParser, default: float) -> None:
     """Let a command wait for an answer for so many seconds, unless it is told otherwise."""
     parser.add_argument(
-        "--timeout", type=positive, default=default, metavar="S", help="wait S seconds for an answer [%(default)g]"
+        "--timeout",
+        type=parse_positive,
+        default=default,
+        metavar="S",
+        help="wait S seconds for an answer [%(default)g]",
     )

@@ -13,12 +13,12 @@ from fyrehose_twisted.errors import StateFileError
 
 
 @contextmanager
-def explained(path: Path, failed: str) -> Iterator[None]:
+def state_file_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an :class:`OSError` into a :class:`~fyrehose_twisted.errors.StateFileError` that says what failed."""
     try:
         yield
     except OSError as error:
-        raise StateFileError(f"state file {path} cannot be {failed}: {error.strerror}") from error
+        raise StateFileError(f"state file {path} cannot be {action}: {error.strerror}") from error
 
 
 def open_locked(path: Path, new: Callable[[], bytes], in_use: str) -> int:
@@ -29,11 +29,11 @@ def open_locked(path: Path, new: Callable[[], bytes], in_use: str) -> int:
     :return: its descriptor.
     :raises StateFileError: if it is in use, or cannot be made or opened.
     """
-    with explained(path, "opened"):
+    with state_file_errors(path, "opened"):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            with explained(path, "created"):
+            with state_file_errors(path, "created"):
                 _create(path, new())
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

@@ -15,26 +15,26 @@ from typing import Any
 from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
 from twisted.python import logfile
 
-LIMIT = 4_096
+MAX_TEXT = 4_096
 """Characters of a value that are kept. A peer chooses some of them."""
 
-TRACEBACK_LIMIT = 16_384
+MAX_TRACEBACK = 16_384
 """Characters of a traceback that are kept, the last ones: there it says what happened."""
 
-FIELDS = 64
+MAX_FIELDS = 64
 """Fields of one event that are kept."""
 
 _LogFile: Any = logfile.LogFile
 """Twisted's, which is not annotated."""
 
-_OURS = ("time", "level", "namespace", "message", "failure")
-_OF_LEGACY = frozenset((*_OURS, "system", "isError", "format", "printed", "why", "logLevel"))
+_RESERVED_FIELDS = ("time", "level", "namespace", "message", "failure")
+_LEGACY_FIELDS = frozenset((*_RESERVED_FIELDS, "system", "isError", "format", "printed", "why", "logLevel"))
 """What Twisted's old logger puts into an event beside what its caller said."""
 
 
 def json_lines() -> ILogObserver:
     """Return what ``--logger`` asks for: an observer that writes where ``twistd`` would write its text. An application
-    that is started in another way makes a :class:`~twisted.logger.FileLogObserver` of a file and :func:`line`.
+    that is started in another way makes a :class:`~twisted.logger.FileLogObserver` of a file and :func:`format_event`.
 
     ``twistd`` itself leaves ``--logfile`` aside when it is given a logger, and does not tell the logger of it, so this
     reads the command line. A file is begun anew when it has 1,000,000 bytes, and when SIGUSR1 comes, as twistd's is.
@@ -42,10 +42,10 @@ def json_lines() -> ILogObserver:
     :raises SystemExit: if a daemon is to write to standard output, where nobody would read it, or is to write to
         syslog, which takes text.
     """
-    return FileLogObserver(_file(sys.argv[1:]), line)
+    return FileLogObserver(_log_file(sys.argv[1:]), format_event)
 
 
-def line(event: LogEvent) -> str:
+def format_event(event: LogEvent) -> str:
     """Return an event as one line of ASCII, an object with ``time`` (ISO 8601, UTC), ``level``, ``namespace`` and
     ``message``, with those of its fields that are text, numbers, true, false or null, and with ``failure``, a
     traceback, if there is one.
@@ -59,11 +59,11 @@ def line(event: LogEvent) -> str:
         "namespace": _text(str(event.get("log_namespace", "-"))),
         "message": _text(formatEvent(event)),
     }
-    left_out = _OF_LEGACY if event.get("log_namespace") == "log_legacy" else frozenset[str]()
+    left_out = _LEGACY_FIELDS if event.get("log_namespace") == "log_legacy" else frozenset[str]()
     names = [name for name in event if not name.startswith("log_") and name not in left_out]
     for name in names:
-        if isinstance(event[name], str | int | float | None) and len(entry) < len(_OURS) + FIELDS:
-            entry[f"{name}_" if name in _OURS else _text(name)] = _value(event[name])
+        if isinstance(event[name], str | int | float | None) and len(entry) < len(_RESERVED_FIELDS) + MAX_FIELDS:
+            entry[f"{name}_" if name in _RESERVED_FIELDS else _text(name)] = _value(event[name])
     if event.get("log_failure") is not None:
         entry["failure"] = _traceback(event["log_failure"])
     return json.dumps(entry, separators=(",", ":"), allow_nan=False) + "\n"
@@ -82,8 +82,8 @@ def _value(value: str | int | float | None) -> str | int | float | None:
 
 def _text(text: str) -> str:
     """Return text without what UTF-8 has no place for, and of limited length."""
-    kept = text[:LIMIT].encode("utf-8", "backslashreplace").decode()
-    return kept if len(text) <= LIMIT else f"{kept}... (cut; {len(text):,} characters)"
+    kept = text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+    return kept if len(text) <= MAX_TEXT else f"{kept}... (cut; {len(text):,} characters)"
 
 
 def _traceback(failure: Any) -> str:
@@ -91,13 +91,13 @@ def _traceback(failure: Any) -> str:
         text = str(failure.getTraceback())
     except Exception as error:  # Whatever is wrong with it, the line is to be written.
         text = f"a failure that cannot be shown: {type(error).__name__}"
-    kept = text[-TRACEBACK_LIMIT:].encode("utf-8", "backslashreplace").decode()
-    return kept if len(text) <= TRACEBACK_LIMIT else f"({len(text):,} characters; cut) ...{kept}"
+    kept = text[-MAX_TRACEBACK:].encode("utf-8", "backslashreplace").decode()
+    return kept if len(text) <= MAX_TRACEBACK else f"({len(text):,} characters; cut) ...{kept}"
 
 
-def _file(arguments: Sequence[str]) -> Any:
+def _log_file(arguments: Sequence[str]) -> Any:
     """Return the file that ``twistd`` with these arguments would log to."""
-    given = _options(arguments)
+    given = _twistd_options(arguments)
     name = given.get("logfile", "")
     if "syslog" in given:
         raise SystemExit(
@@ -122,7 +122,7 @@ def _file(arguments: Sequence[str]) -> Any:
     return file
 
 
-def _options(arguments: Sequence[str]) -> dict[str, str]:
+def _twistd_options(arguments: Sequence[str]) -> dict[str, str]:
     """Return the options of ``twistd`` itself, which stand before the name of the service, by their long names."""
     from twisted.scripts import twistd
 

@@ -14,7 +14,7 @@ REPORT_INTERVAL = 60.0
 """Seconds between two reports of a call that fails each time."""
 
 
-class Repeating:
+class PeriodicCall:
     """One call that is made again and again. A failure is logged, and the next call is made when it is due.
 
     :param what: the call, as the log names it.
@@ -24,8 +24,8 @@ class Repeating:
 
     log = Logger()
 
-    def __init__(self, what: str, call: Callable[[], object], reactor: Any) -> None:
-        self._what = what
+    def __init__(self, description: str, call: Callable[[], object], reactor: Any) -> None:
+        self._description = description
         self._call = call
         self._reactor = reactor
         self._reported_at: float | None = None
@@ -57,4 +57,4 @@ class Repeating:
         # Below 0 the clock was set back.
         if self._reported_at is None or not 0 <= now - self._reported_at < REPORT_INTERVAL:
             self._reported_at = now
-            self.log.failure("{what} failed; the next call is made when it is due", failure, what=self._what)
+            self.log.failure("{what} failed; the next call is made when it is due", failure, what=self._description)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
-SECRET_MINIMUM = 16
+MIN_SECRET_BYTES = 16
 """Bytes that a shared secret must have at least."""
 
 
 def check_secret(secret: bytes) -> bytes:
     """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
-    if len(secret) < SECRET_MINIMUM:
-        raise ConfigurationError(f"the secret has {counted(len(secret), 'byte')}; it needs at least {SECRET_MINIMUM}")
+    if len(secret) < MIN_SECRET_BYTES:
+        raise ConfigurationError(
+            f"the secret has {pluralize(len(secret), 'byte')}; it needs at least {MIN_SECRET_BYTES}"
+        )
     return secret
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from twisted.internet.error import ReactorNotRunning
 
-from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sd_notify import systemd_notifier
 
 
-def end_process(reactor: Any) -> None:
+def exit_with_failure(reactor: Any) -> None:
     """Stop ``reactor``, let services end as they do, and exit with status 1."""
-    supervisor.failed()
+    systemd_notifier.failed()
     # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
-    reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_with_failure)
+    reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_after_shutdown)
     if reactor.running:
         with suppress(ReactorNotRunning):  # It is stopping already.
             reactor.stop()
@@ -25,7 +25,7 @@ def end_process(reactor: Any) -> None:
         reactor.callWhenRunning(reactor.stop)
 
 
-def _exit_with_failure() -> None:
+def _exit_after_shutdown() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.process.sd_notify import supervisor
+from fyrehose_twisted.process.sd_notify import systemd_notifier
 
 MAX_FILE = 2**20
 """Bytes of a file with limits."""
@@ -37,7 +37,7 @@ Check = Callable[[Any], Any]
 ValueT = TypeVar("ValueT")
 
 
-def whole(low: int, high: int) -> Check:
+def integer_between(low: int, high: int) -> Check:
     """Return a check for whole numbers."""
 
     def check(value: Any) -> int:
@@ -48,14 +48,14 @@ def whole(low: int, high: int) -> Check:
     return check
 
 
-def positive(value: Any) -> float:
+def positive_number(value: Any) -> float:
     """Check that a value is a number above 0."""
     if type(value) not in (int, float) or not 0 < value < float("inf"):
         raise ValueError("a number above 0")
     return float(value)
 
 
-def texts(value: Any) -> list[str]:
+def non_empty_strings(value: Any) -> list[str]:
     """Check that a value is a list of texts, and not empty: nobody can tell whether that means none or all."""
     if not value or not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError('a list of texts, such as ["10.0.0.0/8"]')
@@ -95,13 +95,14 @@ def read_limits(
     return found
 
 
-def limits_of(config: Any, *names: str) -> dict[str, Check]:
+def limit_checks(config: Any, *names: str) -> dict[str, Check]:
     """Return the checks for fields of a dataclass that are numbers, by their names with hyphens.
 
     :param names: which fields a file may set.
     """
     return {
-        name.replace("_", "-"): whole(1, 2**31) if type(getattr(config, name)) is int else positive for name in names
+        name.replace("_", "-"): integer_between(1, 2**31) if type(getattr(config, name)) is int else positive_number
+        for name in names
     }
 
 
@@ -117,7 +118,7 @@ def with_limits(config: ValueT, path: Path | None, known: Mapping[str, Check]) -
     return changed
 
 
-def changes(old: Any, new: Any) -> list[str]:
+def diff(old: Any, new: Any) -> list[str]:
     """Return how two dataclasses of the same kind differ; of what is secret not even whether."""
     return [
         f"{one.name.replace('_', '-')} {getattr(old, one.name)} -> {getattr(new, one.name)}"
@@ -126,7 +127,7 @@ def changes(old: Any, new: Any) -> list[str]:
     ]
 
 
-class Reloading(Generic[ValueT]):
+class ReloadOnHup(Generic[ValueT]):
     """Reads something on each SIGHUP, and applies it. What cannot be read changes nothing.
 
     :param read: raises :class:`~fyrehose_twisted.errors.FyrehoseError` if that is not possible; ``None`` where there is
@@ -137,12 +138,12 @@ class Reloading(Generic[ValueT]):
     log = Logger()
 
     @staticmethod
-    def of_nothing(reactor: Any) -> Reloading[None]:
+    def ignore(reactor: Any) -> ReloadOnHup[None]:
         """Return a Reloading for a service without limits. It only keeps SIGHUP from killing the process.
 
         systemd takes such an end for a clean exit and restarts nothing. A handler of the application is left alone.
         """
-        return Reloading(None, lambda read: [], reactor)
+        return ReloadOnHup(None, lambda read: [], reactor)
 
     def __init__(self, read: Callable[[], ValueT] | None, apply: Callable[[ValueT], list[str]], reactor: Any) -> None:
         self._read = read
@@ -150,19 +151,19 @@ class Reloading(Generic[ValueT]):
         self._reactor = reactor
 
     @property
-    def reads_nothing(self) -> bool:
+    def is_ignoring(self) -> bool:
         """Whether there is nothing to read."""
         return self._read is None
 
     def start(self) -> None:
         """Begin to listen to the signal."""
-        _listen(self, self._reactor)
+        _register(self, self._reactor)
 
     def stop(self) -> None:
         """Listen no more."""
-        _unlisten(self)
+        _unregister(self)
 
-    def hangup(self) -> None:
+    def reload(self) -> None:
         """The signal came."""
         if self._read is None:
             self.log.info("SIGHUP: there is nothing to read anew")
@@ -176,33 +177,33 @@ class Reloading(Generic[ValueT]):
 
 
 # A process has one handler for a signal, and may have several services.
-_listening: list[Reloading[Any]] = []
-_before: Any = None
+_reloaders: list[ReloadOnHup[Any]] = []
+_previous_handler: Any = None
 
 
-def _listen(reloading: Reloading[Any], reactor: Any) -> None:
+def _register(reloader: ReloadOnHup[Any], reactor: Any) -> None:
     global _before
 
     def tell() -> None:
-        with supervisor.reloading():
-            for one in list(_listening):
-                one.hangup()
+        with systemd_notifier.reloading():
+            for one in list(_reloaders):
+                one.reload()
 
-    if not _listening:
+    if not _reloaders:
         # Ignored is what nohup and some supervisors leave behind. It is no handler of the application.
-        if reloading.reads_nothing and signal.getsignal(signal.SIGHUP) not in (signal.SIG_DFL, signal.SIG_IGN):
+        if reloader.is_ignoring and signal.getsignal(signal.SIGHUP) not in (signal.SIG_DFL, signal.SIG_IGN):
             return
         # A handler runs between any two instructions; the reactor calls this between two events.
         try:
-            _before = signal.signal(signal.SIGHUP, lambda number, frame: reactor.callFromThread(tell))
+            _previous_handler = signal.signal(signal.SIGHUP, lambda number, frame: reactor.callFromThread(tell))
         except ValueError:  # The reactor runs in a thread of somebody else's program, to whom signals belong.
             return
-    _listening.append(reloading)
+    _reloaders.append(reloader)
 
 
-def _unlisten(reloading: Reloading[Any]) -> None:
-    if reloading in _listening:
-        _listening.remove(reloading)
-        if not _listening:
+def _unregister(reloader: ReloadOnHup[Any]) -> None:
+    if reloader in _reloaders:
+        _reloaders.remove(reloader)
+        if not _reloaders:
             # What was set by something else than Python is not known to it.
-            signal.signal(signal.SIGHUP, signal.SIG_DFL if _before is None else _before)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL if _previous_handler is None else _previous_handler)

@@ -24,17 +24,17 @@ from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge
 from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.process.secret import read_secret
 
-MOST_WAITING = 65_536
+MAX_UNWRITTEN = 65_536
 """Bytes that may wait to be taken before a producer is paused."""
 
 
-def complain(problem: object) -> int:
+def print_error(problem: object) -> int:
     """Say what went wrong in one line, and return the exit status for it."""
     print(f"fyrehose: {problem}", file=sys.stderr)
     return 1
 
 
-def hint(text: str) -> None:
+def print_hint(text: str) -> None:
     """Say something in one line on standard error, if that is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"fyrehose: {text}", file=sys.stderr)
@@ -46,12 +46,12 @@ def print_output(text: str) -> None:
         print(text, flush=True)
 
 
-def printable(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return a text as a terminal may be given it, whatever others put in."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
+def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
     """Return the lines of a table whose columns are as wide as they have to be."""
     lines = [head, *(list(map(str, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
@@ -59,7 +59,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str
         yield "  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
 
 
-def secret_of(options: argparse.Namespace) -> bytes | None:
+def secret_from_options(options: argparse.Namespace) -> bytes | None:
     """Return the shared secret that ``--secret-file`` names. :raises ConfigurationError: if there is none in it."""
     return read_secret(options.secret_file) if options.secret_file else None
 
@@ -92,21 +92,21 @@ class LinePublisher(Protocol):
     :param limit: bytes of a line that can be published.
     :param unit: what a line is, for the progress bar.
     :ivar done: fires when something became of every line.
-    :ivar seen: lines that came.
+    :ivar lines_read: lines that came.
     :ivar published: those that have their numbers.
     :ivar problem: the first thing that went wrong.
     """
 
     def __init__(self, limit: int, unit: str) -> None:
         self.done: Deferred[None] = Deferred()
-        self.seen = 0
+        self.lines_read = 0
         self.published = 0
         self.problem: object = None
         self._limit = limit
         self._lines: list[bytes | MessageTooLarge] = []
         self._rest = b""
-        self._cut = 0
-        self._waiting = 0
+        self._oversized_bytes = 0
+        self._in_flight = 0
         self._ended = False
         self._stopped = False
         self._pumping = False
@@ -126,14 +126,14 @@ class LinePublisher(Protocol):
         """Publish a line; return a Deferred of its number."""
         raise NotImplementedError
 
-    def came_back(self, line: int, sequence: int) -> None:
+    def acknowledged(self, line: int, sequence: int) -> None:
         """A line, counted from 1, has its number."""
 
     def failed(self, line: int, error: BaseException | None) -> None:
         """A line was not published."""
         self.problem = self.problem or error
 
-    def say(self, text: str) -> None:
+    def print_message(self, text: str) -> None:
         """Print a line on standard error, above the progress bar; a reader that is gone is no error."""
         self._progress.clear()
         with suppress(OSError):
@@ -155,7 +155,7 @@ class LinePublisher(Protocol):
         self._rest = rest
         if len(rest) > self._limit:
             # It is too long already; what matters of it is how long.
-            self._cut += len(rest)
+            self._oversized_bytes += len(rest)
             self._rest = b""
         self._pump()
 
@@ -163,7 +163,7 @@ class LinePublisher(Protocol):
         """Twisted: the input has ended."""
         if not self._ended:
             self._ended = True
-            if self._rest or self._cut:
+            if self._rest or self._oversized_bytes:
                 self._end_line()
             if reason is not None and not isinstance(reason.value, ConnectionDone):
                 self.problem = self.problem or "the input could not be read to its end"
@@ -182,9 +182,9 @@ class LinePublisher(Protocol):
         self._finish()
 
     def _end_line(self) -> None:
-        size = self._cut + len(self._rest)
-        self._lines.append(MessageTooLarge(size, self._limit) if self._cut else self._rest)
-        self._rest, self._cut = b"", 0
+        size = self._oversized_bytes + len(self._rest)
+        self._lines.append(MessageTooLarge(size, self._limit) if self._oversized_bytes else self._rest)
+        self._rest, self._oversized_bytes = b"", 0
 
     def _pump(self) -> None:
         if not self._pumping:
@@ -207,8 +207,8 @@ class LinePublisher(Protocol):
         self._check_done()
 
     def _publish(self, line: bytes | MessageTooLarge) -> None:
-        self.seen += 1
-        number = self.seen
+        self.lines_read += 1
+        number = self.lines_read
         try:
             if isinstance(line, MessageTooLarge):
                 raise line
@@ -216,23 +216,23 @@ class LinePublisher(Protocol):
         except FyrehoseError as error:
             self.problem = self.problem or f"line {number:,}: {error}"
             return
-        self._waiting += 1
-        published.addCallbacks(self._came_back, self._failed, (number,), errbackArgs=(number,))
+        self._in_flight += 1
+        published.addCallbacks(self._acknowledged, self._failed, (number,), errbackArgs=(number,))
 
-    def _came_back(self, sequence: int, line: int) -> None:
-        self._waiting -= 1
+    def _acknowledged(self, sequence: int, line: int) -> None:
+        self._in_flight -= 1
         self.published += 1
         self._progress.update()
-        self.came_back(line, sequence)
+        self.acknowledged(line, sequence)
         self._check_done()
 
     def _failed(self, failure: Failure, line: int) -> None:
-        self._waiting -= 1
+        self._in_flight -= 1
         self.failed(line, failure.value)
         self._check_done()
 
     def _check_done(self) -> None:
-        if self._ended and not self._pumping and not self._waiting:
+        if self._ended and not self._pumping and not self._in_flight:
             self._finish()
 
     def _finish(self) -> None:
@@ -252,7 +252,7 @@ class StandardOutput(Protocol):
         self.closed: Deferred[str | None] = Deferred()
         self._output: Any = None
         self._problem: str | None = None
-        self._taking: _Taking | None = None
+        self._drain_producer: _DrainProducer | None = None
 
     def open(self, reactor: Any) -> None:
         """Begin. :raises OSError: if there is none."""
@@ -266,34 +266,34 @@ class StandardOutput(Protocol):
         self._output = standard_io(self, os.open(os.devnull, os.O_RDONLY), sys.stdout.fileno(), reactor)
 
     @property
-    def waiting(self) -> int:
+    def unwritten_bytes(self) -> int:
         """Bytes that were written since all was last taken, where :meth:`register` was told to see to that."""
-        return 0 if self._taking is None else self._taking.waiting
+        return 0 if self._drain_producer is None else self._drain_producer.unwritten_bytes
 
     def write(self, data: bytes) -> None:
         """Write; a registered producer is told when that is too much at once."""
         self._output.write(data)
-        if self._taking is not None and data:
-            self._taking.wrote(len(data))
+        if self._drain_producer is not None and data:
+            self._drain_producer.wrote(len(data))
 
-    def register(self, producer: Any, taken: Callable[[], object] | None = None) -> None:
+    def register(self, producer: Any, on_drained: Callable[[], object] | None = None) -> None:
         """Pause ``producer`` while much is waiting to be written.
 
-        :param taken: called whenever the system has taken all that was written.
+        :param on_drained: called whenever the system has taken all that was written.
         """
-        if taken is None:
+        if on_drained is None:
             self._output.registerProducer(producer, True)
         else:
-            self._taking = _Taking(producer, taken)
-            self._output.registerProducer(self._taking, False)
+            self._drain_producer = _DrainProducer(producer, on_drained)
+            self._output.registerProducer(self._drain_producer, False)
 
-    async def taken(self, reactor: Any, patience: float | None) -> None:
-        """Wait, at most ``patience`` seconds, until the system has taken all that was written, or nobody reads it."""
-        if self.waiting and self._taking is not None and not self.closed.called:
-            done = self._taking.when_taken()
+    async def wait_drained(self, reactor: Any, timeout: float | None) -> None:
+        """Wait, at most ``timeout`` seconds, until the system has taken all that was written, or nobody reads it."""
+        if self.unwritten_bytes and self._drain_producer is not None and not self.closed.called:
+            done = self._drain_producer.when_drained()
             self.when_closed(lambda problem: None if done.called else done.callback(None))
-            if patience is not None:
-                done.addTimeout(patience, reactor)
+            if timeout is not None:
+                done.addTimeout(timeout, reactor)
             with suppress(DeferredTimeout, CancelledError):
                 await done
 
@@ -312,8 +312,8 @@ class StandardOutput(Protocol):
             self._output.unregisterProducer()
             self._output.loseConnection()
 
-    async def emptied(self, reactor: Any, patience: float | None) -> None:
-        """Wait, no longer than ``patience`` seconds, until what was written is out of our hands."""
+    async def wait_closed(self, reactor: Any, timeout: float | None) -> None:
+        """Wait, no longer than ``timeout`` seconds, until what was written is out of our hands."""
         if not self.closed.called:
             gone: Deferred[None] = Deferred()
 
@@ -322,8 +322,8 @@ class StandardOutput(Protocol):
                     gone.callback(None)
 
             self.when_closed(tell)
-            if patience is not None:
-                gone.addTimeout(patience, reactor)
+            if timeout is not None:
+                gone.addTimeout(timeout, reactor)
             with suppress(DeferredTimeout, CancelledError):
                 await gone
 
@@ -340,32 +340,32 @@ class StandardOutput(Protocol):
             self.closed.callback(self._problem)
 
 
-class _Taking:
+class _DrainProducer:
     """A producer that is asked for more whenever all that was written is taken, in place of one that is paused."""
 
-    def __init__(self, producer: Any, taken: Callable[[], object]) -> None:
-        self.waiting = 0
+    def __init__(self, producer: Any, on_drained: Callable[[], object]) -> None:
+        self.unwritten_bytes = 0
         self._producer = producer
-        self._taken = taken
+        self._on_drained = on_drained
         self._paused = False
         self._done: list[Deferred[None]] = []
 
     def wrote(self, size: int) -> None:
         """So many bytes more wait."""
-        self.waiting += size
-        if self.waiting > MOST_WAITING and not self._paused:
+        self.unwritten_bytes += size
+        if self.unwritten_bytes > MAX_UNWRITTEN and not self._paused:
             self._paused = True
             self._producer.pauseProducing()
 
-    def when_taken(self) -> Deferred[None]:
+    def when_drained(self) -> Deferred[None]:
         """Return a Deferred that fires when nothing waits."""
         self._done.append(Deferred())
         return self._done[-1]
 
     def resumeProducing(self) -> None:
         """Twisted: all is taken."""
-        self.waiting = 0
-        self._taken()
+        self.unwritten_bytes = 0
+        self._on_drained()
         done, self._done = self._done, []
         for one in done:
             if not one.called:

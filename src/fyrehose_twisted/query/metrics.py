@@ -8,21 +8,21 @@ from typing import Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.net.metrics import info
-from fyrehose_twisted.query.monitoring.scraper import Watcher
-from fyrehose_twisted.query.records.journals import Sources
-from fyrehose_twisted.query.records.live import Followers
-from fyrehose_twisted.query.records.scans import Searches
+from fyrehose_twisted.net.metrics import info_metric
+from fyrehose_twisted.query.monitoring.scraper import MetricsScraper
+from fyrehose_twisted.query.records.journals import JournalDirectory
+from fyrehose_twisted.query.records.live import LiveStreams
+from fyrehose_twisted.query.records.scans import ScanScheduler
 from fyrehose_twisted.query.resources import OverviewStreams
 
 
 class SiteState(Protocol):
     """The state of a site that its metrics are read from."""
 
-    sources: Sources
-    followers: Followers
-    searches: Searches
-    watcher: Watcher
+    sources: JournalDirectory
+    live_streams: LiveStreams
+    scans: ScanScheduler
+    scraper: MetricsScraper
     overviews: OverviewStreams
 
 
@@ -35,7 +35,7 @@ class QueryCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
         site = self._site
-        yield info("query")
+        yield info_metric("query")
         yield GaugeMetricFamily("fyrehose_query_sources", "Journals that are served", value=len(site.sources))
         problems = len(site.sources.problems) + sum(bool(source.problem) for source in site.sources)
         yield GaugeMetricFamily("fyrehose_query_problems", "Journals that cannot be read", value=problems)
@@ -44,21 +44,21 @@ class QueryCollector(Collector):
         newest = GaugeMetricFamily("fyrehose_query_next", "The watermark of the newest epoch", labels=["stream"])
         for source in site.sources:
             damaged.add_metric([source.stream], source.damages)
-            followers.add_metric([source.stream], site.followers.following(source.name))
+            followers.add_metric([source.stream], site.live_streams.follower_count(source.name))
             newest.add_metric([source.stream], source.end().position)
         yield damaged
         yield followers
         yield newest
-        yield GaugeMetricFamily("fyrehose_query_searches", "Ranges that are searched now", value=len(site.searches))
+        yield GaugeMetricFamily("fyrehose_query_searches", "Ranges that are searched now", value=len(site.scans))
         yield GaugeMetricFamily(
-            "fyrehose_query_waiting_searches", "Ranges that wait for that", value=site.searches.waiting
+            "fyrehose_query_waiting_searches", "Ranges that wait for that", value=site.scans.waiting
         )
         yield GaugeMetricFamily("fyrehose_query_overviews", "Clients that are told all", value=len(site.overviews))
         watched = GaugeMetricFamily("fyrehose_query_watched", "Whether a watched service answers", labels=["name"])
         answered = GaugeMetricFamily(
             "fyrehose_query_watched_timestamp_seconds", "When it answered last, since 1970", labels=["name"]
         )
-        for seen in site.watcher.seen:
+        for seen in site.scraper.results:
             watched.add_metric([seen.name], seen.up)
             if seen.heard_at:
                 answered.add_metric([seen.name], seen.heard_at)

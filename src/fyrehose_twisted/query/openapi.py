@@ -10,25 +10,25 @@ from fyrehose_twisted.web.openapi import (
     NUMBER,
     TEXT,
     Schema,
-    answer_headers,
-    description_of,
+    array_schema,
+    description_operation,
     document,
-    errors,
-    get_of,
-    health_of,
-    list_of,
-    metrics_of,
-    object_of,
-    query,
+    error_responses,
+    get_operation,
+    health_operation,
+    metrics_operation,
+    object_schema,
+    query_parameter,
     ref,
     request_header,
+    response_headers,
 )
 
-_PLACE: Schema = {"type": "string", "pattern": "^([0-9]{1,19}:)?[0-9]{1,19}$"}
-_SEEN: Schema = {"type": "string", "pattern": "^(([0-9]{1,19}:)?[0-9]{1,19})?$"}
+_POSITION: Schema = {"type": "string", "pattern": "^([0-9]{1,19}:)?[0-9]{1,19}$"}
+_LAST_EVENT_ID: Schema = {"type": "string", "pattern": "^(([0-9]{1,19}:)?[0-9]{1,19})?$"}
 _TIME: Schema = {"type": "string", "pattern": "^[0-9]{1,11}(\\.[0-9]{1,6})?$"}
 
-_RECORD = object_of(
+_RECORD = object_schema(
     {
         "stream": TEXT,
         "epoch": COUNT,
@@ -61,7 +61,7 @@ _STREAM = {
     "records": COUNT,
     "bytes": COUNT,
     "segments": COUNT,
-    "epochs": list_of(object_of(_EPOCH)),
+    "epochs": array_schema(object_schema(_EPOCH)),
     "last_received_at": {"type": ["integer", "null"], "description": "UTC microseconds since 1970"},
     "followers": COUNT,
     "damaged": {**COUNT, "description": "damaged places that were met"},
@@ -72,21 +72,21 @@ _LEVEL: Schema = {"type": "string", "enum": ["ok", "attention", "down"]}
 _RATE: Schema = {"type": ["number", "null"], "description": "growth a second; null if unknown"}
 _JUDGED = {
     "state": _LEVEL,
-    "reasons": {**list_of(TEXT), "description": "why it is not ok"},
+    "reasons": {**array_schema(TEXT), "description": "why it is not ok"},
 }
 _BEHIND: Schema = {"type": ["number", "null"], "description": "messages behind the newest one known of its stream"}
 _KNOWN: Schema = {"type": ["number", "null"], "minimum": 0}
 _OPEN: Schema = {"type": "object"}
 
-_RANGES = list_of({"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2})
+_RANGES = array_schema({"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2})
 
 _SCHEMAS = {
     "Record": _RECORD,
-    "Stream": object_of(_STREAM),
-    "StreamInDetail": object_of(
-        _STREAM | {"epochs": list_of(object_of(_EPOCH | {"lost_ranges": _RANGES, "missing_ranges": _RANGES}))}
+    "Stream": object_schema(_STREAM),
+    "StreamInDetail": object_schema(
+        _STREAM | {"epochs": array_schema(object_schema(_EPOCH | {"lost_ranges": _RANGES, "missing_ranges": _RANGES}))}
     ),
-    "Client": object_of(
+    "Client": object_schema(
         {
             "address": TEXT,
             "kind": {**TEXT, "description": "`journal`, `publisher`, `subscriber` or `other`, by its FLAGS"},
@@ -98,7 +98,7 @@ _SCHEMAS = {
             "rates": {"type": "object", "additionalProperties": _RATE},
         }
     ),
-    "Service": object_of(
+    "Service": object_schema(
         {
             "name": TEXT,
             "up": {**FLAG, "description": "it answered one of the last three scrapes"},
@@ -116,13 +116,13 @@ _SCHEMAS = {
                 "description": "the clients of a backbone, `list` of them; null of other services",
                 "oneOf": [
                     {"type": "null"},
-                    object_of(
+                    object_schema(
                         {
                             "up": {**FLAG, "description": "one of the last three scrapes of the list was answered"},
                             "why": {**TEXT, "description": "error of the latest scrape of the list"},
                             "age": {**_KNOWN, "description": "seconds since one was answered"},
                             "total": COUNT,
-                            "list": list_of(ref("Client")),
+                            "list": array_schema(ref("Client")),
                         }
                     ),
                 ],
@@ -130,22 +130,22 @@ _SCHEMAS = {
             **_JUDGED,
         },
     ),
-    "Overview": object_of(
+    "Overview": object_schema(
         {
             "at": NUMBER,
             "version": TEXT,
             "started_at": NUMBER,
             "state": _LEVEL,
-            "findings": list_of(object_of({"subject": TEXT, "level": _LEVEL, "what": TEXT, "text": TEXT})),
-            "streams": list_of(ref("JudgedStream")),
-            "services": list_of(ref("Service")),
-            "clusters": list_of(ref("Cluster")),
+            "findings": array_schema(object_schema({"subject": TEXT, "level": _LEVEL, "what": TEXT, "text": TEXT})),
+            "streams": array_schema(ref("JudgedStream")),
+            "services": array_schema(ref("Service")),
+            "clusters": array_schema(ref("Cluster")),
             "disk": {"type": "object", "properties": {"free": COUNT, "total": COUNT}},
-            "events": list_of(object_of({"at": NUMBER, "level": _LEVEL, "subject": TEXT, "text": TEXT})),
-            "query": object_of({"requests": COUNT, "streams": COUNT, "connections": COUNT, "refused": COUNT}),
+            "events": array_schema(object_schema({"at": NUMBER, "level": _LEVEL, "subject": TEXT, "text": TEXT})),
+            "query": object_schema({"requests": COUNT, "streams": COUNT, "connections": COUNT, "refused": COUNT}),
         }
     ),
-    "JudgedStream": object_of(
+    "JudgedStream": object_schema(
         {
             **_STREAM,
             "rate": _RATE,
@@ -154,7 +154,7 @@ _SCHEMAS = {
             **_JUDGED,
         }
     ),
-    "Cluster": object_of(
+    "Cluster": object_schema(
         {
             "kind": TEXT,
             "name": TEXT,
@@ -164,19 +164,19 @@ _SCHEMAS = {
             "members": COUNT,
             "alive": COUNT,
             "quorum": COUNT,
-            "leaders": list_of(TEXT),
+            "leaders": array_schema(TEXT),
             "may_fail": {"type": ["integer", "null"], "description": "nodes that may fail before it has no quorum"},
             **_JUDGED,
         }
     ),
-    "History": object_of(
+    "History": object_schema(
         {
             "at": NUMBER,
             "step": {**COUNT, "description": "seconds"},
-            "series": {"type": "object", "additionalProperties": list_of(_RATE)},
+            "series": {"type": "object", "additionalProperties": array_schema(_RATE)},
         }
     ),
-    "Health": object_of({"streams": COUNT, "problems": COUNT}),
+    "Health": object_schema({"streams": COUNT, "problems": COUNT}),
 }
 
 
@@ -198,11 +198,13 @@ def _records(config: QueryConfig) -> Schema:
         ),
         "parameters": [
             _NAME,
-            query("from", "where to begin: `SEQUENCE` or `EPOCH:SEQUENCE`; by default where the stream does", _PLACE),
-            query("to", "the last one that is wanted", _PLACE),
-            query("since", "what was received then or later: RFC 3339, or seconds since 1970", _TIME),
-            query("until", "what was received before", _TIME),
-            query(
+            query_parameter(
+                "from", "where to begin: `SEQUENCE` or `EPOCH:SEQUENCE`; by default where the stream does", _POSITION
+            ),
+            query_parameter("to", "the last one that is wanted", _POSITION),
+            query_parameter("since", "what was received then or later: RFC 3339, or seconds since 1970", _TIME),
+            query_parameter("until", "what was received before", _TIME),
+            query_parameter(
                 "where",
                 "JMESPath: only records whose payload is JSON and for which this gives something true. The pattern is"
                 " that of filters with little nesting; others are taken, too",
@@ -214,24 +216,26 @@ def _records(config: QueryConfig) -> Schema:
                     "maxLength": config.max_expression,
                 },
             ),
-            query("limit", "at most so many", count),
-            query("last", "of all those only the newest so many", count),
-            query("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
-            query("repeats", "`marked`: repeats as well, marked", {"type": "string", "enum": ["marked"]}),
-            request_header("Last-Event-ID", "the last id that is known already, if any; only for streams", _SEEN),
+            query_parameter("limit", "at most so many", count),
+            query_parameter("last", "of all those only the newest so many", count),
+            query_parameter("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
+            query_parameter("repeats", "`marked`: repeats as well, marked", {"type": "string", "enum": ["marked"]}),
+            request_header(
+                "Last-Event-ID", "the last id that is known already, if any; only for streams", _LAST_EVENT_ID
+            ),
         ],
         "responses": {
             "200": {
                 "description": "the records that there are",
-                "headers": answer_headers(Link="where it goes on"),
+                "headers": response_headers(Link="where it goes on"),
                 "content": {
-                    "application/json": {"schema": list_of(ref("Record"))},
+                    "application/json": {"schema": array_schema(ref("Record"))},
                     "application/x-ndjson": {"schema": {**TEXT, "description": "a Record a line"}},
                     "text/event-stream": {"schema": {**TEXT, "description": "a Record in the data of each message"}},
                 },
             },
             "101": {"description": "a WebSocket"},
-            **errors(404, 409, 410, 503),
+            **error_responses(404, 409, 410, 503),
         },
     }
 
@@ -239,26 +243,30 @@ def _records(config: QueryConfig) -> Schema:
 _NAME: Schema = {"name": "name", "in": "path", "required": True, "schema": TEXT}
 
 
-def describe(config: QueryConfig, *, token: bool) -> Schema:
+def describe_openapi(config: QueryConfig, *, token: bool) -> Schema:
     """Return the description.
 
     :param token: whether one is needed.
     """
-    overview = get_of(
+    overview = get_operation(
         "overview", "How everything fares; again and again with `Accept: text/event-stream`", ref("Overview"), 503
     )
     overview["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
     paths: dict[str, dict[str, Schema]] = {
-        "/streams": {"get": get_of("streams", "All streams", list_of(ref("Stream")))},
-        "/streams/{name}": {"get": get_of("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])},
+        "/streams": {"get": get_operation("streams", "All streams", array_schema(ref("Stream")))},
+        "/streams/{name}": {
+            "get": get_operation("stream", "One stream", ref("StreamInDetail"), 404, parameters=[_NAME])
+        },
         "/streams/{name}/records": {"get": _records(config)},
         "/overview": {"get": overview},
         "/history": {
-            "get": get_of("history", "Growth a second in each step of the last hour, the oldest first", ref("History"))
+            "get": get_operation(
+                "history", "Growth a second in each step of the last hour, the oldest first", ref("History")
+            )
         },
-        "/health": {"get": health_of("Can all journals be read?", "they can", "some cannot")},
-        "/metrics": {"get": metrics_of()},
-        "/openapi.json": {"get": description_of()},
+        "/health": {"get": health_operation("Can all journals be read?", "they can", "some cannot")},
+        "/metrics": {"get": metrics_operation()},
+        "/openapi.json": {"get": description_operation()},
     }
     about = "The journals of all protocols: what was said, what is said now, and how far each has got."
     return document("fyrehose query", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

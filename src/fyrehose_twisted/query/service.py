@@ -9,18 +9,18 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from fyrehose_twisted.net.listening import Entrances
-from fyrehose_twisted.process.repeating import Repeating
-from fyrehose_twisted.process.sd_notify import supervisor
-from fyrehose_twisted.process.shutdown import end_process
-from fyrehose_twisted.process.sighup import Reloading, changes
+from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.process.repeating import PeriodicCall
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.shutdown import exit_with_failure
+from fyrehose_twisted.process.sighup import ReloadOnHup, diff
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.monitoring.scraper import Watched
-from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.monitoring.scraper import ScrapeTarget
+from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.site import QuerySite
-from fyrehose_twisted.web.site import drained
+from fyrehose_twisted.web.site import wait_closed
 from fyrehose_twisted.web.tokens import Tokens
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 
 class QueryService(Service):
@@ -38,10 +38,10 @@ class QueryService(Service):
 
     def __init__(
         self,
-        sources: Sources,
+        sources: JournalDirectory,
         http: str,
         *,
-        watched: Iterable[Watched] = (),
+        targets: Iterable[ScrapeTarget] = (),
         tokens: Tokens | None = None,
         config: QueryConfig | None = None,
         reread: Callable[[], tuple[QueryConfig, Tokens | None]] | None = None,
@@ -52,34 +52,34 @@ class QueryService(Service):
         config = QueryConfig() if config is None else config
         self.reactor = reactor
         self.sources = sources
-        self.site = QuerySite(sources, config, reactor, watched=watched, tokens=tokens)
-        self._entrances = Entrances(reactor, "tcp:8480", "query")
-        self._entrances.add("http", http, self.site)
-        self._looks = Repeating("the overview", self._look, reactor)
+        self.site = QuerySite(sources, config, reactor, targets=targets, tokens=tokens)
+        self._listening_ports = ListeningPorts(reactor, "tcp:8480", "query")
+        self._listening_ports.add("http", http, self.site)
+        self._refresh_call = PeriodicCall("the overview", self._refresh, reactor)
         self._interval = config.look_interval
-        self._reloading = Reloading(reread, self._reconfigure, reactor)
+        self._reloader = ReloadOnHup(reread, self._reconfigure, reactor)
 
     @property
-    def places(self) -> dict[str, list[str]]:
+    def addresses(self) -> dict[str, list[str]]:
         """What is listened on, by option."""
-        return self._entrances.places
+        return self._listening_ports.addresses
 
     def privilegedStartService(self) -> None:
         """Twisted: start what needs privileges."""
         super().privilegedStartService()
-        self._entrances.bind()
+        self._listening_ports.bind()
 
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
-        self._entrances.bind()
-        self._entrances.failed(self._fail)
-        self.sources.look()
-        self.site.watcher.start()
-        self._looks.start(self._interval)
-        self._reloading.start()
-        if self._entrances.all_bound:
-            supervisor.ready(self.reactor, f"listening on {self._entrances}")
+        self._listening_ports.bind()
+        self._listening_ports.report_failures(self._fail)
+        self.sources.refresh()
+        self.site.scraper.start()
+        self._refresh_call.start(self._interval)
+        self._reloader.start()
+        if self._listening_ports.all_bound:
+            systemd_notifier.ready(self.reactor, f"listening on {self._listening_ports}")
 
     def stopService(self) -> Deferred[None]:
         """Twisted: end all streams, answer what is under way, and let go of the journals."""
@@ -87,30 +87,30 @@ class QueryService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        self._reloading.stop()
-        self._looks.stop()
-        self.site.watcher.stop()
-        await self._entrances.close()
+        self._reloader.stop()
+        self._refresh_call.stop()
+        self.site.scraper.stop()
+        await self._listening_ports.close()
         self.site.close()
-        await drained(self.reactor, lambda: self.site.connections)
-        self.site.searches.stop()
+        await wait_closed(self.reactor, lambda: self.site.connections)
+        self.site.scans.stop()
         self.sources.close()
 
     def _reconfigure(self, read: tuple[QueryConfig, Tokens | None]) -> list[str]:
         config, tokens = read
-        told = changes(self.site.config, config)
+        told = diff(self.site.config, config)
         self.site.reconfigure(config, tokens)
-        return [*told, *([] if tokens is None else [counted(len(tokens), "token")])]
+        return [*told, *([] if tokens is None else [pluralize(len(tokens), "token")])]
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         # With no client to tell, only the history, and what is new in the directory, matter.
         if len(self.site.overviews):
-            self.site.overviews.look()
-        elif self.site.overview.due:
-            self.site.overview.look()
+            self.site.overviews.send_all()
+        elif self.site.overview.is_due:
+            self.site.overview.collect()
         else:
-            self.sources.look()
+            self.sources.refresh()
 
     def _fail(self, error: Exception) -> None:
         self.log.critical("stopping: {error}", error=error)
-        end_process(self.reactor)
+        exit_with_failure(self.reactor)

@@ -11,19 +11,19 @@ from prometheus_client.registry import Collector
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.metrics import QueryCollector
 from fyrehose_twisted.query.monitoring.overview import Overview
-from fyrehose_twisted.query.monitoring.scraper import Watched, Watcher
-from fyrehose_twisted.query.openapi import describe
-from fyrehose_twisted.query.records.journals import Sources
-from fyrehose_twisted.query.records.live import Followers
-from fyrehose_twisted.query.records.scans import Searches
-from fyrehose_twisted.query.records.turns import Turns
-from fyrehose_twisted.query.resources import KINDS, PAGE, OverviewStreams, StreamPages, static
+from fyrehose_twisted.query.monitoring.scraper import MetricsScraper, ScrapeTarget
+from fyrehose_twisted.query.openapi import describe_openapi
+from fyrehose_twisted.query.records.journals import JournalDirectory
+from fyrehose_twisted.query.records.live import LiveStreams
+from fyrehose_twisted.query.records.scans import ScanScheduler
+from fyrehose_twisted.query.records.turns import FairScheduler
+from fyrehose_twisted.query.resources import KINDS, PAGE, OverviewStreams, StreamResource, static
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.client_limits import Clients
+from fyrehose_twisted.web.client_limits import ClientBudgets
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
-from fyrehose_twisted.web.request import queries
-from fyrehose_twisted.web.response import RETRY, Answer, answer
-from fyrehose_twisted.web.site import Render, Route, WebSite, page
+from fyrehose_twisted.web.request import query_params
+from fyrehose_twisted.web.response import RETRY_AFTER, HttpResponse, json_response
+from fyrehose_twisted.web.site import Render, Route, WebSite, constant_page
 from fyrehose_twisted.web.tokens import Tokens
 
 
@@ -38,24 +38,24 @@ class QuerySite(WebSite):
 
     def __init__(
         self,
-        sources: Sources,
+        sources: JournalDirectory,
         config: QueryConfig,
         reactor: Any,
         *,
-        watched: Iterable[Watched] = (),
+        targets: Iterable[ScrapeTarget] = (),
         tokens: Tokens | None = None,
     ) -> None:
-        clients = Clients(config.client_limits, reactor)
+        clients = ClientBudgets(config.client_limits, reactor)
         self.sources = sources
-        turns = Turns(reactor)
-        self.followers = Followers(sources, config, clients, turns, reactor)
-        self.searches = Searches(config, turns)
-        self.watcher = Watcher(watched, config, reactor)
-        self.overview = Overview(sources, self.followers, self.watcher, config, reactor)
-        self.overviews = OverviewStreams(self.overview, self.followers, config, reactor)
-        self.followers.others = self.overviews.__len__
-        sources.dropped = self.followers.source_gone
-        pages = StreamPages(sources, self.searches, self.followers, config)
+        turns = FairScheduler(reactor)
+        self.live_streams = LiveStreams(sources, config, clients, turns, reactor)
+        self.scans = ScanScheduler(config, turns)
+        self.scraper = MetricsScraper(targets, config, reactor)
+        self.overview = Overview(sources, self.live_streams, self.scraper, config, reactor)
+        self.overviews = OverviewStreams(self.overview, self.live_streams, config, reactor)
+        self.live_streams.others = self.overviews.__len__
+        sources.dropped = self.live_streams.source_gone
+        pages = StreamResource(sources, self.scans, self.live_streams, config)
         metrics: list[Collector] = []
         routes = [
             Route("/streams", {b"GET": pages.list}),
@@ -65,22 +65,24 @@ class QuerySite(WebSite):
             Route("/history", {b"GET": self.overviews.history}),
             Route("/health", {b"GET": self._health}, open=True),
             Route("/metrics", {b"GET": MetricsPage(metrics).get}),
-            Route("/openapi.json", {b"GET": page(describe(config, token=tokens is not None))}, open=True),
+            Route(
+                "/openapi.json", {b"GET": constant_page(describe_openapi(config, token=tokens is not None))}, open=True
+            ),
         ]
         # The page itself is no secret; it asks for the token.
         routes += [Route(f"/{name}", {b"GET": _file(name)}, open=True) for name in KINDS if name != PAGE]
         routes.append(Route("/", {b"GET": _file(PAGE)}, open=True, page=True))
-        super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.followers)
+        super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.live_streams)
         self.overview.site = self
         metrics += [SiteCollector("fyrehose_query", self), QueryCollector(self)]
 
     def reconfigure(self, config: QueryConfig, tokens: Tokens | None) -> None:
         """Go by other limits and tokens from now on. Who is connected stays so."""
         self.config = config
-        self.guard.tokens = tokens
+        self.access.tokens = tokens
         self.clients.limits = config.client_limits
-        self.followers.config = self.overviews.config = config
-        self.searches.config = config
+        self.live_streams.config = self.overviews.config = config
+        self.scans.config = config
         self.overview.config = config
 
     def close(self) -> None:
@@ -88,21 +90,21 @@ class QuerySite(WebSite):
         self.overviews.close()
         super().close()
 
-    def _health(self, request: WebRequest) -> Answer:
-        queries(request)
+    def _health(self, request: WebRequest) -> HttpResponse:
+        query_params(request)
         # No names: whoever has no token may ask this, too.
         problems = len(self.sources.problems) + sum(bool(source.problem) for source in self.sources)
         content = {"streams": len(self.sources), "problems": problems}
         if problems:
-            return answer(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY)
-        return answer(content)
+            return json_response(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER)
+        return json_response(content)
 
 
 def _file(name: str) -> Render:
-    fixed: list[Answer] = []
+    fixed: list[HttpResponse] = []
 
-    def get(request: WebRequest) -> Answer:
-        queries(request)
+    def get(request: WebRequest) -> HttpResponse:
+        query_params(request)
         if not fixed:
             fixed.append(static(name))
         return fixed[0]

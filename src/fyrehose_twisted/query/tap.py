@@ -13,26 +13,26 @@ from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.fyrehose.service.options import check_name
+from fyrehose_twisted.fyrehose.service.options import check_stream_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
-from fyrehose_twisted.journal.store import JournalConfig, check_free, open_journal
+from fyrehose_twisted.journal.store import JournalConfig, check_unlocked, open_journal
 from fyrehose_twisted.net.host_port import parse_host_port
 from fyrehose_twisted.net.options import (
-    Listening,
+    ServerEndpoint,
     ServiceOptions,
-    check_exposed,
-    parse_listen,
-    try_directory,
-    try_port,
+    parse_server_endpoint,
+    probe_port,
+    require_protection,
+    require_writable_directory,
 )
-from fyrehose_twisted.payloads import bare, envelopes
+from fyrehose_twisted.payloads import envelope_finder, strip_framing
 from fyrehose_twisted.process.secret import read_secret
-from fyrehose_twisted.process.sighup import limits_of, with_limits
+from fyrehose_twisted.process.sighup import limit_checks, with_limits
 from fyrehose_twisted.web.tokens import Tokens, read_tokens
 
 DEFAULT_HTTP = "tcp:8480"
 
-OF_BACKBONE = "name", "from", "secret-file", "retention"
+BACKBONE_OPTIONS = "name", "from", "secret-file", "retention"
 """Options that mean something only with ``--backbone``."""
 
 
@@ -85,14 +85,14 @@ class Options(ServiceOptions):
         # twistd goes there before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["directory"] = (start / self["directory"]).absolute()
-        serving: Listening = parse_listen("http", self["http"], DEFAULT_HTTP)
+        serving: ServerEndpoint = parse_server_endpoint("http", self["http"], DEFAULT_HTTP)
         self["serving"] = serving
         for option in ("limits", "tokens-file"):
             self[option] = (start / self[option]).absolute() if self[option] else None
         self["tokens"] = self.read_tokens()
-        check_exposed("http", serving, bool(self["open"]) or self["tokens"] is not None, "--tokens-file")
+        require_protection("http", serving, bool(self["open"]) or self["tokens"] is not None, "--tokens-file")
         if self["backbone"] is None:
-            for option in OF_BACKBONE:
+            for option in BACKBONE_OPTIONS:
                 if self[option] != dict(name="default", **{"from": "oldest"}).get(option):
                     raise usage.UsageError(f"--{option} is of no use without --backbone: what shall be kept?")
         else:
@@ -103,7 +103,7 @@ class Options(ServiceOptions):
         return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
 
     def _check_backbone(self) -> None:
-        check_name(self["name"])
+        check_stream_name(self["name"])
         parse_host_port(self["backbone"])
         self["client"] = ClientConfig(
             start=parse_start(self["from"]),
@@ -131,44 +131,44 @@ def makeService(options: Options) -> IService:
 
 def _make(options: Options) -> MultiService:
     from fyrehose_twisted.query.config import RELOADED, QueryConfig
-    from fyrehose_twisted.query.monitoring.scraper import parse_watch
-    from fyrehose_twisted.query.records.journals import Sources
+    from fyrehose_twisted.query.monitoring.scraper import parse_scrape_target
+    from fyrehose_twisted.query.records.journals import JournalDirectory
     from fyrehose_twisted.query.service import QueryService
 
     path: Path = options["directory"]
-    serving: Listening = options["serving"]
-    watched = [parse_watch(text) for text in options["watch"]]
+    serving: ServerEndpoint = options["serving"]
+    watched = [parse_scrape_target(text) for text in options["watch"]]
     if len({one.name for one in watched}) < len(watched):
         raise ConfigurationError("two services to --watch have the same name; give each its own")
     # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-    try_port("http", serving)
+    probe_port("http", serving)
     if options["backbone"] is None and not path.is_dir():
         raise ConfigurationError(f"--directory {path} is no directory; where do the journals lie?")
     basis = QueryConfig(allowed_origin=options["allowed-origin"], hosts=tuple(options["hosts"]))
-    known = limits_of(basis, *RELOADED)
+    known = limit_checks(basis, *RELOADED)
 
     def read() -> tuple[QueryConfig, Tokens | None]:
         return with_limits(basis, options["limits"], known), options.read_tokens()
 
     query = QueryService(
-        Sources(path, bare, envelopes=envelopes),
+        JournalDirectory(path, strip_framing, envelope_finder=envelope_finder),
         serving.description,
-        watched=watched,
+        targets=watched,
         tokens=options["tokens"],
         config=with_limits(basis, options["limits"], known),
         reread=read if options["limits"] or options["tokens-file"] else None,
     )
     made = MultiService()
     if options["backbone"] is not None:
-        _keeping(options, path).setServiceParent(made)
+        _journal_service(options, path).setServiceParent(made)
     query.setServiceParent(made)
     return made
 
 
-def _keeping(options: Options, path: Path) -> JournalService:
+def _journal_service(options: Options, path: Path) -> JournalService:
     stream = f"fyrehose://{options['name']}"
-    try_directory("directory", path)
-    check_free(path, stream)
+    require_writable_directory("directory", path)
+    check_unlocked(path, stream)
 
     def make_protocol(**keywords: Any) -> JournalProtocol:
         return JournalProtocol(options["client"], **keywords)

@@ -15,11 +15,11 @@ from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, Tex
 from wsproto.handshake import H11Handshake
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from fyrehose_twisted.query.records.live import Following
-from fyrehose_twisted.query.records.query_params import Place
-from fyrehose_twisted.query.records.record_json import Item
+from fyrehose_twisted.query.records.live import LiveStream
+from fyrehose_twisted.query.records.query_params import EpochPosition
+from fyrehose_twisted.query.records.record_json import RecordView
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.request import header
+from fyrehose_twisted.web.request import single_header
 from fyrehose_twisted.web.response import bad_request
 from fyrehose_twisted.web.streaming import STREAM
 
@@ -27,12 +27,12 @@ GOING_AWAY, UNSUPPORTED = 1001, 1003
 """Codes with which connections are closed."""
 
 
-def wants_socket(request: WebRequest) -> bool:
+def wants_websocket(request: WebRequest) -> bool:
     """Return whether a request asks for a WebSocket."""
-    return (header(request, b"Upgrade") or b"").lower() == b"websocket"
+    return (single_header(request, b"Upgrade") or b"").lower() == b"websocket"
 
 
-def check_socket(request: WebRequest) -> None:
+def check_websocket(request: WebRequest) -> None:
     """See whether a WebSocket can be made of a request.
 
     :raises Problem: if not.
@@ -50,49 +50,50 @@ def _handshake(request: WebRequest) -> Any:
     return handshake
 
 
-class FollowingSocket(Following):
+class WebSocketStream(LiveStream):
     """One client. Each message is an object: a record, or ``{"skipped": ...}``, or ``{"position": ...}``."""
 
     _socket: Any
     _accepted: bytes
 
     def start(self) -> None:
-        """See :meth:`~fyrehose_twisted.query.records.live.Following.start`."""
+        """See :meth:`~fyrehose_twisted.query.records.live.LiveStream.start`."""
         handshake = _handshake(self._request)
         self._accepted = handshake.send(AcceptConnection())
         self._socket = handshake.connection
         super().start()
 
     def begin(self, first: bytes, kind: bytes = STREAM) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.Stream.begin`."""
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.begin`."""
         request = self._request
-        request.when_gone = self._gone
+        request.on_disconnect = self._disconnected
         request.setResponseCode(HTTPStatus.SWITCHING_PROTOCOLS)
         request.startedWriting = 1  # What is written from now on is no answer.
         request.channel.upgraded = self._arrived
         request.registerProducer(self, True)
         request.channel.transport.write(self._accepted + first)
-        self.catch_up()
+        self.send_pending()
 
-    def alive_text(self, text: bytes) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.records.live.Following.alive_text`: comments are for event streams."""
+    def heartbeat_text(self, text: bytes) -> bytes:
+        """See :meth:`~fyrehose_twisted.query.records.live.LiveStream.heartbeat_text`: comments are for event
+        streams."""
         return self.position_text()
 
     def position_text(self) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.records.live.Following.position_text`."""
+        """See :meth:`~fyrehose_twisted.query.records.live.LiveStream.position_text`."""
         before = self.before()
         return self._message(b'{"position":%b}' % (b"null" if before is None else b'"%b"' % before))
 
-    def record_text(self, item: Item, text: bytes) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.records.live.Following.record_text`."""
+    def record_text(self, item: RecordView, text: bytes) -> bytes:
+        """See :meth:`~fyrehose_twisted.query.records.live.LiveStream.record_text`."""
         return self._message(text)
 
-    def skipped_text(self, told: bytes, last: Place) -> bytes:
-        """See :meth:`~fyrehose_twisted.query.records.live.Following.skipped_text`."""
-        return self._message(b'{"skipped":%b}' % told)
+    def skipped_text(self, gap: bytes, last: EpochPosition) -> bytes:
+        """See :meth:`~fyrehose_twisted.query.records.live.LiveStream.skipped_text`."""
+        return self._message(b'{"skipped":%b}' % gap)
 
-    def farewell(self) -> bytes:
-        """See :meth:`~fyrehose_twisted.web.streaming.Stream.farewell`."""
+    def final_event(self) -> bytes:
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.final_event`."""
         try:
             return bytes(self._socket.send(CloseConnection(GOING_AWAY, "the service ends it")))
         except LocalProtocolError:  # It is closing already.
@@ -117,7 +118,7 @@ class FollowingSocket(Following):
         except (RemoteProtocolError, LocalProtocolError):
             self._request.transport.abortConnection()
 
-    def _close(self, event: CloseConnection, why: str) -> None:
+    def _close(self, event: CloseConnection, reason: str) -> None:
         with suppress(LocalProtocolError):
             self.write(self._socket.send(event))
-        self.end(why)
+        self.end(reason)

@@ -12,7 +12,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from zope.interface import implementer
 
 
-class _Call(DelayedCall):
+class _MovableCall(DelayedCall):
     """A delayed call that tells its clock of every new time; the plain one keeps a later time to itself."""
 
     def reset(self, secondsFromNow: float) -> None:  # noqa: N803  # Twisted's
@@ -65,9 +65,9 @@ class HeapClock:
         :returns: the pending call, to be moved or cancelled.
         """
         time = self.seconds() + delay
-        call = _Call(time, callable, args, kw, self._call_cancelled, self._moved.add, self.seconds)
-        self._settle()
-        self._place(call, next(self._numbers))
+        call = _MovableCall(time, callable, args, kw, self._call_cancelled, self._moved.add, self.seconds)
+        self._reposition_moved()
+        self._push(call, next(self._numbers))
         return call
 
     def getDelayedCalls(self) -> Sequence[IDelayedCall]:
@@ -118,20 +118,20 @@ class HeapClock:
 
     def _next_due(self, until: float) -> DelayedCall | None:
         """Take the first of the calls that are due at ``until``, if there are any."""
-        self._settle()
+        self._reposition_moved()
         while self._heap and self._heap[0][0] <= until:
             entry = heappop(self._heap)
             call = entry[2]
             if self._entries.get(call) is entry:
-                self._forget(call)
+                self._remove(call)
                 return call
         return None
 
-    def _place(self, call: DelayedCall, number: int) -> None:
+    def _push(self, call: DelayedCall, number: int) -> None:
         entry = self._entries[call] = (call.getTime(), number, call)
         heappush(self._heap, entry)
 
-    def _settle(self) -> None:
+    def _reposition_moved(self) -> None:
         """Give the calls that were moved their new places.
 
         This is done where task.Clock sorts its list, which is stable: what arrives from an earlier time comes first
@@ -143,21 +143,21 @@ class HeapClock:
         self._moved.clear()
         for time, _, call in reversed(old):
             if time < call.getTime():
-                self._place(call, -next(self._numbers))
+                self._push(call, -next(self._numbers))
         for time, _, call in old:
             if time > call.getTime():
-                self._place(call, next(self._numbers))
-        self._purge()
+                self._push(call, next(self._numbers))
+        self._compact()
 
     def _call_cancelled(self, call: DelayedCall) -> None:
         self._moved.discard(call)
-        self._forget(call)
+        self._remove(call)
 
-    def _forget(self, call: DelayedCall) -> None:
+    def _remove(self, call: DelayedCall) -> None:
         del self._entries[call]
-        self._purge()
+        self._compact()
 
-    def _purge(self) -> None:
+    def _compact(self) -> None:
         """Drop the entries that no longer count when they are the majority: O(1) for each that is dropped."""
         if len(self._heap) > 2 * len(self._entries):
             self._heap = list(self._entries.values())

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 
-class Crash(Enum):
+class CrashMode(Enum):
     """What a crash leaves of what the node wanted durable."""
 
     KILLED = "killed"
@@ -24,5 +24,5 @@ class Boot(NamedTuple):
     """What the host's clock says, UTC seconds."""
     persisted: Any
     """What the node wanted durable last; ``None`` for nothing."""
-    after: Crash | None
+    last_crash: CrashMode | None
     """Why it starts again; ``None`` for the first start."""

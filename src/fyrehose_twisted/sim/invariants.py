@@ -18,19 +18,21 @@ class InvariantViolated(AssertionError):
     :ivar invariant: which invariant says so.
     :ivar elapsed: when, in simulated seconds after the start of the run.
     :ivar nodes: names of the nodes concerned.
-    :ivar what: what happened.
+    :ivar description: what happened.
     """
 
-    def __init__(self, invariant: str, elapsed: float, nodes: Sequence[str], what: str) -> None:
-        super().__init__(f"{invariant}: at {elapsed:.6f} s, {', '.join(nodes) or 'nowhere in particular'}: {what}")
+    def __init__(self, invariant: str, elapsed: float, nodes: Sequence[str], description: str) -> None:
+        super().__init__(
+            f"{invariant}: at {elapsed:.6f} s, {', '.join(nodes) or 'nowhere in particular'}: {description}"
+        )
         self.invariant = invariant
         self.elapsed = elapsed
         self.nodes = tuple(nodes)
-        self.what = what
+        self.description = description
 
     def __reduce__(self) -> tuple[type[InvariantViolated], tuple[str, float, tuple[str, ...], str], dict[str, Any]]:
         # With its notes, which an exception keeps among its attributes.
-        return type(self), (self.invariant, self.elapsed, self.nodes, self.what), vars(self)
+        return type(self), (self.invariant, self.elapsed, self.nodes, self.description), vars(self)
 
 
 class Invariant(Observer):
@@ -52,9 +54,9 @@ class Invariant(Observer):
     def check(self) -> None:
         """Look at the outcome: called when faults are over and nothing more is to be expected."""
 
-    def violated(self, what: str, *hosts: Host) -> NoReturn:
+    def violated(self, description: str, *hosts: Host) -> NoReturn:
         """End the run.
 
         :raises InvariantViolated: always.
         """
-        raise InvariantViolated(self.name, self.network.elapsed, [host.name for host in hosts], what)
+        raise InvariantViolated(self.name, self.network.elapsed, [host.name for host in hosts], description)

@@ -8,12 +8,12 @@ from random import Random
 
 from fyrehose_twisted.errors import ConfigurationError
 
-REORDERED_BY = 0.05
+MAX_REORDER_DELAY = 0.05
 """Seconds by which, at most, a datagram is held back to be overtaken."""
 
-GARBLED_BYTES = 4
+MAX_CORRUPTED_BYTES = 4
 
-LONGEST = 65_507
+MAX_DATAGRAM_SIZE = 65_507
 """Bytes of the longest datagram: what IPv4 and UDP leave of 65,535."""
 
 PROBABILITIES = ("loss", "duplication", "reordering", "corruption", "truncation")
@@ -27,7 +27,7 @@ class Link:
     :ivar up: whether anything passes at all.
     :ivar loss: probability for a datagram, or each of its fragments, to be lost; a stream sends it again.
     :ivar duplication: probability that a datagram arrives twice.
-    :ivar reordering: probability that a datagram is held back for up to :data:`REORDERED_BY`.
+    :ivar reordering: probability that a datagram is held back for up to :data:`MAX_REORDER_DELAY`.
     :ivar delay: the shortest way takes this long.
     :ivar jitter: up to this much is added, evenly spread, so that datagrams overtake one another.
     :ivar tail: mean of an exponentially distributed time that is added too.
@@ -71,12 +71,12 @@ class Link:
             raise ConfigurationError(f"queue={self.queue!r}; give 0 bytes or more")
 
     @property
-    def draws(self) -> bool:
+    def is_random(self) -> bool:
         """Whether random numbers decide what happens to a datagram."""
         chances = self.loss, self.duplication, self.reordering, self.jitter, self.tail, self.corruption, self.truncation
         return self.up and any(chances)
 
-    def loses(self, size: int, rng: Random) -> str | None:
+    def draw_loss(self, size: int, rng: Random) -> str | None:
         """Draw whether a datagram of ``size`` bytes is lost, and return why."""
         if not self.up:
             return "cut"
@@ -95,17 +95,17 @@ class Link:
         if self.tail:
             latency += rng.expovariate(1.0 / self.tail)
         if self.reordering and rng.random() < self.reordering:
-            latency += REORDERED_BY * rng.random()
+            latency += MAX_REORDER_DELAY * rng.random()
         return latency
 
 
-def garble(datagram: bytes, rng: Random) -> bytes:
+def corrupt(datagram: bytes, rng: Random) -> bytes:
     """Return ``datagram`` with some bytes changed, and at times with its end cut off or something after it.
 
     What is returned is never equal to ``datagram``.
     """
     garbled = bytearray(datagram)
-    changes = min(rng.randrange(1, GARBLED_BYTES + 1), len(garbled))
+    changes = min(rng.randrange(1, MAX_CORRUPTED_BYTES + 1), len(garbled))
     for position in rng.sample(range(len(garbled)), changes):
         garbled[position] ^= rng.randrange(1, 256)
     kind = rng.random()

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.observer import Observer, Observers, Packet
+from fyrehose_twisted.sim.observer import Observer, Observers, SimPacket
 from fyrehose_twisted.sim.scheduler import Scheduler
 
-LISTED = 10
+MAX_LISTED_HOSTS = 10
 """So many hosts are listed at most where one is not found."""
 
 
-class Change(NamedTuple):
+class LinkOverride(NamedTuple):
     """What some links are like for a while. ``None`` means every host."""
 
     sources: frozenset[Address] | None
@@ -43,18 +43,18 @@ class NetworkCore:
         self.scheduler = Scheduler(start)
         self.link = Link() if link is None else link
         self.hosts: dict[Address, Host] = {}
-        self.counts: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
         self.observers = Observers()
         self.start = start
         self.moment = moment
         self.split = split
         self.split_rng = Random(f"{split_seed}/split")
-        self.numbers = count(1)
-        self.version = 0
-        self.acting: Host | None = None
+        self.packet_numbers = count(1)
+        self.link_version = 0
+        self.active_host: Host | None = None
         self._names: dict[str, Host] = {}
         self._at_ip: dict[str, Host | None] = {}  # None where there are several
-        self._changes: list[Change] = []
+        self._link_overrides: list[LinkOverride] = []
 
     @property
     def now(self) -> float:
@@ -74,15 +74,15 @@ class NetworkCore:
         try:
             return self._names[name]
         except KeyError:
-            raise KeyError(f"no host {name!r}; {self._who_is_there(name)}") from None
+            raise KeyError(f"no host {name!r}; {self._list_hosts(name)}") from None
 
-    def _who_is_there(self, instead_of: str) -> str:
+    def _list_hosts(self, instead_of: str) -> str:
         if not self._names:
             return "there are none"
         close = get_close_matches(instead_of, self._names, 1)
         there_are = f"did you mean {close[0]}? There are" if close else "there are"
-        more = f" and {len(self._names) - LISTED:,} more" if len(self._names) > LISTED else ""
-        return f"{there_are} {', '.join(islice(self._names, LISTED))}{more}"
+        more = f" and {len(self._names) - MAX_LISTED_HOSTS:,} more" if len(self._names) > MAX_LISTED_HOSTS else ""
+        return f"{there_are} {', '.join(islice(self._names, MAX_LISTED_HOSTS))}{more}"
 
     def only_host_at(self, ip: str) -> Host | None:
         """Return the host with this IP address, unless there are several, or none."""
@@ -98,10 +98,11 @@ class NetworkCore:
 
     # Links
 
-    def change(
+    def override_links(
         self, sources: Iterable[Address] | None, destinations: Iterable[Address] | None, **changes: Any
-    ) -> Change:
-        """Change links from ``sources`` to ``destinations`` until :meth:`restore`; ``None`` stands for every host.
+    ) -> LinkOverride:
+        """Change links from ``sources`` to ``destinations`` until :meth:`remove_override`; ``None`` stands for every
+        host.
 
         Where changes overlap, the later one counts.
 
@@ -109,35 +110,35 @@ class NetworkCore:
         :raises TypeError: if links have no such property.
         """
         replace(self.link, **changes)  # Here it raises; later, some host that sends would be blamed.
-        change = Change(
+        change = LinkOverride(
             None if sources is None else frozenset(sources),
             None if destinations is None else frozenset(destinations),
             changes,
         )
-        self._changes.append(change)
-        self.version += 1
+        self._link_overrides.append(change)
+        self.link_version += 1
         return change
 
-    def restore(self, change: Change) -> None:
+    def remove_override(self, change: LinkOverride) -> None:
         """End a change."""
-        self._changes = [other for other in self._changes if other is not change]
-        self.version += 1
+        self._link_overrides = [other for other in self._link_overrides if other is not change]
+        self.link_version += 1
 
     def link_between(self, source: Host, to: Address) -> Link:
         """Return what the way from ``source`` to ``to`` is like now."""
         link = self.link
-        for sources, destinations, changes in self._changes:
+        for sources, destinations, changes in self._link_overrides:
             if (sources is None or source.address in sources) and (destinations is None or to in destinations):
                 link = replace(link, **changes)
         return link
 
-    def drop(self, packet: Packet, why: str) -> None:
+    def drop(self, packet: SimPacket, why: str) -> None:
         """Count something that will not arrive."""
-        self.counts["dropped"] += 1
-        self.counts[f"dropped: {why}"] += 1
+        self.counters["dropped"] += 1
+        self.counters[f"dropped: {why}"] += 1
         for observe in self.observers.dropped:
             observe(packet, why)
 
-    def watch(self, observer: Observer) -> None:
+    def add_observer(self, observer: Observer) -> None:
         """Let ``observer`` watch from now on."""
         self.observers.add(observer)

@@ -9,7 +9,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
 
 
-class Packet(NamedTuple):
+class SimPacket(NamedTuple):
     """A datagram, or a message on a stream, on its way."""
 
     number: int
@@ -34,14 +34,14 @@ class BegunFault(Protocol):
         """When it begins, in seconds after the start."""
 
     @property
-    def lasts(self) -> float:
+    def duration(self) -> float:
         """Seconds that it lasts."""
 
     @property
-    def until(self) -> float:
+    def ends_at(self) -> float:
         """When it is over, in seconds after the start."""
 
-    def names(self) -> tuple[str, ...]:
+    def host_names(self) -> tuple[str, ...]:
         """Return the names of the hosts that it concerns."""
 
 
@@ -52,33 +52,33 @@ class Observer:
     What an observer raises ends the run.
     """
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """A host sent something; nothing has happened to it yet."""
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """Something is handed to the node of ``host``, which has not seen it yet. A duplicate arrives twice.
 
         ``packet.data`` is what the node gets, which for a datagram can be bytes that no node sent: see
-        :attr:`Packet.damaged` and :attr:`Packet.truncated`.
+        :attr:`SimPacket.damaged` and :attr:`SimPacket.truncated`.
         """
 
-    def dropped(self, packet: Packet, why: str) -> None:
+    def dropped(self, packet: SimPacket, reason: str) -> None:
         """Something will not arrive; of a duplicated datagram, one copy."""
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """A node told its application something."""
 
-    def persisted(self, host: Host, what: Any) -> None:
+    def persisted(self, host: Host, state: Any) -> None:
         """A node made something durable."""
 
-    def operated(self, host: Host, what: str) -> None:
+    def operation_performed(self, host: Host, operation: str) -> None:
         """The workload made a node do something."""
 
     def started(self, host: Host) -> None:
         """A host runs a new node."""
 
-    def stopped(self, host: Host, how: str) -> None:
-        """A host crashed, or its node could not start; ``how`` is for reading."""
+    def stopped(self, host: Host, description: str) -> None:
+        """A host crashed, or its node could not start; ``description`` is for reading."""
 
     def paused(self, host: Host) -> None:
         """A host stands still."""
@@ -86,7 +86,7 @@ class Observer:
     def resumed(self, host: Host) -> None:
         """A host goes on."""
 
-    def linked(self, host: Host, to: Address, what: str) -> None:
+    def connection_changed(self, host: Host, to: Address, change: str) -> None:
         """Something happened to a stream connection of ``host``."""
 
     def fault_began(self, fault: BegunFault) -> None:
@@ -98,17 +98,17 @@ class Observers:
 
     def __init__(self) -> None:
         self.all: list[Observer] = []
-        self.sent: list[Callable[[Packet], None]] = []
-        self.arrived: list[Callable[[Packet, Host], None]] = []
-        self.dropped: list[Callable[[Packet, str], None]] = []
-        self.told: list[Callable[[Host, Any], None]] = []
+        self.sent: list[Callable[[SimPacket], None]] = []
+        self.arrived: list[Callable[[SimPacket, Host], None]] = []
+        self.dropped: list[Callable[[SimPacket, str], None]] = []
+        self.event_emitted: list[Callable[[Host, Any], None]] = []
         self.persisted: list[Callable[[Host, Any], None]] = []
-        self.operated: list[Callable[[Host, str], None]] = []
+        self.operation_performed: list[Callable[[Host, str], None]] = []
         self.started: list[Callable[[Host], None]] = []
         self.stopped: list[Callable[[Host, str], None]] = []
         self.paused: list[Callable[[Host], None]] = []
         self.resumed: list[Callable[[Host], None]] = []
-        self.linked: list[Callable[[Host, Address, str], None]] = []
+        self.connection_changed: list[Callable[[Host, Address, str], None]] = []
         self.fault_began: list[Callable[[BegunFault], None]] = []
 
     def add(self, observer: Observer) -> None:

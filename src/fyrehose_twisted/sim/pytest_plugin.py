@@ -16,7 +16,7 @@ import pytest
 
 from fyrehose_twisted.sim.runs import runner
 from fyrehose_twisted.sim.runs.scenario_ref import LOCAL
-from fyrehose_twisted.sim.scenario import Outcome, Scenario
+from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
 
 SEED_VARIABLE = "SIMULATE_SEED"
 
@@ -26,7 +26,7 @@ class Simulate(Protocol):
 
     def __call__(
         self, scenario: type[Scenario], *, seeds: Iterable[int], jobs: int = 0, split_seed: int = 0
-    ) -> list[Outcome]:
+    ) -> list[RunOutcome]:
         """Run ``scenario`` with each of ``seeds``; fail the test when an invariant breaks.
 
         :param jobs: how many processes beside this one; 0 for none.
@@ -42,9 +42,9 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
 
     def simulated(
         scenario: type[Scenario], *, seeds: Iterable[int], jobs: int = 0, split_seed: int = 0
-    ) -> list[Outcome]:
+    ) -> list[RunOutcome]:
         taken: list[int] = []
-        found: dict[int, Outcome] = {}
+        found: dict[int, RunOutcome] = {}
 
         def wanted() -> Iterator[int]:
             for seed in seeds:
@@ -54,7 +54,9 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
         with closing(runner.run_each(scenario, wanted(), jobs=jobs, split_seed=split_seed)) as outcomes:
             for outcome in outcomes:
                 if outcome.violation is not None:
-                    pytest.fail(_explain(outcome, _replay(scenario, outcome.seed, split_seed, request)), pytrace=False)
+                    pytest.fail(
+                        _failure_text(outcome, _replay_text(scenario, outcome.seed, split_seed, request)), pytrace=False
+                    )
                 found[outcome.seed] = outcome
         if not taken:
             pytest.fail(f"no seeds to run {scenario.name} with, so nothing was tested", pytrace=False)
@@ -69,14 +71,14 @@ def fresh_seed(request: pytest.FixtureRequest) -> int:
     given = os.environ.get(SEED_VARIABLE)
     if given and not given.isdecimal():
         pytest.fail(f"{SEED_VARIABLE} is {given!r}, which is not a whole number", pytrace=False)
-    seed = int(given) if given else runner.fresh_seed()
+    seed = int(given) if given else runner.random_seed()
     if not given:
-        _say(request.config, f"fyrehose: seed {seed} for {request.node.name}")
+        _print_now(request.config, f"fyrehose: seed {seed} for {request.node.name}")
     request.node.add_report_section("setup", "seed", f"{seed}; to have it again, set {SEED_VARIABLE}={seed}")
     return seed
 
 
-def _say(config: pytest.Config, line: str) -> None:
+def _print_now(config: pytest.Config, line: str) -> None:
     """Show a line at once: of a test that hangs or is killed, nothing is shown later."""
     plugins = config.pluginmanager
     capturing = plugins.getplugin("capturemanager")
@@ -90,12 +92,12 @@ def _say(config: pytest.Config, line: str) -> None:
         terminal.line(line, flush=True)
 
 
-def _explain(outcome: Outcome, replay: str) -> str:
+def _failure_text(outcome: RunOutcome, replay: str) -> str:
     notes = "".join(getattr(outcome.violation, "__notes__", ()))
     return f"{notes}{outcome.scenario}, seed {outcome.seed}: {outcome.violation}\nReplay it: {replay}"
 
 
-def _replay(scenario: type[Scenario], seed: int, split_seed: int, request: pytest.FixtureRequest) -> str:
+def _replay_text(scenario: type[Scenario], seed: int, split_seed: int, request: pytest.FixtureRequest) -> str:
     if LOCAL in scenario.__qualname__:
         return f"simulate({scenario.__name__}, seeds=[{seed}], split_seed={split_seed})"
     split = ("--split-seed", str(split_seed)) if split_seed else ()
@@ -108,4 +110,4 @@ def _replay(scenario: type[Scenario], seed: int, split_seed: int, request: pytes
         called = f"{os.path.relpath(request.path, request.config.invocation_params.dir)}:{scenario.__qualname__}"
     else:
         called = f"{scenario.__module__}:{scenario.__qualname__}"
-    return runner.replay(called, seed, *split)
+    return runner.replay_command(called, seed, *split)

@@ -17,32 +17,32 @@ from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
-from fyrehose_twisted.sim.trace import Trace
+from fyrehose_twisted.sim.trace import TraceWriter
 
-NOTHING_RAISES = "nothing raises"
+NO_EXCEPTIONS = "nothing raises"
 """The invariant that every scenario has: whatever a node or an observer raises ends the run."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """What came of one run.
 
-    :ivar simulated: seconds of virtual time.
-    :ivar took: seconds of real time.
+    :ivar simulated_seconds: seconds of virtual time.
+    :ivar real_seconds: seconds of real time.
     :ivar operations: what the workload did.
     :ivar faults: how many faults began.
-    :ivar counts: what the network counted, and what the scenario adds.
+    :ivar counters: what the network counted, and what the scenario adds.
     :ivar violation: which invariant broke, when, where and how; ``None`` if all held.
     :ivar digest: equal where everybody ended up with the same; see :meth:`Scenario.digest`.
     """
 
     scenario: str
     seed: int
-    simulated: float
-    took: float
+    simulated_seconds: float
+    real_seconds: float
     operations: int
     faults: int
-    counts: Counter[str] = field(repr=False)
+    counters: Counter[str] = field(repr=False)
     violation: InvariantViolated | None
     digest: str = field(repr=False, default="")
 
@@ -63,7 +63,7 @@ class Scenario:
 
     name: ClassVar[str]
     duration: ClassVar[float] = 600.0
-    patience: ClassVar[float] = 300.0
+    settle_timeout: ClassVar[float] = 300.0
     sample_interval: ClassVar[float] = 1.0
 
     def __init__(self, seed: int, *, faults: FaultSchedule | None = None, split_seed: int = 0) -> None:
@@ -117,7 +117,7 @@ class Scenario:
     def add_invariant(self, invariant: Invariant) -> None:
         """Let ``invariant`` watch the run."""
         self.invariants.append(invariant)
-        self.network.watch(invariant)
+        self.network.add_observer(invariant)
 
     def operate(self, host: Host, what: str, command: Callable[[Any, float], object]) -> bool:
         """Let the application on ``host`` call ``command(node, now)``; see :meth:`Host.do`. Counts as an operation,
@@ -125,23 +125,25 @@ class Scenario:
         if not host.up:
             return False
         self.operations += 1
-        for observe in self.network.observers.operated:
+        for observe in self.network.observers.operation_performed:
             observe(host, what)
-        return host.do(command)
+        return host.perform(command)
 
     # Running
 
-    def run(self, trace: TextIO | None = None, *, replay: str | None = None) -> Outcome:
+    def run(self, trace: TextIO | None = None, *, replay: str | None = None) -> RunOutcome:
         """Run it to its end, or until an invariant breaks.
 
-        :param trace: where to write JSON lines; see :class:`~fyrehose_twisted.sim.trace.Trace`.
+        :param trace: where to write JSON lines; see :class:`~fyrehose_twisted.sim.trace.TraceWriter`.
         :param replay: the command that runs it again, for the trace.
         """
         network = self.network
-        writer: Trace | None = None
+        writer: TraceWriter | None = None
         if trace is not None:
-            writer = Trace(network, trace, scenario=self.name, seed=self.seed, describe=self.describe, replay=replay)
-            network.watch(writer)
+            writer = TraceWriter(
+                network, trace, scenario=self.name, seed=self.seed, describe=self.describe, replay=replay
+            )
+            network.add_observer(writer)
         began = perf_counter()
         violation: InvariantViolated | None = None
         digest, statistics = "", Counter[str]()
@@ -151,8 +153,8 @@ class Scenario:
         except InvariantViolated as error:
             violation = error.with_traceback(None)  # It would keep the whole network alive.
         except Exception as error:
-            acting = () if network.acting is None else (network.acting.name,)
-            violation = InvariantViolated(NOTHING_RAISES, network.elapsed, acting, _explain(error))
+            acting = () if network.active_host is None else (network.active_host.name,)
+            violation = InvariantViolated(NO_EXCEPTIONS, network.elapsed, acting, _describe_exception(error))
             violation.add_note(traceback.format_exc())  # As text, for the same reason.
         if violation is not None:
             # Where something broke, there may be nothing to count.
@@ -162,14 +164,14 @@ class Scenario:
             if violation is not None:
                 writer.broken(violation)
             writer.end()
-        return Outcome(
+        return RunOutcome(
             scenario=self.name,
             seed=self.seed,
-            simulated=network.elapsed,
-            took=perf_counter() - began,
+            simulated_seconds=network.elapsed,
+            real_seconds=perf_counter() - began,
             operations=self.operations,
-            faults=network.counts["faults"],
-            counts=network.counts + statistics,
+            faults=network.counters["faults"],
+            counters=network.counters + statistics,
             violation=violation,
             digest=digest,
         )
@@ -177,19 +179,19 @@ class Scenario:
     def _run(self) -> None:
         network = self.network
         for host in network.hosts.values():
-            network.call_in(host.begins, host.start)
-        self.faults.arrange(network)
+            network.call_in(host.start_delay, host.start)
+        self.faults.schedule_on(network)
         # A little longer than the last fault: with times as large as these, its end may be rounded up.
-        self._let_pass(max(self.duration, self.faults.until + CLOCK_GRAIN))
+        self._advance(max(self.duration, self.faults.ends_at + CLOCK_GRAIN))
         self.finish()
         waited = 0.0
-        while waited < self.patience and not self.settled():
-            self._let_pass(self.sample_interval)
+        while waited < self.settle_timeout and not self.settled():
+            self._advance(self.sample_interval)
             waited += self.sample_interval
         for invariant in self.invariants:
             invariant.check()
 
-    def _let_pass(self, seconds: float) -> None:
+    def _advance(self, seconds: float) -> None:
         network = self.network
         end = network.now + seconds
         while network.now < end:
@@ -198,7 +200,7 @@ class Scenario:
                 invariant.sample()
 
 
-def _explain(error: Exception) -> str:
+def _describe_exception(error: Exception) -> str:
     """Say what was raised where, in words that are the same in any process and on any machine."""
     kind = type(error).__name__
     if isinstance(error, RecursionError):

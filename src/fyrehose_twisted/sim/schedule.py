@@ -9,12 +9,12 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.sim.faults.faults import Fault, read
+from fyrehose_twisted.sim.faults.faults import Fault, parse_fault
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
 
-SHORTEST = 0.05
+MIN_SHRUNK_DURATION = 0.05
 """Seconds; shrinking makes no fault shorter."""
 
 
@@ -48,19 +48,19 @@ class FaultSchedule:
             if not stripped:
                 continue
             try:
-                faults.append(read(stripped))
+                faults.append(parse_fault(stripped))
             except (ConfigurationError, ValueError) as error:
                 raise ConfigurationError(f"line {number} of the faults, {stripped!r}: {error}") from error
         return cls(faults)
 
-    def arrange(self, network: Network) -> None:
+    def schedule_on(self, network: Network) -> None:
         """Let the faults happen on ``network``, counted from now.
 
         :raises ConfigurationError: if one concerns a host that is not there, or the disk of one that has none.
         """
         self.check(network)
         for fault in self.faults:
-            network.call_in(fault.at, partial(_begin, fault, network))
+            network.call_in(fault.at, partial(_begin_fault, fault, network))
 
     def check(self, network: Network) -> None:
         """See that everybody whom the faults concern is on ``network``, and that it can happen to them.
@@ -74,9 +74,9 @@ class FaultSchedule:
                 raise ConfigurationError(f"the fault '{fault}': {error.args[0]}") from None
 
     @property
-    def until(self) -> float:
+    def ends_at(self) -> float:
         """When the last of them is over, in seconds after the start."""
-        return max((fault.until for fault in self.faults), default=0.0)
+        return max((fault.ends_at for fault in self.faults), default=0.0)
 
     def __str__(self) -> str:
         return "".join(f"{fault}\n" for fault in self.faults)
@@ -116,15 +116,17 @@ def shrink(schedule: FaultSchedule, fails: Callable[[FaultSchedule], bool]) -> F
             break
         size = max(1, size // 2)
     for index, fault in enumerate(faults):
-        shorter = replace(fault, lasts=round(fault.lasts / 2, 3))
-        while shorter.lasts >= SHORTEST and fails(FaultSchedule([*faults[:index], shorter, *faults[index + 1 :]])):
+        shorter = replace(fault, duration=round(fault.duration / 2, 3))
+        while shorter.duration >= MIN_SHRUNK_DURATION and fails(
+            FaultSchedule([*faults[:index], shorter, *faults[index + 1 :]])
+        ):
             faults[index] = shorter
-            shorter = replace(shorter, lasts=round(shorter.lasts / 2, 3))
+            shorter = replace(shorter, duration=round(shorter.duration / 2, 3))
     return FaultSchedule(faults)
 
 
-def _begin(fault: Fault, network: Network) -> None:
-    network.counts["faults"] += 1
+def _begin_fault(fault: Fault, network: Network) -> None:
+    network.counters["faults"] += 1
     for observe in network.observers.fault_began:
         observe(fault)
     fault.begin(network)

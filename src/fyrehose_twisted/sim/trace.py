@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.sim.observer import BegunFault, Observer, Packet
+from fyrehose_twisted.sim.observer import BegunFault, Observer, SimPacket
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.host import Host
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
 
 
-class Trace(Observer):
+class TraceWriter(Observer):
     """Writes one object a line: ``t``, seconds since the start of the run, ``kind``, and what belongs to that kind.
 
     ==============================  ==========================================================================
@@ -63,7 +63,7 @@ class Trace(Observer):
         run |= {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "version": _version()}
         self._line(run if replay is None else {**run, "replay": replay})
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`Observer`."""
         size = {"size": len(packet.data)} if isinstance(packet.data, bytes) else {}
         self._entry(
@@ -75,7 +75,7 @@ class Trace(Observer):
             what=self._describe(packet.data),
         )
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`Observer`."""
         damage: dict[str, Any] = {}
         if packet.damaged:
@@ -86,29 +86,29 @@ class Trace(Observer):
             damage["what"] = self._describe(packet.data)
         self._entry("arrive", node=host.name, **{"from": packet.source.name}, id=packet.number, **damage)
 
-    def dropped(self, packet: Packet, why: str) -> None:
+    def dropped(self, packet: SimPacket, reason: str) -> None:
         """See :class:`Observer`."""
-        self._entry("drop", node=self._name(packet.to), **{"from": packet.source.name}, id=packet.number, why=why)
+        self._entry("drop", node=self._name(packet.to), **{"from": packet.source.name}, id=packet.number, why=reason)
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`Observer`."""
         self._entry("event", node=host.name, what=self._describe(event))
 
-    def persisted(self, host: Host, what: Any) -> None:
+    def persisted(self, host: Host, state: Any) -> None:
         """See :class:`Observer`."""
-        self._entry("persist", node=host.name, what=self._describe(what))
+        self._entry("persist", node=host.name, what=self._describe(state))
 
-    def operated(self, host: Host, what: str) -> None:
+    def operation_performed(self, host: Host, operation: str) -> None:
         """See :class:`Observer`."""
-        self._entry("operation", node=host.name, what=what)
+        self._entry("operation", node=host.name, what=operation)
 
     def started(self, host: Host) -> None:
         """See :class:`Observer`."""
         self._entry("start", node=host.name)
 
-    def stopped(self, host: Host, how: str) -> None:
+    def stopped(self, host: Host, description: str) -> None:
         """See :class:`Observer`."""
-        self._entry("stop", node=host.name, what=how)
+        self._entry("stop", node=host.name, what=description)
 
     def paused(self, host: Host) -> None:
         """See :class:`Observer`."""
@@ -118,23 +118,23 @@ class Trace(Observer):
         """See :class:`Observer`."""
         self._entry("resume", node=host.name)
 
-    def linked(self, host: Host, to: Address, what: str) -> None:
+    def connection_changed(self, host: Host, to: Address, change: str) -> None:
         """See :class:`Observer`."""
-        self._entry("link", node=host.name, to=self._name(to), what=what)
+        self._entry("link", node=host.name, to=self._name(to), what=change)
 
     def fault_began(self, fault: BegunFault) -> None:
         """See :class:`Observer`."""
-        until = {"until": round(self._network.elapsed + fault.until - fault.at, 6)} if fault.lasts else {}
+        until = {"until": round(self._network.elapsed + fault.ends_at - fault.at, 6)} if fault.duration else {}
         # Without its time, which stands at the front already.
-        self._entry("fault", what=str(fault).partition(" ")[2], nodes=fault.names(), **until)
+        self._entry("fault", what=str(fault).partition(" ")[2], nodes=fault.host_names(), **until)
 
     def broken(self, violation: InvariantViolated) -> None:
         """Write down why the run ended."""
-        self._entry("broken", invariant=violation.invariant, nodes=violation.nodes, what=violation.what)
+        self._entry("broken", invariant=violation.invariant, nodes=violation.nodes, what=violation.description)
 
     def end(self) -> None:
         """Write the last line: what was counted."""
-        self._entry("end", counts=dict(sorted(self._network.counts.items())))
+        self._entry("end", counts=dict(sorted(self._network.counters.items())))
 
     def _name(self, address: Address) -> str:
         host = self._network.hosts.get(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RATES = (0.001, 1_000.0)
+RATE_RANGE = (0.001, 1_000.0)
 """How slow and how fast a clock may run; beyond, rounding would show."""
 
 
@@ -24,20 +24,20 @@ class WallClock:
         """Return what the clock says at the true time ``now``."""
         return now + self.offset if self.rate == 1.0 else now + self.offset + (now - self._since) * (self.rate - 1.0)
 
-    def reaches(self, reading: float) -> float:
+    def true_time_at(self, reading: float) -> float:
         """Return the true time at which the clock says ``reading``, if nobody sets it before."""
         if self.rate == 1.0:
             return reading - self.offset
         return self._since + (reading - self._since - self.offset) / self.rate
 
-    def set(self, now: float, *, by: float = 0.0, rate: float | None = None) -> None:
-        """Set it forward ``by`` seconds, or back by negative ones, and let it run at ``rate`` from now on.
+    def set(self, now: float, *, offset: float = 0.0, rate: float | None = None) -> None:
+        """Set it forward ``offset`` seconds, or back by negative ones, and let it run at ``rate`` from now on.
 
-        :raises ValueError: if ``rate`` is not one of :data:`RATES`.
+        :raises ValueError: if ``rate`` is not one of :data:`RATE_RANGE`.
         """
-        if rate is not None and not RATES[0] <= rate <= RATES[1]:
-            raise ValueError(f"a clock that counts {rate!r} s in one; give {RATES[0]:g} to {RATES[1]:g}")
-        self.offset = self.read(now) - now + by
+        if rate is not None and not RATE_RANGE[0] <= rate <= RATE_RANGE[1]:
+            raise ValueError(f"a clock that counts {rate!r} s in one; give {RATE_RANGE[0]:g} to {RATE_RANGE[1]:g}")
+        self.offset = self.read(now) - now + offset
         self._since = now
         if rate is not None:
             self.rate = rate

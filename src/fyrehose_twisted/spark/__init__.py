@@ -63,9 +63,9 @@ def query_journal(
     :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``.
     """
     from fyrehose_twisted.journal.arrow.schema import RECORD
-    from fyrehose_twisted.spark.source.pruning import with_needed
+    from fyrehose_twisted.spark.source.pruning import query_pruned
 
     def load(some: Iterable[str]) -> DataFrame:
         return read_journal(spark, *paths, columns=tuple(some), **{"pushdown": "true", **options})
 
-    return with_needed(spark, query.strip().removesuffix(";"), "records", load, columns or RECORD)
+    return query_pruned(spark, query.strip().removesuffix(";"), "records", load, columns or RECORD)

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fyrehose_twisted.spark import sql
-from fyrehose_twisted.spark.errors import one_line
+from fyrehose_twisted.spark.errors import error_line
 from fyrehose_twisted.spark.pipeline import command as pipeline_command
 from fyrehose_twisted.spark.report import command as report_command
-from fyrehose_twisted.spark.session import session_options
+from fyrehose_twisted.spark.session import add_session_options
 from fyrehose_twisted.spark.verify import command as verify_command
 
-IMPOSSIBLE = 3
+EXIT_FAILURE = 3
 """Exit status if something could not be done; 1 and 2 say what a comparison found."""
 
 COMMANDS = (pipeline_command, verify_command, sql, report_command)
@@ -23,7 +23,7 @@ COMMANDS = (pipeline_command, verify_command, sql, report_command)
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(IMPOSSIBLE, f"fyrehose-pipeline: {message}; see {self.prog} --help\n")
+        self.exit(EXIT_FAILURE, f"fyrehose-pipeline: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -35,23 +35,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        status = complain("interrupted")
+        status = print_error("interrupted")
     except BrokenPipeError:
         # Nobody reads what we print any more, and Python would say so again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = IMPOSSIBLE
+        status = EXIT_FAILURE
     except Exception as error:
-        line = one_line(error)
+        line = error_line(error)
         if line is None:
             raise
-        status = complain(line)
+        status = print_error(line)
     sys.exit(status)
 
 
-def complain(problem: object) -> int:
+def print_error(problem: object) -> int:
     """Say what went wrong in one line, and return the exit status for it."""
     print(f"fyrehose-pipeline: {problem}", file=sys.stderr)
-    return IMPOSSIBLE
+    return EXIT_FAILURE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -61,5 +61,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:
-        session_options(command.add_parser(commands))
+        add_session_options(command.add_parser(commands))
     return parser

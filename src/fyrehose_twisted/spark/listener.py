@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from fyrehose_twisted.spark.session import QUIET
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 EMPTY_INTERVAL = 10.0
 """Seconds between two lines of batches without rows."""
@@ -28,12 +28,12 @@ DELIVERY_TIMEOUT = 10_000
 
 
 @contextmanager
-def stream_progress(spark: SparkSession, what: str = "batch") -> Iterator[None]:
+def stream_progress(spark: SparkSession, label: str = "batch") -> Iterator[None]:
     """Show each batch of queries that run meanwhile, unless the session was opened with ``--quiet``."""
     if spark.conf.get(QUIET, "false") == "true":
         yield
         return
-    listener = BatchListener(what)
+    listener = BatchListener(label)
     spark.streams.addListener(listener)
     try:
         yield
@@ -47,8 +47,8 @@ def stream_progress(spark: SparkSession, what: str = "batch") -> Iterator[None]:
 class BatchListener(StreamingQueryListener):
     """Writes a line for each batch: its number, rows, rows/s, and how far it is behind the journals."""
 
-    def __init__(self, what: str = "batch", file: TextIO | None = None) -> None:
-        self._what = what
+    def __init__(self, label: str = "batch", file: TextIO | None = None) -> None:
+        self._label = label
         self._file = sys.stderr if file is None else file
         self._silent_until = 0.0
 
@@ -70,11 +70,11 @@ class BatchListener(StreamingQueryListener):
         self._silent_until = now + EMPTY_INTERVAL
         # Whoever reads standard error may have gone; that is no reason to end a query.
         with suppress(OSError, ValueError):
-            self._file.write(f"{self._what} {described(report)}\n")
+            self._file.write(f"{self._label} {format_progress(report)}\n")
             self._file.flush()
 
 
-def described(report: Mapping[str, Any]) -> str:
+def format_progress(report: Mapping[str, Any]) -> str:
     """Return a line for the progress of a query, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON.
 
     What a query is behind by in seconds is how long it will take for that at the rate of this batch.
@@ -82,27 +82,27 @@ def described(report: Mapping[str, Any]) -> str:
     rows = int(report.get("numInputRows") or 0)
     duration = (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000
     rate = rows / duration if duration > 0 else 0.0
-    parts = [f"{report.get('batchId', 0)}: {counted(rows, 'row')}", f"{rate:,.0f} rows/s"]
-    behind = [behind_by(source.get("endOffset"), source.get("latestOffset")) for source in report.get("sources", ())]
+    parts = [f"{report.get('batchId', 0)}: {pluralize(rows, 'row')}", f"{rate:,.0f} rows/s"]
+    behind = [offset_lag(source.get("endOffset"), source.get("latestOffset")) for source in report.get("sources", ())]
     if behind and None not in behind:
         numbers = sum(one for one in behind if one is not None)
-        lag = f"{counted(numbers, 'number')} behind"
+        lag = f"{pluralize(numbers, 'number')} behind"
         if numbers and rate:
             lag += f" ({numbers / rate:,.1f} s)"
         parts.append(lag)
     return ", ".join(parts)
 
 
-def behind_by(end: Any, latest: Any) -> int | None:
+def offset_lag(end: Any, latest: Any) -> int | None:
     """Return how many numbers lie between two offsets of the source, ``None`` if they say nothing."""
-    ends, latests = numbers_of(end), numbers_of(latest)
+    ends, latests = offset_positions(end), offset_positions(latest)
     if ends is None or latests is None:
         return None
     # Numbers of an epoch of which nothing was read yet count from where it begins, which no offset says.
     return sum(max(0, next - ends[key]) for key, next in latests.items() if key in ends)
 
 
-def numbers_of(offset: Any) -> dict[tuple[str, str, str], int] | None:
+def offset_positions(offset: Any) -> dict[tuple[str, str, str], int] | None:
     """Return the next number of each journal, stream and epoch in an offset, ``None`` if it is not of this source."""
     try:
         if isinstance(offset, str):

@@ -20,9 +20,9 @@ from pyspark.sql.streaming.listener import (
 )
 
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.spark.listener import numbers_of
+from fyrehose_twisted.spark.listener import offset_positions
 
-_OF_STREAMS = {
+_EPOCH_GAUGES = {
     "lag": "Numbers of the journal that the query has not read; those of an epoch that it has not begun do not count",
     "next": "The next number that the query reads",
 }
@@ -43,13 +43,13 @@ class QueryMetrics(StreamingQueryListener, Collector):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Note how far a query is."""
-        self.note(json.loads(event.progress.json))
+        self.record(json.loads(event.progress.json))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget a query that has ended, so that nobody takes its lag for one that grows no more."""
         self.forget(str(event.id))
 
-    def note(self, report: dict[str, Any]) -> None:
+    def record(self, report: dict[str, Any]) -> None:
         """Take a report, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON."""
         number = str(report["id"])
         self._rows[number] = self._rows.get(number, 0) + int(report.get("numInputRows") or 0)
@@ -65,7 +65,8 @@ class QueryMetrics(StreamingQueryListener, Collector):
         reports = [(number, report, str(report.get("name") or number)) for number, report in [*self._reports.items()]]
         labels = ["query", "journal", "stream", "epoch"]
         gauges = {
-            name: GaugeMetricFamily(f"fyrehose_spark_{name}", text, labels=labels) for name, text in _OF_STREAMS.items()
+            name: GaugeMetricFamily(f"fyrehose_spark_{name}", text, labels=labels)
+            for name, text in _EPOCH_GAUGES.items()
         }
         seconds = GaugeMetricFamily("fyrehose_spark_batch_seconds", "How long the last batch took", labels=["query"])
         rows = CounterMetricFamily("fyrehose_spark_rows", "Rows that were read since the query began", labels=["query"])
@@ -73,7 +74,7 @@ class QueryMetrics(StreamingQueryListener, Collector):
             seconds.add_metric([query], (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000)
             rows.add_metric([query], self._rows.get(number, 0))
             for source in report.get("sources") or ():
-                ends, latest = numbers_of(source.get("endOffset")), numbers_of(source.get("latestOffset"))
+                ends, latest = offset_positions(source.get("endOffset")), offset_positions(source.get("latestOffset"))
                 for key, next in sorted((ends or {}).items()):
                     gauges["next"].add_metric([query, *key], next)
                     gauges["lag"].add_metric([query, *key], max(0, (latest or {}).get(key, next) - next))

@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from fyrehose_twisted.spark.session import QUIET
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,16 +22,16 @@ POLL_INTERVAL = 0.5
 _numbers = count(1)
 
 
-class Work(NamedTuple):
+class SparkProgress(NamedTuple):
     """What Spark has done so far.
 
     :ivar rows: rows that were read from where they are stored.
-    :ivar done: tasks that were finished, of all jobs so far.
+    :ivar finished_tasks: tasks that were finished, of all jobs so far.
     :ivar tasks: tasks that those jobs have.
     """
 
     rows: int
-    done: int
+    finished_tasks: int
     tasks: int
 
 
@@ -42,25 +42,25 @@ class ProgressLine:
     :param total: rows there will be, 0 if nobody knows.
     """
 
-    def __init__(self, what: str, total: int = 0, file: TextIO | None = None) -> None:
-        self._what = what
+    def __init__(self, label: str, total: int = 0, file: TextIO | None = None) -> None:
+        self._label = label
         self._total = total
         self._file = sys.stderr if file is None else file
         self._in_place = self._file.isatty()
         self._began = time.monotonic()
         self._width = 0
 
-    def update(self, work: Work) -> None:
+    def update(self, work: SparkProgress) -> None:
         """Show how far it is."""
         if self._in_place:
             self._write(self.text(work, time.monotonic() - self._began), end="")
 
-    def finish(self, work: Work) -> None:
+    def finish(self, work: SparkProgress) -> None:
         """Show what was done, and end the line."""
         seconds = time.monotonic() - self._began
         rows = max(work.rows, self._total)
-        done = f"{counted(rows, 'row')} in {seconds:,.1f} s, {_rate(rows, seconds)} rows/s"
-        self._write(f"{self._what}: {done}", end="\n")
+        done = f"{pluralize(rows, 'row')} in {seconds:,.1f} s, {_rate(rows, seconds)} rows/s"
+        self._write(f"{self._label}: {done}", end="\n")
 
     def clear(self) -> None:
         """Take away what stands on a terminal, so that something else can be written there."""
@@ -69,14 +69,14 @@ class ProgressLine:
             self._file.write("\r")
             self._file.flush()
 
-    def text(self, work: Work, seconds: float) -> str:
+    def text(self, work: SparkProgress, seconds: float) -> str:
         """Return what to show after so many seconds."""
-        parts = [counted(work.rows, "row"), f"{_rate(work.rows, seconds)} rows/s"]
+        parts = [pluralize(work.rows, "row"), f"{_rate(work.rows, seconds)} rows/s"]
         if self._total:
             parts.append(f"{min(100, 100 * work.rows // self._total)} %")
         if work.rows >= self._total and work.tasks:
-            parts.append(f"task {work.done:,} of {work.tasks:,}")
-        return f"{self._what}: {', '.join(parts)}"
+            parts.append(f"task {work.finished_tasks:,} of {work.tasks:,}")
+        return f"{self._label}: {', '.join(parts)}"
 
     def _write(self, text: str, end: str) -> None:
         if self._in_place:
@@ -88,10 +88,10 @@ class ProgressLine:
 
 
 @contextmanager
-def progress(spark: SparkSession, what: str, total_rows: int = 0) -> Iterator[None]:
+def show_progress(spark: SparkSession, label: str, total_rows: int = 0) -> Iterator[None]:
     """Show how far the jobs are that this thread starts meanwhile, unless the session was opened with ``--quiet``.
 
-    :param what: what is being done, in a word or two.
+    :param label: what is being done, in a word or two.
     :param total_rows: rows that will be read, 0 if nobody knows.
     """
     if spark.conf.get(QUIET, "false") == "true":
@@ -100,16 +100,16 @@ def progress(spark: SparkSession, what: str, total_rows: int = 0) -> Iterator[No
     context = spark.sparkContext
     before = {key: context.getLocalProperty(key) for key in ("spark.jobGroup.id", "spark.job.description")}
     group = f"fyrehose-{next(_numbers)}"
-    context.setJobGroup(group, what)
-    line, over = ProgressLine(what, total_rows), threading.Event()
+    context.setJobGroup(group, label)
+    line, over = ProgressLine(label, total_rows), threading.Event()
 
     def watch() -> None:
         # The session may be stopped while we look; what ended it is told by others.
         with suppress(Exception):
             while not over.wait(POLL_INTERVAL):
-                line.update(work_of(context, group))
+                line.update(group_progress(context, group))
 
-    watching = threading.Thread(target=watch, name=f"progress of {what}", daemon=True)
+    watching = threading.Thread(target=watch, name=f"progress of {label}", daemon=True)
     watching.start()
     try:
         yield
@@ -121,14 +121,14 @@ def progress(spark: SparkSession, what: str, total_rows: int = 0) -> Iterator[No
     else:
         over.set()
         watching.join()
-        line.finish(work_of(context, group))
+        line.finish(group_progress(context, group))
     finally:
         with suppress(Exception):
             for key, value in before.items():
                 context.setLocalProperty(key, value)  # type: ignore[arg-type]  # None takes it away.
 
 
-def work_of(context: Any, group: str) -> Work:
+def group_progress(context: Any, group: str) -> SparkProgress:
     """Return what the jobs of a group have done, as far as Spark still remembers them.
 
     :param context: the :class:`pyspark.SparkContext`.
@@ -148,7 +148,7 @@ def work_of(context: Any, group: str) -> Work:
         tasks += seen.numTasks
         with suppress(Exception):  # The tracker does not say what was read, and the store may have forgotten.
             rows += store.lastStageAttempt(stage).inputRecords()
-    return Work(rows, done, tasks)
+    return SparkProgress(rows, done, tasks)
 
 
 def _rate(rows: int, seconds: float) -> str:

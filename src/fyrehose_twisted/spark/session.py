@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.process.secret import read_secret
-from fyrehose_twisted.spark.errors import cause_in
+from fyrehose_twisted.spark.errors import innermost_cause
 from fyrehose_twisted.spark.java import java_home
 
 # pyspark is imported when a session is wanted: this module is imported for `fyrehose-pipeline --help` too.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fyrehose_twisted.spark.source.journal_locations import Origin
+    from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 
 QUIET = "spark.fyrehose.quiet"
 """Configuration of a session that wants no progress shown."""
@@ -40,10 +40,10 @@ SETTINGS = {
 }
 """What may be set while a session runs, and every session of ours has."""
 
-_MASTERS = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s)://.+")
+_MASTER_PATTERN = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s)://.+")
 
 
-def session_options(parser: argparse.ArgumentParser) -> None:
+def add_session_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that opens a session with :func:`spark_session`."""
     group = parser.add_argument_group("Spark")
     group.add_argument(
@@ -53,7 +53,7 @@ def session_options(parser: argparse.ArgumentParser) -> None:
         "--conf",
         action="append",
         default=[],
-        type=_setting,
+        type=_parse_setting,
         metavar="K=V",
         help="set Spark's K, such as spark.driver.memory=8g",
     )
@@ -61,8 +61,8 @@ def session_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--quiet", action="store_true", help="show no progress")
 
 
-def journal_options(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
-    """Add the arguments and options that :func:`origins_of` understands."""
+def add_journal_options(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
+    """Add the arguments and options that :func:`locations_from_options` understands."""
     parser.add_argument(
         "journals",
         nargs=nargs,
@@ -74,26 +74,31 @@ def journal_options(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
     parser.add_argument("--secret-file", metavar="FILE", help="file with the secret of the servers")
 
 
-def origins_of(options: argparse.Namespace) -> list[Origin]:
+def locations_from_options(options: argparse.Namespace) -> list[JournalLocation]:
     """Return the journals that a user named.
 
     :raises ConfigurationError: if one is named twice, or the secret is not to be had.
     :raises JournalError: if there is none at a place, or none of the stream.
     :raises NotConnected: if a server cannot be reached.
     """
-    from fyrehose_twisted.spark.source.journal_locations import address_of, of_stream, origins_at, origins_on
+    from fyrehose_twisted.spark.source.journal_locations import (
+        filter_by_stream,
+        locations_in_path,
+        locations_on_server,
+        parse_server_address,
+    )
 
     secret = read_secret(options.secret_file) if options.secret_file else None
-    origins: list[Origin] = []
+    origins: list[JournalLocation] = []
     for text in options.journals:
-        name, place = named(text)
-        address = None if _is_there(place) else address_of(place)
+        name, place = split_name(text)
+        address = None if _exists(place) else parse_server_address(place)
         if address is None:
             # Workers may have another directory to start from, and the whole path is what they are told.
-            origins += origins_at(place, name, directory=os.getcwd())
+            origins += locations_in_path(place, name, directory=os.getcwd())
         else:
-            origins += origins_on(place, secret, name=name)
-    origins = of_stream(origins, options.stream)
+            origins += locations_on_server(place, secret, name=name)
+    origins = filter_by_stream(origins, options.stream)
     seen: set[tuple[str, str]] = set()
     places: set[tuple[object, ...]] = set()
     for one in origins:
@@ -116,7 +121,7 @@ def spark_session(name: str, options: argparse.Namespace | None = None) -> Itera
     Of a session that was there, settings are put back in the end, and it goes on; a new one is stopped.
 
     :param name: what Spark calls the application.
-    :param options: those of :func:`session_options`; what is not in them is as by default.
+    :param options: those of :func:`add_session_options`; what is not in them is as by default.
     :raises ConfigurationError: if there is no Spark or no Java, or a setting is not possible.
     :raises OperationalError: if the master cannot be reached.
     """
@@ -134,7 +139,7 @@ def spark_session(name: str, options: argparse.Namespace | None = None) -> Itera
         finally:
             session.stop()
     else:
-        with _settings(active, SETTINGS | conf):
+        with _temporary_settings(active, SETTINGS | conf):
             _register(active)
             yield active
 
@@ -156,7 +161,7 @@ def make_session(
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    if not _MASTERS.fullmatch(master):
+    if not _MASTER_PATTERN.fullmatch(master):
         raise ConfigurationError(
             f"master {master!r} is none of local[N], spark://HOST:PORT, yarn and k8s://URL;"
             " a Spark Connect server (sc://) cannot be one"
@@ -177,7 +182,7 @@ def make_session(
     except PySparkRuntimeError as error:
         raise ConfigurationError("Spark's Java ended before it could be used; what it said stands above") from error
     except Exception as error:
-        cause = cause_in(str(error))
+        cause = innermost_cause(str(error))
         if "stopped SparkContext" in cause:  # So it says if the master was lost while it started.
             cause = "it does not answer, or has ended the application"
         raise OperationalError(f"Spark does not start on {master}: {cause}") from error
@@ -266,7 +271,7 @@ def _register(session: SparkSession) -> None:
 
 
 @contextmanager
-def _settings(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+def _temporary_settings(session: SparkSession, settings: dict[str, str]) -> Iterator[None]:
     from pyspark.errors import AnalysisException
 
     before: dict[str, str | None] = {}
@@ -287,20 +292,20 @@ def _settings(session: SparkSession, settings: dict[str, str]) -> Iterator[None]
                 session.conf.unset(key) if old is None else session.conf.set(key, old)
 
 
-def _is_there(place: str) -> bool:
+def _exists(place: str) -> bool:
     return os.path.exists(place) or bool(glob(place))
 
 
-def named(text: str) -> tuple[str, str]:
+def split_name(text: str) -> tuple[str, str]:
     """Return the name, or ``""``, and the place of ``[NAME=]PLACE``."""
     name, equals, place = text.partition("=")
     # A directory of Parquet files may well be called day=1; what is there is meant.
-    if not equals or not name or "/" in name or _is_there(text):
+    if not equals or not name or "/" in name or _exists(text):
         return "", text
     return name, place
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not (equals and key.startswith("spark.")):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form spark.KEY=VALUE")

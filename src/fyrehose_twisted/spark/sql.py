@@ -13,7 +13,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.session import journal_options, named, origins_of, spark_session
+from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session, split_name
 
 # pyspark is imported when a query runs: this module is imported for `fyrehose-pipeline --help` too.
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ PARTITIONS = {"epoch": "bigint", "bucket": "bigint", "batch": "bigint"}
 """Columns that the names of directories give. All others of these are strings: a guess would depend on the values."""
 _INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
-ROWS = 100
-WIDTH = 100
+DEFAULT_ROWS = 100
+MAX_COLUMN_WIDTH = 100
 """Characters that a column has at most where a table is printed."""
 
 
@@ -57,12 +57,12 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sql", metavar="QUERY", help="what to ask, in Spark's SQL; - reads it from standard input")
-    journal_options(parser, nargs="*")
+    add_journal_options(parser, nargs="*")
     parser.add_argument(
         "--table",
         action="append",
         default=[],
-        type=_table,
+        type=_parse_table,
         metavar="NAME=PATH",
         help="call Parquet files, a directory of them or a pattern, NAME (repeatable)",
     )
@@ -70,7 +70,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", choices=("table", "json", "csv"), default="table", help="how to print rows [%(default)s]"
     )
-    parser.add_argument("--rows", type=_count, default=ROWS, metavar="N", help="print at most N rows [%(default)s]")
+    parser.add_argument(
+        "--rows", type=_parse_count, default=DEFAULT_ROWS, metavar="N", help="print at most N rows [%(default)s]"
+    )
     parser.set_defaults(run=run)
     return parser
 
@@ -80,17 +82,17 @@ def run(options: argparse.Namespace) -> int:
 
     :raises ConfigurationError: if a table is named twice, or there is none at a path.
     """
-    from fyrehose_twisted.spark.progress import progress
+    from fyrehose_twisted.spark.progress import show_progress
 
     query = sys.stdin.read() if options.sql == "-" else options.sql
     text = query.strip().removesuffix(";")
-    tables, journals = _places(options.journals, options.table)
+    tables, journals = _split_tables_and_journals(options.journals, options.table)
     # What is wrong with the places is said before Java is started, which takes seconds.
-    origins = origins_of(argparse.Namespace(**{**vars(options), "journals": journals})) if journals else []
+    origins = locations_from_options(argparse.Namespace(**{**vars(options), "journals": journals})) if journals else []
     with spark_session("fyrehose sql", options) as spark, _views(spark, tables):
         if origins:
             from fyrehose_twisted.spark.source.options import reader_options
-            from fyrehose_twisted.spark.source.pruning import with_needed
+            from fyrehose_twisted.spark.source.pruning import query_pruned
 
             given = reader_options(origins, options.secret_file)
 
@@ -98,15 +100,15 @@ def run(options: argparse.Namespace) -> int:
                 read = spark.read.format("fyrehose").options(**given)
                 return read.options(columns=",".join(columns), pushdown="true").load()
 
-            found = with_needed(spark, text, RECORDS, load)
+            found = query_pruned(spark, text, RECORDS, load)
         else:
             found = spark.sql(text)
         if options.out is not None:
-            with progress(spark, "sql"):
+            with show_progress(spark, "sql"):
                 found.write.parquet(os.path.abspath(options.out) if "://" not in options.out else options.out)
         elif found.columns:
-            with progress(spark, "sql"):
-                names, rows = _collected(found, options.rows + 1)
+            with show_progress(spark, "sql"):
+                names, rows = _collect(found, options.rows + 1)
             print_rows(names, rows[: options.rows], options.format)
             if len(rows) > options.rows:
                 print(
@@ -139,21 +141,21 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -
     """Print rows on standard output: as a ``table``, as ``csv``, or as ``json``, an object a line."""
     if form == "json":
         for row in rows:
-            print(json.dumps(dict(zip(names, map(_plain, row), strict=True)), ensure_ascii=False))
+            print(json.dumps(dict(zip(names, map(_to_json_value, row), strict=True)), ensure_ascii=False))
     elif form == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(names)
         writer.writerows([["" if value is None else _text(value) for value in row] for row in rows])
     else:
-        for line in _aligned(names, rows):
+        for line in _align(names, rows):
             print(line)
 
 
-def _places(given: Iterable[str], tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
+def _split_tables_and_journals(given: Iterable[str], tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
     """Return the tables, and what else there is, which has to be journals."""
     found, journals = list(tables), []
     for text in given:
-        name, place = named(text)
+        name, place = split_name(text)
         there = tables_in(place, name)
         if there:
             found += there
@@ -192,7 +194,7 @@ def _views(spark: SparkSession, tables: Iterable[Table]) -> Iterator[None]:
             spark.catalog.dropTempView(name)
 
 
-def _collected(found: DataFrame, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+def _collect(found: DataFrame, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return names of columns, and at most so many rows."""
     # Through Arrow, times are in UTC; collect() would give them in the zone of this machine, and not say so.
     table = found.limit(limit).toArrow()
@@ -200,8 +202,8 @@ def _collected(found: DataFrame, limit: int) -> tuple[list[str], list[tuple[Any,
     return list(table.column_names), list(zip(*columns, strict=True))
 
 
-def _aligned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
-    cells = [["null" if value is None else _short(_text(value)) for value in row] for row in rows]
+def _align(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[str]:
+    cells = [["null" if value is None else _truncate(_text(value)) for value in row] for row in rows]
     right = [
         all(isinstance(row[column], int | float) or row[column] is None for row in rows) for column in range(len(names))
     ]
@@ -216,17 +218,17 @@ def _aligned(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Iterator[st
     yield from map(line, cells)
 
 
-def _short(text: str) -> str:
+def _truncate(text: str) -> str:
     text = text.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t").replace("\x1b", "\\x1b")
-    return text if len(text) <= WIDTH else f"{text[: WIDTH - 1]}…"
+    return text if len(text) <= MAX_COLUMN_WIDTH else f"{text[: MAX_COLUMN_WIDTH - 1]}…"
 
 
 def _text(value: Any) -> str:
-    plain = _plain(value)
+    plain = _to_json_value(value)
     return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """Return a value as JSON has it: bytes as text if they are UTF-8, else in hexadecimal."""
     match value:
         case None | bool() | int() | float() | str():
@@ -241,9 +243,9 @@ def _plain(value: Any) -> Any:
         case date():
             return value.isoformat()
         case Mapping():
-            return {str(key): _plain(one) for key, one in value.items()}
+            return {str(key): _to_json_value(one) for key, one in value.items()}
         case list() | tuple():
-            return [_plain(one) for one in value]
+            return [_to_json_value(one) for one in value]
         case _:
             return str(value)
 
@@ -252,14 +254,14 @@ def _has_parquet(path: str) -> bool:
     return any(name.endswith(".parquet") for _, _, names in os.walk(path) for name in names)
 
 
-def _table(text: str) -> Table:
+def _parse_table(text: str) -> Table:
     name, equals, path = text.partition("=")
     if not (equals and name.isidentifier() and path):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form NAME=PATH, with a NAME of letters and digits")
     return Table(name, path)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

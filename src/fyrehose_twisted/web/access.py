@@ -7,16 +7,16 @@ from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.client_limits import client_of
+from fyrehose_twisted.web.client_limits import client_key
 from fyrehose_twisted.web.config import SiteConfig
-from fyrehose_twisted.web.request import header
-from fyrehose_twisted.web.response import Problem
+from fyrehose_twisted.web.request import single_header
+from fyrehose_twisted.web.response import HttpError
 from fyrehose_twisted.web.tokens import Tokens
 
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]*)?")
 
 
-class Guard:
+class AccessControl:
     """Refuses requests that nobody should have made.
 
     A browser on the operator's machine reaches what listens on loopback, and any page can have it ask. So without a
@@ -43,21 +43,21 @@ class Guard:
             client = self._check_token(request, self.tokens)
         else:
             self._check_host(request)
-            client = client_of(getattr(request.getClientAddress(), "host", "local"))
+            client = client_key(getattr(request.getClientAddress(), "host", "local"))
         self._check_origin(request, page)
         return client
 
     def _check_token(self, request: WebRequest, tokens: Tokens) -> str:
-        given = header(request, b"Authorization") or b""
+        given = single_header(request, b"Authorization") or b""
         scheme, _, token = given.partition(b" ")
         name = tokens.name_of(token.strip()) if scheme.lower() == b"bearer" else None
         if name is None:
             message = "this needs the token: Authorization: Bearer TOKEN"
-            raise Problem(HTTPStatus.UNAUTHORIZED, "unauthorized", message, ((b"WWW-Authenticate", b"Bearer"),))
+            raise HttpError(HTTPStatus.UNAUTHORIZED, "unauthorized", message, ((b"WWW-Authenticate", b"Bearer"),))
         return name
 
     def _check_host(self, request: WebRequest) -> None:
-        host = header(request, b"Host")
+        host = single_header(request, b"Host")
         if host is None or not host:
             return  # No browser leaves it out.
         if self._any_name_off_loopback and not _is_loopback(getattr(request.getHost(), "host", "")):
@@ -66,25 +66,25 @@ class Guard:
         name = "" if found is None else found[1].decode("latin-1").lower().removesuffix(".")
         if name not in self._hosts and not _is_address(name):
             message = "this site is not asked by that name: use its address, or allow the name where it is started"
-            raise Problem(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
+            raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
 
     def _check_origin(self, request: WebRequest, page: bool) -> None:
-        origin = header(request, b"Origin")
+        origin = single_header(request, b"Origin")
         if origin is None:
             # A link to a page is followed without harm; what a page loads by itself, without saying so, is not.
-            site = header(request, b"Sec-Fetch-Site")
+            site = single_header(request, b"Sec-Fetch-Site")
             if site in (None, b"none", b"same-origin"):
                 return
-            if page and header(request, b"Sec-Fetch-Mode") == b"navigate":
+            if page and single_header(request, b"Sec-Fetch-Mode") == b"navigate":
                 return
         elif origin == self._origin:
             return
         else:
-            host = header(request, b"Host") or b""
+            host = single_header(request, b"Host") or b""
             scheme, _, name = origin.lower().partition(b"://")
             if scheme in (b"http", b"https") and name == host.lower():
                 return
-        raise Problem(HTTPStatus.FORBIDDEN, "cross-origin", "pages of other sites may not ask here")
+        raise HttpError(HTTPStatus.FORBIDDEN, "cross-origin", "pages of other sites may not ask here")
 
 
 def _is_address(name: str) -> bool:

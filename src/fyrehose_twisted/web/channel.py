@@ -15,18 +15,18 @@ from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.http import HTTPChannel
 
-from fyrehose_twisted.web.coding import unpacked
+from fyrehose_twisted.web.coding import decompress
 from fyrehose_twisted.web.config import SiteConfig
-from fyrehose_twisted.web.response import JSON, Answer, Problem, bad_request, too_large
+from fyrehose_twisted.web.response import JSON, HttpError, HttpResponse, bad_request, too_large
 
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
-WORTH_PACKING = 1_024
+MIN_GZIP_BYTES = 1_024
 """Bytes of an answer from which on it is compressed for those who can read that."""
 
-NEVER = re.compile(rb"\s*q\s*=\s*0(\.0*)?\s*")
+ZERO_QUALITY = re.compile(rb"\s*q\s*=\s*0(\.0*)?\s*")
 
-LINGER = 2**20
+LINGER_BYTES = 2**20
 """Bytes of a body that is too long which are still read, so that its sender gets to see the answer."""
 
 
@@ -44,18 +44,18 @@ class ChannelSite(Protocol):
     def config(self) -> SiteConfig:
         """The limits in force."""
 
-    def opened(self, channel: Channel) -> None:
+    def channel_opened(self, channel: WebChannel) -> None:
         """A connection is open."""
 
-    def closed(self, channel: Channel) -> None:
+    def channel_closed(self, channel: WebChannel) -> None:
         """A connection is closed."""
 
 
 class WebRequest(server.Request):
     """A request whose body is bounded, and which knows when its client has gone.
 
-    :ivar gone: nobody is there any more to be answered.
-    :ivar when_gone: called when that happens before the answer is complete.
+    :ivar is_disconnected: nobody is there any more to be answered.
+    :ivar on_disconnect: called when that happens before the answer is complete.
     :ivar route: what is asked for, as metrics name it.
     :ivar client_name: whose request it is: the name of a token, or an address.
     :ivar parts: what the braces of the route stand for, as they were in the path.
@@ -65,13 +65,13 @@ class WebRequest(server.Request):
     content: Any
     transport: Any
     log = Logger()
-    gone = False
-    when_gone: Callable[[], None] | None = None
+    is_disconnected = False
+    on_disconnect: Callable[[], None] | None = None
     route = "other"
     client_name = ""
     parts: tuple[bytes, ...] = ()
-    _refused = False
-    _taken = 0
+    _is_refused = False
+    _received_bytes = 0
 
     @property
     def web_site(self) -> ChannelSite:
@@ -90,57 +90,59 @@ class WebRequest(server.Request):
 
     def handleContentChunk(self, data: bytes) -> None:
         """Twisted: a part of the body arrived."""
-        if not self._refused:
+        if not self._is_refused:
             if len(data) + self.content.tell() <= self.web_site.config.max_body:
                 self.content.write(data)
                 return
             self._refuse()
-        self._taken += len(data)
-        if self._taken > LINGER and not self.gone:
+        self._received_bytes += len(data)
+        if self._received_bytes > LINGER_BYTES and not self.is_disconnected:
             self.channel.loseConnection()
 
     def _refuse(self) -> None:
         # Told at once; what still comes is dropped until it ends, for a client that is cut off while it sends often
         # does not look at the answer.
-        self._refused = True
+        self._is_refused = True
         self.clientproto, self.method = b"HTTP/1.1", b"POST"
         self.channel.persistent = False
-        self._begin(too_large(self.web_site.config.max_body).answer())
+        self._begin(too_large(self.web_site.config.max_body).to_response())
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
         """Twisted: all of it is there."""
-        if self._refused:
+        if self._is_refused:
             self.finish()
         else:
             super().requestReceived(command, path, version)
 
-    def unpack(self) -> None:
+    def decompress_body(self) -> None:
         """Take the coding off the body. :raises Problem: if that cannot be done within the limits."""
         codings = self.requestHeaders.getRawHeaders(b"Content-Encoding")
         if codings is not None:
-            self.content = BytesIO(unpacked(self.content.getvalue(), b",".join(codings), self.web_site.config.max_body))
+            self.content = BytesIO(
+                decompress(self.content.getvalue(), b",".join(codings), self.web_site.config.max_body)
+            )
 
-    def answer(self, answer: Answer) -> None:
+    def respond(self, response: HttpResponse) -> None:
         """Give the answer, if somebody is there who wants it and has none."""
-        if not (self.gone or self.finished):
-            self._begin(answer)
+        if not (self.is_disconnected or self.finished):
+            self._begin(response)
             self.finish()
 
-    def _begin(self, answer: Answer) -> None:
-        self.setResponseCode(answer.code, HTTPStatus(answer.code).phrase.encode())
+    def _begin(self, response: HttpResponse) -> None:
+        self.setResponseCode(response.code, HTTPStatus(response.code).phrase.encode())
         set_header = self.responseHeaders.setRawHeaders
-        body = answer.body
-        if self.channel.choked:
+        body = response.body
+        if self.channel.is_write_paused:
             # Requests that follow one another would pile their answers up.
             self.channel.persistent = False
         if body:
-            set_header(b"Content-Type", [answer.type])
+            set_header(b"Content-Type", [response.type])
             set_header(b"X-Content-Type-Options", [b"nosniff"])
-        for name, value in answer.headers:
+        for name, value in response.headers:
             set_header(name, [value])
-        if len(body) >= WORTH_PACKING:
+        if len(body) >= MIN_GZIP_BYTES:
             self.responseHeaders.addRawHeader(b"Vary", b"Accept-Encoding")
-            if self.takes_gzip:
+            if self.accepts_gzip:
                 body = gzip.compress(body, 4, mtime=0)
                 set_header(b"Content-Encoding", [b"gzip"])
         set_header(b"Content-Length", [b"%d" % len(body)])
@@ -150,13 +152,13 @@ class WebRequest(server.Request):
         self.write(body)
 
     @property
-    def takes_gzip(self) -> bool:
+    def accepts_gzip(self) -> bool:
         """Whether the client reads what is compressed."""
         for value in self.requestHeaders.getRawHeaders(b"Accept-Encoding", ()):
             for part in value.lower().split(b","):
                 name, _, weight = part.partition(b";")
                 if name.strip() == b"gzip":
-                    return not NEVER.fullmatch(weight)
+                    return not ZERO_QUALITY.fullmatch(weight)
         return False
 
     def allow_origin(self) -> None:
@@ -176,12 +178,12 @@ class WebRequest(server.Request):
 
     def connectionLost(self, reason: Failure) -> None:
         """Twisted: the client has gone before it had the whole answer."""
-        self.gone = True
+        self.is_disconnected = True
         super().connectionLost(reason)
-        if self.when_gone is not None:
-            self.when_gone()
+        if self.on_disconnect is not None:
+            self.on_disconnect()
 
-    def broken(self, failure: Failure) -> None:
+    def fail(self, failure: Failure) -> None:
         """As :meth:`processingFailed`, at the end of a chain of callbacks."""
         self.processingFailed(failure)
 
@@ -189,37 +191,37 @@ class WebRequest(server.Request):
         """Answer that this program has a mistake, which is logged."""
         self.log.failure("{route} failed", failure=reason, route=self.route)
         if self.startedWriting:
-            if not (self.gone or self.finished):
+            if not (self.is_disconnected or self.finished):
                 self.channel.transport.abortConnection()
         else:
-            problem = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this should not have happened")
-            self.answer(problem.answer())
+            problem = HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this should not have happened")
+            self.respond(problem.to_response())
         return reason
 
 
-class Channel(HTTPChannel):
+class WebChannel(HTTPChannel):
     """A connection. Bytes that are no request are answered with JSON too.
 
-    :ivar choked: what was answered is not read.
+    :ivar is_write_paused: what was answered is not read.
     :ivar upgraded: takes what arrives, once the connection speaks something else than HTTP.
     """
 
     site: ChannelSite
     transport: Any
     upgraded: Callable[[bytes], object] | None = None
-    choked = False
+    is_write_paused = False
     _since: float | None = None
-    _hung_up: float | None = None
+    _closing_since: float | None = None
 
     def connectionMade(self) -> None:
         """Twisted: it is open."""
         super().connectionMade()
-        self.site.opened(self)
+        self.site.channel_opened(self)
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
         """Twisted: it is closed."""
         super().connectionLost(reason)
-        self.site.closed(self)
+        self.site.channel_closed(self)
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes arrived."""
@@ -232,12 +234,12 @@ class Channel(HTTPChannel):
 
     def pauseProducing(self) -> None:
         """Twisted: the client does not read."""
-        self.choked = True
+        self.is_write_paused = True
         super().pauseProducing()
 
     def resumeProducing(self) -> None:
         """Twisted: it does."""
-        self.choked = False
+        self.is_write_paused = False
         super().resumeProducing()
 
     def allContentReceived(self) -> None:
@@ -253,8 +255,8 @@ class Channel(HTTPChannel):
 
     def loseConnection(self) -> None:
         """Twisted: hang up as soon as all that was said is written."""
-        if self._hung_up is None:
-            self._hung_up = self.site.reactor.seconds()
+        if self._closing_since is None:
+            self._closing_since = self.site.reactor.seconds()
         super().loseConnection()
 
     @property
@@ -262,15 +264,15 @@ class Channel(HTTPChannel):
         """Whether no request is being answered: none has come, or one has not come whole."""
         return not self._handlingRequest
 
-    def late(self, now: float) -> bool:
+    def is_late(self, now: float) -> bool:
         """Return whether a request takes too long to arrive."""
-        if self._since is None or self._hung_up is not None:
+        if self._since is None or self._closing_since is not None:
             return False
         return now - self._since >= self.site.config.request_timeout
 
-    def stuck(self, now: float) -> bool:
+    def is_stuck(self, now: float) -> bool:
         """Return whether the client does not read what was said before this side hung up."""
-        return self._hung_up is not None and now - self._hung_up >= self.site.config.idle_timeout
+        return self._closing_since is not None and now - self._closing_since >= self.site.config.idle_timeout
 
     def headerReceived(self, line: bytes) -> bool:
         """Twisted: one header arrived."""
@@ -284,13 +286,13 @@ class Channel(HTTPChannel):
         """Twisted: a line of the head is longer than 16 KiB."""
         self._respondToBadRequestAndDisconnect()
 
-    def refuse(self, problem: Problem) -> None:
+    def reject(self, problem: HttpError) -> None:
         """Answer where there is no request that could be answered, and hang up."""
         self._since = None
         if self.requests and self.requests[-1].startedWriting:  # It has its answer, and goes on all the same.
             self.transport.abortConnection()
             return
-        answer = problem.answer()
+        answer = problem.to_response()
         head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
         reason = HTTPStatus(answer.code).phrase.encode()
         self.transport.write(head % (answer.code, reason, JSON, len(answer.body)) + answer.body)
@@ -304,4 +306,4 @@ class Channel(HTTPChannel):
             self.loseConnection()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        self.refuse(bad_request("this is no HTTP request, or its head is longer than 16 KiB"))
+        self.reject(bad_request("this is no HTTP request, or its head is longer than 16 KiB"))

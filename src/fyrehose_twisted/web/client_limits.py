@@ -22,14 +22,14 @@ class ClientLimits(NamedTuple):
 
 
 class _Budget:
-    __slots__ = ("at", "left")
+    __slots__ = ("tokens", "updated_at")
 
     def __init__(self, left: float, at: float) -> None:
-        self.left = left
-        self.at = at
+        self.tokens = left
+        self.updated_at = at
 
 
-class Clients:
+class ClientBudgets:
     """Keeps the budgets.
 
     :ivar limits: may be replaced at any time.
@@ -46,7 +46,7 @@ class Clients:
     def __len__(self) -> int:
         return len(self._budgets)
 
-    def wait(self, client: str, cost: float = 1.0) -> float:
+    def acquire(self, client: str, cost: float = 1.0) -> float:
         """Take ``cost`` from the budget of requests; return 0, or in how many seconds it can be taken."""
         limits = self.limits
         if limits is None:
@@ -59,12 +59,12 @@ class Clients:
                 self._budgets.popitem(last=False)
         else:
             self._budgets.move_to_end(client)
-            budget.left = min(limits.burst, budget.left + max(0.0, now - budget.at) * limits.requests)
-            budget.at = now
-        if budget.left < cost:
+            budget.tokens = min(limits.burst, budget.tokens + max(0.0, now - budget.updated_at) * limits.requests)
+            budget.updated_at = now
+        if budget.tokens < cost:
             self.refused["requests"] += 1
-            return (cost - budget.left) / limits.requests
-        budget.left -= cost
+            return (cost - budget.tokens) / limits.requests
+        budget.tokens -= cost
         return 0.0
 
     def stream_opened(self, client: str) -> bool:
@@ -82,7 +82,7 @@ class Clients:
             del self._streams[client]
 
 
-def client_of(host: str) -> str:
+def client_key(host: str) -> str:
     """Return what an address is counted as: whoever has one of IPv6 has a whole /64."""
     try:
         address = ip_address(host.partition("%")[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from http import HTTPStatus
 
-from fyrehose_twisted.web.response import Problem, bad_request, too_large
+from fyrehose_twisted.web.response import HttpError, bad_request, too_large
 
 CODINGS = frozenset((b"gzip", b"x-gzip"))
 """Codings of a body that are unpacked."""
@@ -17,7 +17,7 @@ _HEADER = 16 + zlib.MAX_WBITS
 """Tells zlib that there is the header of gzip."""
 
 
-def unpacked(body: bytes, coding: bytes, limit: int) -> bytes:
+def decompress(body: bytes, coding: bytes, limit: int) -> bytes:
     """Return a body without its coding.
 
     :param coding: value of ``Content-Encoding``; empty for none.
@@ -29,7 +29,7 @@ def unpacked(body: bytes, coding: bytes, limit: int) -> bytes:
         return body
     if coding not in CODINGS:
         message = "the body is compressed in a way that is not known here; send gzip, or nothing compressed"
-        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown-coding", message, ((b"Accept-Encoding", b"gzip"),))
+        raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unknown-coding", message, ((b"Accept-Encoding", b"gzip"),))
     parts: list[bytes] = []
     left = limit + 1
     try:

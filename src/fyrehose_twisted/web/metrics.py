@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.request import queries
-from fyrehose_twisted.web.response import Answer
+from fyrehose_twisted.web.request import query_params
+from fyrehose_twisted.web.response import HttpResponse
 
 if TYPE_CHECKING:
     from fyrehose_twisted.web.site import WebSite
@@ -69,7 +69,7 @@ class MetricsPage:
         for collector in self._collectors:
             yield from collector.collect()
 
-    def get(self, request: WebRequest) -> Answer:
+    def get(self, request: WebRequest) -> HttpResponse:
         """Answer in the text format of Prometheus."""
-        queries(request)
-        return Answer(200, generate_latest(self), type=CONTENT_TYPE_LATEST.encode())
+        query_params(request)
+        return HttpResponse(200, generate_latest(self), type=CONTENT_TYPE_LATEST.encode())

@@ -30,13 +30,13 @@ ERRORS = {
 }
 
 
-def object_of(members: dict[str, Schema], optional: tuple[str, ...] = (), **more: Any) -> Schema:
+def object_schema(members: dict[str, Schema], optional: tuple[str, ...] = (), **more: Any) -> Schema:
     """Return the schema of an object."""
     required = [name for name in members if name not in optional]
     return {"type": "object", "properties": members, "required": required, **more}
 
 
-def list_of(items: Schema) -> Schema:
+def array_schema(items: Schema) -> Schema:
     """Return the schema of an array."""
     return {"type": "array", "items": items}
 
@@ -46,44 +46,48 @@ def ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def json_of(description: str, schema: Schema, **more: Any) -> Schema:
+def json_content(description: str, schema: Schema, **more: Any) -> Schema:
     """Return an answer that is JSON."""
     return {"description": description, "content": {"application/json": {"schema": schema}}, **more}
 
 
-def errors(*codes: int) -> dict[str, Schema]:
+def error_responses(*codes: int) -> dict[str, Schema]:
     """Return those answers, and the ones that everything may have."""
     always = 400, 405, 408, 413, 500
-    return {str(code): json_of(ERRORS[code], ref("Error")) for code in sorted({*codes, *always})}
+    return {str(code): json_content(ERRORS[code], ref("Error")) for code in sorted({*codes, *always})}
 
 
-def get_of(id: str, summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
+def get_operation(id: str, summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
     """Return the operation ``id``, which gets what ``schema`` describes.
 
     :param codes: statuses of the errors that it has beside those that everything may have.
     """
-    answers = {"200": json_of("it", schema), **errors(*codes)}
+    answers = {"200": json_content("it", schema), **error_responses(*codes)}
     return {"operationId": id, "summary": summary, "responses": answers, **more}
 
 
-def health_of(question: str, good: str, bad: str) -> Schema:
+def health_operation(question: str, good: str, bad: str) -> Schema:
     """Return the operation that answers whether a service can do its work, without a token."""
-    answers = {"200": json_of(good, ref("Health")), **errors(), "503": json_of(bad, ref("Health"))}
+    answers = {"200": json_content(good, ref("Health")), **error_responses(), "503": json_content(bad, ref("Health"))}
     return {"operationId": "health", "summary": question, "security": [], "responses": answers}
 
 
-def description_of() -> Schema:
+def description_operation() -> Schema:
     """Return the operation that gets the description, without a token."""
-    return get_of("description", "This", {"type": "object"}, security=[])
+    return get_operation("description", "This", {"type": "object"}, security=[])
 
 
-def metrics_of() -> Schema:
+def metrics_operation() -> Schema:
     """Return the operation that gets the metrics."""
     text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
-    return {"operationId": "metrics", "summary": "Metrics for Prometheus", "responses": {"200": text, **errors()}}
+    return {
+        "operationId": "metrics",
+        "summary": "Metrics for Prometheus",
+        "responses": {"200": text, **error_responses()},
+    }
 
 
-def query(name: str, description: str, schema: Schema) -> Schema:
+def query_parameter(name: str, description: str, schema: Schema) -> Schema:
     """Return a parameter of a query."""
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
@@ -93,12 +97,12 @@ def request_header(name: str, description: str, schema: Schema) -> Schema:
     return {"name": name, "in": "header", "description": description, "schema": schema}
 
 
-def answer_headers(**described: str) -> dict[str, Schema]:
+def response_headers(**described: str) -> dict[str, Schema]:
     """Return the headers of an answer, which are texts."""
     return {name: {"description": text, "schema": TEXT} for name, text in described.items()}
 
 
-def body_of(content: dict[str, Schema]) -> Schema:
+def request_body(content: dict[str, Schema]) -> Schema:
     """Return a body that has to be there."""
     return {
         "required": True,
@@ -124,18 +128,18 @@ def document(
     for path in paths.values():
         for operation in list(path.values()):
             for code in always:
-                operation["responses"].setdefault(str(code), json_of(ERRORS[code], ref("Error")))
+                operation["responses"].setdefault(str(code), json_content(ERRORS[code], ref("Error")))
             if "requestBody" in operation:
-                operation["responses"].setdefault("415", json_of(ERRORS[415], ref("Error")))
+                operation["responses"].setdefault("415", json_content(ERRORS[415], ref("Error")))
             if token and operation.get("security") != []:
-                operation["responses"]["401"] = json_of(ERRORS[401], ref("Error"))
+                operation["responses"]["401"] = json_content(ERRORS[401], ref("Error"))
         if "get" in path:
             get = path["get"]
             head = {key: value for key, value in get.items() if key != "requestBody"}
             head["operationId"] = f"{get['operationId']}Head"
             answers = {code: {"description": item["description"]} for code, item in get["responses"].items()}
             path["head"] = {**head, "responses": answers}
-    schemas = {"Error": object_of({"error": TEXT, "message": TEXT}), **schemas}
+    schemas = {"Error": object_schema({"error": TEXT, "message": TEXT}), **schemas}
     made: Schema = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": "1", "description": description},

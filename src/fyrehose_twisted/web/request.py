@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from fyrehose_twisted.web.channel import NEVER, WebRequest
+from fyrehose_twisted.web.channel import ZERO_QUALITY, WebRequest
 from fyrehose_twisted.web.response import bad_request
 
 MAX_NUMBER = 2**63 - 1
@@ -19,7 +19,7 @@ PRINTABLE = re.compile(rb"[!-~](?:[ -~]{0,62}[!-~])?")
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
-def queries(request: WebRequest, *known: bytes) -> dict[bytes, bytes]:
+def query_params(request: WebRequest, *known: bytes) -> dict[bytes, bytes]:
     """Return the parameters of the query.
 
     :raises Problem: if one is not ``known``, or is there twice.
@@ -28,14 +28,14 @@ def queries(request: WebRequest, *known: bytes) -> dict[bytes, bytes]:
     if args:
         strangers = args.keys() - set(known)
         if strangers:
-            raise bad_request(f"unknown parameter {_shown(min(strangers))}; known: {b', '.join(known).decode()}")
+            raise bad_request(f"unknown parameter {_quote(min(strangers))}; known: {b', '.join(known).decode()}")
         for name, values in args.items():
             if len(values) > 1:
                 raise bad_request(f"{name.decode()} is there {len(values)} times")
     return {name: values[0] for name, values in args.items()}
 
 
-def number(text: bytes | None, what: str, lowest: int = 1, highest: int = MAX_NUMBER) -> int | None:
+def parse_number(text: bytes | None, name: str, lowest: int = 1, highest: int = MAX_NUMBER) -> int | None:
     """Return a number, ``None`` for ``None``.
 
     :raises Problem: if it is none.
@@ -45,10 +45,10 @@ def number(text: bytes | None, what: str, lowest: int = 1, highest: int = MAX_NU
     # int() would take spaces, signs, underscores and the digits of other scripts, and very many of them.
     if re.fullmatch(rb"[0-9]{1,19}", text) and lowest <= (value := int(text)) <= highest:
         return value
-    raise bad_request(f"{what} is a number from {lowest} to {highest}, and not {_shown(text)}")
+    raise bad_request(f"{name} is a number from {lowest} to {highest}, and not {_quote(text)}")
 
 
-def header(request: WebRequest, name: bytes) -> bytes | None:
+def single_header(request: WebRequest, name: bytes) -> bytes | None:
     """Return a header, which may be there once.
 
     :raises Problem: if it is there more often.
@@ -62,12 +62,12 @@ def header(request: WebRequest, name: bytes) -> bytes | None:
     return value
 
 
-def printable(request: WebRequest, name: bytes) -> str:
+def token_header(request: WebRequest, name: bytes) -> str:
     """Return a header of 1 to 64 printable characters, empty if it is not there.
 
     :raises Problem: if it is anything else.
     """
-    value = header(request, name)
+    value = single_header(request, name)
     if value is None:
         return ""
     if PRINTABLE.fullmatch(value) is None:
@@ -83,7 +83,7 @@ def _refuse_constant(name: str) -> Any:
 _decode = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def parse(data: bytes) -> Any:
+def parse_json(data: bytes) -> Any:
     """Return what is written in a JSON text in UTF-8.
 
     :raises ValueError: if it is none, or nested too deep.
@@ -94,13 +94,13 @@ def parse(data: bytes) -> Any:
     except RecursionError:
         content, deep = None, True
     else:
-        deep = _deep(text)
+        deep = _is_too_deep(text)
     if deep:
         raise ValueError(f"it is nested deeper than {MAX_DEPTH}")
     return content
 
 
-def _deep(text: str) -> bool:
+def _is_too_deep(text: str) -> bool:
     # Only for what is JSON: a string without end would have the pattern look at everything again and again.
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
@@ -121,14 +121,14 @@ def json_object(request: WebRequest, *known: str) -> dict[str, Any]:
     :raises Problem: if it is none, or has members that are not ``known``.
     """
     try:
-        content = parse(request.content.read())
+        content = parse_json(request.content.read())
     except ValueError as error:
         raise bad_request(f"the body is not JSON: {error}") from None
     if not isinstance(content, dict):
         raise bad_request("the body is not a JSON object")
     strangers = content.keys() - set(known)
     if strangers:
-        raise bad_request(f"unknown member {_shown(min(strangers).encode(errors='replace'))}")
+        raise bad_request(f"unknown member {_quote(min(strangers).encode(errors='replace'))}")
     return content
 
 
@@ -137,10 +137,10 @@ def accepts(request: WebRequest, kind: bytes) -> bool:
     for value in request.requestHeaders.getRawHeaders(b"Accept", ()):
         for part in value.lower().split(b","):
             found, *parameters = (item.strip() for item in part.split(b";"))
-            if found == kind and not any(NEVER.fullmatch(item) for item in parameters):
+            if found == kind and not any(ZERO_QUALITY.fullmatch(item) for item in parameters):
                 return True
     return False
 
 
-def _shown(text: bytes) -> str:
+def _quote(text: bytes) -> str:
     return repr(text[:40].decode("ascii", "replace"))

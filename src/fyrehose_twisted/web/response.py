@@ -19,10 +19,10 @@ JSON = b"application/json"
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-RETRY: Headers = ((b"Retry-After", b"1"),)
+RETRY_AFTER: Headers = ((b"Retry-After", b"1"),)
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """One answer, all of it."""
 
     code: int
@@ -31,17 +31,17 @@ class Answer(NamedTuple):
     type: bytes = JSON
 
 
-def dump(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Return ``value`` as JSON without needless spaces, all ASCII."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def answer(value: Any, code: int = HTTPStatus.OK, headers: Headers = ()) -> Answer:
+def json_response(value: Any, code: int = HTTPStatus.OK, headers: Headers = ()) -> HttpResponse:
     """Return an answer that is JSON."""
-    return Answer(code, dump(value), headers)
+    return HttpResponse(code, encode_json(value), headers)
 
 
-class Problem(Exception):
+class HttpError(Exception):
     """A request will not be done; it is answered with ``{"error": ..., "message": ...}``.
 
     :param error: short stable name.
@@ -54,36 +54,36 @@ class Problem(Exception):
         self.headers = headers
         self.content = {"error": error, "message": message, **more}
 
-    def answer(self) -> Answer:
+    def to_response(self) -> HttpResponse:
         """Return how it is told."""
-        return answer(self.content, self.code, self.headers)
+        return json_response(self.content, self.code, self.headers)
 
 
-def bad_request(message: str) -> Problem:
+def bad_request(message: str) -> HttpError:
     """Return the problem that the client did not say clearly what it wants."""
-    return Problem(HTTPStatus.BAD_REQUEST, "bad-request", message)
+    return HttpError(HTTPStatus.BAD_REQUEST, "bad-request", message)
 
 
-def too_large(limit: int) -> Problem:
+def too_large(limit: int) -> HttpError:
     """Return the problem that a body is longer than ``limit`` bytes."""
     message = f"the body is longer than {limit:,} bytes"
-    return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", message, limit=limit)
+    return HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", message, limit=limit)
 
 
-def problem_of(error: BaseException) -> Problem | None:
+def to_http_error(error: BaseException) -> HttpError | None:
     """Return what to tell of something that a node raised; ``None`` if that is a mistake in this program."""
-    if isinstance(error, Problem):
+    if isinstance(error, HttpError):
         return error
     if isinstance(error, NotOrdered):
-        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY, unknown=error.unknown)
+        return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY_AFTER, unknown=error.unknown)
     if isinstance(error, KeyReused):
-        return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", str(error))
+        return HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", str(error))
     if isinstance(error, PublishQueueFull):
-        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "queue-full", str(error), RETRY, unknown=False)
+        return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "queue-full", str(error), RETRY_AFTER, unknown=False)
     if isinstance(error, MessageTooLarge):
         return too_large(error.limit)
     if isinstance(error, EventsNotHeld):
-        return Problem(HTTPStatus.GONE, "not-held", str(error), oldest=error.oldest, last=error.last)
+        return HttpError(HTTPStatus.GONE, "not-held", str(error), oldest=error.oldest, last=error.last)
     if isinstance(error, OperationalError):
-        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), RETRY)
+        return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), RETRY_AFTER)
     return None

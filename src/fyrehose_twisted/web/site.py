@@ -14,22 +14,22 @@ from twisted.internet.task import deferLater
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 
-from fyrehose_twisted.web.access import Guard
-from fyrehose_twisted.web.channel import Channel, WebRequest
-from fyrehose_twisted.web.client_limits import Clients
+from fyrehose_twisted.web.access import AccessControl
+from fyrehose_twisted.web.channel import WebChannel, WebRequest
+from fyrehose_twisted.web.client_limits import ClientBudgets
 from fyrehose_twisted.web.config import SiteConfig
-from fyrehose_twisted.web.request import queries
-from fyrehose_twisted.web.response import Answer, Headers, Problem, answer, problem_of
-from fyrehose_twisted.web.streaming import Streams
+from fyrehose_twisted.web.request import query_params
+from fyrehose_twisted.web.response import Headers, HttpError, HttpResponse, json_response, to_http_error
+from fyrehose_twisted.web.streaming import StreamingResponses
 from fyrehose_twisted.web.tokens import Tokens
 
-Render = Callable[[WebRequest], Answer | None]
+Render = Callable[[WebRequest], HttpResponse | None]
 """Answers a request: at once, or later by itself if it returns ``None``."""
 
-SWEEP = 1.0
+SWEEP_INTERVAL = 1.0
 """Seconds between looks at what takes too long."""
 
-FAREWELL = 2.0
+CLOSE_TIMEOUT = 2.0
 """Seconds that clients get, when a service ends, to read the rest of what they are told."""
 
 CORS_HEADERS = b"Authorization, Content-Encoding, Content-Type, Idempotency-Key, Kept, Last-Event-ID, Publisher"
@@ -61,52 +61,54 @@ class Route:
             self.pattern = re.compile("([^/]+)".join(fixed).encode())
 
 
-class Root(Resource):
+class RootResource(Resource):
     """Finds the route of a request, and refuses who may not have it."""
 
     isLeaf = True
 
-    def __init__(self, routes: Iterable[Route], guard: Guard, clients: Clients, config: SiteConfig) -> None:
+    def __init__(
+        self, routes: Iterable[Route], access: AccessControl, clients: ClientBudgets, config: SiteConfig
+    ) -> None:
         super().__init__()
         self._routes = {route.name.encode(): route for route in routes}
         self._patterns = [route for route in self._routes.values() if route.pattern is not None]
-        self._guard = guard
+        self._access = access
         self._clients = clients
         self._preflights = config.allowed_origin is not None
 
     def render(self, request: WebRequest) -> Any:
         """Twisted: answer."""
         try:
-            answer = self._answer(request)
+            answer = self._respond(request)
         except Exception as error:
-            problem = problem_of(error)
+            problem = to_http_error(error)
             if problem is None:
                 raise
-            answer = problem.answer()
+            answer = problem.to_response()
         if answer is not None:
-            request.answer(answer)
+            request.respond(answer)
         return NOT_DONE_YET
 
-    def _answer(self, request: WebRequest) -> Answer | None:
+    def _respond(self, request: WebRequest) -> HttpResponse | None:
         route = self._find(request)
         method: bytes = request.method
         if route is not None:
             request.route = route.name
             if method == b"OPTIONS" and self._preflights:
                 return _preflight(route)  # Browsers ask this without the token.
-        request.client_name = self._guard.check(
+        request.client_name = self._access.check(
             request, open=route is not None and route.open, page=route is not None and route.page
         )
-        wait = self._clients.wait(request.client_name)
+        wait = self._clients.acquire(request.client_name)
         if wait > 0:
-            raise too_many("too-many-requests", "you ask too often", wait)
+            raise too_many_requests("too-many-requests", "you ask too often", wait)
         if route is None:
-            raise Problem(HTTPStatus.NOT_FOUND, "not-found", "there is nothing here; see /openapi.json")
+            raise HttpError(HTTPStatus.NOT_FOUND, "not-found", "there is nothing here; see /openapi.json")
         render = route.methods.get(method)
         if render is None:
             message = f"this is for {route.allow.decode()}"
-            raise Problem(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, ((b"Allow", route.allow),))
-        request.unpack()
+            raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, ((b"Allow", route.allow),))
+        request.decompress_body()
         return render(request)
 
     def _find(self, request: WebRequest) -> Route | None:
@@ -123,19 +125,19 @@ class Root(Resource):
         return None
 
 
-def _preflight(route: Route) -> Answer:
+def _preflight(route: Route) -> HttpResponse:
     headers: Headers = (
         (b"Access-Control-Allow-Methods", route.allow),
         (b"Access-Control-Allow-Headers", CORS_HEADERS),
         (b"Access-Control-Max-Age", b"600"),
     )
-    return Answer(HTTPStatus.NO_CONTENT, b"", headers)
+    return HttpResponse(HTTPStatus.NO_CONTENT, b"", headers)
 
 
-def too_many(error: str, message: str, wait: float = 1.0) -> Problem:
+def too_many_requests(error: str, message: str, wait: float = 1.0) -> HttpError:
     """Return the problem that one client wants more than it may have."""
     retry = (b"Retry-After", b"%d" % max(1, math.ceil(wait)))
-    return Problem(HTTPStatus.TOO_MANY_REQUESTS, error, message, (retry,))
+    return HttpError(HTTPStatus.TOO_MANY_REQUESTS, error, message, (retry,))
 
 
 class WebSite(Site):
@@ -150,7 +152,7 @@ class WebSite(Site):
     :ivar sweeps: called every second with the time while there is a connection.
     """
 
-    protocol = Channel  # type: ignore[assignment]
+    protocol = WebChannel  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -159,13 +161,13 @@ class WebSite(Site):
         reactor: Any,
         *,
         tokens: Tokens | None = None,
-        clients: Clients | None = None,
-        streams: Streams | None = None,
+        clients: ClientBudgets | None = None,
+        streams: StreamingResponses | None = None,
     ) -> None:
-        self.guard = Guard(tokens, config)
-        self.clients = Clients(None, reactor) if clients is None else clients
+        self.access = AccessControl(tokens, config)
+        self.clients = ClientBudgets(None, reactor) if clients is None else clients
         super().__init__(
-            Root(routes, self.guard, self.clients, config),
+            RootResource(routes, self.access, self.clients, config),
             requestFactory=WebRequest,
             parsePOSTFormSubmission=False,
             timeout=config.idle_timeout,
@@ -176,8 +178,8 @@ class WebSite(Site):
         self.refused = 0
         self.sweeps: list[Callable[[float], object]] = []
         self.streams = streams
-        self._channels: dict[Channel, None] = {}
-        self._sweep: Any = None
+        self._channels: dict[WebChannel, None] = {}
+        self._sweep_call: Any = None
 
     @property
     def connections(self) -> int:
@@ -208,18 +210,18 @@ class WebSite(Site):
             self._channels.pop(idle, None)
         return super().buildProtocol(addr)
 
-    def opened(self, channel: Channel) -> None:
+    def channel_opened(self, channel: WebChannel) -> None:
         """A connection is open."""
         self._channels[channel] = None
-        if self._sweep is None:
-            self._sweep = self.reactor.callLater(SWEEP, self._look)
+        if self._sweep_call is None:
+            self._sweep_call = self.reactor.callLater(SWEEP_INTERVAL, self._sweep_channels)
 
-    def closed(self, channel: Channel) -> None:
+    def channel_closed(self, channel: WebChannel) -> None:
         """A connection is closed."""
         self._channels.pop(channel, None)
-        if not self._channels and self._sweep is not None:
-            self._sweep.cancel()
-            self._sweep = None
+        if not self._channels and self._sweep_call is not None:
+            self._sweep_call.cancel()
+            self._sweep_call = None
 
     def close(self) -> None:
         """End all streams, and all connections as soon as what is under way is answered."""
@@ -228,33 +230,33 @@ class WebSite(Site):
         for channel in list(self._channels):
             channel.end()
 
-    def _look(self) -> None:
+    def _sweep_channels(self) -> None:
         now = self.reactor.seconds()
-        self._sweep = self.reactor.callLater(SWEEP, self._look)
-        for channel in [channel for channel in self._channels if channel.late(now)]:
-            channel.refuse(Problem(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long to arrive"))
-        for channel in [channel for channel in self._channels if channel.stuck(now)]:
+        self._sweep_call = self.reactor.callLater(SWEEP_INTERVAL, self._sweep_channels)
+        for channel in [channel for channel in self._channels if channel.is_late(now)]:
+            channel.reject(HttpError(HTTPStatus.REQUEST_TIMEOUT, "timeout", "the request took too long to arrive"))
+        for channel in [channel for channel in self._channels if channel.is_stuck(now)]:
             channel.transport.abortConnection()
         for sweep in self.sweeps:
             sweep(now)
 
 
-async def drained(reactor: Any, connections: Callable[[], int]) -> None:
-    """Wait until all ``connections`` that were told to end have done so, for :data:`FAREWELL` at most.
+async def wait_closed(reactor: Any, connections: Callable[[], int]) -> None:
+    """Wait until all ``connections`` that were told to end have done so, for :data:`CLOSE_TIMEOUT` at most.
 
     What is only in their buffers when the reactor ends is not written any more.
     """
-    end = reactor.seconds() + FAREWELL
+    end = reactor.seconds() + CLOSE_TIMEOUT
     while connections() and reactor.seconds() < end:
         await deferLater(reactor, 0.02)
 
 
-def page(content: Any) -> Render:
+def constant_page(content: Any) -> Render:
     """Return what always answers with the same JSON."""
-    fixed = answer(content)
+    fixed = json_response(content)
 
-    def get(request: WebRequest) -> Answer:
-        queries(request)
+    def get(request: WebRequest) -> HttpResponse:
+        query_params(request)
         return fixed
 
     return get

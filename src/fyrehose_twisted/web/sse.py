@@ -13,7 +13,7 @@ MAX_FRAME = 2**20
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
-class BadStream(RemoteError):
+class MalformedStream(RemoteError):
     """What a node sends is no stream of events."""
 
 
@@ -82,9 +82,9 @@ class FrameReader:
             try:
                 self._line(part.decode("utf-8"), frames)
             except UnicodeDecodeError:
-                raise BadStream("a stream of events is not UTF-8") from None
+                raise MalformedStream("a stream of events is not UTF-8") from None
         if self._size + self._rest > MAX_FRAME:
-            raise BadStream(f"an event on a stream is longer than {MAX_FRAME:,} bytes")
+            raise MalformedStream(f"an event on a stream is longer than {MAX_FRAME:,} bytes")
         return frames
 
     def _line(self, line: str, frames: list[Frame]) -> None:

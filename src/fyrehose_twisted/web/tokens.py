@@ -10,7 +10,7 @@ from hmac import compare_digest
 
 from fyrehose_twisted.errors import ConfigurationError
 
-TOKEN_MINIMUM = 16
+MIN_TOKEN_LENGTH = 16
 """Characters that a token in a file must have at least."""
 MAX_FILE = 2**20
 """Bytes of a file with tokens."""
@@ -45,7 +45,7 @@ class Tokens:
         return len(self._digests)
 
 
-def one_token(token: bytes) -> Tokens:
+def shared_token(token: bytes) -> Tokens:
     """Return tokens of which there is one, which all clients share. :raises ConfigurationError: if it is empty."""
     return Tokens({"token": token})
 
@@ -76,7 +76,8 @@ def read_tokens(path: str) -> Tokens:
         name, token = words
         if not _TOKEN.fullmatch(token):
             raise ConfigurationError(
-                f"tokens file {path}, line {number}: a token has {TOKEN_MINIMUM} to 256 characters of printable ASCII"
+                f"tokens file {path}, line {number}: a token has {MIN_TOKEN_LENGTH} to 256 characters of "
+                "printable ASCII"
             )
         if name in tokens:
             raise ConfigurationError(f"tokens file {path}, line {number}: {name} has a token already")

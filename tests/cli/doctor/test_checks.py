@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fyrehose_twisted.cli.doctor import checks, clock, disk, kernel, limits, offload, ports, software
-from fyrehose_twisted.cli.doctor.checks import CHECKS, examine
+from fyrehose_twisted.cli.doctor.checks import CHECKS, run_checks
 from fyrehose_twisted.cli.doctor.finding import Level, ok
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "howto" / "doctor.md"
@@ -27,27 +27,27 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "check_directory", lambda path: [ok("directory", str(path))])
     monkeypatch.setattr(ports, "check_ports", list)
     monkeypatch.setattr(limits, "check_open_files", lambda: ok("open files", "fine"))
-    monkeypatch.setattr(clock, "check_kept", lambda: ok("clock", "fine"))
+    monkeypatch.setattr(clock, "check_synchronisation", lambda: ok("clock", "fine"))
 
 
 @pytest.mark.usefixtures("quick")
 def test_each_directory_is_looked_at() -> None:
-    found = [finding.found for finding in examine([Path("a"), Path("b")]) if finding.check == "directory"]
+    found = [finding.found for finding in run_checks([Path("a"), Path("b")]) if finding.check == "directory"]
     assert found == ["a", "b"]
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_check_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "check_ports", fail)
-    monkeypatch.setattr(kernel, "drops", lambda: parse_nothing())
-    found = {finding.check: finding for finding in examine([])}
+    monkeypatch.setattr(kernel, "read_udp_counters", lambda: parse_nothing())
+    found = {finding.check: finding for finding in run_checks([])}
     assert found["ports"].level == Level.WARN
     assert found["ports"].found.startswith("cannot be known: the check failed with KeyError")
     assert found["UDP drops"].found == "cannot be known: nothing there"
     assert found["clock runs"].level == Level.OK
 
 
-def parse_nothing() -> kernel.Drops:
+def parse_nothing() -> kernel.UdpCounters:
     raise ValueError("nothing there")
 
 

@@ -5,7 +5,7 @@ from errno import EPERM
 import pytest
 
 from fyrehose_twisted.cli.doctor import clock
-from fyrehose_twisted.cli.doctor.clock import Kept, Reading, judge_kept, judge_run
+from fyrehose_twisted.cli.doctor.clock import ClockSample, KernelClock, assess_steps, assess_synchronisation
 from fyrehose_twisted.cli.doctor.finding import Level
 
 REFUSED = OSError(EPERM, "Operation not permitted", "adjtimex")
@@ -14,16 +14,16 @@ REFUSED = OSError(EPERM, "Operation not permitted", "adjtimex")
 @pytest.mark.parametrize(
     ("kept", "timesync", "level", "said"),
     [
-        (Kept(True, 0.0125), False, Level.OK, "right to within 12.5 ms"),
-        (Kept(True, 9.0), False, Level.WARN, "may still be wrong by 9 s"),
-        (Kept(False, 16.0), False, Level.WARN, "not synchronised"),
-        (Kept(False, 16.0), True, Level.WARN, "not synchronised"),
+        (KernelClock(True, 0.0125), False, Level.OK, "right to within 12.5 ms"),
+        (KernelClock(True, 9.0), False, Level.WARN, "may still be wrong by 9 s"),
+        (KernelClock(False, 16.0), False, Level.WARN, "not synchronised"),
+        (KernelClock(False, 16.0), True, Level.WARN, "not synchronised"),
         (REFUSED, True, Level.OK, "systemd-timesyncd has set it"),
         (REFUSED, False, Level.WARN, "cannot be known: adjtimex: Operation not permitted"),
     ],
 )
-def test_synchronised(kept: Kept | OSError, timesync: bool, level: Level, said: str) -> None:
-    found = judge_kept(kept, timesync=timesync)
+def test_synchronised(kept: KernelClock | OSError, timesync: bool, level: Level, said: str) -> None:
+    found = assess_synchronisation(kept, timesync=timesync)
     assert found.level == level
     assert said in found.found
 
@@ -38,18 +38,18 @@ def test_synchronised(kept: Kept | OSError, timesync: bool, level: Level, said: 
     ],
 )
 def test_steps(wall: float, level: Level, said: str) -> None:
-    found = judge_run(Reading(10.0, 5.0), Reading(wall, 5.5))
+    found = assess_steps(ClockSample(10.0, 5.0), ClockSample(wall, 5.5))
     assert found.level == level
     assert said in found.found
 
 
 def test_a_clock_that_stands_still() -> None:
-    assert judge_run(Reading(10.0, 5.0), Reading(10.0, 5.0)).level == Level.WARN
+    assert assess_steps(ClockSample(10.0, 5.0), ClockSample(10.0, 5.0)).level == Level.WARN
 
 
 def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
     monkeypatch.setattr(clock.os.path, "exists", lambda path: False)
-    found = clock.check_kept()
+    found = clock.check_synchronisation()
     assert found.level == Level.WARN
     assert found.found == "cannot be known: only Linux is asked, and this is darwin"

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.cli.doctor import disk, mounts
-from fyrehose_twisted.cli.doctor.disk import Room, check_directory, judge_kind, judge_room, judge_syncs, nearest
-from fyrehose_twisted.cli.doctor.finding import Finding, Level
-from fyrehose_twisted.cli.doctor.mounts import Mount, mount_of, parse_mounts
+from fyrehose_twisted.cli.doctor.disk import (
+    FreeSpace,
+    assess_file_system,
+    assess_free_space,
+    assess_fsync_latency,
+    check_directory,
+    nearest_existing,
+)
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, Level
+from fyrehose_twisted.cli.doctor.mounts import Mount, find_mount, parse_mounts
 from fyrehose_twisted.journal.format.disk import LocalDirectory, LocalFile
 
 MOUNTS = r"""
@@ -36,7 +43,7 @@ torn line
     ],
 )
 def test_the_last_and_longest_mount_counts(path: str, kind: str) -> None:
-    mount = mount_of(Path(path), parse_mounts(MOUNTS))
+    mount = find_mount(Path(path), parse_mounts(MOUNTS))
     assert mount is not None
     assert mount.kind == kind
 
@@ -57,13 +64,13 @@ def test_what_is_no_line_of_mounts_is_left_out() -> None:
     ],
 )
 def test_kinds_of_file_systems(kind: str, level: Level, said: str) -> None:
-    found = judge_kind("kept", Mount(Path("/x"), kind))
+    found = assess_file_system("kept", Mount(Path("/x"), kind))
     assert found.level == level
     assert said in found.found
 
 
 def test_a_file_system_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert judge_kind("kept", mount_of(Path("/x"), [])).found.startswith("cannot be known: ")
+    assert assess_file_system("kept", find_mount(Path("/x"), [])).found.startswith("cannot be known: ")
     monkeypatch.setattr(mounts, "MOUNTS", tmp_path / "none")
     assert "cannot be known" in _by_name(check_directory(tmp_path))["file system"].found
 
@@ -71,17 +78,17 @@ def test_a_file_system_of_which_nothing_is_said(monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("room", "level", "said"),
     [
-        (Room(2**36, 2**40, None), Level.OK, "64 GiB of 1 TiB free"),
-        (Room(2**36, 2**40, 10**6), Level.OK, "and for 1,000,000 files"),
-        (Room(2**29, 2**40, None), Level.WARN, "512 MiB"),
-        (Room(2**36, 2**40, 999), Level.WARN, "for 999 files"),
-        (Room(2**19, 2**40, None), Level.WRONG, "512 KiB"),
-        (Room(2**36, 2**40, 0), Level.WRONG, "for 0 files"),
-        (Room(0, 0, None), Level.WARN, "cannot be known"),
+        (FreeSpace(2**36, 2**40, None), Level.OK, "64 GiB of 1 TiB free"),
+        (FreeSpace(2**36, 2**40, 10**6), Level.OK, "and for 1,000,000 files"),
+        (FreeSpace(2**29, 2**40, None), Level.WARN, "512 MiB"),
+        (FreeSpace(2**36, 2**40, 999), Level.WARN, "for 999 files"),
+        (FreeSpace(2**19, 2**40, None), Level.WRONG, "512 KiB"),
+        (FreeSpace(2**36, 2**40, 0), Level.WRONG, "for 0 files"),
+        (FreeSpace(0, 0, None), Level.WARN, "cannot be known"),
     ],
 )
-def test_room(room: Room, level: Level, said: str) -> None:
-    found = judge_room("kept", room)
+def test_room(room: FreeSpace, level: Level, said: str) -> None:
+    found = assess_free_space("kept", room)
     assert found.level == level
     assert said in found.found
 
@@ -95,13 +102,13 @@ def test_room(room: Room, level: Level, said: str) -> None:
     ],
 )
 def test_how_long_an_fsync_takes(seconds: list[float], level: Level, said: str) -> None:
-    found = judge_syncs("kept", seconds)
+    found = assess_fsync_latency("kept", seconds)
     assert found.level == level
     assert said in found.found
 
 
 def test_a_directory_that_is_not_there_would_be_made(tmp_path: Path) -> None:
-    assert nearest(tmp_path / "a" / "b") == tmp_path
+    assert nearest_existing(tmp_path / "a" / "b") == tmp_path
     found = _by_name(check_directory(tmp_path / "a" / "b"))["directory"]
     assert found.level == Level.OK
     assert found.found.startswith(f"{tmp_path} (there is no {tmp_path / 'a' / 'b'} yet) can be written")
@@ -154,5 +161,5 @@ def test_a_slow_disk_is_not_tried_for_long(tmp_path: Path, monkeypatch: pytest.M
     assert "median 1e+03 ms, longest 1e+03 ms of 1;" in found.found
 
 
-def _by_name(findings: list[Finding]) -> dict[str, Finding]:
+def _by_name(findings: list[DoctorFinding]) -> dict[str, DoctorFinding]:
     return {finding.check: finding for finding in findings}

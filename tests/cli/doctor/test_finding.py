@@ -4,12 +4,21 @@ import json
 
 import pytest
 
-from fyrehose_twisted.cli.doctor.finding import Finding, Level, lines, ok, status, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.finding import (
+    DoctorFinding,
+    Level,
+    exit_status,
+    format_findings,
+    ok,
+    unknown,
+    warn,
+    wrong,
+)
 
 
 def test_lines_are_aligned_and_counted() -> None:
     findings = [ok("clock", "right"), warn("disk room", "little", "make more"), wrong("fsync", "no", "buy another")]
-    assert list(lines(findings)) == [
+    assert list(format_findings(findings)) == [
         "ok    clock      right",
         "warn  disk room  little",
         "      do: make more",
@@ -20,7 +29,7 @@ def test_lines_are_aligned_and_counted() -> None:
 
 
 def test_lines_say_nothing_to_the_terminal() -> None:
-    (line, total) = lines([ok("ports", "in use by \x1b[2Jevil\r\n")])
+    (line, total) = format_findings([ok("ports", "in use by \x1b[2Jevil\r\n")])
     assert line == "ok    ports  in use by ?[2Jevil??"
     assert total == "1 check: 1 ok, 0 to look at, 0 wrong."
 
@@ -37,7 +46,7 @@ def test_lines_say_nothing_to_the_terminal() -> None:
     ],
 )
 def test_status(level: Level, strict: bool, expected: int) -> None:
-    assert status([ok("clock", "right"), Finding("x", level, "y")], strict=strict) == expected
+    assert exit_status([ok("clock", "right"), DoctorFinding("x", level, "y")], strict=strict) == expected
 
 
 @pytest.mark.parametrize(

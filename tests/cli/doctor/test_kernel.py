@@ -8,13 +8,13 @@ import pytest
 from fyrehose_twisted.cli.doctor import kernel
 from fyrehose_twisted.cli.doctor.finding import Level
 from fyrehose_twisted.cli.doctor.kernel import (
-    Buffers,
-    Drops,
-    judge_buffers,
-    judge_drops,
-    parse_drops,
-    parse_losses,
-    size,
+    SocketBuffers,
+    UdpCounters,
+    assess_buffers,
+    assess_drops,
+    format_size,
+    parse_socket_drops,
+    parse_udp_counters,
 )
 
 MIB = 2**20
@@ -38,7 +38,7 @@ SOCKETS = """\
 
 
 def test_buffers_as_asked_for_are_fine() -> None:
-    found = judge_buffers(Buffers(4 * MIB, 4 * MIB), 4 * MIB, {"rmem_max": "16 MiB"})
+    found = assess_buffers(SocketBuffers(4 * MIB, 4 * MIB), 4 * MIB, {"rmem_max": "16 MiB"})
     assert (found.level, found.advice) == (Level.OK, None)
     assert found.found == "4 MiB are asked for each way, and given (net.core.rmem_max 16 MiB)"
 
@@ -46,17 +46,17 @@ def test_buffers_as_asked_for_are_fine() -> None:
 @pytest.mark.parametrize(
     ("given", "said", "settings"),
     [
-        (Buffers(212_992, 4 * MIB), "208 KiB to receive;", "net.core.rmem_max=4194304,"),
-        (Buffers(4 * MIB, 212_992), "208 KiB to send;", "net.core.wmem_max=4194304,"),
+        (SocketBuffers(212_992, 4 * MIB), "208 KiB to receive;", "net.core.rmem_max=4194304,"),
+        (SocketBuffers(4 * MIB, 212_992), "208 KiB to send;", "net.core.wmem_max=4194304,"),
         (
-            Buffers(212_992, 212_992),
+            SocketBuffers(212_992, 212_992),
             "208 KiB to receive and 208 KiB to send;",
             "net.core.rmem_max=4194304 net.core.wmem_max=4194304,",
         ),
     ],
 )
-def test_small_buffers_cost_speed_and_can_be_enlarged(given: Buffers, said: str, settings: str) -> None:
-    found = judge_buffers(given, 4 * MIB, {})
+def test_small_buffers_cost_speed_and_can_be_enlarged(given: SocketBuffers, said: str, settings: str) -> None:
+    found = assess_buffers(given, 4 * MIB, {})
     assert found.level == Level.WARN
     assert said in found.found
     assert found.advice is not None
@@ -64,38 +64,52 @@ def test_small_buffers_cost_speed_and_can_be_enlarged(given: Buffers, said: str,
 
 
 def test_refused_buffers_stop_every_service() -> None:
-    found = judge_buffers(Buffers(0, 0, ENOBUFS), 4 * MIB, {})
+    found = assess_buffers(SocketBuffers(0, 0, ENOBUFS), 4 * MIB, {})
     assert found.level == Level.WRONG
     assert "ENOBUFS" in found.found
     assert found.advice == "as root: sysctl kern.ipc.maxsockbuf=8388608"
-    assert judge_buffers(Buffers(0, 0, EACCES), 4 * MIB, {}).advice == "see which limit of the kernel it is"
+    assert assess_buffers(SocketBuffers(0, 0, EACCES), 4 * MIB, {}).advice == "see which limit of the kernel it is"
 
 
 def test_counters_are_read() -> None:
-    assert parse_drops(SNMP) == Drops(received=1000, full=20, errors=30)
+    assert parse_udp_counters(SNMP) == UdpCounters(received=1000, buffer_errors=20, errors=30)
 
 
 @pytest.mark.parametrize("text", ["", "Udp: InDatagrams\n", SNMP.replace("RcvbufErrors", "Other"), "Udp: \nUdp: \n"])
 def test_counters_that_are_not_there_are_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="/proc/net/snmp"):
-        parse_drops(text)
+        parse_udp_counters(text)
 
 
 def test_losses_of_a_port_are_added_up() -> None:
-    assert parse_losses(SOCKETS) == {2323: 15}
+    assert parse_socket_drops(SOCKETS) == {2323: 15}
 
 
 @pytest.mark.parametrize(
     ("before", "after", "lost", "level", "said", "advised"),
     [
-        (Drops(100, 0, 0), Drops(110, 0, 0), {}, Level.OK, "0 of 110 datagrams", None),
-        (Drops(10**6, 900, 900), Drops(10**6, 900, 900), {}, Level.OK, "900 of 1,000,900", None),
-        (Drops(1000, 20, 30), Drops(1000, 20, 30), {}, Level.OK, "10 were bad", "look again"),
-        (Drops(1000, 20, 20), Drops(1000, 23, 23), {}, Level.WARN, "3 of them in the moment", "larger buffers"),
-        (Drops(1000, 20, 20), Drops(1000, 20, 20), {2323: 15}, Level.WARN, "2323 lost 15", "larger buffers"),
+        (UdpCounters(100, 0, 0), UdpCounters(110, 0, 0), {}, Level.OK, "0 of 110 datagrams", None),
+        (UdpCounters(10**6, 900, 900), UdpCounters(10**6, 900, 900), {}, Level.OK, "900 of 1,000,900", None),
+        (UdpCounters(1000, 20, 30), UdpCounters(1000, 20, 30), {}, Level.OK, "10 were bad", "look again"),
         (
-            Drops(10**6, 9, 9),
-            Drops(10**6, 9, 9),
+            UdpCounters(1000, 20, 20),
+            UdpCounters(1000, 23, 23),
+            {},
+            Level.WARN,
+            "3 of them in the moment",
+            "larger buffers",
+        ),
+        (
+            UdpCounters(1000, 20, 20),
+            UdpCounters(1000, 20, 20),
+            {2323: 15},
+            Level.WARN,
+            "2323 lost 15",
+            "larger buffers",
+        ),
+        (
+            UdpCounters(10**6, 9, 9),
+            UdpCounters(10**6, 9, 9),
             {1: 1, 2: 2, 3: 5, 4: 4},
             Level.WARN,
             "3 lost 5, 4 lost 4, 2 lost 2 and 1 other lost some",
@@ -103,8 +117,10 @@ def test_losses_of_a_port_are_added_up() -> None:
         ),
     ],
 )
-def test_drops(before: Drops, after: Drops, lost: dict[int, int], level: Level, said: str, advised: str | None) -> None:
-    found = judge_drops(before, after, lost)
+def test_drops(
+    before: UdpCounters, after: UdpCounters, lost: dict[int, int], level: Level, said: str, advised: str | None
+) -> None:
+    found = assess_drops(before, after, lost)
     assert found.level == level
     assert said in found.found
     assert (found.advice is None) if advised is None else (advised in str(found.advice))
@@ -117,14 +133,14 @@ def test_without_proc_it_cannot_be_known(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found = kernel.check_drops(None)
     assert found.level == Level.WARN
     assert found.found.startswith("cannot be known: ")
-    assert kernel.limits() == {}
+    assert kernel.read_limits() == {}
 
 
 def test_limits_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(kernel, "LIMITS", tmp_path)
     (tmp_path / "rmem_max").write_text("212992\n")
     (tmp_path / "wmem_max").write_text("what\n")
-    assert kernel.limits() == {"rmem_max": "208 KiB", "wmem_max": "what"}
+    assert kernel.read_limits() == {"rmem_max": "208 KiB", "wmem_max": "what"}
 
 
 @pytest.mark.parametrize(
@@ -132,4 +148,4 @@ def test_limits_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     [(0, "0 bytes"), (1023, "1023 bytes"), (4 * MIB, "4 MiB"), (1000 * MIB, "1000 MiB"), (3 * 2**41, "6 TiB")],
 )
 def test_sizes(count: int, said: str) -> None:
-    assert size(count) == said
+    assert format_size(count) == said

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.cli.doctor.finding import Level
-from fyrehose_twisted.cli.doctor.limits import judge_open_files
+from fyrehose_twisted.cli.doctor.limits import assess_open_files
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from fyrehose_twisted.cli.doctor.limits import judge_open_files
     ],
 )
 def test_open_files(soft: int | None, hard: int | None, level: Level, said: str, advised: str | None) -> None:
-    found = judge_open_files(soft, hard)
+    found = assess_open_files(soft, hard)
     assert found.level == level
     assert said in found.found
     assert (found.advice is None) if advised is None else str(found.advice).startswith(advised)

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.cli.doctor.finding import Level
-from fyrehose_twisted.cli.doctor.offload import COUNT, Trial, judge_burst
+from fyrehose_twisted.cli.doctor.offload import COUNT, OffloadProbe, assess_offload
 
-WORKS = Trial(segments=128, sends=1, receives=True, whole=COUNT, calls=1, errors={})
+WORKS = OffloadProbe(segments=128, sends=1, receives=True, intact=COUNT, calls=1, errors={})
 
 
 @pytest.mark.parametrize(
@@ -32,13 +32,13 @@ WORKS = Trial(segments=128, sends=1, receives=True, whole=COUNT, calls=1, errors
         ),
     ],
 )
-def test_a_burst(trial: Trial, sending: tuple[Level, str], receiving: tuple[Level, str]) -> None:
-    for found, (level, said) in zip(judge_burst(trial), (sending, receiving), strict=True):
+def test_a_burst(trial: OffloadProbe, sending: tuple[Level, str], receiving: tuple[Level, str]) -> None:
+    for found, (level, said) in zip(assess_offload(trial), (sending, receiving), strict=True):
         assert found.level == level
         assert said in found.found
 
 
 def test_what_does_not_arrive_is_wrong() -> None:
-    findings = judge_burst(WORKS._replace(whole=3, errors={"EPERM": 61}))
+    findings = assess_offload(WORKS._replace(intact=3, errors={"EPERM": 61}))
     assert [found.level for found in findings] == [Level.WRONG, Level.WRONG]
     assert findings[0].found == "3 of 64 datagrams arrived on 127.0.0.1, 61 refused with EPERM"

@@ -8,7 +8,15 @@ import pytest
 
 from fyrehose_twisted.cli.doctor import ports
 from fyrehose_twisted.cli.doctor.finding import Level
-from fyrehose_twisted.cli.doctor.ports import DEFAULT_PORTS, Owner, Port, Taken, judge_ports, look_at, sockets_of
+from fyrehose_twisted.cli.doctor.ports import (
+    DEFAULT_PORTS,
+    OccupiedPort,
+    Port,
+    PortOwner,
+    assess_ports,
+    parse_sockets,
+    probe_ports,
+)
 from fyrehose_twisted.freenet.service import service as freenet
 from fyrehose_twisted.fyrehose import service as fyrehose
 from fyrehose_twisted.hydra.service import service as hydra
@@ -44,7 +52,7 @@ def test_ports_are_those_that_the_services_name() -> None:
 
 
 def test_what_is_free_is_one_finding() -> None:
-    (found,) = judge_ports([BACKBONE, METRICS], [])
+    (found,) = assess_ports([BACKBONE, METRICS], [])
     assert (found.level, found.found) == (Level.OK, "free on 127.0.0.1: 2323/udp (backbone), 9100/tcp (metrics)")
 
 
@@ -52,39 +60,39 @@ def test_what_is_free_is_one_finding() -> None:
     ("error", "owner", "level", "said"),
     [
         (EADDRINUSE, None, Level.WARN, "2323/udp (backbone) is in use, by whom cannot be known"),
-        (EADDRINUSE, Owner(7, "/usr/sbin/other -x"), Level.WARN, "in use by process 7: other -x"),
+        (EADDRINUSE, PortOwner(7, "/usr/sbin/other -x"), Level.WARN, "in use by process 7: other -x"),
         (
             EADDRINUSE,
-            Owner(7, "/x/bin/python /x/bin/twistd fyrehose-backbone"),
+            PortOwner(7, "/x/bin/python /x/bin/twistd fyrehose-backbone"),
             Level.OK,
             "in use by process 7: python twistd fyrehose-backbone",
         ),
         (EADDRNOTAVAIL, None, Level.WRONG, "cannot be bound on 127.0.0.1: Cannot assign"),
     ],
 )
-def test_a_port_that_is_taken(error: int, owner: Owner | None, level: Level, said: str) -> None:
-    (found,) = judge_ports([], [Taken(BACKBONE, error, owner)])
+def test_a_port_that_is_taken(error: int, owner: PortOwner | None, level: Level, said: str) -> None:
+    (found,) = assess_ports([], [OccupiedPort(BACKBONE, error, owner)])
     assert found.level == level
     assert said in found.found
 
 
 def test_sockets_of_a_table() -> None:
-    assert sockets_of(TCP) == {9100: {1681, 1682}}
-    assert sockets_of(TCP6) == {9100: {1690}}
-    assert sockets_of("") == {}
+    assert parse_sockets(TCP) == {9100: {1681, 1682}}
+    assert parse_sockets(TCP6) == {9100: {1690}}
+    assert parse_sockets("") == {}
 
 
 @pytest.mark.parametrize(
     ("inode", "cmdline", "owner"),
     [
-        (1681, b"twistd\0parcels-node\0", Owner(42, "twistd parcels-node")),
-        (1690, b"twistd\0parcels-node\0", Owner(42, "twistd parcels-node")),
-        (1690, b"", Owner(42, "short")),
+        (1681, b"twistd\0parcels-node\0", PortOwner(42, "twistd parcels-node")),
+        (1690, b"twistd\0parcels-node\0", PortOwner(42, "twistd parcels-node")),
+        (1690, b"", PortOwner(42, "short")),
         (9999, b"twistd\0", None),
     ],
 )
 def test_owners_are_found_in_proc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inode: int, cmdline: bytes, owner: Owner | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inode: int, cmdline: bytes, owner: PortOwner | None
 ) -> None:
     for name, text in (("tcp", TCP), ("tcp6", TCP6)):
         (tmp_path / "net").mkdir(exist_ok=True)
@@ -96,11 +104,11 @@ def test_owners_are_found_in_proc(
     (tmp_path / "42" / "fd" / "3").symlink_to(f"socket:[{inode}]")
     (tmp_path / "42" / "fd" / "4").touch()
     monkeypatch.setattr(ports, "PROC", tmp_path)
-    monkeypatch.setattr(ports, "try_port", lambda port: EADDRINUSE if port == METRICS else None)
-    assert look_at([BACKBONE, METRICS]) == ([BACKBONE], [Taken(METRICS, EADDRINUSE, owner)])
+    monkeypatch.setattr(ports, "probe_port", lambda port: EADDRINUSE if port == METRICS else None)
+    assert probe_ports([BACKBONE, METRICS]) == ([BACKBONE], [OccupiedPort(METRICS, EADDRINUSE, owner)])
 
 
 def test_without_proc_a_taken_port_has_no_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "PROC", tmp_path / "none")
-    monkeypatch.setattr(ports, "try_port", lambda port: EADDRINUSE)
-    assert look_at([BACKBONE]) == ([], [Taken(BACKBONE, EADDRINUSE, None)])
+    monkeypatch.setattr(ports, "probe_port", lambda port: EADDRINUSE)
+    assert probe_ports([BACKBONE]) == ([], [OccupiedPort(BACKBONE, EADDRINUSE, None)])

@@ -10,22 +10,25 @@ import pytest
 from fyrehose_twisted.cli.doctor import java as ours
 from fyrehose_twisted.cli.doctor import software
 from fyrehose_twisted.cli.doctor.finding import Level
-from fyrehose_twisted.cli.doctor.java import Java, parse_version
+from fyrehose_twisted.cli.doctor.java import JavaInstallation, parse_version
 from fyrehose_twisted.cli.doctor.software import (
     EXTRA_NAMES,
     Requirement,
-    judge_extras,
-    judge_java,
-    judge_packages,
-    judge_python,
+    assess_extras,
+    assess_java,
+    assess_packages,
+    assess_python,
+    parse_release,
     parse_requirement,
-    release,
 )
 from fyrehose_twisted.spark import java as theirs
 
 TWISTED = Requirement("twisted", ((">=", "24.11"),), None)
-JAVA_8, JAVA_17 = Java("JAVA_HOME", Path("/8/bin/java"), 8), Java("PATH", Path("/17/bin/java"), 17)
-BROKEN_JAVA = Java("PATH", Path("/x/bin/java"), None)
+JAVA_8, JAVA_17 = (
+    JavaInstallation("JAVA_HOME", Path("/8/bin/java"), 8),
+    JavaInstallation("PATH", Path("/17/bin/java"), 17),
+)
+BROKEN_JAVA = JavaInstallation("PATH", Path("/x/bin/java"), None)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_all_requirements_of_the_package_are_read() -> None:
     ("version", "expected"), [("24.11.0rc1", (24, 11)), ("6", (6,)), ("1.10.2.post1", (1, 10, 2)), ("dev", ())]
 )
 def test_numbers_of_versions(version: str, expected: tuple[int, ...]) -> None:
-    assert release(version) == expected
+    assert parse_release(version) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,8 +71,8 @@ def test_versions_are_compared_as_numbers(version: str | None, met: bool) -> Non
 
 
 def test_python() -> None:
-    assert judge_python((3, 11, 0), "CPython 3.11.0").level == Level.OK
-    assert judge_python((3, 10, 9), "CPython 3.10.9").level == Level.WRONG
+    assert assess_python((3, 11, 0), "CPython 3.11.0").level == Level.OK
+    assert assess_python((3, 10, 9), "CPython 3.10.9").level == Level.WRONG
 
 
 @pytest.mark.parametrize(
@@ -82,18 +85,18 @@ def test_python() -> None:
     ],
 )
 def test_packages(versions: dict[str, str], broken: dict[str, str], level: Level, said: str) -> None:
-    found = judge_packages([TWISTED], versions, broken)
+    found = assess_packages([TWISTED], versions, broken)
     assert found.level == level
     assert said in found.found
 
 
 def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
     needed = [Requirement(f"for-{extra}", ((">=", "2"),), extra) for extra in EXTRA_NAMES]
-    found = judge_extras(needed, {"for-web": "2", "for-keys": "3", "for-spark": "1"})
+    found = assess_extras(needed, {"for-web": "2", "for-keys": "3", "for-spark": "1"})
     assert found.level == Level.OK
     assert found.found == ("usable: keys, web; not installed: parquet, query, report, spark (cannot use for-spark 1)")
     assert found.advice == "for what you want of them: pip install 'fyrehose_twisted[parquet,query,report,spark]'"
-    assert judge_extras([], {}).advice is None
+    assert assess_extras([], {}).advice is None
 
 
 @pytest.mark.parametrize(
@@ -107,8 +110,8 @@ def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
         (True, [], Level.WARN, "there is none"),
     ],
 )
-def test_java(spark: bool, found: Sequence[Java], level: Level, said: str) -> None:
-    judged = judge_java(spark, found)
+def test_java(spark: bool, found: Sequence[JavaInstallation], level: Level, said: str) -> None:
+    judged = assess_java(spark, found)
     assert judged.level == level
     assert said in judged.found
 
@@ -122,16 +125,16 @@ def test_versions_of_java(said: str, version: int | None) -> None:
 
 
 def test_java_is_looked_for_as_spark_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (ours.OLDEST, ours.NEWEST) == (theirs.OLDEST, theirs.NEWEST)
+    assert (ours.OLDEST, ours.NEWEST) == (theirs.MIN_VERSION, theirs.MAX_VERSION)
     program = tmp_path / "bin" / "java"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
     program.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    found = [tuple(java) for java in islice(ours.javas(), 2)]
+    found = [tuple(java) for java in islice(ours.find_javas(), 2)]
     assert found == [("JAVA_HOME", program, 21), ("PATH", program, 21)]
-    assert found == [tuple(java) for java in islice(theirs.javas(), 2)]
+    assert found == [tuple(java) for java in islice(theirs.find_javas(), 2)]
 
 
 def test_a_source_tree_on_the_path_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:

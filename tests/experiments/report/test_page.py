@@ -66,12 +66,12 @@ def test_all_that_happened_is_in_the_page(grown: Recording) -> None:
     for stream in data["streams"]:
         changes = grown.streams[bytes.fromhex(stream["key"])]
         assert stream["location"] == key_location(bytes.fromhex(stream["key"]))
-        kept = [one for one in changes if one.what not in ("published", "delivered")]
+        kept = [one for one in changes if one.kind not in ("published", "delivered")]
         assert [(line, t, data["whats"][what], node) for line, t, what, node, _ in stream["changes"]] == [
-            (one.line, one.t, one.what, one.node) for one in kept
+            (one.line, one.t, one.kind, one.node) for one in kept
         ]
         assert [row[4] for row in stream["changes"]] == [-1 if one.value is None else one.value for one in kept]
-        delivered = [one for one in changes if one.what == "delivered"]
+        delivered = [one for one in changes if one.kind == "delivered"]
         assert sum(packet[4] for packet in stream["packets"]) == len(delivered)
     assert [row[:2] for row in data["network"]] == [[one.line, one.t] for one in grown.network]
 
@@ -116,15 +116,15 @@ def test_nothing_in_the_recording_becomes_markup() -> None:
 
 def test_a_network_that_is_too_large_is_refused() -> None:
     out = StringIO()
-    recording = read(change(1.0, "root", 0), nodes=page_module.MOST_NODES + 1)
+    recording = read(change(1.0, "root", 0), nodes=page_module.MAX_PAGE_NODES + 1)
     with pytest.raises(ConfigurationError, match=r"has 5,001 nodes, and a page can show 5,000; draw one moment"):
         write_page(recording, KEY, out)
     assert out.getvalue() == ""
-    assert page(read(change(1.0, "root", 0), nodes=page_module.MOST_NODES))
+    assert page(read(change(1.0, "root", 0), nodes=page_module.MAX_PAGE_NODES))
 
 
 def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page_module, "MOST_LINKS", 1)
+    monkeypatch.setattr(page_module, "MAX_PAGE_LINKS", 1)
     with pytest.raises(ConfigurationError, match=r"has 2 links, and a page can show 1; record a network of a lower"):
         page(read(change(1.0, "root", 0)))
 
@@ -139,11 +139,11 @@ def test_the_stream_that_is_chosen_has_to_fit_and_others_may(monkeypatch: pytest
         change(5.0, "delivered", 1, number=1),
         change(5.0, "root", 0, third),
     )
-    monkeypatch.setattr(page_module, "MOST_CHANGES", 4)
+    monkeypatch.setattr(page_module, "MAX_PAGE_CHANGES", 4)
     data = embedded(page(recording))
     assert [one["key"] for one in data["streams"]] == [KEY.hex(), third.hex()]
     assert data["left_out"] == [OTHER.hex()]
-    monkeypatch.setattr(page_module, "MOST_CHANGES", 2)
+    monkeypatch.setattr(page_module, "MAX_PAGE_CHANGES", 2)
     with pytest.raises(ConfigurationError, match=r"stream 6465666768.. and the network have 3 changes.*can show 2;"):
         page(recording, OTHER)
 

@@ -51,7 +51,7 @@ def test_it_has_the_edges_of_the_moment_and_all_of_it_is_inside(recording: Recor
     edges = group(root, "edges")
     assert len(edges) == len(now.parents)
     dashed = [one for one in edges if one.get("stroke-dasharray")]
-    assert len(dashed) == len(now.adrift & now.parents.keys())
+    assert len(dashed) == len(now.unrooted & now.parents.keys())
     assert len(group(root, "nodes")) == len(now.locations)
     left, top, wide, high = (float(one) for one in root.get("viewBox", "").split())
     assert (left, top, wide) == (0, 0, width)
@@ -75,7 +75,7 @@ def test_it_needs_nothing_else_and_says_what_it_shows(recording: Recording) -> N
     title = ElementTree.fromstring(text).findtext(f"{SVG}title", "")
     assert title == (
         f"Key {key.hex()[:12]} after 43.3 s: {len(now.members)} members, {len(now.subscribers - now.down)} "
-        f"subscribers, 0 roots, {len(now.adrift)} cut off, reach 0.0%"
+        f"subscribers, 0 roots, {len(now.unrooted)} cut off, reach 0.0%"
     )
 
 

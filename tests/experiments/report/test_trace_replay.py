@@ -10,7 +10,7 @@ import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.report.trace_replay import Recording
-from fyrehose_twisted.experiments.report.tree_state import Moment
+from fyrehose_twisted.experiments.report.tree_state import TreeState
 
 Entry = dict[str, Any]
 
@@ -39,7 +39,7 @@ def attached(t: float, node: int, parent: int, key: bytes = KEY) -> Entry:
     return change(t, "attached", node, key, parent=parent)
 
 
-def moment(*entries: Entry, t: float = 100.0) -> Moment:
+def moment(*entries: Entry, t: float = 100.0) -> TreeState:
     return read(*entries).state_at(KEY, t)
 
 
@@ -88,7 +88,7 @@ def test_a_tree_that_is_whole() -> None:
     assert now.members == {0, 1, 2, 3}
     assert now.depths == {0: 0, 1: 1, 2: 2, 3: 3}
     assert now.trees == dict.fromkeys(range(4), 0)
-    assert now.adrift == set()
+    assert now.unrooted == set()
     assert now.reach == 1.0
 
 
@@ -96,14 +96,14 @@ def test_below_who_has_lost_its_parent_all_are_adrift() -> None:
     now = moment(*chain(4), change(2.0, "detached", 2))
     assert now.detached == {2}
     assert now.parents == {1: 0, 3: 2}
-    assert now.adrift == {2, 3}
+    assert now.unrooted == {2, 3}
     assert now.depths == {0: 0, 1: 1}
     assert now.reach == 0.5
 
 
 def test_whoever_finds_a_parent_or_becomes_root_is_not_detached() -> None:
     lost = [*chain(4), change(2.0, "detached", 2)]
-    assert moment(*lost, attached(3.0, 2, 0)).adrift == set()
+    assert moment(*lost, attached(3.0, 2, 0)).unrooted == set()
     now = moment(*lost, change(3.0, "root", 2))
     assert (now.detached, now.roots, now.reach) == (set(), {0, 2}, 0.5)
     assert now.trees == {0: 0, 1: 0, 2: 2, 3: 2}
@@ -114,7 +114,7 @@ def test_a_node_that_is_down_is_no_member_but_stays_a_parent_until_that_is_notic
     assert now.down == {1}
     assert now.members == {0, 2, 3}
     assert now.parents == {2: 1, 3: 2}
-    assert now.adrift == {2, 3}
+    assert now.unrooted == {2, 3}
     assert now.subscribers == {1, 3}
     assert now.reach == 0.0
 
@@ -158,7 +158,7 @@ def test_whoever_is_dropped_or_unsubscribes_is_out() -> None:
 
 def test_a_cycle_reaches_no_root() -> None:
     now = moment(*chain(5), attached(2.0, 1, 3))
-    assert now.adrift == {1, 2, 3, 4}
+    assert now.unrooted == {1, 2, 3, 4}
     assert now.depths == {0: 0}
 
 
@@ -295,7 +295,7 @@ def test_the_recording_that_is_kept_breaks_and_heals() -> None:
     key = next(iter(recording.streams))
     assert len(recording.streams) == 2
     before, broken, healed = (recording.state_at(key, t) for t in (39.0, 43.0, 109.0))
-    assert (len(before.roots), before.reach, before.adrift) == (1, 1.0, set())
-    assert broken.adrift == broken.members
+    assert (len(before.roots), before.reach, before.unrooted) == (1, 1.0, set())
+    assert broken.unrooted == broken.members
     assert broken.reach == 0.0
-    assert (len(healed.roots), healed.reach, healed.adrift) == (1, 1.0, set())
+    assert (len(healed.roots), healed.reach, healed.unrooted) == (1, 1.0, set())

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.sweep.cost import TASK_SECONDS, estimate, make_tasks, wave
+from fyrehose_twisted.experiments.sweep.cost import TASK_SECONDS, estimate, make_tasks, take_wave
 from fyrehose_twisted.experiments.sweep.grid import Grid, make_grid, read_grid
 from fyrehose_twisted.experiments.sweep.metrics import METRICS
-from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, OF_POLICY, TOPOLOGIES, Settings
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, POLICY_DEFAULTS, TOPOLOGIES, NetworkSettings
 from fyrehose_twisted.freenet.policy import Policy
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def test_several_grids_share_what_stands_outside() -> None:
 def test_what_is_not_given_is_as_by_default() -> None:
     (cell,) = grid({}).cells()
     assert cell.settings.values() == DEFAULTS
-    assert len(DEFAULTS) == len(fields(Policy)) + len(fields(Settings)) - 1
+    assert len(DEFAULTS) == len(fields(Policy)) + len(fields(NetworkSettings)) - 1
     (cell,) = grid({"degree": 8, "hold": 5}).cells()
     assert cell.settings.degree == 8.0
     assert cell.settings.policy.hold == 5.0
@@ -164,8 +164,8 @@ def test_seeds_depend_on_the_place_of_a_network_only() -> None:
 def test_tasks_have_all_networks_once_and_take_long_enough() -> None:
     costs = [(place, 0.1 + place % 7 / 10) for place in range(1_000)]
     tasks = list(make_tasks(costs, 2))
-    assert [place for task in tasks for place in task.places] == list(range(1_000))
-    assert all(task.seconds == pytest.approx(sum(costs[place][1] for place in task.places)) for task in tasks)
+    assert [place for task in tasks for place in task.positions] == list(range(1_000))
+    assert all(task.seconds == pytest.approx(sum(costs[place][1] for place in task.positions)) for task in tasks)
     assert all(TASK_SECONDS <= task.seconds < TASK_SECONDS + 0.8 for task in tasks[:-1])
 
 
@@ -182,15 +182,15 @@ def test_tasks_have_all_networks_once_and_take_long_enough() -> None:
 )
 def test_small_sweeps_are_spread(costs: list[float], cores: int, sizes: list[int]) -> None:
     tasks = make_tasks(list(enumerate(costs)), cores)
-    assert [len(task.places) for task in tasks] == sizes
+    assert [len(task.positions) for task in tasks] == sizes
 
 
 def test_a_wave_is_the_first_networks_and_its_longest_task_comes_first() -> None:
     costs = [(place, 1.0 + place) for place in range(10)]
-    tasks = wave(costs, 2, 5.0)
-    assert sorted(place for task in tasks for place in task.places) == [0, 1, 2, 3]
+    tasks = take_wave(costs, 2, 5.0)
+    assert sorted(place for task in tasks for place in task.positions) == [0, 1, 2, 3]
     assert [task.seconds for task in tasks] == sorted((task.seconds for task in tasks), reverse=True)
-    assert [task.places for task in wave([(0, 99.0), (1, 99.0)], 2, 5.0)] == [(0,)]
+    assert [task.positions for task in take_wave([(0, 99.0), (1, 99.0)], 2, 5.0)] == [(0,)]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_the_example_can_be_read() -> None:
 def test_the_page_has_all_settings_and_metrics() -> None:
     text = PAGE.read_text("utf-8")
     said = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", text, re.MULTILINE))
-    assert said == {name: json.dumps(value) for name, value in DEFAULTS.items() if name not in OF_POLICY}
+    assert said == {name: json.dumps(value) for name, value in DEFAULTS.items() if name not in POLICY_DEFAULTS}
     listed = text.partition("- the metrics, ")[2].partition(";\n")[0]
     assert re.findall(r"`(\w+)`", listed) == list(METRICS)
     (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)

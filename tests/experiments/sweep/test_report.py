@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.sweep.cli.parser import main
-from fyrehose_twisted.experiments.sweep.figures import LINES, faint, number, plot_of
+from fyrehose_twisted.experiments.sweep.figures import MAX_LINES, band_colour, format_number, make_plot
 from fyrehose_twisted.experiments.sweep.grid import Cell, make_grid
-from fyrehose_twisted.experiments.sweep.interval import interval, quantile
+from fyrehose_twisted.experiments.sweep.interval import confidence_interval, t_quantile
 from fyrehose_twisted.experiments.sweep.page import render
-from fyrehose_twisted.experiments.sweep.results import Results
-from fyrehose_twisted.experiments.sweep.rows import batch_of, row_of
-from fyrehose_twisted.experiments.sweep.sweep_data import Gathered, gather
+from fyrehose_twisted.experiments.sweep.results import SweepResults
+from fyrehose_twisted.experiments.sweep.rows import simulate_row, to_arrow_batch
+from fyrehose_twisted.experiments.sweep.sweep_data import SweepData, load_sweep_data
 
 GRID: dict[str, Any] = {
     "replicas": 8,
@@ -35,7 +35,7 @@ GRID: dict[str, Any] = {
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 SEED = 1
 
-Write = Callable[..., Results]
+Write = Callable[..., SweepResults]
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def write(tmp_path: Path) -> Write:
             raise ValueError("<b>planted</b>")
         return run(cell) | {"violation": "no cycle: <i>3</i>"}
 
-    def written(said: dict[str, Any] = GRID, *, fail: bool = False, keep: int | None = None) -> Results:
-        grid, results = make_grid(said, tmp_path), Results(tmp_path / "out")
-        with results.writing(grid, {"fyrehose_twisted": "1", "numpy": "2"}):
-            rows = [row_of(cell, failing if fail else run) for cell in grid.cells()]
-            results.add(pyarrow.Table.from_batches([batch_of(rows[:keep])]))
+    def written(said: dict[str, Any] = GRID, *, fail: bool = False, keep: int | None = None) -> SweepResults:
+        grid, results = make_grid(said, tmp_path), SweepResults(tmp_path / "out")
+        with results.open_for_writing(grid, {"fyrehose_twisted": "1", "numpy": "2"}):
+            rows = [simulate_row(cell, failing if fail else run) for cell in grid.cells()]
+            results.add(pyarrow.Table.from_batches([to_arrow_batch(rows[:keep])]))
         return results
 
     return written
@@ -80,22 +80,22 @@ def rows_of(page: str, name: str) -> list[list[str]]:
     [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (19, 2.0930), (30, 2.0423), (999, 1.9623)],
 )
 def test_quantiles(freedom: int, expected: float) -> None:
-    assert quantile(freedom) == pytest.approx(expected, abs=6e-5)
+    assert t_quantile(freedom) == pytest.approx(expected, abs=6e-5)
 
 
 def test_an_interval() -> None:
-    said = interval([1.0, 2.0, 3.0, 4.0])
+    said = confidence_interval([1.0, 2.0, 3.0, 4.0])
     half = 3.182446 * math.sqrt(5 / 3) / 2
     assert said == pytest.approx((4, 2.5, 2.5 - half, 2.5 + half, 1.0, 4.0), rel=1e-5)
-    assert interval([3.0]) == (1, 3.0, None, None, 3.0, 3.0)
-    assert interval([0.9, 1.0], 0.0, 1.0)[2:4] == (pytest.approx(0.3147, abs=1e-4), 1.0)
-    assert interval([0.0, 0.1])[2] == 0.0
-    assert interval([1.0, 1.0, 1.0], 1.0) == (3, 1.0, 1.0, 1.0, 1.0, 1.0)
+    assert confidence_interval([3.0]) == (1, 3.0, None, None, 3.0, 3.0)
+    assert confidence_interval([0.9, 1.0], 0.0, 1.0)[2:4] == (pytest.approx(0.3147, abs=1e-4), 1.0)
+    assert confidence_interval([0.0, 0.1])[2] == 0.0
+    assert confidence_interval([1.0, 1.0, 1.0], 1.0) == (3, 1.0, 1.0, 1.0, 1.0, 1.0)
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=2, max_size=20))
 def test_a_mean_is_within_its_interval(values: list[float]) -> None:
-    said = interval(values)
+    said = confidence_interval(values)
     assert said.low is not None
     assert said.high is not None
     near = 1e-9 * (1 + said.mean)
@@ -108,7 +108,7 @@ def test_the_numbers_of_the_page_are_those_of_the_table(write: Write) -> None:
     import duckdb
 
     results = write()
-    page = render(gather(results), "A", NOON)
+    page = render(load_sweep_data(results), "A", NOON)
     names = {"reach-0": ("topology, n", "trees"), "repair_time_p50-1": ("accept, kill", "<script>alert(1)</script>")}
     for plot, (settings, part) in names.items():
         metric = plot.rpartition("-")[0]
@@ -121,7 +121,10 @@ def test_the_numbers_of_the_page_are_those_of_the_table(write: Write) -> None:
         expected = {
             (str(one), f"{other:g}" if metric != "reach" else str(other)): [
                 str(count),
-                *map(number, (mean, max(0.0, mean - 2.364624 * error), min(reach, mean + 2.364624 * error), low, high)),
+                *map(
+                    format_number,
+                    (mean, max(0.0, mean - 2.364624 * error), min(reach, mean + 2.364624 * error), low, high),
+                ),
             ]
             for one, other, count, mean, error, low, high in found
         }
@@ -139,14 +142,14 @@ def test_the_numbers_of_the_page_are_those_of_the_table(write: Write) -> None:
     assert [line["x"] for line in lines] == [[1_000, 3_000, 10_000]] * 2
     bands = [one for one in figures["reach-0"]["data"] if one.get("fill") == "toself"]
     assert [one["x"] for one in bands] == [[1_000, 3_000, 10_000, 10_000, 3_000, 1_000]] * 2
-    assert [one["fillcolor"] for one in bands] == [faint(line["line"]["color"]) for line in lines]
+    assert [one["fillcolor"] for one in bands] == [band_colour(line["line"]["color"]) for line in lines]
     for band, line in zip(bands, lines, strict=True):
         highs, lows = band["y"][:3], band["y"][:2:-1]
         assert all(low < mean < high for low, mean, high in zip(lows, line["y"], highs, strict=True))
 
 
 def test_what_is_said_of_a_sweep(write: Write) -> None:
-    page = render(gather(write()), "A <b>title</b>", NOON)
+    page = render(load_sweep_data(write()), "A <b>title</b>", NOON)
     said = text_of(page)
     for one in (
         "A <b>title</b>",
@@ -172,13 +175,13 @@ def test_names_of_files_are_no_markup(write: Write, tmp_path: Path) -> None:
     names = ["<script>alert(2)", "<b>links"]
     for name in names:
         (tmp_path / name).write_text("a b\n")
-    page = render(gather(write({"topology": "file", "file": names, "subscribers": 1})), "A", NOON)
+    page = render(load_sweep_data(write({"topology": "file", "file": names, "subscribers": 1})), "A", NOON)
     assert not [name for name in names if name in page]
     assert [row[0] for row in rows_of(page, "reach-0-numbers")[1:]] == [str(tmp_path.resolve() / one) for one in names]
 
 
 def test_failures_and_violations_are_shown(write: Write) -> None:
-    page = render(gather(write(fail=True)), "A", NOON)
+    page = render(load_sweep_data(write(fail=True)), "A", NOON)
     said = text_of(page)
     assert "20 failed; in 60 an invariant was broken." in said
     assert re.search(r"20 networks failed: ValueError: <b>planted</b> \(failing, line \d+\)", said)
@@ -189,7 +192,7 @@ def test_failures_and_violations_are_shown(write: Write) -> None:
 
 
 def test_what_is_not_simulated_yet_is_said(write: Write) -> None:
-    page = render(gather(write(keep=50)), "A", NOON)
+    page = render(load_sweep_data(write(keep=50)), "A", NOON)
     assert "30 of 80 are not simulated yet." in text_of(page)
     assert "Each point is the mean of 2 networks" in text_of(page)
     assert 'class="card verdict unknown"' in page
@@ -198,10 +201,10 @@ def test_what_is_not_simulated_yet_is_said(write: Write) -> None:
 def test_the_axis_can_be_chosen(write: Write) -> None:
     results = write()
     for wished, axes in (("", ["n", "kill"]), ("accept", ["n", "accept"]), ("topology", ["topology", "kill"])):
-        assert [part.axis for part in gather(results, axis=wished).parts] == axes
-    found = gather(results, axis="topology").parts[0]
-    assert found.varying == ("n",)
-    figure = plot_of(found.panels[0], found, "x").figure
+        assert [part.axis for part in load_sweep_data(results, axis=wished).parts] == axes
+    found = load_sweep_data(results, axis="topology").parts[0]
+    assert found.varied == ("n",)
+    figure = make_plot(found.panels[0], found, "x").figure
     # In categories there are bars, and no bands.
     assert [trace.mode for trace in figure.data] == ["markers"] * 3
     assert all(trace.error_y.array is not None for trace in figure.data)
@@ -212,34 +215,38 @@ def test_the_axis_can_be_chosen(write: Write) -> None:
 
 def test_the_axis_is_a_number_if_there_is_one(write: Write) -> None:
     results = write({"topology": ["kleinberg", "random", "swapped"], "n": [3_000, 1_000], "kill": [0.2, 0.1]})
-    (part,) = gather(results).parts
-    assert (part.axis, part.varying) == ("n", ("topology", "kill"))
-    assert {tuple(point.at for point in one.points) for one in part.panels[0].series} == {(1_000, 3_000)}
+    (part,) = load_sweep_data(results).parts
+    assert (part.axis, part.varied) == ("n", ("topology", "kill"))
+    assert {tuple(point.x for point in one.points) for one in part.panels[0].series} == {(1_000, 3_000)}
 
 
 def test_nothing_is_a_value_and_what_was_not_measured_is_none(tmp_path: Path) -> None:
-    grid, results = make_grid({"replicas": 3, "keys": [1, 2]}, tmp_path), Results(tmp_path / "out")
+    grid, results = make_grid({"replicas": 3, "keys": [1, 2]}, tmp_path), SweepResults(tmp_path / "out")
     lost = {(0, 0): 0.0, (0, 1): 3.0, (0, 2): math.nan, (1, 0): 0.0, (1, 1): 0.0}
-    with results.writing(grid, {}):
+    with results.open_for_writing(grid, {}):
         rows = [
-            row_of(one, lambda one: {"lost_in_repair": lost.get((one.number, one.replica))}) for one in grid.cells()
+            simulate_row(one, lambda one: {"lost_in_repair": lost.get((one.number, one.replica))})
+            for one in grid.cells()
         ]
-        results.add(pyarrow.Table.from_batches([batch_of(rows)]))
-    (part,) = gather(results, metrics=["lost_in_repair"]).parts
+        results.add(pyarrow.Table.from_batches([to_arrow_batch(rows)]))
+    (part,) = load_sweep_data(results, metrics=["lost_in_repair"]).parts
     ((series,),) = [panel.series for panel in part.panels]
-    assert [(point.at, point.said.networks, point.said.mean) for point in series.points] == [(1, 2, 1.5), (2, 2, 0.0)]
+    assert [(point.x, point.interval.networks, point.interval.mean) for point in series.points] == [
+        (1, 2, 1.5),
+        (2, 2, 0.0),
+    ]
 
 
 def test_metrics_and_networks_can_be_chosen(write: Write) -> None:
     results = write()
-    found = gather(results, metrics=["depth_mean", "messages"], where=["n=1000", "topology=random"])
+    found = load_sweep_data(results, metrics=["depth_mean", "messages"], where=["n=1000", "topology=random"])
     assert found.networks == 8
     (part,) = found.parts
     assert ([panel.metric for panel in part.panels], part.unmeasured) == (["depth_mean"], ("messages",))
     ((series,),) = [panel.series for panel in part.panels]
-    assert [(point.at, point.said.networks) for point in series.points] == [(1_000, 8)]
+    assert [(point.x, point.interval.networks) for point in series.points] == [(1_000, 8)]
     assert "Only those with n=1000 and topology=random." in text_of(render(found, "A", NOON))
-    assert gather(results, where=["grid=trees"]).networks == 48
+    assert load_sweep_data(results, where=["grid=trees"]).networks == 48
 
 
 @pytest.mark.parametrize(
@@ -256,23 +263,23 @@ def test_metrics_and_networks_can_be_chosen(write: Write) -> None:
 def test_what_cannot_be_shown(write: Write, wishes: dict[str, Any], problem: str) -> None:
     results = write()
     with pytest.raises(ConfigurationError) as caught:
-        gather(results, **wishes)
+        load_sweep_data(results, **wishes)
     assert problem in str(caught.value)
 
 
 def test_too_many_lines_are_only_in_the_table(write: Write) -> None:
     results = write({"replicas": 2, "n": [1_000, 2_000], "keys": list(range(1, 16))})
-    found: Gathered = gather(results, axis="n")
+    found: SweepData = load_sweep_data(results, axis="n")
     (part,) = found.parts
-    plot = plot_of(part.panels[0], part, "x")
-    assert len(plot.legend) == LINES
+    plot = make_plot(part.panels[0], part, "x")
+    assert len(plot.legend) == MAX_LINES
     assert "3 more lines are only in the table." in plot.caption
     assert len(rows_of(render(found, "A", NOON), "reach-0-numbers")) == 1 + 30
 
 
 def test_one_cell_is_one_point(write: Write) -> None:
-    (part,) = gather(write({"keys": 3})).parts
-    figure = plot_of(part.panels[0], part, "x").figure
+    (part,) = load_sweep_data(write({"keys": 3})).parts
+    figure = make_plot(part.panels[0], part, "x").figure
     assert [(list(one.x), one.mode) for one in figure.data] == [([3], "lines+markers")]
 
 
@@ -281,12 +288,12 @@ def test_one_cell_is_one_point(write: Write) -> None:
     [(None, "-"), (0.0, "0"), (1.0, "1.000"), (0.0123416, "0.01234"), (123.45, "123.5"), (1_234.5, "1,234")],
 )
 def test_numbers_have_four_digits(value: float | None, said: str) -> None:
-    assert number(value) == said
+    assert format_number(value) == said
 
 
 def test_a_band_is_the_faint_colour_of_its_line() -> None:
-    assert faint("#1f5fa8") == "rgba(31,95,168,0.16)"
-    assert faint("#1f5fa8", dark=True) == "rgba(111,177,255,0.16)"
+    assert band_colour("#1f5fa8") == "rgba(31,95,168,0.16)"
+    assert band_colour("#1f5fa8", dark=True) == "rgba(111,177,255,0.16)"
 
 
 def test_the_command_writes_a_page(write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

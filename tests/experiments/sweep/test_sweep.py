@@ -20,12 +20,18 @@ from fyrehose_twisted.experiments.sweep.cli import sweep as sweep_command
 from fyrehose_twisted.experiments.sweep.cli.parser import main
 from fyrehose_twisted.experiments.sweep.cli.sweep import _interruptible
 from fyrehose_twisted.experiments.sweep.grid import Cell, Grid, make_grid
-from fyrehose_twisted.experiments.sweep.metrics import METRICS, RENAMED
+from fyrehose_twisted.experiments.sweep.metrics import METRICS, RENAMED_METRICS
 from fyrehose_twisted.experiments.sweep.network import make_topology, run_network
-from fyrehose_twisted.experiments.sweep.results import Results
-from fyrehose_twisted.experiments.sweep.rows import TOOK, RunNetwork, arrow_schema, batch_of, row_of
+from fyrehose_twisted.experiments.sweep.results import SweepResults
+from fyrehose_twisted.experiments.sweep.rows import (
+    DURATION_COLUMNS,
+    RunNetwork,
+    arrow_schema,
+    simulate_row,
+    to_arrow_batch,
+)
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
-from fyrehose_twisted.experiments.sweep.sweep import count, sweep, unfinished
+from fyrehose_twisted.experiments.sweep.sweep import count_networks, sweep, unfinished_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 GRID = {"n": [200, 300, 400], "keys": 2, "subscribers": 10, "replicas": 20}
 VERSIONS = {"fyrehose_twisted": "1", "numpy": "2"}
 
-Sweep = Callable[..., Results]
+Sweep = Callable[..., SweepResults]
 
 
 @pytest.fixture
@@ -55,29 +61,29 @@ def fake() -> RunNetwork:
 def run_sweep(spark: SparkSession, tmp_path: Path, fake: RunNetwork) -> Sweep:
     """Run what is left of a sweep: ``run_sweep(name, said=GRID, run=fake, wave_seconds=60)``."""
 
-    def run(name: str, said: dict[str, Any] = GRID, run: RunNetwork = fake, wave_seconds: float = 60.0) -> Results:
-        grid, results = make_grid(said, tmp_path), Results(tmp_path / name)
-        with results.writing(grid, VERSIONS) as news:
+    def run(name: str, said: dict[str, Any] = GRID, run: RunNetwork = fake, wave_seconds: float = 60.0) -> SweepResults:
+        grid, results = make_grid(said, tmp_path), SweepResults(tmp_path / name)
+        with results.open_for_writing(grid, VERSIONS) as news:
             assert news == []
-            sweep(spark, unfinished(grid, results), results, quiet=True, run=run, wave_seconds=wave_seconds)
+            sweep(spark, unfinished_cells(grid, results), results, quiet=True, run=run, wave_seconds=wave_seconds)
         return results
 
     return run
 
 
-def waves(results: Results) -> list[str]:
+def waves(results: SweepResults) -> list[str]:
     return sorted(path.name for path in Path(results.table).iterdir())
 
 
-def stable(results: Results) -> Any:
-    return results.read().drop_columns(list(TOOK))
+def stable(results: SweepResults) -> Any:
+    return results.read().drop_columns(list(DURATION_COLUMNS))
 
 
 def expected(said: dict[str, Any], run: RunNetwork) -> Any:
     import pyarrow
 
-    rows = [row_of(cell, run) for cell in make_grid(said, Path()).cells()]
-    return pyarrow.Table.from_batches([batch_of(rows)]).drop_columns(list(TOOK))
+    rows = [simulate_row(cell, run) for cell in make_grid(said, Path()).cells()]
+    return pyarrow.Table.from_batches([to_arrow_batch(rows)]).drop_columns(list(DURATION_COLUMNS))
 
 
 def test_rows_are_those_of_a_plain_loop(run_sweep: Sweep, fake: RunNetwork, spark: SparkSession) -> None:
@@ -87,7 +93,7 @@ def test_rows_are_those_of_a_plain_loop(run_sweep: Sweep, fake: RunNetwork, spar
     assert waves(results) == ["wave=00000"]
     assert stable(results).equals(expected(GRID, fake))
     assert results.read().schema == arrow_schema()
-    assert count(results) == (60, 1, 1)
+    assert count_networks(results) == (60, 1, 1)
     names = ", ".join([*DEFAULTS, *METRICS])
     # Others can read it, too; and what was not measured is no number that spoils a mean.
     found = duckdb.sql(f"SELECT {names}, error FROM '{results.table}/*/*.parquet' WHERE cell = 1 AND replica = 3")
@@ -107,22 +113,22 @@ def test_waves_do_not_change_rows(run_sweep: Sweep) -> None:
 
 
 def test_a_sweep_goes_on_where_it_was(run_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    add = Results.add
+    add = SweepResults.add
 
-    def fail(self: Results, table: Any) -> None:
-        if len(self.finished()) > 0:
+    def fail(self: SweepResults, table: Any) -> None:
+        if len(self.finished_networks()) > 0:
             (Path(self.table) / ".wave-00001").mkdir()
             raise OSError(28, "No space left on device")
         add(self, table)
 
-    monkeypatch.setattr(Results, "add", fail)
+    monkeypatch.setattr(SweepResults, "add", fail)
     with pytest.raises(OSError, match="No space"):
         run_sweep("out", wave_seconds=0.01)
     monkeypatch.undo()
-    left = Results.finished(results := run_sweep("whole"))
+    left = SweepResults.finished_networks(results := run_sweep("whole"))
     path = results.directory.with_name("out")
     first = (path / "networks" / "wave=00000" / "part-0.parquet").read_bytes()
-    before = Results(path).finished()
+    before = SweepResults(path).finished_networks()
     assert 0 < len(before) < len(left)
     assert stable(run_sweep("out", wave_seconds=0.01)).equals(stable(results))
     assert (path / "networks" / "wave=00000" / "part-0.parquet").read_bytes() == first
@@ -155,14 +161,14 @@ def test_another_grid_is_refused(run_sweep: Sweep, tmp_path: Path) -> None:
 
 
 def test_two_sweeps_do_not_write_to_one_directory(tmp_path: Path) -> None:
-    grid, results = make_grid(GRID, tmp_path), Results(tmp_path / "out")
+    grid, results = make_grid(GRID, tmp_path), SweepResults(tmp_path / "out")
     with (
-        results.writing(grid, VERSIONS),
+        results.open_for_writing(grid, VERSIONS),
         pytest.raises(StateFileError, match="another sweep writes there"),
-        Results(tmp_path / "out").writing(grid, VERSIONS),
+        SweepResults(tmp_path / "out").open_for_writing(grid, VERSIONS),
     ):
         pass
-    with results.writing(grid, VERSIONS | {"numpy": "3"}) as news:
+    with results.open_for_writing(grid, VERSIONS | {"numpy": "3"}) as news:
         assert news == [f"numpy is 3 here; earlier rows in {tmp_path / 'out'} are of 2"]
 
 
@@ -172,14 +178,14 @@ def test_a_damaged_wave_is_named(run_sweep: Sweep) -> None:
     with pytest.raises(OperationalError, match=r"wave=00000 cannot be read: .*; remove it, and it is done again"):
         results.read()
     shutil.rmtree(Path(results.table) / "wave=00000")
-    assert count(run_sweep("out")).networks == 60
+    assert count_networks(run_sweep("out")).networks == 60
 
 
 def test_a_table_of_another_version_is_named(run_sweep: Sweep) -> None:
     results = run_sweep("out", {"n": 200, "subscribers": 10})
     path = Path(results.table) / "wave=00000" / "part-0.parquet"
     parquet.write_table(parquet.read_table(path, partitioning=None).drop_columns(["settle"]), path)
-    assert results.finished() == {(0, 0)}
+    assert results.finished_networks() == {(0, 0)}
     with pytest.raises(OperationalError, match=r"wave=00000 has no column settle: another version has written it"):
         results.read()
 
@@ -189,10 +195,10 @@ def test_failures_are_simulated_again_if_asked_for(run_sweep: Sweep, fake: RunNe
         return {"messages": 3.0}
 
     results = run_sweep("out")
-    assert results.forget_errors() == 1
-    assert results.forget_errors() == 0
-    assert count(results) == (59, 0, 1)
-    assert count(run_sweep("out", run=fixed)) == (60, 0, 1)
+    assert results.drop_errors() == 1
+    assert results.drop_errors() == 0
+    assert count_networks(results) == (59, 0, 1)
+    assert count_networks(run_sweep("out", run=fixed)) == (60, 0, 1)
     assert [one for one in results.read(["messages"]).column("messages").to_pylist() if one == 3.0] == [3.0]
 
 
@@ -203,7 +209,7 @@ def test_a_worker_that_dies_takes_no_other_network_with_it(run_sweep: Sweep) -> 
         return {"messages": float(cell.replica)}
 
     results = run_sweep("out", GRID | {"replicas": 2}, run)
-    assert count(results) == (6, 1, 0)
+    assert count_networks(results) == (6, 1, 0)
     found = results.read(["messages", "error"]).to_pylist()
     assert [one["messages"] for one in found] == [0.0, 1.0, 0.0, None, 0.0, 1.0]
     assert "a Python worker of Spark was killed" in found[3]["error"]
@@ -211,7 +217,7 @@ def test_a_worker_that_dies_takes_no_other_network_with_it(run_sweep: Sweep) -> 
 
 def test_what_has_no_column_is_not_lost_in_silence(fake: RunNetwork) -> None:
     (cell,) = make_grid({}, Path()).cells()
-    row = row_of(cell, lambda cell: {"messages": 1.0, "warmth": 2.0})
+    row = simulate_row(cell, lambda cell: {"messages": 1.0, "warmth": 2.0})
     assert row["error"].startswith("LookupError: warmth was measured, and there is no column for it")
     assert row["messages"] is None
 
@@ -227,7 +233,7 @@ def test_a_network_is_measured() -> None:
     found = run_network(cells({}).cell(0))
     assert set(found) == {*METRICS, "violation", "took_topology"}
     assert not set(METRICS) & set(DEFAULTS)
-    assert set(RENAMED.values()) < set(METRICS)
+    assert set(RENAMED_METRICS.values()) < set(METRICS)
     assert (found["streams"], found["living_subscribers"], found["violation"]) == (2.0, 16.0, None)
     assert found["subscribe_success"] == found["publish_success"] == found["delivery_ratio"] == 1.0
     assert math.isnan(found["repair_requests"])
@@ -250,10 +256,10 @@ def test_a_network_is_measured() -> None:
     ids=str,
 )
 def test_equal_cells_are_equal_networks(said: dict[str, Any]) -> None:
-    one, other, next_one = (row_of(cells(said | {"replicas": 2}).cell(place), run_network) for place in (0, 0, 1))
+    one, other, next_one = (simulate_row(cells(said | {"replicas": 2}).cell(place), run_network) for place in (0, 0, 1))
     for row in (one, other, next_one):
         assert row["error"] is None, row["error"]
-        for name in TOOK:
+        for name in DURATION_COLUMNS:
             del row[name]
     assert one == other
     assert one["messages"] != next_one["messages"]
@@ -416,6 +422,6 @@ def test_the_command_tells_of_networks_that_fail(
         assert said.startswith(f"2 networks: {were_there} were there, {simulated}")
         assert ("(1 of them again)" in said) is bool(arguments)
         assert "; 1 failed, 0 broke an invariant." in said
-    errors = Results(tmp_path / "slow").read(["error"]).column("error").to_pylist()
+    errors = SweepResults(tmp_path / "slow").read(["error"]).column("error").to_pylist()
     assert errors[0] is None
     assert "the network is not quiet after" in errors[1]

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments import Topology
-from fyrehose_twisted.experiments.measures.routing_stats import Figure, mean, quantile, share, study
+from fyrehose_twisted.experiments.measures.routing_stats import (
+    Estimate,
+    mean_estimate,
+    proportion,
+    quantile_estimate,
+    study,
+)
 from fyrehose_twisted.experiments.topologies import greedy_routing
-from fyrehose_twisted.experiments.topologies.greedy_routing import apart, greedy_path, route
+from fyrehose_twisted.experiments.topologies.greedy_routing import greedy_path, ring_distance, route
 from fyrehose_twisted.freenet.wire.location import distance
 
 # Few of them, so that some are equally far from others, and neighbouring floats, whose distances differ by a rounding.
@@ -46,7 +52,7 @@ def by_the_rule(topology: Topology, source: int, target: float) -> list[int]:
 
 @given(places, places)
 def test_the_distance_is_that_of_nodes_to_the_last_bit(one: float, other: float) -> None:
-    assert apart(np.array([one]), np.array([other])).tolist() == [distance(one, other)]
+    assert ring_distance(np.array([one]), np.array([other])).tolist() == [distance(one, other)]
 
 
 @given(networks(), st.lists(places, min_size=1, max_size=4))
@@ -94,7 +100,7 @@ def test_it_makes_no_difference_how_many_are_looked_at_together(monkeypatch: pyt
     topology = Topology.kleinberg(300, 6, 2)
     sources, targets = np.divmod(np.arange(300 * 300), 300)
     at_once = route(topology, sources, targets)
-    monkeypatch.setattr(greedy_routing, "_AT_ONCE", 37)
+    monkeypatch.setattr(greedy_routing, "_BATCH_SIZE", 37)
     by_few = route(topology, sources[:9_000], targets[:9_000])
     assert np.array_equal(by_few.hops, at_once.hops[:9_000])
     assert np.array_equal(by_few.last, at_once.last[:9_000])
@@ -176,16 +182,16 @@ def test_a_study_needs_a_route_and_two_nodes(n: int, routes: int) -> None:
 
 def test_intervals_are_those_of_the_textbook() -> None:
     # Wilson's for 8 of 10 and 0 of 10, as tables have them.
-    eight = share(8, 10)
+    eight = proportion(8, 10)
     assert (eight.value, round(eight.low, 4), round(eight.high, 4)) == (0.8, 0.4902, 0.9433)
-    none = share(0, 10)
+    none = proportion(0, 10)
     assert (none.low, round(none.high, 4)) == (0.0, 0.2775)
-    assert share(10, 10).high == 1.0
-    average = mean(np.array([1, 2, 3, 4, 5]))
+    assert proportion(10, 10).high == 1.0
+    average = mean_estimate(np.array([1, 2, 3, 4, 5]))
     assert (average.value, round(average.high - 3, 4)) == (3.0, 1.3859)
-    assert isnan(mean(np.array([3])).low)
-    assert quantile(np.arange(1, 101), 0.95) == Figure(95.0, 91.0, 100.0)
-    assert quantile(np.array([7]), 0.95).value == 7
+    assert isnan(mean_estimate(np.array([3])).low)
+    assert quantile_estimate(np.arange(1, 101), 0.95) == Estimate(95.0, 91.0, 100.0)
+    assert quantile_estimate(np.array([7]), 0.95).value == 7
     assert str(eight) == "0.8 (0.49 to 0.943)"
 
 
@@ -193,8 +199,8 @@ def test_intervals_cover_what_they_are_to_cover() -> None:
     rng = np.random.Generator(np.random.PCG64(5))
     samples = np.sort(rng.geometric(0.2, (2_000, 400)), axis=1)
     for expected, figures in (
-        (5.0, [mean(sample) for sample in samples]),
-        (1 - 0.8**3, [share(int((sample <= 3).sum()), 400) for sample in samples]),
-        (14.0, [quantile(sample, 0.95) for sample in samples]),
+        (5.0, [mean_estimate(sample) for sample in samples]),
+        (1 - 0.8**3, [proportion(int((sample <= 3).sum()), 400) for sample in samples]),
+        (14.0, [quantile_estimate(sample, 0.95) for sample in samples]),
     ):
         assert np.mean([expected in figure for figure in figures]) > 0.93

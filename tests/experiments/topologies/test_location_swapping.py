@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fyrehose_twisted.experiments import Topology
 from fyrehose_twisted.experiments.measures.routing_stats import study
 from fyrehose_twisted.experiments.topologies import location_swapping
-from fyrehose_twisted.experiments.topologies.location_swapping import draw_attempts, swapped
+from fyrehose_twisted.experiments.topologies.location_swapping import draw_attempts, swap_locations
 from fyrehose_twisted.freenet.wire.location import distance
 
 
@@ -62,7 +62,7 @@ def networks(draw: st.DrawFn) -> Topology:
 
 @given(networks(), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.integers(0, 2**32))
 def test_swaps_come_out_as_if_made_one_after_another(topology: Topology, walk: int, reset: float, seed: int) -> None:
-    found = swapped(
+    found = swap_locations(
         topology.indptr, topology.indices, topology.locations, 4, Generator(PCG64(seed)), walk=walk, reset=reset
     )
     assert found.tolist() == one_by_one(topology, 4, Generator(PCG64(seed)), walk, reset)
@@ -74,9 +74,9 @@ def test_it_makes_no_difference_how_many_are_made_at_once(topology: Topology, sp
         return topology.swap(3, seed, reset=0.1).locations.tolist()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(location_swapping, "_SPACE", 10**6)
+        patch.setattr(location_swapping, "_NODES_PER_ATTEMPT", 10**6)
         alone = found()
-        patch.setattr(location_swapping, "_SPACE", space)
+        patch.setattr(location_swapping, "_NODES_PER_ATTEMPT", space)
         assert found() == alone
 
 
@@ -126,7 +126,7 @@ def test_arrangements_come_as_often_as_the_products_of_their_links_say() -> None
     rng, now, rounds = Generator(PCG64(3)), topology.locations, 2_500
     found: Counter[tuple[float, ...]] = Counter()
     for _ in range(rounds):
-        now = swapped(topology.indptr, topology.indices, now, 3, rng, reset=0.0)
+        now = swap_locations(topology.indptr, topology.indices, now, 3, rng, reset=0.0)
         found[tuple(now.tolist())] += 1
     expected = {arrangement: weight / total * rounds for arrangement, weight in weights.items()}
     assert found.keys() <= expected.keys()

@@ -142,10 +142,12 @@ class TestNodesAndLinks:
         experiment.run(100.0)
         swapping.stop()
         experiment.run(200.0)
-        assert 150 < swapping.tried < 250
-        assert 0 < swapping.done < swapping.tried
+        assert 150 < swapping.attempted < 250
+        assert 0 < swapping.accepted < swapping.attempted
         assert sorted(experiment.locations) == sorted(before)
-        assert sum(one != other for one, other in zip(experiment.locations, before, strict=True)) <= 2 * swapping.done
+        assert (
+            sum(one != other for one, other in zip(experiment.locations, before, strict=True)) <= 2 * swapping.accepted
+        )
 
     def test_links_whose_latency_varies_keep_the_order_even_when_they_break(self) -> None:
         for seed in range(10):

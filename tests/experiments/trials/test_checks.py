@@ -23,7 +23,7 @@ def broken(line: Make, grown: Make) -> Callable[[Callable[[list[Stream]], object
     def violated(plant: Callable[[list[Stream]], object]) -> InvariantViolated:
         experiment = grown(line(), 0, 2)
         experiment.check()
-        plant([experiment._world.nodes[node].streams[KEY] for node in range(5)])
+        plant([experiment._network.nodes[node].streams[KEY] for node in range(5)])
         with pytest.raises(InvariantViolated) as caught:
             experiment.check()
         return caught.value
@@ -69,8 +69,8 @@ def test_a_member_without_a_root(line: Make, grown: Make) -> None:
 
 def test_a_node_with_too_many_streams(line: Make, grown: Make) -> None:
     experiment = grown(line(Policy(max_streams=1)), 0)
-    node = experiment._world.nodes[4]
-    node._core.streams[b"\1" * 20] = stream = Stream(b"\1" * 20, 32)
+    node = experiment._network.nodes[4]
+    node._context.streams[b"\1" * 20] = stream = Stream(b"\1" * 20, 32)
     stream.local = True
     stream.phase = node.streams[KEY].phase
     with pytest.raises(InvariantViolated, match="2 streams are over the limit of 1") as caught:
@@ -82,10 +82,10 @@ def test_a_packet_that_is_delivered_twice(line: Make, grown: Make, published: Ca
     experiment = grown(line(), 0, 2)
     number = published(experiment, 0, b"hello")
     experiment.check()
-    stream = experiment._world.nodes[2].streams[KEY]
+    stream = experiment._network.nodes[2].streams[KEY]
     stream.packets = type(stream.packets)(32)
-    stream.given = type(stream.given)(32)
-    experiment._world.act(2, lambda node, now: node.receive(SubscribeData(KEY, number, b"hello"), 3, now))
+    stream.delivered_ids = type(stream.delivered_ids)(32)
+    experiment._network.run_command(2, lambda node, now: node.receive(SubscribeData(KEY, number, b"hello"), 3, now))
     with pytest.raises(InvariantViolated, match=f"packet {number} of {KEY.hex()} was delivered twice") as caught:
         experiment.check()
     assert caught.value.invariant == "delivered once"

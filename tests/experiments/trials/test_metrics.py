@@ -8,7 +8,7 @@ from math import isnan
 import pytest
 
 from fyrehose_twisted.experiments import Policy, Topology, TreeExperiment
-from fyrehose_twisted.freenet.events import Delivered, Packet, Published
+from fyrehose_twisted.freenet.events import Packet, PacketPublished, PacketsDelivered
 from fyrehose_twisted.freenet.wire.messages import SubscribeData
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
@@ -94,7 +94,7 @@ class TestTrees:
 
     def test_cycles_are_those_who_are_above_themselves(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0)
-        nodes = experiment._world.nodes
+        nodes = experiment._network.nodes
         parent = nodes[2].streams[KEY].parent
         nodes[3].streams[KEY].parent = next(one for one in nodes[3].streams[KEY].subscribers if one.node == 2)
         assert parent is not None
@@ -151,57 +151,57 @@ class TestPackets:
 
     def test_only_a_due_delivery_can_be_missing(self, line: Make) -> None:
         experiment = line()
-        world, measures = experiment._world, experiment._measures
+        world, measures = experiment._network, experiment._metrics
         stayed, died, served, _, left = range(5)
         for node in range(5):
-            measures.wanted(node, KEY)
-        measures.failed()
-        measures.publishing(1, stayed, KEY, b"x")
-        measures.told(stayed, Delivered(KEY, [Packet(7, b"x")]))
-        measures.told(stayed, Published(1, KEY, 7))
-        world.copies[KEY, 7, b"x"] = 1
+            measures.subscribe_started(node, KEY)
+        measures.fault_occurred()
+        measures.publish_started(1, stayed, KEY, b"x")
+        measures.on_event(stayed, PacketsDelivered(KEY, [Packet(7, b"x")]))
+        measures.on_event(stayed, PacketPublished(1, KEY, 7))
+        world.packets_in_flight[KEY, 7, b"x"] = 1
         world.now = 0.1
-        measures.died(died)
-        del world.copies[KEY, 7, b"x"]
-        measures.told(served, Delivered(KEY, [Packet(7, b"x")]))
-        measures.died(served)
-        measures.unwanted(left, KEY)
+        measures.node_died(died)
+        del world.packets_in_flight[KEY, 7, b"x"]
+        measures.on_event(served, PacketsDelivered(KEY, [Packet(7, b"x")]))
+        measures.node_died(served)
+        measures.unsubscribed(left, KEY)
         world.now = 5.0
-        measures.told(died, Delivered(KEY, [Packet(7, b"x")]))
+        measures.on_event(died, PacketsDelivered(KEY, [Packet(7, b"x")]))
         # Due to four: two have it, one was cut off, one left when the packet had come to all others.
         assert picked(experiment, "delivery_ratio", "lost_in_repair") == (2 / 4, 2.0)
         assert picked(experiment, "latency_p50", "latency_p99") == (0.1, 0.1)
 
     def test_a_departure_before_the_last_delivery_is_no_loss(self, line: Make) -> None:
         experiment = line()
-        measures = experiment._measures
+        measures = experiment._metrics
         for node in range(3):
-            measures.wanted(node, KEY)
-        measures.publishing(1, 0, KEY, b"x")
-        measures.told(0, Published(1, KEY, 7))
-        measures.died(1)
-        measures.told(2, Delivered(KEY, [Packet(7, b"x")]))
-        measures.publishing(2, 0, KEY, b"y")
-        measures.told(0, Published(2, KEY, 8))
-        measures.told(1, Delivered(KEY, [Packet(8, b"y")]))
+            measures.subscribe_started(node, KEY)
+        measures.publish_started(1, 0, KEY, b"x")
+        measures.on_event(0, PacketPublished(1, KEY, 7))
+        measures.node_died(1)
+        measures.on_event(2, PacketsDelivered(KEY, [Packet(7, b"x")]))
+        measures.publish_started(2, 0, KEY, b"y")
+        measures.on_event(0, PacketPublished(2, KEY, 8))
+        measures.on_event(1, PacketsDelivered(KEY, [Packet(8, b"y")]))
         # Of the first packet, due to 0 and 2, one came; of the second, due to all three, one.
         assert picked(experiment, "delivery_ratio") == (2 / 5,)
 
     def test_two_packets_with_one_number_are_two(self, line: Make) -> None:
         experiment = line()
-        measures = experiment._measures
+        measures = experiment._metrics
         for node in range(3):
-            measures.wanted(node, KEY)
+            measures.subscribe_started(node, KEY)
         for token, (publisher, data) in enumerate([(0, b"x"), (1, b"y")]):
-            measures.publishing(token, publisher, KEY, data)
-            measures.told(publisher, Delivered(KEY, [Packet(7, data)]))
-            measures.told(publisher, Published(token, KEY, 7))
-        measures.told(2, Delivered(KEY, [Packet(7, b"x")]))
-        measures.told(2, Delivered(KEY, [Packet(7, b"y")]))
+            measures.publish_started(token, publisher, KEY, data)
+            measures.on_event(publisher, PacketsDelivered(KEY, [Packet(7, data)]))
+            measures.on_event(publisher, PacketPublished(token, KEY, 7))
+        measures.on_event(2, PacketsDelivered(KEY, [Packet(7, b"x")]))
+        measures.on_event(2, PacketsDelivered(KEY, [Packet(7, b"y")]))
         # Each is due to all three, and has come to its publisher and to 2.
         assert picked(experiment, "delivery_ratio") == (4 / 6,)
         experiment.check()
-        measures.told(2, Delivered(KEY, [Packet(7, b"y")]))
+        measures.on_event(2, PacketsDelivered(KEY, [Packet(7, b"y")]))
         with pytest.raises(InvariantViolated, match="delivered twice"):
             experiment.check()
 
@@ -217,7 +217,7 @@ class TestPackets:
     def test_duplicates_are_counted_by_delivery(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 0, 2)
         number = published(experiment, 0, b"hello")
-        experiment._world.nodes[2].receive(SubscribeData(KEY, number, b"hello"), 3, experiment.now)
+        experiment._network.nodes[2].receive(SubscribeData(KEY, number, b"hello"), 3, experiment.now)
         assert picked(experiment, "duplicates") == (1 / 2,)
 
 
@@ -236,10 +236,10 @@ class TestRepairs:
         for node in range(0, 300, 6):
             experiment.subscribe(node, KEY)
             experiment.run()
-        world = experiment._world
+        world = experiment._network
 
         def counted(name: str) -> int:
-            return sum(node.counts[name] for node in world.nodes.values())
+            return sum(node.counters[name] for node in world.nodes.values())
 
         experiment.run(1_300.0)
         experiment.run()

@@ -65,7 +65,7 @@ class TestOnParentLost:
     @pytest.mark.parametrize("choice", ["graft", "teardown"])
     def test_the_subtree_comes_along_or_is_let_go(self, line: Make, grown: Make, choice: Any) -> None:
         experiment = grown(line(Policy(on_parent_lost=choice)), 0)
-        sent = experiment._world.sent
+        sent = experiment._network.sent_by_type
         before = sent.copy()
         experiment.kill(3)
         experiment.run()
@@ -94,7 +94,7 @@ class TestCoalesce:
     def test_in_parallel_there_are_more_requests(self) -> None:
         queued, _, _ = crowd(1, coalesce="queue")
         routed, _, _ = crowd(1, coalesce="parallel")
-        assert routed._world.sent[SubscribeRequest] > queued._world.sent[SubscribeRequest]
+        assert routed._network.sent_by_type[SubscribeRequest] > queued._network.sent_by_type[SubscribeRequest]
 
 
 class TestAccept:

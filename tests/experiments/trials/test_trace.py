@@ -173,4 +173,4 @@ class TestRecordings:
             assert moment.subscribers - moment.down == set(experiment.subscribers(key))
             assert moment.down == {node for node in range(60) if not experiment.is_up(node)}
             assert list(moment.locations) == experiment.locations
-            assert sorted(map(list, moment.links)) == experiment._world.links()
+            assert sorted(map(list, moment.links)) == experiment._network.links()

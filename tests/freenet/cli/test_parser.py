@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.freenet.cli.publish import describe_state, publish
-from fyrehose_twisted.freenet.wire.signing import SigningKey, key_named, verify
+from fyrehose_twisted.freenet.cli.publish import format_status, publish
+from fyrehose_twisted.freenet.wire.signing import SigningKey, named_key, verify
 
-KEY = key_named("news")
+KEY = named_key("news")
 STATE: dict[str, Any] = {
     "node": "00000000000000ab",
     "boot": "1",
@@ -86,7 +86,7 @@ class Node:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
+    def _make_listener(self) -> None:
         with suppress(OSError):
             connection, _ = self._listening.accept()
             with connection, connection.makefile("rb") as lines:
@@ -123,7 +123,7 @@ def run(*arguments: str, data: bytes = b"", cwd: Path | None = None) -> tuple[in
 
 
 def test_status(play: Any) -> None:
-    assert "\n".join(describe_state(STATE)).replace("\x1b", "?").splitlines()[:2] == SHOWN.splitlines()[:2]
+    assert "\n".join(format_status(STATE)).replace("\x1b", "?").splitlines()[:2] == SHOWN.splitlines()[:2]
     status, out, err = run("status", "--control", play(lambda asked: [{"status": STATE}]).place)
     assert (status, err) == (0, "")
     assert [line.split() for line in out.splitlines()] == [line.split() for line in SHOWN.splitlines()]

@@ -141,7 +141,7 @@ def test_nothing_is_asked_on_a_link_that_is_just_replaced(make_bench: Any) -> No
     bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
     bench.take()
-    bench.meet(3, 0.1, boot=2)
+    bench.register(3, 0.1, boot=2)
     assert bench.take(3) == []
     assert bench.asked_of(1).uid == second
 
@@ -167,7 +167,7 @@ def test_who_is_gone_waits_no_more(looking: Any) -> None:
 
 def test_a_node_lets_32_wait(looking: Any) -> None:
     for number in range(200, 232):
-        looking.meet(number, 0.45)
+        looking.register(number, 0.45)
         looking.request(number, best=0.45)
     looking.take()
     uid = looking.request(3, best=0.45)
@@ -176,7 +176,7 @@ def test_a_node_lets_32_wait(looking: Any) -> None:
 
 def test_a_node_has_16_requests_for_a_key_under_way(looking: Any) -> None:
     for number in range(200, 215):
-        looking.meet(number, 0.45)
+        looking.register(number, 0.45)
         looking.request(number, best=0.1 - 0.001 * (number - 200))
     looking.take()
     uid = looking.request(3, best=0.01)

@@ -8,10 +8,10 @@ from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.node import packet_window, stream
-from fyrehose_twisted.freenet.node.context import MANY_TIMERS
+from fyrehose_twisted.freenet.node.context import TIMER_PRUNE_THRESHOLD
 from fyrehose_twisted.freenet.node.node import FreenetNode
-from fyrehose_twisted.freenet.node.status import NeighbourState, StreamState
-from fyrehose_twisted.freenet.node.stream import Change, Phase, Stream
+from fyrehose_twisted.freenet.node.status import NeighbourStatus, StreamStatus
+from fyrehose_twisted.freenet.node.stream import Stream, StreamInput, StreamPhase
 from fyrehose_twisted.freenet.wire.messages import DataNotFound, SubscribeRestarted, SubscribeSucceeded
 from fyrehose_twisted.interfaces import ILinkNode
 
@@ -30,7 +30,7 @@ def test_requests_that_are_over_leave_no_timers(bench: Any) -> None:
         asked, request = bench.asked()
         bench.say(asked, DataNotFound(request.uid))
     assert bench.node.streams == {}
-    assert len(bench.node._core._timers) <= 2 * MANY_TIMERS
+    assert len(bench.node._context._timers) <= 2 * TIMER_PRUNE_THRESHOLD
 
 
 def test_timers_that_matter_stay(bench: Any) -> None:
@@ -44,16 +44,16 @@ def test_timers_that_matter_stay(bench: Any) -> None:
 
 def test_a_stream_keeps_32_packets(member: Any) -> None:
     for number in range(1_000):
-        member.give(1, number)
+        member.serve_fetch(1, number)
     assert len(member.stream.packets) == 32
     member.request(3)
     assert len(member.take(3)) == 1 + 32
 
 
 def test_what_the_application_was_given_is_forgotten_in_the_end(member: Any) -> None:
-    for number in range(stream.GIVEN_KEPT + 100):
-        member.give(1, number)
-    assert len(member.stream.given._seen) == stream.GIVEN_KEPT
+    for number in range(stream.DELIVERED_IDS_KEPT + 100):
+        member.serve_fetch(1, number)
+    assert len(member.stream.delivered_ids._seen) == stream.DELIVERED_IDS_KEPT
 
 
 def test_a_stream_remembers_16_restarts(member: Any) -> None:
@@ -63,21 +63,21 @@ def test_a_stream_remembers_16_restarts(member: Any) -> None:
         number, request = member.asked()
         member.say(number, SubscribeSucceeded(member.key, request.uid, member.at(0.0)))
         for absent in {1, 2, 3, 4} - set(member.node.neighbours()):
-            member.meet(absent, 0.3)
-    assert len(member.stream.uids) == stream.UIDS_KEPT
+            member.register(absent, 0.3)
+    assert len(member.stream.known_restart_uids) == stream.RESTART_UIDS_KEPT
 
 
 def test_neighbours_that_do_not_come_back_are_forgotten(bench: Any) -> None:
     for number in range(100, 200):
-        bench.meet(number, 0.3)
+        bench.register(number, 0.3)
         bench.lose(number)
     bench.wait(61.0)
-    assert set(bench.node._core.neighbours) == {1, 2, 3, 4}
+    assert set(bench.node._context.neighbours) == {1, 2, 3, 4}
 
 
 def test_numbers_that_jump_leave_nothing_behind(member: Any) -> None:
     for number in range(50):
-        member.give(1, number * (packet_window.FAR + 1))
+        member.serve_fetch(1, number * (packet_window.MAX_JUMP + 1))
     assert len(member.stream.packets) == 1
 
 
@@ -93,17 +93,17 @@ def test_restarts_of_whoever_likes_cost_one_timer_each_until_it_is_over(member: 
 
 
 def test_a_node_shows_what_it_has(member: Any) -> None:
-    member.adopt(3)
-    member.give(1, 5)
+    member.adopt_cluster_id(3)
+    member.serve_fetch(1, 5)
     member.lose(4)
     member.now += 3.0
     state = member.node.state(member.now)
     assert (state.node, state.boot, state.location, state.requests) == (100, 1, member.at(0.2), 0)
-    assert state.neighbours[0] == NeighbourState(1, member.at(0.1), True, 3.0)
+    assert state.neighbours[0] == NeighbourStatus(1, member.at(0.1), True, 3.0)
     assert [one.linked for one in state.neighbours] == [True, True, True, False]
     (shown,) = state.streams
     location = member.at(0.0)
-    assert shown == StreamState(member.key, location, "settled", 1, False, location, [3], True, 5)
+    assert shown == StreamStatus(member.key, location, "settled", 1, False, location, [3], True, 5)
     assert state.counts["requests"] == 1
 
 
@@ -118,11 +118,11 @@ def test_a_node_is_busy_while_it_waits_for_others(bench: Any) -> None:
 
 
 def test_neighbours_are_shown_by_where_they_are(bench: Any) -> None:
-    assert repr(bench.node._core.links[1]) == f"<Neighbour 1 at {bench.at(0.1):.4f}>"
+    assert repr(bench.node._context.links[1]) == f"<Neighbour 1 at {bench.at(0.1):.4f}>"
 
 
-@pytest.mark.parametrize("change", [Change.LOST, Change.TORN_DOWN])
-def test_what_cannot_happen_to_a_stream_is_a_mistake_of_ours(change: Change) -> None:
+@pytest.mark.parametrize("change", [StreamInput.LOST, StreamInput.TORN_DOWN])
+def test_what_cannot_happen_to_a_stream_is_a_mistake_of_ours(change: StreamInput) -> None:
     with pytest.raises(KeyError):
-        Stream(key(1), 32).change(change)
-    assert Stream(key(1), 32).phase is Phase.SEARCHING
+        Stream(key(1), 32).transition(change)
+    assert Stream(key(1), 32).phase is StreamPhase.SEARCHING

@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.freenet.events import Packet
-from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS, Arrival, Packets, ahead, identity
+from fyrehose_twisted.freenet.node.packet_window import (
+    MAX_JUMP,
+    NUMBER_SPACE,
+    PacketClass,
+    PacketWindow,
+    packet_fingerprint,
+    serial_difference,
+)
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
 
 
@@ -18,16 +25,16 @@ class Naive:
         self.newest = 0
         self.held: dict[int, bytes] = {}
 
-    def look(self, number: int, data: bytes) -> Arrival:
+    def look(self, number: int, data: bytes) -> PacketClass:
         if number in self.held:
-            return Arrival.SAME if self.held[number] == data else Arrival.CONFLICT
-        return Arrival.NEW if self.first is None or number > self.newest - self.kept else Arrival.OLD
+            return PacketClass.SAME if self.held[number] == data else PacketClass.CONFLICT
+        return PacketClass.NEW if self.first is None or number > self.newest - self.kept else PacketClass.OLD
 
     def put(self, number: int, data: bytes) -> list[int]:
         missed: list[int] = []
         if self.first is None:
             self.first = self.newest = number
-        elif number - self.newest > FAR:
+        elif number - self.newest > MAX_JUMP:
             self.held.clear()
             self.first = self.newest = number
         elif number > self.newest:
@@ -47,7 +54,7 @@ class Naive:
         return next(gaps, self.newest + 1) - 1
 
 
-steps = st.one_of(st.integers(-12, 12), st.sampled_from([-FAR, 40, FAR, FAR + 1, FAR + 7, 5_000]))
+steps = st.one_of(st.integers(-12, 12), st.sampled_from([-MAX_JUMP, 40, MAX_JUMP, MAX_JUMP + 1, MAX_JUMP + 7, 5_000]))
 
 
 @given(
@@ -56,24 +63,28 @@ steps = st.one_of(st.integers(-12, 12), st.sampled_from([-FAR, 40, FAR, FAR + 1,
     moves=st.lists(st.tuples(steps, st.sampled_from([b"a", b"b"])), max_size=40),
 )
 def test_packets_do_what_a_plain_model_does(kept: int, start: int, moves: list[tuple[int, bytes]]) -> None:
-    packets, naive, at = Packets(kept), Naive(kept), start
+    packets, naive, at = PacketWindow(kept), Naive(kept), start
     for step, data in moves:
         at = (at if naive.first is None else naive.newest) + step
-        arrival = packets.look(at % NUMBERS, data)
+        arrival = packets.classify(at % NUMBER_SPACE, data)
         assert arrival is naive.look(at, data)
-        if arrival is not Arrival.NEW:
+        if arrival is not PacketClass.NEW:
             continue
-        ranges = packets.put(at % NUMBERS, data)
-        missed = [one % NUMBERS for first, last in ranges for one in range(first, first + (last - first) % NUMBERS + 1)]
-        assert missed == [one % NUMBERS for one in naive.put(at, data)]
-        everything = [Packet(one % NUMBERS, what) for one, what in sorted(naive.held.items())]
-        assert packets.after(-1) == everything
+        ranges = packets.add(at % NUMBER_SPACE, data)
+        missed = [
+            one % NUMBER_SPACE
+            for first, last in ranges
+            for one in range(first, first + (last - first) % NUMBER_SPACE + 1)
+        ]
+        assert missed == [one % NUMBER_SPACE for one in naive.put(at, data)]
+        everything = [Packet(one % NUMBER_SPACE, what) for one, what in sorted(naive.held.items())]
+        assert packets.packets_after(-1) == everything
         assert len(packets) == len(everything) <= kept
-        assert packets.newest == naive.newest % NUMBERS
-        assert packets.next == (naive.newest + 1) % NUMBERS
-        assert packets.last_seen == naive.last_seen % NUMBERS
-        assert packets.after(packets.last_seen) == [
-            Packet(one % NUMBERS, what) for one, what in sorted(naive.held.items()) if one > naive.last_seen
+        assert packets.newest == naive.newest % NUMBER_SPACE
+        assert packets.next_number == (naive.newest + 1) % NUMBER_SPACE
+        assert packets.last_seen == naive.last_seen % NUMBER_SPACE
+        assert packets.packets_after(packets.last_seen) == [
+            Packet(one % NUMBER_SPACE, what) for one, what in sorted(naive.held.items()) if one > naive.last_seen
         ]
 
 
@@ -82,78 +93,78 @@ def test_packets_do_what_a_plain_model_does(kept: int, start: int, moves: list[t
     [(5, 3, 2), (3, 5, -2), (0, MAX_PACKET, 1), (MAX_PACKET, 0, -1), (7, 7, 0), (2**62 - 1, 0, 2**62 - 1)],
 )
 def test_numbers_begin_anew_and_are_compared_the_shorter_way_round(number: int, of: int, by: int) -> None:
-    assert ahead(number, of) == by
+    assert serial_difference(number, of) == by
 
 
 def test_nothing_is_known_before_the_first_packet() -> None:
-    packets = Packets(4)
-    assert (packets.newest, packets.next, packets.last_seen, packets.after(-1)) == (None, None, -1, [])
-    assert not packets.is_far(5_000)
+    packets = PacketWindow(4)
+    assert (packets.newest, packets.next_number, packets.last_seen, packets.packets_after(-1)) == (None, None, -1, [])
+    assert not packets.is_discontinuous(5_000)
 
 
 def test_a_hole_is_missed_when_it_makes_room() -> None:
-    packets = Packets(3)
-    missed = [packets.put(number, b"") for number in (10, 11, 13, 15, 16, 20)]
+    packets = PacketWindow(3)
+    missed = [packets.add(number, b"") for number in (10, 11, 13, 15, 16, 20)]
     assert missed == [[], [], [], [(12, 12)], [], [(14, 14), (17, 17)]]
 
 
 def test_what_was_missing_before_and_after_the_highest_is_told_as_one() -> None:
-    packets = Packets(8)
-    packets.resume(9)
-    packets.reopen()
-    packets.put(5, b"")
-    assert packets.put(30, b"") == [(6, 22)]
+    packets = PacketWindow(8)
+    packets.start_after(9)
+    packets.clear_floor()
+    packets.add(5, b"")
+    assert packets.add(30, b"") == [(6, 22)]
 
 
 def test_a_number_that_is_far_ahead_says_nothing_of_what_is_between() -> None:
-    packets = Packets(4)
-    packets.put(5, b"")
-    assert packets.is_far(5 + FAR + 1)
-    assert packets.put(5 + FAR + 1, b"") == []
-    assert packets.after(-1) == [Packet(5 + FAR + 1, b"")]
+    packets = PacketWindow(4)
+    packets.add(5, b"")
+    assert packets.is_discontinuous(5 + MAX_JUMP + 1)
+    assert packets.add(5 + MAX_JUMP + 1, b"") == []
+    assert packets.packets_after(-1) == [Packet(5 + MAX_JUMP + 1, b"")]
 
 
 def test_retreat_goes_back_to_what_was_before_a_number_that_was_far_ahead() -> None:
-    packets = Packets(4)
-    packets.put(5, b"")
-    packets.put(90_000, b"")
-    packets.retreat()
+    packets = PacketWindow(4)
+    packets.add(5, b"")
+    packets.add(90_000, b"")
+    packets.roll_back()
     assert (packets.newest, packets.last_seen, len(packets)) == (5, 5, 0)
-    assert packets.look(6, b"") is Arrival.NEW
-    assert packets.look(5, b"") is Arrival.OLD
-    packets.retreat()
+    assert packets.classify(6, b"") is PacketClass.NEW
+    assert packets.classify(5, b"") is PacketClass.OLD
+    packets.roll_back()
     assert packets.newest is None
 
 
 def test_who_resumes_takes_only_what_comes_after() -> None:
-    packets = Packets(4)
-    packets.resume(9)
-    assert (packets.newest, packets.next, packets.last_seen) == (9, 10, 9)
-    assert packets.look(9, b"") is Arrival.OLD
-    assert packets.look(10, b"") is Arrival.NEW
-    assert packets.put(11, b"") == []
+    packets = PacketWindow(4)
+    packets.start_after(9)
+    assert (packets.newest, packets.next_number, packets.last_seen) == (9, 10, 9)
+    assert packets.classify(9, b"") is PacketClass.OLD
+    assert packets.classify(10, b"") is PacketClass.NEW
+    assert packets.add(11, b"") == []
     assert packets.last_seen == 9
-    packets.reopen()
-    assert packets.look(9, b"") is Arrival.NEW
+    packets.clear_floor()
+    assert packets.classify(9, b"") is PacketClass.NEW
 
 
 def test_who_has_packets_does_not_resume() -> None:
-    packets = Packets(4)
-    packets.put(3, b"")
-    packets.resume(50)
-    packets.resume(-1)
+    packets = PacketWindow(4)
+    packets.add(3, b"")
+    packets.start_after(50)
+    packets.start_after(-1)
     assert packets.newest == 3
 
 
 def test_who_is_older_than_what_is_kept_is_not_taken() -> None:
-    packets = Packets(8)
-    packets.put(100, b"x")
+    packets = PacketWindow(8)
+    packets.add(100, b"x")
     with pytest.raises(ValueError, match="packet 92 is older than the 8 that are kept up to 100"):
-        packets.put(92, b"y")
-    assert packets.after(-1) == [Packet(100, b"x")]
-    packets.put(93, b"y")
-    assert packets.after(-1) == [Packet(93, b"y"), Packet(100, b"x")]
+        packets.add(92, b"y")
+    assert packets.packets_after(-1) == [Packet(100, b"x")]
+    packets.add(93, b"y")
+    assert packets.packets_after(-1) == [Packet(93, b"y"), Packet(100, b"x")]
 
 
 def test_identity_tells_number_and_data() -> None:
-    assert len({identity(1, b"a"), identity(1, b"b"), identity(2, b"a")}) == 3
+    assert len({packet_fingerprint(1, b"a"), packet_fingerprint(1, b"b"), packet_fingerprint(2, b"a")}) == 3

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.effects import Dial, HangUp, Peer
+from fyrehose_twisted.effects import Close, Dial, Peer
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.config import NodeConfig
-from fyrehose_twisted.freenet.events import Complaint, NeighbourDown, NeighbourUp, Restarting
-from fyrehose_twisted.freenet.node.peer_links import _proof
+from fyrehose_twisted.freenet.events import NeighbourDown, NeighbourUp, OperatorWarning, ParentLost
+from fyrehose_twisted.freenet.node.peer_links import _compute_proof
 from fyrehose_twisted.freenet.wire.messages import (
     Hello,
     Located,
@@ -35,7 +35,7 @@ def greet(bench: Any, peer: Peer, node: int = 7, *, boot: int = 1, secret: bytes
     bench.call("connected", peer)
     (ours,) = bench.take(peer)
     theirs = Hello(node, boot, bench.at(0.1), bytes(16))
-    bench.say(peer, theirs, Prove(_proof(secret, theirs, ours)))
+    bench.say(peer, theirs, Prove(_compute_proof(secret, theirs, ours)))
     return ours
 
 
@@ -63,7 +63,7 @@ def test_no_nonce_is_used_twice(bench: Any) -> None:
 
 def test_two_nodes_with_the_same_secret_are_neighbours(make_bench: Any) -> None:
     one, other = (make_bench(0.2, {}, config={"secret": SECRET}) for _ in range(2))
-    other.node._core.config = NodeConfig(101, 1, other.node.location, secret=SECRET)
+    other.node._context.config = NodeConfig(101, 1, other.node.location, secret=SECRET)
     peers = {one: link(dialled=True), other: link()}
     for bench, peer in peers.items():
         bench.call("connected", peer)
@@ -79,8 +79,8 @@ def test_who_does_not_know_the_secret_is_no_neighbour(make_bench: Any, secret: b
     bench = make_bench(0.2, {}, config={"secret": SECRET})
     peer = link()
     greet(bench, peer, secret=secret)
-    assert bench.others == [HangUp(peer)]
-    assert [type(told) for told in bench.told] == [Complaint]
+    assert bench.others == [Close(peer)]
+    assert [type(told) for told in bench.told] == [OperatorWarning]
     assert bench.node.counts["refused_wrong_secret"] == 1
     assert bench.node.neighbours() == []
 
@@ -90,10 +90,10 @@ def test_a_proof_is_good_for_one_link_only(make_bench: Any) -> None:
     theirs = Hello(7, 1, bench.at(0.1), bytes(16))
     first, second = link(), link()
     bench.call("connected", first)
-    proof = Prove(_proof(SECRET, theirs, bench.take()[0]))
+    proof = Prove(_compute_proof(SECRET, theirs, bench.take()[0]))
     bench.call("connected", second)
     bench.say(second, theirs, proof)
-    assert bench.others == [HangUp(second)]
+    assert bench.others == [Close(second)]
 
 
 def test_what_a_node_proves_cannot_be_said_back_to_it(make_bench: Any) -> None:
@@ -103,14 +103,14 @@ def test_what_a_node_proves_cannot_be_said_back_to_it(make_bench: Any) -> None:
     ours = bench.take()[0]
     bench.say(peer, ours._replace(node=7))
     bench.say(peer, *bench.take())
-    assert bench.others == [HangUp(peer)]
+    assert bench.others == [Close(peer)]
 
 
 def test_who_dials_itself_hangs_up(bench: Any) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.say(peer, Hello(100, 1, bench.at(0.1), bytes(16)))
-    assert bench.others == [HangUp(peer)]
+    assert bench.others == [Close(peer)]
     assert bench.node.counts["refused_self"] == 1
 
 
@@ -119,7 +119,7 @@ def test_who_does_not_say_hello_first_is_hung_up_on(bench: Any, first: Message) 
     peer = link()
     bench.call("connected", peer)
     bench.say(peer, first)
-    assert bench.others == [HangUp(peer)]
+    assert bench.others == [Close(peer)]
     bench.say(peer, Ping())
     assert len(bench.others) == 1
 
@@ -128,7 +128,7 @@ def test_who_says_hello_twice_is_hung_up_on(bench: Any) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.say(peer, *[Hello(7, 1, bench.at(0.1), bytes(16))] * 2)
-    assert bench.others == [HangUp(peer)]
+    assert bench.others == [Close(peer)]
 
 
 @pytest.mark.parametrize("message", [Hello(7, 1, 0.5, bytes(16)), Prove(b"")])
@@ -158,7 +158,7 @@ def test_of_two_links_that_of_the_lower_id_stays(make_bench: Any, node: int, sta
         for peer in (ours, theirs) if ours_first else (theirs, ours):
             greet(bench, peer, node)
         assert bench.node.neighbours() == [ours if stays == "ours" else theirs]
-        assert bench.others == [HangUp(theirs if stays == "ours" else ours)]
+        assert bench.others == [Close(theirs if stays == "ours" else ours)]
 
 
 @pytest.mark.parametrize(("silence", "replaced"), [(14.0, False), (16.0, True)])
@@ -182,14 +182,14 @@ def test_what_was_under_way_on_the_first_link_is_lost(make_bench: Any) -> None:
     request = bench.asked_of(theirs)
     bench.say(theirs, SubscribeSucceeded(bench.key, request.uid, bench.at(0.0)))
     greet(bench, ours, 200)
-    assert bench.of(Restarting) == [Restarting(bench.key, "parent-lost")]
+    assert bench.of(ParentLost) == [ParentLost(bench.key, "parent-lost")]
 
 
 def test_who_is_crowded_takes_nobody_who_dials(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1}, config={"max_neighbours": 1})
     theirs, ours = link(), link(dialled=True)
     greet(bench, theirs, 8)
-    assert bench.others == [HangUp(theirs)]
+    assert bench.others == [Close(theirs)]
     assert bench.node.counts["refused_crowded"] == 1
     greet(bench, ours, 9)
     assert bench.node.neighbours() == [1, ours]
@@ -205,7 +205,7 @@ def test_a_link_that_does_not_greet_in_time_is_closed(make_bench: Any) -> None:
     bench.wait(4.9)
     assert bench.others == []
     bench.wait(0.2)
-    assert bench.others == [HangUp(mute), HangUp(slow)]
+    assert bench.others == [Close(mute), Close(slow)]
     assert bench.node.counts["refused_late"] == 2
     assert bench.node.neighbours() == [prompt]
 
@@ -219,11 +219,11 @@ def test_the_oldest_link_of_an_address_that_has_not_greeted_makes_room(make_benc
         bench.call("connected", peer)
     assert bench.others == []
     greet(bench, link(), 8)
-    assert bench.others == [HangUp(silent[0])]
+    assert bench.others == [Close(silent[0])]
     assert bench.node.counts["refused_silent"] == 1
     # A link that has greeted takes no room.
     bench.call("connected", link())
-    assert bench.others == [HangUp(silent[0])]
+    assert bench.others == [Close(silent[0])]
 
 
 # Dialling
@@ -278,7 +278,7 @@ def test_a_link_that_is_refused_is_dialled_again(dialling: Any) -> None:
     dialling.call("connected", peer)
     dialling.say(peer, Ping())
     dialling.wait(2.0)
-    assert kinds(dialling) == [HangUp, Dial]
+    assert kinds(dialling) == [Close, Dial]
 
 
 def test_somebody_else_who_is_not_dialled_does_not_matter(dialling: Any) -> None:
@@ -300,7 +300,7 @@ def test_a_silent_neighbour_is_asked_and_then_gone(make_bench: Any) -> None:
         bench.say(2, Pong())
     assert bench.others == []
     bench.wait(15.0)
-    assert bench.others == [HangUp(1)]
+    assert bench.others == [Close(1)]
     assert bench.of(NeighbourDown) == [NeighbourDown(1, "silent")]
     assert bench.node.neighbours() == [2]
 
@@ -321,10 +321,10 @@ def test_a_neighbour_that_moves_is_asked_where_it_is(bench: Any) -> None:
 
 
 def test_who_leaves_says_goodbye_and_hangs_up(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.call("leave")
     assert [(peer, type(one).__name__) for peer, one in member.sent] == [(3, "Dismissed"), (1, "Unsubscribe")]
-    assert member.others == [HangUp(number) for number in (1, 2, 3, 4)]
+    assert member.others == [Close(number) for number in (1, 2, 3, 4)]
     assert member.node.neighbours() == []
     assert member.node.streams == {}
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from fyrehose_twisted.errors import TooManyStreams
-from fyrehose_twisted.freenet.events import Delivered, NotPublished, Published
-from fyrehose_twisted.freenet.node.routing import MAX_PARALLEL
-from fyrehose_twisted.freenet.node.stream import Phase
+from fyrehose_twisted.freenet.events import PacketNotPublished, PacketPublished, PacketsDelivered
+from fyrehose_twisted.freenet.node.routing import MAX_PARALLEL_REQUESTS
+from fyrehose_twisted.freenet.node.stream import StreamPhase
 from fyrehose_twisted.freenet.wire.messages import (
     MAX_PACKET,
     Accepted,
@@ -77,7 +77,7 @@ class AnyNeighbours(RuleBasedStateMachine):
     def start(self, policy: dict[str, Any], seed: int) -> None:
         locations = {number: number / 6 for number in range(1, 6)}
         self.bench = self.make_bench(0.0, locations, seed=seed, max_streams=3, max_waiting=4, keep_packets=8, **policy)
-        self.core = self.bench.node._core
+        self.core = self.bench.node._context
         self.open: set[tuple[int, int]] = set()
         self.matched: set[int] = set()
         self.answered: Counter[tuple[int, int]] = Counter()
@@ -94,12 +94,12 @@ class AnyNeighbours(RuleBasedStateMachine):
                 self.failed[peer, message.uid] += isinstance(message, FAILURES)
         self.bench.sent.clear()
         for event in self.bench.told:
-            if isinstance(event, Published | NotPublished):
+            if isinstance(event, PacketPublished | PacketNotPublished):
                 self.told[event.token] += 1
         given = [
             (told.key, packet.number, packet.data)
             for told in self.bench.told
-            if isinstance(told, Delivered)
+            if isinstance(told, PacketsDelivered)
             for packet in told.packets
         ]
         assert len(set(given)) == len(given)
@@ -170,7 +170,7 @@ class AnyNeighbours(RuleBasedStateMachine):
 
     @rule(which=few, kind=st.integers(0, 3), packet=packets)
     def publish_answered(self, which: int, kind: int, packet: int) -> None:
-        upward = list(self.core.upward.items())
+        upward = list(self.core.upstream.items())
         if upward:
             uid, stream = upward[which % len(upward)]
             answer = PublishSucceeded(uid), PublishCollision(uid, packet), PublishFailed(uid, "no"), RejectedLoop(uid)
@@ -184,7 +184,7 @@ class AnyNeighbours(RuleBasedStateMachine):
         stream = self.core.streams.get(key)
         if stream is None or stream.parent is None:
             return
-        uids = [*stream.uids, self.uid()]
+        uids = [*stream.known_restart_uids, self.uid()]
         said = [
             SubscribeRestarted(key, uids[which % len(uids)], place),
             SubscribeRestarted(key, self.uid(), place),
@@ -238,9 +238,9 @@ class AnyNeighbours(RuleBasedStateMachine):
         self.open = {one for one in self.open if one[0] != number}
 
     @rule(number=neighbours, boot=st.integers(1, 2), offset=places)
-    def meet(self, number: int, boot: int, offset: float) -> None:
+    def register(self, number: int, boot: int, offset: float) -> None:
         if number not in self.bench.node.neighbours():
-            self.bench.meet(number, offset, boot)
+            self.bench.register(number, offset, boot)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, 2.0, 10.0, 61.0, 301.0]))
     def wait(self, seconds: float) -> None:
@@ -254,23 +254,23 @@ class AnyNeighbours(RuleBasedStateMachine):
         for stream in core.streams.values():
             assert stream.wanted
             assert stream.parent not in stream.subscribers
-            assert stream.parent is None or stream.phase is Phase.SETTLED
-            assert stream.connected is (stream.root is not None) or stream.phase is not Phase.SETTLED
-            assert not (stream.subscribers and stream.phase is Phase.SEARCHING)
-            if stream.phase is Phase.SETTLED:
+            assert stream.parent is None or stream.phase is StreamPhase.SETTLED
+            assert stream.connected is (stream.root is not None) or stream.phase is not StreamPhase.SETTLED
+            assert not (stream.subscribers and stream.phase is StreamPhase.SEARCHING)
+            if stream.phase is StreamPhase.SETTLED:
                 assert all(search.must_beat is not None for search in stream.searches)
             if stream.settled:
                 assert stream.held == []
             assert all(search.next is not None and not search.over for search in stream.searches)
-            assert all(held.behind is None or held.behind in stream.searches for held in stream.held)
+            assert all(held.waits_for is None or held.waits_for in stream.searches for held in stream.held)
 
     @invariant()
     def nothing_is_left_over(self) -> None:
         core = self.core
         searches = [search for stream in core.streams.values() for search in stream.searches]
         assert sorted(map(id, searches)) == sorted(map(id, core.searches.values()))
-        upward = {uid: stream for stream in core.streams.values() for uid in stream.upward}
-        assert upward == core.upward
+        upward = {uid: stream for stream in core.streams.values() for uid in stream.upstream}
+        assert upward == core.upstream
         assert all(core.streams[stream.key] is stream for stream in upward.values())
 
     @invariant()
@@ -279,8 +279,8 @@ class AnyNeighbours(RuleBasedStateMachine):
         assert len(core.streams) <= 3
         for stream in core.streams.values():
             assert len(stream.held) <= 4
-            assert len(stream.searches) <= MAX_PARALLEL
-            assert len(stream.upward) <= 4
+            assert len(stream.searches) <= MAX_PARALLEL_REQUESTS
+            assert len(stream.upstream) <= 4
             assert len(stream.packets) <= 8
 
     @invariant()

@@ -5,9 +5,16 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
-from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Packet, Published, Renumbered
+from fyrehose_twisted.freenet.events import (
+    Packet,
+    PacketNotPublished,
+    PacketPublished,
+    PacketsDelivered,
+    PacketsMissed,
+    StreamRenumbered,
+)
 from fyrehose_twisted.freenet.node import publishing as publishing_module
-from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS
+from fyrehose_twisted.freenet.node.packet_window import MAX_JUMP, NUMBER_SPACE
 from fyrehose_twisted.freenet.wire.messages import (
     MAX_DATA,
     MAX_PACKET,
@@ -31,14 +38,14 @@ def data(bench: Any, uid: int, number: int, what: bytes = b"x", key: bytes = byt
 
 def numbers(bench: Any) -> list[int]:
     """Return the numbers of the packets that the application was given."""
-    return [packet.number for told in bench.of(Delivered) for packet in told.packets]
+    return [packet.number for told in bench.of(PacketsDelivered) for packet in told.packets]
 
 
 @pytest.fixture
 def relay(member: Any) -> Any:
     """A node with parent 1 and subscribers 3 and 4, whose newest packet is 9."""
-    member.adopt(3, 4)
-    member.give(1, 9, b"nine")
+    member.adopt_cluster_id(3, 4)
+    member.serve_fetch(1, 9, b"nine")
     member.take()
     member.told.clear()
     return member
@@ -47,7 +54,7 @@ def relay(member: Any) -> Any:
 @pytest.fixture
 def top(root: Any) -> Any:
     """A root with subscribers 3 and 4, whose newest packet is 9."""
-    root.adopt(3, 4)
+    root.adopt_cluster_id(3, 4)
     root.say(3, data(root, 900, 9, b"nine"))
     root.take()
     root.told.clear()
@@ -61,12 +68,12 @@ def test_the_root_takes_a_packet_and_gives_it_to_all_others(top: Any) -> None:
     top.say(3, data(top, 901, 10))
     assert top.take(3) == [PublishSucceeded(901)]
     assert top.take(4) == [SubscribeData(top.key, 10, b"x")]
-    assert top.of(Delivered) == [Delivered(top.key, [Packet(10, b"x")])]
+    assert top.of(PacketsDelivered) == [PacketsDelivered(top.key, [Packet(10, b"x")])]
 
 
 def test_the_root_takes_what_its_own_application_publishes(top: Any) -> None:
     top.call("publish", top.key, b"own", "token")
-    assert top.of(Published) == [Published("token", top.key, 10)]
+    assert top.of(PacketPublished) == [PacketPublished("token", top.key, 10)]
     assert top.take() == [SubscribeData(top.key, 10, b"own")] * 2
     assert numbers(top) == [10]
 
@@ -77,7 +84,7 @@ def test_the_first_number_of_a_stream_is_drawn(make_bench: Any) -> None:
         bench = make_bench(0.1, {}, seed=seed)
         bench.call("subscribe", bench.key)
         bench.call("publish", bench.key, b"x", None)
-        (told,) = bench.of(Published)
+        (told,) = bench.of(PacketPublished)
         drawn.add(told.number)
     assert len(drawn) == 5
     assert all(0 <= number < 2**62 for number in drawn)
@@ -88,11 +95,11 @@ def test_0_follows_the_highest_number(make_bench: Any) -> None:
     bench.call("subscribe", bench.key)
     bench.call("publish", bench.key, b"x", 1, number=MAX_PACKET)
     bench.call("publish", bench.key, b"y", 2)
-    assert [told.number for told in bench.of(Published)] == [MAX_PACKET, 0]
+    assert [told.number for told in bench.of(PacketPublished)] == [MAX_PACKET, 0]
     assert numbers(bench) == [MAX_PACKET, 0]
 
 
-@pytest.mark.parametrize(("number", "what"), [(9, b"other"), (9 - 32, b"old"), (9 + FAR + 1, b"far")])
+@pytest.mark.parametrize(("number", "what"), [(9, b"other"), (9 - 32, b"old"), (9 + MAX_JUMP + 1, b"far")])
 def test_the_root_refuses_another_packet_with_a_number_that_is_taken_or_absurd(
     top: Any, number: int, what: bytes
 ) -> None:
@@ -112,16 +119,16 @@ def test_a_number_that_was_left_out_may_still_come(top: Any) -> None:
 
 def test_a_packet_that_only_its_publisher_would_get_is_not_published(root: Any) -> None:
     root.call("publish", root.key, b"own", "token", need_subscriber=True)
-    assert root.of(NotPublished) == [NotPublished("token", root.key, "no-subscribers")]
+    assert root.of(PacketNotPublished) == [PacketNotPublished("token", root.key, "no-subscribers")]
     assert (numbers(root), root.stream.packets.newest) == ([], None)
     root.call("publish", root.key, b"own", "again")
-    assert len(root.of(Published)) == 1
+    assert len(root.of(PacketPublished)) == 1
 
 
 def test_a_subscriber_below_its_publisher_makes_a_packet_wanted(root: Any) -> None:
-    root.adopt(3)
+    root.adopt_cluster_id(3)
     root.call("publish", root.key, b"own", "token", need_subscriber=True)
-    assert len(root.of(Published)) == 1
+    assert len(root.of(PacketPublished)) == 1
 
 
 def test_the_root_refuses_a_packet_whose_sender_is_its_only_subscriber(make_bench: Any) -> None:
@@ -139,19 +146,19 @@ def test_the_root_refuses_a_packet_whose_sender_is_its_only_subscriber(make_benc
     # What is published stays so.
     lone.say(3, data(lone, 902, 9)._replace(wanted=False))
     assert lone.take() == [PublishSucceeded(902)]
-    lone.adopt(4)
+    lone.adopt_cluster_id(4)
     lone.say(3, data(lone, 903, 10)._replace(wanted=False))
     assert lone.take(3) == [PublishSucceeded(903)]
 
 
 def test_the_application_of_a_root_makes_a_packet_wanted(root: Any) -> None:
-    root.adopt(3)
+    root.adopt_cluster_id(3)
     root.say(3, data(root, 900, 9)._replace(wanted=False))
     assert root.take() == [PublishSucceeded(900)]
 
 
 def test_a_node_on_the_way_tells_that_it_has_another_subscriber(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.call("publish", member.key, b"x", 1, need_subscriber=True)
     member.say(3, data(member, 900, 9)._replace(wanted=False))
     member.call("unsubscribe", member.key)
@@ -190,9 +197,9 @@ def test_a_new_root_accepts_a_packet_once_a_subscriber_of_the_old_one_has_found_
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
     regrowing.wait(8.0)
     assert regrowing.told == []
-    regrowing.adopt(3)
+    regrowing.adopt_cluster_id(3)
     regrowing.wait(0.5)
-    assert [one.token for one in regrowing.of(Published)] == ["token"]
+    assert [one.token for one in regrowing.of(PacketPublished)] == ["token"]
     assert [one.data for one in regrowing.take(3) if isinstance(one, SubscribeData)] == [b"own"]
 
 
@@ -201,45 +208,45 @@ def test_a_new_root_refuses_a_packet_that_no_subscriber_has_come_for(regrowing: 
     regrowing.wait(9.9)
     assert regrowing.told == []
     regrowing.wait(0.2)
-    assert regrowing.of(NotPublished) == [NotPublished("token", regrowing.key, "no-subscribers")]
-    assert not regrowing.stream.upward
+    assert regrowing.of(PacketNotPublished) == [PacketNotPublished("token", regrowing.key, "no-subscribers")]
+    assert not regrowing.stream.upstream
     regrowing.call("publish", regrowing.key, b"own", "later", need_subscriber=True)
-    assert regrowing.of(NotPublished) == [NotPublished("later", regrowing.key, "no-subscribers")]
+    assert regrowing.of(PacketNotPublished) == [PacketNotPublished("later", regrowing.key, "no-subscribers")]
 
 
 def test_packets_that_waited_for_a_subscriber_come_before_later_ones(regrowing: Any) -> None:
     for token in range(3):
         regrowing.call("publish", regrowing.key, b"%d" % token, token, need_subscriber=True)
-    regrowing.adopt(3)
+    regrowing.adopt_cluster_id(3)
     regrowing.call("publish", regrowing.key, b"3", 3, need_subscriber=True)
     assert [one.data for one in regrowing.take(3)] == [b"0", b"1", b"2", b"3"]
-    assert [one.token for one in regrowing.of(Published)] == [0, 1, 2, 3]
+    assert [one.token for one in regrowing.of(PacketPublished)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("offset", [0, -100_000, 2**61])
 def test_a_packet_collides_with_one_that_waited_for_a_subscriber(regrowing: Any, offset: int) -> None:
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
-    (own,) = regrowing.stream.upward.values()
-    regrowing.adopt(3)
-    regrowing.adopt(4)
+    (own,) = regrowing.stream.upstream.values()
+    regrowing.adopt_cluster_id(3)
+    regrowing.adopt_cluster_id(4)
     regrowing.sent.clear()
-    regrowing.say(3, data(regrowing, 901, (own.number + offset) % NUMBERS, b"other"))
+    regrowing.say(3, data(regrowing, 901, (own.number + offset) % NUMBER_SPACE, b"other"))
     first = SubscribeData(regrowing.key, own.number, b"own")
     assert regrowing.take(3) == [first, PublishCollision(901, own.number + 1)]
     assert regrowing.take(4) == [first]
-    assert [one.token for one in regrowing.of(Published)] == ["token"]
+    assert [one.token for one in regrowing.of(PacketPublished)] == ["token"]
 
 
 def test_packets_that_need_no_subscriber_do_not_wait_for_one(regrowing: Any) -> None:
     regrowing.call("publish", regrowing.key, b"needs one", 1, need_subscriber=True)
     regrowing.call("publish", regrowing.key, b"needs none", 2)
-    assert [one.token for one in regrowing.of(Published)] == [2]
-    assert len(regrowing.stream.upward) == 1
+    assert [one.token for one in regrowing.of(PacketPublished)] == [2]
+    assert len(regrowing.stream.upstream) == 1
 
 
 def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Any) -> None:
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
-    regrowing.meet(5, 0.01)
+    regrowing.register(5, 0.01)
     number, request = regrowing.asked()
     regrowing.say(number, SubscribeSucceeded(regrowing.key, request.uid, regrowing.at(0.0)))
     (sent,) = [one for one in regrowing.take(number) if isinstance(one, PublishData)]
@@ -259,7 +266,7 @@ def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_i
     relay.say(1, PublishSucceeded(901))
     assert relay.take(3) == [PublishSucceeded(901)]
     assert relay.take(4) == [SubscribeData(relay.key, 10, b"x")]
-    assert relay.of(Delivered) == [Delivered(relay.key, [Packet(10, b"x")])]
+    assert relay.of(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
 
 
 def test_a_packet_that_is_here_is_published_already(relay: Any) -> None:
@@ -273,7 +280,7 @@ def test_a_packet_whose_number_is_taken_here_collides(relay: Any) -> None:
 
 
 def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Any) -> None:
-    relay.give(1, 100)
+    relay.serve_fetch(1, 100)
     relay.take()
     relay.say(3, data(relay, 901, 50))
     assert [type(one) for one in relay.take(1)] == [PublishData]
@@ -292,7 +299,7 @@ def test_what_the_root_says_goes_down_to_the_publisher(relay: Any, answer: Any, 
     relay.take()
     relay.say(1, answer)
     assert relay.take() == [passed_on]
-    assert relay.stream.upward == {}
+    assert relay.stream.upstream == {}
 
 
 def test_only_the_parent_answers_for_the_root(relay: Any) -> None:
@@ -300,7 +307,7 @@ def test_only_the_parent_answers_for_the_root(relay: Any) -> None:
     relay.take()
     relay.say(2, PublishSucceeded(901), PublishCollision(901, 44), PublishFailed(901, "no"), RejectedLoop(901))
     assert relay.take() == []
-    assert list(relay.stream.upward) == [901]
+    assert list(relay.stream.upstream) == [901]
 
 
 def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Any) -> None:
@@ -309,7 +316,7 @@ def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Any) ->
     relay.take()
     relay.wait(60.1)
     assert relay.take() == [PublishFailed(901, "timed-out")]
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "timed-out")]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
     relay.say(1, PublishSucceeded(901))
     assert relay.take() == []
 
@@ -348,7 +355,7 @@ def test_a_packet_gets_the_next_number(relay: Any) -> None:
     sent = relay.take(1)
     assert [(one.packet, one.data) for one in sent] == [(10, b"0"), (11, b"1"), (12, b"2")]
     relay.say(1, *(PublishSucceeded(one.uid) for one in sent))
-    assert relay.of(Published) == [Published(token, relay.key, 10 + token) for token in range(3)]
+    assert relay.of(PacketPublished) == [PacketPublished(token, relay.key, 10 + token) for token in range(3)]
 
 
 def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Any) -> None:
@@ -359,7 +366,7 @@ def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Any) -> 
     assert second.packet == 31
     assert second.uid != first.uid
     relay.say(1, PublishSucceeded(second.uid))
-    assert relay.of(Published) == [Published("token", relay.key, 31)]
+    assert relay.of(PacketPublished) == [PacketPublished("token", relay.key, 31)]
 
 
 def test_after_too_many_collisions_it_is_given_up(relay: Any) -> None:
@@ -368,13 +375,13 @@ def test_after_too_many_collisions_it_is_given_up(relay: Any) -> None:
     while sent := relay.take():
         tries += 1
         relay.say(1, PublishCollision(sent[0].uid, 100 + tries))
-    assert tries == publishing_module.TRIES + 1
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "collision", 100 + tries)]
+    assert tries == publishing_module.MAX_NUMBER_ATTEMPTS + 1
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 100 + tries)]
 
 
 def test_a_number_that_the_application_insists_on_stays(relay: Any) -> None:
     relay.call("publish", relay.key, b"own", "token", number=9)
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "collision", 10)]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 10)]
 
 
 def test_a_number_that_the_application_insists_on_is_tried_once(relay: Any) -> None:
@@ -382,7 +389,7 @@ def test_a_number_that_the_application_insists_on_is_tried_once(relay: Any) -> N
     (sent,) = relay.take()
     relay.say(1, PublishCollision(sent.uid, 31))
     assert relay.take() == []
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "collision", 31)]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 31)]
 
 
 def test_what_is_signed_is_signed_for_the_number(relay: Any) -> None:
@@ -395,7 +402,7 @@ def test_what_is_signed_is_signed_for_the_number(relay: Any) -> None:
 
 def test_a_signature_that_makes_a_packet_too_large_is_told(relay: Any) -> None:
     relay.call("publish", relay.key, b"", "token", sign=lambda number: bytes(MAX_DATA + 1))
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "too-large")]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "too-large")]
     assert relay.take() == []
 
 
@@ -404,7 +411,7 @@ def test_who_is_not_subscribed_does_not_publish(bench: Any) -> None:
     bench.request(3)
     bench.succeed()
     bench.call("publish", bench.key, b"x", "token")
-    assert bench.of(NotPublished) == [NotPublished("token", bench.key, "no-stream")] * 2
+    assert bench.of(PacketNotPublished) == [PacketNotPublished("token", bench.key, "no-stream")] * 2
 
 
 def test_packets_of_the_application_wait_until_there_is_room(relay: Any) -> None:
@@ -418,7 +425,7 @@ def test_packets_of_the_application_wait_until_there_is_room(relay: Any) -> None
 
 
 def test_too_many_packets_are_refused(relay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publishing_module, "MAX_BACKLOG", 3)
+    monkeypatch.setattr(publishing_module, "MAX_QUEUED_PACKETS", 3)
     for token in range(35):
         relay.call("publish", relay.key, b"x", token)
     with pytest.raises(PublishQueueFull, match="wait"):
@@ -443,7 +450,7 @@ def test_what_waits_when_the_stream_is_left_has_failed(relay: Any) -> None:
     relay.say(3, Unsubscribe(relay.key))
     relay.say(4, Unsubscribe(relay.key))
     relay.call("unsubscribe", relay.key)
-    assert [told.token for told in relay.of(NotPublished)] == list(range(33))
+    assert [told.token for told in relay.of(PacketNotPublished)] == list(range(33))
     assert not relay.node.busy
 
 
@@ -482,7 +489,7 @@ def test_a_new_root_takes_what_the_old_one_did_not_answer_for(relay: Any) -> Non
     uid = relay.asked_of(2).uid
     for number in (2, 3, 4):
         relay.say(number, RejectedLoop(uid))
-    assert relay.of(Published) == [Published("token", relay.key, 10)]
+    assert relay.of(PacketPublished) == [PacketPublished("token", relay.key, 10)]
     assert relay.take(4)[-1:] == [SubscribeData(relay.key, 10, b"own")]
 
 
@@ -493,7 +500,7 @@ def test_waiting_for_a_parent_takes_a_minute_at_most(relay: Any) -> None:
     relay.wait(1.0)
     relay.succeed()
     relay.wait(29.1)
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "timed-out")]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
 
 
 def test_a_publisher_that_is_gone_is_not_told(relay: Any) -> None:
@@ -529,7 +536,7 @@ def repeated(relay: Any) -> Any:
 def test_a_repeated_packet_gets_no_other_number(repeated: Any) -> None:
     repeated.say(2, PublishCollision(repeated.own, 99))
     assert repeated.take() == []
-    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, "uncertain")]
+    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
     assert repeated.node.counts["uncertain"] == 1
 
 
@@ -546,39 +553,39 @@ def test_a_repeated_packet_whose_number_the_application_insists_on_is_uncertain(
     (sent,) = relay.take(2)
     relay.say(2, PublishCollision(sent.uid, 31))
     # A number that is free would invite the application to sign the packet for it.
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "uncertain", None)]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain", None)]
 
 
 @pytest.mark.parametrize("reason", ["no-stream", "not-subscribed", "queue-full", "no-subscribers", "loop"])
 def test_a_refusal_of_a_repeated_packet_is_uncertain(repeated: Any, reason: str) -> None:
     for uid in (repeated.own, repeated.theirs):
         repeated.say(2, RejectedLoop(uid) if reason == "loop" else PublishFailed(uid, reason))
-    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, "uncertain")]
+    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
     assert repeated.take() == [PublishFailed(901, "uncertain")]
 
 
 @pytest.mark.parametrize("reason", ["bad-signature", "timed-out"])
 def test_a_reason_that_holds_for_a_repeated_packet_stays(repeated: Any, reason: str) -> None:
     repeated.say(2, PublishFailed(repeated.own, reason), PublishFailed(repeated.theirs, reason))
-    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, reason)]
+    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, reason)]
     assert repeated.take() == [PublishFailed(901, reason)]
 
 
 def test_a_repeated_packet_that_the_root_has_is_published(repeated: Any) -> None:
     repeated.say(2, PublishSucceeded(repeated.own), PublishSucceeded(repeated.theirs))
-    assert repeated.of(Published) == [Published("token", repeated.key, 10)]
+    assert repeated.of(PacketPublished) == [PacketPublished("token", repeated.key, 10)]
     assert PublishSucceeded(901) in repeated.take(3)
 
 
 def test_a_packet_stays_repeated_at_a_third_parent(repeated: Any) -> None:
-    repeated.meet(5, 0.12)
+    repeated.register(5, 0.12)
     repeated.lose(2)
     repeated.wait(1.0)
     repeated.succeed()
     own, theirs = repeated.take(5)
     repeated.sent.clear()
     repeated.say(5, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
-    assert repeated.of(NotPublished) == [NotPublished("token", repeated.key, "uncertain")]
+    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
     assert repeated.take() == [PublishFailed(901, "uncertain")]
 
 
@@ -586,14 +593,14 @@ def test_a_packet_stays_repeated_at_a_third_parent(repeated: Any) -> None:
 def test_a_new_root_that_has_given_the_number_of_a_packet_does_not_renumber_it(relay: Any, newest: int) -> None:
     relay.call("publish", relay.key, b"own", "token")
     relay.say(3, data(relay, 901, 10, b"theirs"))
-    relay.give(1, newest, b"other")
+    relay.serve_fetch(1, newest, b"other")
     relay.lose(1)
     relay.wait(1.0)
     uid = relay.asked_of(2).uid
     for number in (2, 3, 4):
         relay.say(number, RejectedLoop(uid))
     assert relay.stream.is_root
-    assert relay.of(NotPublished) == [NotPublished("token", relay.key, "uncertain")]
+    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain")]
     assert PublishFailed(901, "uncertain") in relay.take(3)
     assert relay.stream.packets.newest == newest
 
@@ -616,7 +623,7 @@ def test_a_packet_under_way_is_uncertain_when_the_stream_is_left(relay: Any) -> 
     relay.lose(1)
     relay.call("publish", relay.key, b"not sent", 2)
     relay.call("leave")
-    reasons = {told.token: told.reason for told in relay.of(NotPublished)}
+    reasons = {told.token: told.reason for told in relay.of(PacketNotPublished)}
     assert reasons == {1: "uncertain", 2: "no-stream"}
 
 
@@ -634,42 +641,42 @@ def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(
 
 
 def test_a_packet_of_the_parent_goes_to_everybody_below(relay: Any) -> None:
-    relay.give(1, 10)
+    relay.serve_fetch(1, 10)
     assert relay.sent == [(3, SubscribeData(relay.key, 10, b"x")), (4, SubscribeData(relay.key, 10, b"x"))]
-    assert relay.of(Delivered) == [Delivered(relay.key, [Packet(10, b"x")])]
+    assert relay.of(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
 
 
 def test_a_packet_of_somebody_else_is_dropped_and_corrected(relay: Any) -> None:
-    relay.give(2, 10)
+    relay.serve_fetch(2, 10)
     assert relay.take() == [Unsubscribe(relay.key)]
     assert numbers(relay) == []
     assert relay.node.counts["data_not_from_parent"] == 1
 
 
 def test_a_packet_of_an_unknown_stream_is_corrected(bench: Any) -> None:
-    bench.give(1, 10)
+    bench.serve_fetch(1, 10)
     assert bench.take() == [Unsubscribe(bench.key)]
 
 
 def test_a_packet_of_whoever_is_being_asked_is_not_corrected(bench: Any) -> None:
     bench.request(3)
     bench.take()
-    bench.give(1, 10)
+    bench.serve_fetch(1, 10)
     assert bench.take() == []
 
 
 def test_the_root_knows_better_which_of_two_packets_has_a_number(relay: Any) -> None:
     relay.say(3, data(relay, 901, 10, b"x"))
-    relay.give(1, 10, b"y")
+    relay.serve_fetch(1, 10, b"y")
     relay.take()
     relay.say(1, PublishSucceeded(901))
     assert relay.sent == [(4, SubscribeData(relay.key, 10, b"x")), (3, PublishSucceeded(901))]
-    assert [told.packets[0].data for told in relay.of(Delivered)] == [b"y", b"x"]
+    assert [told.packets[0].data for told in relay.of(PacketsDelivered)] == [b"y", b"x"]
 
 
 def test_a_packet_is_delivered_once(relay: Any) -> None:
-    relay.give(1, 10)
-    relay.give(1, 10)
+    relay.serve_fetch(1, 10)
+    relay.serve_fetch(1, 10)
     assert numbers(relay) == [10]
     assert relay.node.counts["data_same"] == 1
 
@@ -678,50 +685,50 @@ def test_a_relay_keeps_packets_for_those_who_come_later(bench: Any) -> None:
     bench.request(3)
     bench.succeed()
     for number in range(40):
-        bench.give(1, number)
+        bench.serve_fetch(1, number)
     bench.take()
     bench.request(4)
     assert [one.packet for one in bench.take(4)[1:]] == list(range(8, 40))
-    assert bench.of(Delivered) == []
+    assert bench.of(PacketsDelivered) == []
 
 
 def test_packets_that_did_not_come_are_told(relay: Any) -> None:
-    relay.give(1, 12)
-    relay.give(1, 45)
-    assert relay.of(Missed) == [Missed(relay.key, 10, 11), Missed(relay.key, 13, 13)]
+    relay.serve_fetch(1, 12)
+    relay.serve_fetch(1, 45)
+    assert relay.of(PacketsMissed) == [PacketsMissed(relay.key, 10, 11), PacketsMissed(relay.key, 13, 13)]
 
 
 def test_numbers_that_go_on_elsewhere_are_told(relay: Any) -> None:
-    relay.give(1, 50_000)
-    assert relay.told == [Renumbered(relay.key, 50_000), Delivered(relay.key, [Packet(50_000, b"x")])]
-    assert relay.of(Missed) == []
+    relay.serve_fetch(1, 50_000)
+    assert relay.told == [StreamRenumbered(relay.key, 50_000), PacketsDelivered(relay.key, [Packet(50_000, b"x")])]
+    assert relay.of(PacketsMissed) == []
 
 
 def test_the_root_knows_better_what_the_numbers_are(relay: Any) -> None:
-    relay.give(1, 9, b"another nine")
-    assert relay.of(Renumbered) == [Renumbered(relay.key, 9)]
-    assert relay.of(Delivered) == [Delivered(relay.key, [Packet(9, b"another nine")])]
+    relay.serve_fetch(1, 9, b"another nine")
+    assert relay.of(StreamRenumbered) == [StreamRenumbered(relay.key, 9)]
+    assert relay.of(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(9, b"another nine")])]
     assert len(relay.take()) == 2
 
 
 @pytest.mark.parametrize("number", [10, 5])
 def test_numbers_that_were_far_ahead_may_go_back(relay: Any, number: int) -> None:
-    relay.give(1, 50_000)
-    relay.give(1, number)
-    assert relay.of(Renumbered) == [Renumbered(relay.key, 50_000), Renumbered(relay.key, number)]
+    relay.serve_fetch(1, 50_000)
+    relay.serve_fetch(1, number)
+    assert relay.of(StreamRenumbered) == [StreamRenumbered(relay.key, 50_000), StreamRenumbered(relay.key, number)]
     assert numbers(relay) == [50_000, number]
 
 
 def test_a_packet_that_was_delivered_before_the_numbers_changed_is_not_delivered_again(relay: Any) -> None:
-    relay.give(1, 9, b"another nine")
-    relay.give(1, 9, b"nine")
+    relay.serve_fetch(1, 9, b"another nine")
+    relay.serve_fetch(1, 9, b"nine")
     assert numbers(relay) == [9]
     assert relay.node.counts["given_before"] == 1
 
 
 def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(relay: Any) -> None:
     relay.say(3, data(relay, 901, 10))
-    relay.give(1, 10)
+    relay.serve_fetch(1, 10)
     relay.say(1, PublishSucceeded(901))
     assert numbers(relay) == [10]
     assert relay.take(3) == [SubscribeData(relay.key, 10, b"x"), PublishSucceeded(901)]
@@ -751,15 +758,15 @@ def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Any) -> None:
     assert root.take(4)[-1:] == [Recall(root.key, 20)]
 
 
-@pytest.mark.parametrize("last_seen", [-1, 5, 9, 9 + FAR + 1])
+@pytest.mark.parametrize("last_seen", [-1, 5, 9, 9 + MAX_JUMP + 1])
 def test_a_root_asks_nobody_who_has_no_more(top: Any, last_seen: int) -> None:
-    top.meet(5, 0.4)
+    top.register(5, 0.4)
     top.request(5, last_seen=last_seen)
     assert not any(isinstance(one, Recall) for one in top.take())
 
 
 def test_what_the_parent_lacks_goes_up_once(relay: Any) -> None:
-    relay.give(1, 10)
+    relay.serve_fetch(1, 10)
     relay.take()
     relay.say(1, Recall(relay.key, 9), Recall(relay.key, 8))
     assert [one.packet for one in relay.take()] == [10]
@@ -797,7 +804,7 @@ def signed(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     bench.key = SIGNED
     bench.call("subscribe", SIGNED)
     for number in (3, 4):
-        bench.meet(number, 0.4)
+        bench.register(number, 0.4)
         bench.request(number, key=SIGNED)
     bench.say(3, data(bench, 900, 9, b"right", SIGNED))
     bench.sent.clear()
@@ -833,24 +840,24 @@ def signed_relay(signed: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("number", "what"),
-    [(10, b"wrong"), (9, b"wrong"), (9 + FAR + 1, b"wrong"), (9 - 32 + 2**63, b"right, but old")],
+    [(10, b"wrong"), (9, b"wrong"), (9 + MAX_JUMP + 1, b"wrong"), (9 - 32 + 2**63, b"right, but old")],
 )
 def test_the_application_gets_nothing_that_is_not_signed_right(signed_relay: Any, number: int, what: bytes) -> None:
-    signed_relay.give(3, number, what, SIGNED)
+    signed_relay.serve_fetch(3, number, what, SIGNED)
     assert signed_relay.take() == signed_relay.told == []
     # Neither does it change what is here.
     assert signed_relay.stream.packets.after(-1) == [Packet(9, b"right")]
 
 
 def test_what_is_signed_right_may_take_the_place_of_another_packet(signed_relay: Any) -> None:
-    signed_relay.give(3, 9, b"right, too", SIGNED)
+    signed_relay.serve_fetch(3, 9, b"right, too", SIGNED)
     assert numbers(signed_relay) == [9]
 
 
 @pytest.mark.parametrize("number", [10, 11])
 def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(signed_relay: Any, number: int) -> None:
     signed_relay.say(4, data(signed_relay, 901, number, b"wrong", SIGNED))
-    signed_relay.give(3, 11, b"right", SIGNED)
+    signed_relay.serve_fetch(3, 11, b"right", SIGNED)
     signed_relay.take()
     signed_relay.say(3, PublishSucceeded(901))
     assert signed_relay.take() == [PublishFailed(901, "bad-signature")]
@@ -860,8 +867,8 @@ def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(sign
 
 def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers(signed_relay: Any) -> None:
     signed_relay.stream.local = False
-    for number, what in ((9, b"wrong"), (9 + FAR + 1, b"wrong"), (10, b"anything")):
-        signed_relay.give(3, number, what, SIGNED)
+    for number, what in ((9, b"wrong"), (9 + MAX_JUMP + 1, b"wrong"), (10, b"anything")):
+        signed_relay.serve_fetch(3, number, what, SIGNED)
     assert [one.packet for one in signed_relay.take()] == [10]
     assert signed_relay.node.counts["bad_signatures"] == 2
 
@@ -869,5 +876,5 @@ def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers
 def test_a_restart_does_not_keep_packets_from_those_below(relay: Any) -> None:
     relay.say(1, SubscribeRestarted(relay.key, 77, relay.at(0.1)))
     relay.take()
-    relay.give(1, 10)
+    relay.serve_fetch(1, 10)
     assert relay.take() == [SubscribeData(relay.key, 10, b"x")] * 2

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.events import Attached, Dropped, Restarting, Subscribed
-from fyrehose_twisted.freenet.node.routing import NEWS_DELAY
+from fyrehose_twisted.freenet.events import ParentChanged, ParentLost, StreamDropped, Subscribed
+from fyrehose_twisted.freenet.node.routing import ANNOUNCEMENT_DELAY
 from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     BetterRoot,
@@ -28,7 +28,7 @@ from fyrehose_twisted.freenet.wire.messages import (
 @pytest.fixture
 def orphan(member: Any) -> Any:
     """A node that lost its parent 1, has subscriber 3, and has asked neighbour 2 for another parent."""
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.lose(1)
     member.wait(1.1)
     member.uid = member.asked_of(2).uid
@@ -39,7 +39,7 @@ def orphan(member: Any) -> Any:
 @pytest.fixture
 def below(member: Any) -> Any:
     """A node with subscriber 3, whose parent 1 looks for a parent."""
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.say(1, SubscribeRestarted(member.key, 77, member.at(0.1)))
     member.take()
     return member
@@ -75,12 +75,12 @@ def test_a_restart_is_announced_once_to_a_subscriber_that_asks_again(below: Any)
 
 
 def test_who_loses_its_parent_tells_its_subtree_at_once_and_asks_within_a_second(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     for number in (5, 6, 8):
-        member.give(1, number)
+        member.serve_fetch(1, number)
     member.take()
     member.lose(1)
-    assert member.of(Restarting) == [Restarting(member.key, "parent-lost")]
+    assert member.of(ParentLost) == [ParentLost(member.key, "parent-lost")]
     (restarted,) = member.take()
     here = member.at(0.2)
     assert restarted == SubscribeRestarted(member.key, restarted.uid, here)
@@ -98,7 +98,7 @@ def test_another_neighbour_that_is_lost_restarts_nothing(member: Any) -> None:
 def test_a_new_parent_is_told_to_the_whole_subtree(orphan: Any) -> None:
     orphan.say(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
     assert orphan.take() == [SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02))]
-    assert orphan.told == [Attached(orphan.key, 2), Subscribed(orphan.key, orphan.at(0.02), False)]
+    assert orphan.told == [ParentChanged(orphan.key, 2), Subscribed(orphan.key, orphan.at(0.02), False)]
     assert orphan.stream.settled
 
 
@@ -106,7 +106,7 @@ def test_who_finds_nobody_nearer_is_the_root(orphan: Any) -> None:
     for number in (2, 3, 4):
         orphan.say(number, RejectedLoop(orphan.uid))
     assert orphan.take(3)[-1:] == [SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.2))]
-    assert orphan.told == [Attached(orphan.key, None), Subscribed(orphan.key, orphan.at(0.2), True)]
+    assert orphan.told == [ParentChanged(orphan.key, None), Subscribed(orphan.key, orphan.at(0.2), True)]
 
 
 def test_a_subscriber_that_becomes_the_parent_is_dismissed_as_subscriber(orphan: Any) -> None:
@@ -215,7 +215,7 @@ def test_where_everybody_is_busy_somebody_is_the_root_in_the_end(orphan: Any) ->
 
 
 def test_a_restart_is_told_to_the_whole_subtree(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     restarted = SubscribeRestarted(member.key, 77, member.at(0.1))
     member.say(1, restarted)
     assert member.take() == [restarted]
@@ -239,7 +239,7 @@ def test_the_application_is_not_told_that_the_root_is_the_same(below: Any) -> No
 def test_a_restart_that_takes_too_long_is_a_lost_parent(below: Any) -> None:
     below.wait(120.1)
     assert below.take(1) == [Unsubscribe(below.key)]
-    assert below.of(Restarting) == [Restarting(below.key, "parent-restarting")]
+    assert below.of(ParentLost) == [ParentLost(below.key, "parent-restarting")]
 
 
 def test_a_restart_that_was_over_in_time_is_not(below: Any) -> None:
@@ -381,7 +381,7 @@ def test_who_hears_of_its_own_restart_from_its_parent_is_in_a_cycle(orphan: Any)
     orphan.take()
     orphan.say(2, SubscribeRestarted(orphan.key, orphan.uid, orphan.at(0.2)))
     assert orphan.take(2) == [Unsubscribe(orphan.key)]
-    assert orphan.of(Restarting) == [Restarting(orphan.key, "cycle")]
+    assert orphan.of(ParentLost) == [ParentLost(orphan.key, "cycle")]
     (restarted,) = orphan.take(3)
     assert restarted.uid != orphan.uid
     orphan.wait(2.0)
@@ -402,9 +402,9 @@ def test_who_hears_of_the_restart_that_it_got_its_parent_by_is_in_a_cycle(bench:
 
 def test_who_is_dismissed_restarts(member: Any) -> None:
     member.say(2, Dismissed(member.key))
-    assert member.of(Restarting) == []
+    assert member.of(ParentLost) == []
     member.say(1, Dismissed(member.key))
-    assert member.of(Restarting) == [Restarting(member.key, "dismissed")]
+    assert member.of(ParentLost) == [ParentLost(member.key, "dismissed")]
     member.wait(1.0)
     # It may be asked again.
     assert isinstance(member.asked_of(1), ResubscribeRequest)
@@ -412,40 +412,40 @@ def test_who_is_dismissed_restarts(member: Any) -> None:
 
 def test_a_parent_with_another_boot_id_is_a_lost_parent(member: Any) -> None:
     member.lose(2)
-    member.meet(1, 0.1, boot=2)
-    assert member.of(Restarting) == [Restarting(member.key, "parent-rebooted")]
+    member.register(1, 0.1, boot=2)
+    assert member.of(ParentLost) == [ParentLost(member.key, "parent-rebooted")]
     assert member.node.counts["reboots"] == 1
 
 
 def test_a_subscriber_with_another_boot_id_is_none_any_more(member: Any) -> None:
-    member.adopt(3)
-    member.meet(3, 0.3, boot=2)
+    member.adopt_cluster_id(3)
+    member.register(3, 0.3, boot=2)
     assert member.subscribers == []
 
 
 def test_a_subscriber_whose_link_is_gone_stays_one_for_a_minute(member: Any) -> None:
-    member.adopt(3, 4)
+    member.adopt_cluster_id(3, 4)
     for number in (3, 4):
         member.lose(number)
-    member.give(1, 5)
+    member.serve_fetch(1, 5)
     assert member.take() == []
     assert member.node.counts["unsent"] == 2
     member.wait(59.9)
-    member.meet(4, -0.4)
+    member.register(4, -0.4)
     # It may have another parent by now: then it says so.
     (told,) = member.take(4)
     assert (type(told), told.key) == (SubscribeSucceeded, member.key)
     member.wait(0.2)
     assert member.subscribers == [4]
-    member.give(1, 6)
+    member.serve_fetch(1, 6)
     assert [one.packet for one in member.take(4)] == [6]
 
 
 def test_the_minute_begins_anew_with_each_loss(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.lose(3)
     member.wait(30.0)
-    member.meet(3, 0.3)
+    member.register(3, 0.3)
     member.wait(10.0)
     member.lose(3)
     member.wait(59.9)
@@ -460,7 +460,7 @@ def test_the_minute_begins_anew_with_each_loss(member: Any) -> None:
 def test_teardown_lets_go_of_the_subtree_and_subscribes_anew(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 2: 0.15, 3: 0.3}, on_parent_lost="teardown")
     bench.attach()
-    bench.adopt(3)
+    bench.adopt_cluster_id(3)
     bench.lose(1)
     assert bench.take() == [Dismissed(bench.key)]
     assert bench.subscribers == []
@@ -474,7 +474,7 @@ def test_teardown_drops_what_nobody_here_wants(make_bench: Any) -> None:
     bench.succeed()
     bench.lose(1)
     assert bench.node.streams == {}
-    assert bench.of(Dropped) == [Dropped(bench.key)]
+    assert bench.of(StreamDropped) == [StreamDropped(bench.key)]
 
 
 # Something better turns up
@@ -483,17 +483,17 @@ def test_teardown_drops_what_nobody_here_wants(make_bench: Any) -> None:
 def test_a_new_neighbour_nearer_than_the_root_is_asked_while_the_old_parent_stays(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.1)
-    bench.adopt(3)
-    bench.meet(5, 0.05)
+    bench.adopt_cluster_id(3)
+    bench.register(5, 0.05)
     (restarted,) = bench.take(3)
     here = bench.at(0.2)
     assert bench.asked_of(5) == ResubscribeRequest(restarted.uid, bench.key, 10, -1, here, here)
-    bench.give(1, 9)
+    bench.serve_fetch(1, 9)
     assert [one.packet for one in bench.take(3)] == [9]
     bench.say(5, SubscribeSucceeded(bench.key, restarted.uid, bench.at(0.05)))
     assert bench.take(1)[:1] == [Unsubscribe(bench.key)]
     assert bench.stream.parent.node == 5
-    assert bench.of(Restarting) == []
+    assert bench.of(ParentLost) == []
 
 
 @pytest.mark.parametrize("news", [True, False])
@@ -504,7 +504,7 @@ def test_a_request_of_the_root_that_overtakes_the_news_waits_for_it(make_bench: 
     assert bench.take() == []
     if news:
         bench.say(1, SubscribeRestarted(bench.key, uid, bench.at(0.1)))
-    bench.wait(NEWS_DELAY)
+    bench.wait(ANNOUNCEMENT_DELAY)
     if news:
         assert bench.take(2)[0] == Accepted(uid)
         assert bench.asked_of(1) == ResubscribeRequest(uid, bench.key, 10, -1, bench.at(0.1), bench.at(0.02))
@@ -518,7 +518,7 @@ def test_a_request_of_the_root_that_overtakes_the_news_waits_for_it(make_bench: 
 def test_the_old_tree_hears_of_the_better_root(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
-    bench.meet(5, 0.05)
+    bench.register(5, 0.05)
     bench.succeed(0.05)
     assert bench.take(1) == [Unsubscribe(bench.key), BetterRoot(bench.key, bench.at(0.05))]
 
@@ -526,7 +526,7 @@ def test_the_old_tree_hears_of_the_better_root(make_bench: Any) -> None:
 def test_a_new_neighbour_that_is_no_nearer_than_the_root_changes_nothing(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.05)
-    bench.meet(5, 0.06)
+    bench.register(5, 0.06)
     assert bench.take() == []
 
 
@@ -540,14 +540,14 @@ def test_a_swap_restarts_where_somebody_is_nearer_than_the_root(make_bench: Any,
         else:
             bench.call("move", bench.at(place))
             assert Located(bench.at(place)) in bench.take(2)[:1]
-        assert (bench.stream.own_uid is not None) is restarts
+        assert (bench.stream.own_restart_uid is not None) is restarts
 
 
 def test_nothing_better_leaves_all_as_it_was(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.1)
-    bench.adopt(3)
-    bench.meet(5, 0.05)
+    bench.adopt_cluster_id(3)
+    bench.register(5, 0.05)
     uid = bench.asked_of(5).uid
     for number in (5, 1, 3):
         bench.say(number, RejectedLoop(uid))
@@ -568,12 +568,12 @@ def test_a_stream_restarts_of_its_own_accord_once_in_five_minutes(make_bench: An
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
     for number, offset in ((5, 0.05), (6, 0.04)):
-        bench.meet(number, offset)
+        bench.register(number, offset)
     uid = bench.asked_of(5).uid
     for number in (5, 6, 1):
         bench.say(number, RejectedLoop(uid))
     bench.take()
-    bench.meet(7, 0.03)
+    bench.register(7, 0.03)
     assert bench.take() == []
     bench.wait(299.9)
     assert bench.take() == []
@@ -584,7 +584,7 @@ def test_a_stream_restarts_of_its_own_accord_once_in_five_minutes(make_bench: An
 def test_a_restart_of_the_parent_ends_that_of_its_own_accord(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
-    bench.meet(5, 0.05)
+    bench.register(5, 0.05)
     uid = bench.asked_of(5).uid
     bench.say(1, SubscribeRestarted(bench.key, 77, bench.at(0.1)))
     bench.say(5, SubscribeSucceeded(bench.key, uid, bench.at(0.05)))
@@ -597,7 +597,7 @@ def test_a_restart_of_the_parent_ends_that_of_its_own_accord(make_bench: Any) ->
 def test_who_joins_meanwhile_learns_that_a_better_parent_is_looked_for(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.1)
-    bench.meet(5, 0.05)
+    bench.register(5, 0.05)
     own = bench.asked_of(5).uid
     uid = bench.request(3)
     assert bench.take() == [
@@ -623,7 +623,7 @@ def test_a_root_looks_for_a_better_one_after_2_seconds_and_then_ever_more_seldom
 
 
 def test_a_root_that_finds_a_better_one_is_none_any_more(root: Any) -> None:
-    root.adopt(3)
+    root.adopt_cluster_id(3)
     root.wait(2.2)
     assert root.asked_of(3).must_beat == root.at(0.05)
     root.wait(10.1)
@@ -660,9 +660,9 @@ def test_a_root_that_moves_is_elsewhere(root: Any) -> None:
 
 
 def test_a_root_that_hears_of_a_better_place_looks_for_it(root: Any) -> None:
-    root.adopt(3)
+    root.adopt_cluster_id(3)
     root.say(3, BetterRoot(root.key, root.at(0.01)))
-    assert root.stream.own_uid is None
+    assert root.stream.own_restart_uid is None
     root.wait(1.5)
     assert isinstance(root.asked_of(3), ResubscribeRequest)
     assert root.node.counts["volunteered"] == 1
@@ -687,7 +687,7 @@ def test_hints_restart_a_tree_once_in_a_restart_interval(make_bench: Any) -> Non
     bench = make_bench(0.05, {3: 0.3}, first_probe=1e6, restart_interval=300.0)
     bench.call("subscribe", bench.key)
     bench.say(3, RejectedLoop(bench.asked_of(3).uid))
-    bench.adopt(3)
+    bench.adopt_cluster_id(3)
     own = restarts(bench, 3_000.0)
     hinted = restarts(bench, 3_000.0, BetterRoot(bench.key, bench.at(0.01)))
     assert 9 <= own <= 11
@@ -698,7 +698,7 @@ def test_a_root_looks_less_and_less_often_for_a_nearer_node_that_stays_busy(make
     bench = make_bench(0.05, {3: 0.3}, first_probe=1e6, restart_interval=300.0)
     bench.call("subscribe", bench.key)
     bench.say(3, RejectedLoop(bench.asked_of(3).uid))
-    bench.adopt(3)
+    bench.adopt_cluster_id(3)
     bench.say(3, BetterRoot(bench.key, bench.at(0.01)))
     found = restarts(bench, 290.0, answer=lambda uid: RejectedBusy(uid, bench.at(0.01)))
     # The hint, and after 10, 20, 40, 80 s.
@@ -712,16 +712,16 @@ def test_a_neighbour_that_moves_again_and_again_leaves_one_timer(make_bench: Any
     for _ in range(2):
         number, request = bench.asked()
         bench.say(number, RejectedLoop(request.uid))
-    before = len(bench.node._core._timers)
+    before = len(bench.node._context._timers)
     for _ in range(40):
         bench.say(1, Located(bench.at(0.12)))
-    assert len(bench.node._core._timers) == before + 1
+    assert len(bench.node._context._timers) == before + 1
 
 
 def test_a_better_place_is_told_up_to_the_root_once_in_ten_seconds(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)
-    bench.adopt(3)
+    bench.adopt_cluster_id(3)
     better = BetterRoot(bench.key, bench.at(0.01))
     bench.say(3, better, better)
     assert bench.take() == [better]
@@ -733,7 +733,7 @@ def test_a_better_place_is_told_up_to_the_root_once_in_ten_seconds(make_bench: A
 def test_a_place_that_is_no_better_is_told_nobody(make_bench: Any) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)
-    bench.adopt(3)
+    bench.adopt_cluster_id(3)
     bench.say(3, BetterRoot(bench.key, bench.at(0.06)))
     assert bench.take() == []
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, TooManyStreams
-from fyrehose_twisted.freenet.events import Attached, Delivered, Packet, Subscribed, SubscribeFailed
+from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, ParentChanged, Subscribed, SubscribeFailed
 from fyrehose_twisted.freenet.node import node as node_module
 from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
@@ -33,14 +33,14 @@ def test_who_has_the_stream_takes_the_asker_in(member: Any) -> None:
 
 def test_a_subscriber_gets_the_packets_that_it_has_not_seen(member: Any) -> None:
     for number in (5, 6, 7):
-        member.give(1, number)
+        member.serve_fetch(1, number)
     member.request(3, last_seen=5)
     assert [one.packet for one in member.take(3)[1:]] == [6, 7]
 
 
 def test_who_subscribes_again_gets_what_it_lacks_again(member: Any) -> None:
-    member.adopt(3)
-    member.give(1, 5)
+    member.adopt_cluster_id(3)
+    member.serve_fetch(1, 5)
     member.take()
     member.request(3, last_seen=4)
     assert member.take(3)[1:] == [SubscribeData(member.key, 5, b"x")]
@@ -244,7 +244,7 @@ def test_success_goes_back_to_the_asker(bench: Any) -> None:
     bench.say(1, SubscribeSucceeded(bench.key, uid, bench.at(0.03)))
     assert bench.take() == [SubscribeSucceeded(bench.key, uid, bench.at(0.03))]
     assert bench.stream.settled
-    assert bench.of(Attached) == [Attached(bench.key, 1)]
+    assert bench.of(ParentChanged) == [ParentChanged(bench.key, 1)]
     assert bench.subscribers == [3]
 
 
@@ -386,7 +386,7 @@ def test_a_subscription_starts_here_with_all_hops(bench: Any) -> None:
 def test_who_is_alone_is_the_root(make_bench: Any) -> None:
     bench = make_bench(0.3, {})
     bench.call("subscribe", bench.key)
-    assert bench.told == [Attached(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
+    assert bench.told == [ParentChanged(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
 
 
 @pytest.fixture
@@ -401,33 +401,33 @@ def newcomer(make_bench: Any) -> Any:
 def test_a_node_with_peers_waits_for_its_first_neighbour_before_it_searches(newcomer: Any) -> None:
     newcomer.wait(1.9)
     assert newcomer.told == []
-    newcomer.meet(1, 0.3)
+    newcomer.register(1, 0.3)
     assert newcomer.asked_of(1).last_seen == 7
-    newcomer.meet(2, 0.1)
+    newcomer.register(2, 0.1)
     newcomer.wait(0.5)
     assert newcomer.take() == []
 
 
 def test_a_node_joins_the_tree_of_its_first_neighbour_before_that_one_may_join_it(newcomer: Any) -> None:
     # The root sees at once that the new node is nearer, and its request comes in the packet that ends the greeting.
-    newcomer.node.introduce(1, 1, 1, newcomer.at(0.3), newcomer.now)
+    newcomer.node.add_neighbour(1, 1, 1, newcomer.at(0.3), newcomer.now)
     uid = newcomer.request(1, must_beat=0.3, best=0.3)
     own, answer = newcomer.take()
     assert (type(own), answer) == (SubscribeRequest, RejectedBusy(uid, newcomer.at(0.05)))
     newcomer.say(1, SubscribeSucceeded(newcomer.key, own.uid, newcomer.at(0.3)))
-    newcomer.give(1, 8)
+    newcomer.serve_fetch(1, 8)
     assert newcomer.of(Subscribed) == [Subscribed(newcomer.key, newcomer.at(0.3), False)]
-    assert newcomer.of(Delivered) == [Delivered(newcomer.key, [Packet(8, b"x")])]
+    assert newcomer.of(PacketsDelivered) == [PacketsDelivered(newcomer.key, [Packet(8, b"x")])]
 
 
 def test_a_node_that_finds_no_neighbour_in_time_is_the_root(newcomer: Any) -> None:
     newcomer.wait(2.0)
-    assert newcomer.told == [Attached(newcomer.key, None), Subscribed(newcomer.key, newcomer.at(0.05), True)]
+    assert newcomer.told == [ParentChanged(newcomer.key, None), Subscribed(newcomer.key, newcomer.at(0.05), True)]
 
 
 def test_a_subscription_that_ends_while_it_waits_for_a_neighbour_asks_nobody(newcomer: Any) -> None:
     newcomer.call("unsubscribe", newcomer.key)
-    newcomer.meet(1, 0.3)
+    newcomer.register(1, 0.3)
     newcomer.wait(2.0)
     assert newcomer.take() == []
 
@@ -443,7 +443,7 @@ def test_who_is_in_the_tree_already_is_subscribed_at_once_and_gets_what_is_kept(
     uid = bench.request(3)
     bench.say(1, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
     for number in (4, 5, 6):
-        bench.give(1, number)
+        bench.serve_fetch(1, number)
     bench.told.clear()
     bench.call("subscribe", bench.key, last_seen=4)
     subscribed, delivered = bench.told

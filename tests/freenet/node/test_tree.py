@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fyrehose_twisted.freenet.events import Dropped
+from fyrehose_twisted.freenet.events import StreamDropped
 from fyrehose_twisted.freenet.wire.messages import (
     Accepted,
     Dismissed,
@@ -23,18 +23,18 @@ def key(number: int) -> bytes:
 
 
 def test_a_node_stays_so_long_as_somebody_below_needs_it(member: Any) -> None:
-    member.adopt(3, 4)
+    member.adopt_cluster_id(3, 4)
     member.call("unsubscribe", member.key)
     member.say(3, Unsubscribe(member.key))
     assert member.take() == []
     member.say(4, Unsubscribe(member.key))
     assert member.sent == [(1, Unsubscribe(member.key))]
-    assert member.of(Dropped) == [Dropped(member.key)]
+    assert member.of(StreamDropped) == [StreamDropped(member.key)]
     assert member.node.streams == {}
 
 
 def test_a_node_stays_so_long_as_its_application_needs_it(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.say(3, Unsubscribe(member.key))
     assert member.take() == []
     member.call("unsubscribe", member.key)
@@ -49,15 +49,15 @@ def test_a_root_that_nobody_needs_drops_its_stream(root: Any) -> None:
 
 
 def test_who_is_no_subscriber_leaves_nothing(member: Any) -> None:
-    member.adopt(3)
+    member.adopt_cluster_id(3)
     member.say(4, Unsubscribe(member.key), Unsubscribe(key(1)))
     assert member.subscribers == [3]
 
 
 def test_who_left_gets_no_packets(member: Any) -> None:
-    member.adopt(3, 4)
+    member.adopt_cluster_id(3, 4)
     member.say(3, Unsubscribe(member.key))
-    member.give(1, 5)
+    member.serve_fetch(1, 5)
     assert member.sent == [(4, SubscribeData(member.key, 5, b"x"))]
 
 

@@ -15,22 +15,22 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import PublishRefused, TooManyStreams
 from fyrehose_twisted.freenet.events import (
-    Attached,
-    Dropped,
     Packet,
-    Renumbered,
-    Restarting,
+    ParentChanged,
+    ParentLost,
+    StreamDropped,
+    StreamRenumbered,
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.freenet.service.control import CHANGES, MAX_PUBLISHING, Control
+from fyrehose_twisted.freenet.service.control import CHANGE_NAMES, MAX_PENDING_PUBLISHES, FreenetControl
 from fyrehose_twisted.freenet.service.observers import StreamChange
-from fyrehose_twisted.freenet.wire.signing import MARK
-from fyrehose_twisted.net.control.json_lines import MAX_QUESTION
+from fyrehose_twisted.freenet.wire.signing import KEY_PREFIX
+from fyrehose_twisted.net.control.json_lines import MAX_REQUEST
 from fyrehose_twisted.net.control.server import MAX_CLIENTS, ControlFactory
 
 KEY, OTHER, FULL = bytes(20), bytes(range(20)), b"\xff" * 20
-SIGNED = MARK + bytes(16)
+SIGNED = KEY_PREFIX + bytes(16)
 
 
 class Service:
@@ -102,7 +102,7 @@ class Client:
     """One client of a control."""
 
     def __init__(self, factory: ControlFactory) -> None:
-        self.control: Control = factory.buildProtocol(None)
+        self.control: FreenetControl = factory.buildProtocol(None)
         assert self.control is not None
         self.transport = Transport()
         self.control.makeConnection(self.transport)
@@ -128,7 +128,7 @@ def service() -> Service:
 
 @pytest.fixture
 def factory(service: Service) -> ControlFactory:
-    return ControlFactory(lambda gone: Control(service, gone))
+    return ControlFactory(lambda gone: FreenetControl(service, gone))
 
 
 @pytest.fixture
@@ -152,9 +152,9 @@ def test_who_subscribes_is_told_of_that_stream(client: Client, service: Service)
     listener.packets_received(OTHER, [Packet(0, b"not for it")])
     listener.packets_missed(KEY, 20, 22)
     listener.packets_missed(OTHER, 1, 2)
-    listener.stream_changed(Restarting(KEY, "parent-lost"))
-    listener.stream_changed(Attached(KEY, 255))
-    listener.stream_changed(Attached(OTHER, 255))
+    listener.stream_changed(ParentLost(KEY, "parent-lost"))
+    listener.stream_changed(ParentChanged(KEY, 255))
+    listener.stream_changed(ParentChanged(OTHER, 255))
     assert client.read() == [
         {"key": KEY.hex(), "number": 18, "data": "a"},
         {"key": KEY.hex(), "number": 19, "data": "\udcff"},
@@ -197,7 +197,7 @@ def test_packets_are_published_once_the_node_belongs_to_the_stream(client: Clien
         {"id": 1, "number": 18},
     ]
     assert service.users == [KEY]
-    client.control.hang_up()
+    client.control.close()
     assert service.users == []
 
 
@@ -228,7 +228,7 @@ def test_mistakes_are_explained(client: Client, service: Service) -> None:
     assert (service.users, service.published) == ([], [])
 
 
-@pytest.mark.parametrize("data", [b"nonsense\n", b"[]\n", b"\xff\n", b"x" * (MAX_QUESTION + 1)])
+@pytest.mark.parametrize("data", [b"nonsense\n", b"[]\n", b"\xff\n", b"x" * (MAX_REQUEST + 1)])
 def test_what_is_no_question_ends_it(client: Client, service: Service, data: bytes) -> None:
     client.ask({"ask": "subscribe", "key": KEY.hex()})
     client.control.dataReceived(data)
@@ -238,9 +238,9 @@ def test_what_is_no_question_ends_it(client: Client, service: Service, data: byt
 
 def test_a_flood_is_not_read(client: Client, service: Service) -> None:
     question = {"ask": "publish", "key": KEY.hex(), "data": "x"}
-    client.ask(*({**question, "id": number} for number in range(MAX_PUBLISHING - 1)))
+    client.ask(*({**question, "id": number} for number in range(MAX_PENDING_PUBLISHES - 1)))
     assert client.transport.producerState == "producing"
-    client.ask({**question, "id": MAX_PUBLISHING})
+    client.ask({**question, "id": MAX_PENDING_PUBLISHES})
     assert client.transport.producerState == "paused"
     service.publishing[0].callback(1)
     assert client.transport.producerState == "producing"
@@ -252,7 +252,7 @@ def test_only_so_many_come_in(factory: ControlFactory) -> None:
     clients[0].lose()
     Client(factory)
     factory.close()
-    assert all(client.control.over for client in clients[1:])
+    assert all(client.control.is_closed for client in clients[1:])
 
 
 json_values = st.recursive(
@@ -263,7 +263,7 @@ json_values = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from(["ask", "key", "data", "after", "number", "id"]), json_values)))
 def test_whatever_is_asked_is_answered(questions: list[dict[str, Any]]) -> None:
     service = Service()
-    client = Client(ControlFactory(lambda gone: Control(service, gone)))
+    client = Client(ControlFactory(lambda gone: FreenetControl(service, gone)))
     for question in questions:
         assert len(client.ask(question)) == 1
 
@@ -273,11 +273,11 @@ def test_whatever_is_asked_is_answered(questions: list[dict[str, Any]]) -> None:
     [
         (Subscribed(KEY, 0.5, True), {"change": "Subscribed", "root": 0.5, "is_root": True}),
         (SubscribeFailed(KEY, "overload"), {"change": "SubscribeFailed", "reason": "overload"}),
-        (Restarting(KEY, "cycle"), {"change": "Restarting", "reason": "cycle"}),
-        (Attached(KEY, 1), {"change": "Attached", "parent": "0000000000000001"}),
-        (Attached(KEY, None), {"change": "Attached", "parent": None}),
-        (Dropped(KEY), {"change": "Dropped"}),
-        (Renumbered(KEY, 7), {"change": "Renumbered", "first": 7}),
+        (ParentLost(KEY, "cycle"), {"change": "Restarting", "reason": "cycle"}),
+        (ParentChanged(KEY, 1), {"change": "Attached", "parent": "0000000000000001"}),
+        (ParentChanged(KEY, None), {"change": "Attached", "parent": None}),
+        (StreamDropped(KEY), {"change": "Dropped"}),
+        (StreamRenumbered(KEY, 7), {"change": "Renumbered", "first": 7}),
     ],
 )
 def test_each_change_of_a_stream_reaches_a_client_under_a_fixed_name(
@@ -290,4 +290,4 @@ def test_each_change_of_a_stream_reaches_a_client_under_a_fixed_name(
 
 
 def test_every_change_of_a_stream_has_a_fixed_name() -> None:
-    assert set(CHANGES) == set(get_args(StreamChange))
+    assert set(CHANGE_NAMES) == set(get_args(StreamChange))

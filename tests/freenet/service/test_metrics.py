@@ -8,20 +8,20 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from fyrehose_twisted.freenet.node.packet_window import NUMBERS
-from fyrehose_twisted.freenet.node.status import NodeState, StreamState
-from fyrehose_twisted.freenet.service.metrics import STREAMS, FreenetCollector
+from fyrehose_twisted.freenet.node.packet_window import NUMBER_SPACE
+from fyrehose_twisted.freenet.node.status import NodeStatus, StreamStatus
+from fyrehose_twisted.freenet.service.metrics import MAX_STREAM_SERIES, FreenetCollector
 
 
-def stream(key: int, **fields: Any) -> StreamState:
+def stream(key: int, **fields: Any) -> StreamStatus:
     """Return a stream of which nothing much is known, but for ``fields``."""
-    nothing = StreamState(key.to_bytes(2), 0.5, "searching", None, False, None, (), False, None)
+    nothing = StreamStatus(key.to_bytes(2), 0.5, "searching", None, False, None, (), False, None)
     return nothing._replace(**fields)
 
 
-def values(streams: Sequence[StreamState]) -> dict[tuple[str, ...], float]:
+def values(streams: Sequence[StreamStatus]) -> dict[tuple[str, ...], float]:
     """Return what is told, by the last part of the name and the labels."""
-    state = NodeState(None, 1, 0.25, (), streams, 0, {})
+    state = NodeStatus(None, 1, 0.25, (), streams, 0, {})
     registry = CollectorRegistry()
     registry.register(FreenetCollector(SimpleNamespace(state=lambda: state)))
     return {
@@ -50,7 +50,7 @@ def test_the_next_number_of_a_stream_without_packets_is_not_known() -> None:
 
 
 def test_two_numbers_in_a_row_are_told_apart_wherever_they_are() -> None:
-    told = values([stream(1, newest=2**62), stream(2, newest=2**62 + 1), stream(3, newest=NUMBERS - 1)])
+    told = values([stream(1, newest=2**62), stream(2, newest=2**62 + 1), stream(3, newest=NUMBER_SPACE - 1)])
     assert [told["stream_next", f"000{key}"] for key in (1, 2, 3)] == [1, 2, 0]
 
 
@@ -58,6 +58,6 @@ def test_many_streams_are_not_told_each_but_those_of_the_application_are() -> No
     streams = [stream(key, local=key > 995) for key in range(1_000)]
     told = values(streams)
     keys = {labels[1] for labels in told if labels[0] == "stream_root"}
-    assert len(keys) == STREAMS
-    assert keys == {f"{key:04x}" for key in (*range(STREAMS - 4), 996, 997, 998, 999)}
+    assert len(keys) == MAX_STREAM_SERIES
+    assert keys == {f"{key:04x}" for key in (*range(MAX_STREAM_SERIES - 4), 996, 997, 998, 999)}
     assert told["streams", "searching"] == 1_000

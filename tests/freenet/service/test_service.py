@@ -31,17 +31,17 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.freenet.service.service import FreenetService
-from fyrehose_twisted.freenet.service.storage import Keeping
+from fyrehose_twisted.freenet.service.storage import Storage
 from fyrehose_twisted.freenet.wire.location import key_location
 from fyrehose_twisted.freenet.wire.messages import Located, Ping
-from fyrehose_twisted.freenet.wire.signing import SigningKey, body, key_named
+from fyrehose_twisted.freenet.wire.signing import SigningKey, named_key, strip_signature
 from fyrehose_twisted.interfaces import IFreenetListener
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.net.control.client import connect
 
 reactor: Any = installed_reactor
 DEADLINE = 120.0
-KEY = key_named("news")
+KEY = named_key("news")
 PLACE = key_location(KEY)
 LOOPBACK = "tcp:0:interface=127.0.0.1"
 
@@ -68,7 +68,7 @@ class Listener:
                 waiting.callback(None)
 
     def packets_received(self, key: bytes, packets: Any) -> None:
-        self.packets += [(key, body(key, packet.data)) for packet in packets]
+        self.packets += [(key, strip_signature(key, packet.data)) for packet in packets]
         self._look()
 
     def packets_missed(self, key: bytes, first: int, last: int) -> None:
@@ -120,7 +120,7 @@ async def test_packets_get_from_one_node_to_the_others(make: Make) -> None:
     for listener in listeners:
         await listener.until(lambda listener=listener: len(listener.packets) == 3)
         assert listener.packets == expected
-    assert nodes[0].kept(KEY, first) == [Packet(first + 1, b"two"), Packet(first + 2, b"three")]
+    assert nodes[0].retained_packets(KEY, first) == [Packet(first + 1, b"two"), Packet(first + 2, b"three")]
     assert [node.next_number(KEY) for node in nodes] == [first + 3] * 3
     with pytest.raises(PublishRefused, match="another packet has the number already") as refused:
         await nodes[1].publish(KEY, b"four", number=first)
@@ -136,7 +136,7 @@ async def test_packets_that_are_kept_are_not_delivered_again_to_a_listener_that_
     await node.subscribe(KEY)
     publishing = node.publish(KEY, b"under way", allow_no_subscribers=True)
     assert early.packets == []
-    late.packets_received(KEY, node.kept(KEY))
+    late.packets_received(KEY, node.retained_packets(KEY))
     node.listen(late)
     await publishing
     assert early.packets == late.packets == [(KEY, b"under way")]
@@ -213,7 +213,7 @@ async def test_a_node_that_stops_answers_for_what_is_under_way(make: Make) -> No
     node = make(alone=True)
     await node.subscribe(KEY)
     publishing = node.publish(KEY, b"x", allow_no_subscribers=True)
-    node._publishing[99] = lost = Deferred()
+    node._pending_publishes[99] = lost = Deferred()
     await node.stopService()
     await publishing
     with pytest.raises(PublishRefused, match="may or may not have got there"):
@@ -245,7 +245,7 @@ async def test_a_journal_knows_what_was_seen(make: Make, tmp_path: Path) -> None
     await always.subscribe(KEY)
     for part in ((b"one", b"two"), (b"three",)):
         node = FreenetService(
-            always.status()["listening"]["listen"], [], keeping=Keeping(tmp_path), streams=[KEY], failed=pytest.fail
+            always.status()["listening"]["listen"], [], storage=Storage(tmp_path), streams=[KEY], failed=pytest.fail
         )
         listener = Listener()
         node.listen(listener)
@@ -316,8 +316,8 @@ async def test_what_it_tells_of_itself(make: Make, free_port: Callable[[], int])
     await node.subscribe(KEY)
     await other.subscribe(KEY)
     asking = await connect(f"tcp:{port}", reactor, DEADLINE)
-    answer = await asking.ask(ask="status")
-    asking.hang_up()
+    answer = await asking.request(ask="status")
+    asking.close()
     status = answer["status"]
     assert status["node"] == node.status()["node"] == json.loads(json.dumps(node.status()))["node"]
     assert [one["node"] for one in status["neighbours"]] == [other.status()["node"]]

@@ -23,7 +23,7 @@ def test_who_a_node_is_outlives_it(tmp_path: Path) -> None:
     assert (first.node, first.location) == (0xC0FFEE, 0.25)
     assert path.read_text() == '{"freenet": 1, "node": "0000000000c0ffee", "location": 0.25}\n'
     assert path.stat().st_mode & 0o777 == 0o600
-    first.keep(0.75)
+    first.save(0.75)
     first.close()
     first.close()
     second = StateFile(path, undrawn)
@@ -34,7 +34,7 @@ def test_who_a_node_is_outlives_it(tmp_path: Path) -> None:
 def test_the_same_location_writes_nothing(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state", drawn)
     os.remove(tmp_path / "state")
-    state.keep(0.25)
+    state.save(0.25)
     assert not (tmp_path / "state").exists()
     state.close()
 
@@ -83,5 +83,5 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "other", drawn)
     (tmp_path / "other.new").mkdir()
     with pytest.raises(StateFileError, match="cannot be written"):
-        state.keep(0.5)
+        state.save(0.5)
     state.close()

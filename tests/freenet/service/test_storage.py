@@ -9,8 +9,8 @@ import pytest_twisted
 from twisted.internet import reactor
 from twisted.logger import capturedLogs
 
-from fyrehose_twisted.freenet.events import Delivered, Missed, Packet, Renumbered
-from fyrehose_twisted.freenet.service.storage import Keeping, PacketJournal, stream_of
+from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, PacketsMissed, StreamRenumbered
+from fyrehose_twisted.freenet.service.storage import PacketJournal, Storage, stream_uri
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
@@ -20,13 +20,13 @@ KEY = bytes(range(20))
 HIGHEST = 2**63 - 1
 
 
-def delivered(*numbers: int) -> Delivered:
-    return Delivered(KEY, [Packet(number, b"packet %d" % number) for number in numbers])
+def delivered(*numbers: int) -> PacketsDelivered:
+    return PacketsDelivered(KEY, [Packet(number, b"packet %d" % number) for number in numbers])
 
 
 @pytest.fixture
 def journal() -> MemoryJournal:
-    return MemoryJournal(stream_of(KEY))
+    return MemoryJournal(stream_uri(KEY))
 
 
 @pytest.fixture
@@ -46,76 +46,76 @@ def kept(journal: Any) -> dict[int, list[int]]:
 
 def test_packets_are_records(journal: MemoryJournal, packets: PacketJournal) -> None:
     assert packets.last_seen == -1
-    packets.take(delivered(100, 101))
+    packets.write(delivered(100, 101))
     journal.commit()
-    assert journal.get(0, 101) == (stream_of(KEY), 0, 101, 7_000_000, b"packet 101")
+    assert journal.get(0, 101) == (stream_uri(KEY), 0, 101, 7_000_000, b"packet 101")
     assert packets.last_seen == 101
 
 
 def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
-    with closing(open_journal(tmp_path, stream_of(KEY))) as journal:
+    with closing(open_journal(tmp_path, stream_uri(KEY))) as journal:
         packets = PacketJournal(journal)
         for numbers in (range(100, 103), range(103, 106)):
-            packets.take(delivered(*numbers))
+            packets.write(delivered(*numbers))
             journal.commit()
     (file,) = tmp_path.glob("*/*.log")
     file.write_bytes(file.read_bytes().replace(b"packet 104", b"pocket 104"))
-    with closing(open_journal(tmp_path, stream_of(KEY))) as journal:
+    with closing(open_journal(tmp_path, stream_uri(KEY))) as journal:
         packets = PacketJournal(journal)
         assert packets.last_seen == 102
-        packets.take(delivered(103, 104, 105))
+        packets.write(delivered(103, 104, 105))
         journal.commit()
         assert packets.last_seen == 105
         assert kept(journal) == {0: list(range(100, 106))}
 
 
 def test_what_was_missed_is_lost_and_what_may_come_is_not(journal: MemoryJournal, packets: PacketJournal) -> None:
-    packets.take(delivered(100, 103))
+    packets.write(delivered(100, 103))
     journal.commit()
     assert packets.last_seen == 100
-    packets.take(Missed(KEY, 101, 102))
+    packets.write(PacketsMissed(KEY, 101, 102))
     journal.commit()
     assert journal.losses(0, 100, 103) == [(101, 102)]
     assert packets.last_seen == 103
 
 
 def test_a_stream_that_is_counted_anew_has_another_epoch(journal: MemoryJournal, packets: PacketJournal) -> None:
-    packets.take(delivered(100))
-    packets.take(Renumbered(KEY, 5))
-    packets.take(delivered(5, 6))
+    packets.write(delivered(100))
+    packets.write(StreamRenumbered(KEY, 5))
+    packets.write(delivered(5, 6))
     journal.commit()
     assert kept(journal) == {0: [100], 1: [5, 6]}
     again = PacketJournal(journal)
     assert again.last_seen == 6
-    again.take(delivered(7))
+    again.write(delivered(7))
     journal.commit()
     assert kept(journal) == {0: [100], 1: [5, 6, 7]}
 
 
 def test_behind_the_highest_number_another_epoch_begins(journal: MemoryJournal, packets: PacketJournal) -> None:
-    packets.take(delivered(HIGHEST))
+    packets.write(delivered(HIGHEST))
     journal.commit()
-    packets.take(delivered(0, 1))
+    packets.write(delivered(0, 1))
     journal.commit()
     assert kept(journal) == {0: [HIGHEST], 1: [0, 1]}
 
 
 def test_what_comes_from_before_the_beginning_is_told(journal: MemoryJournal, packets: PacketJournal) -> None:
-    packets.take(delivered(100))
+    packets.write(delivered(100))
     journal.commit()
     with capturedLogs() as logs:
-        packets.take(delivered(99))
+        packets.write(delivered(99))
     assert [log["log_format"] for log in logs] == ["packet {number:,} of {stream} came too late"]
     assert kept(journal) == {0: [100]}
 
 
 @pytest_twisted.ensureDeferred
 async def test_journals_lie_in_a_directory_and_are_nobody_elses(tmp_path: Path) -> None:
-    keeping, other = Keeping(tmp_path / "kept"), Keeping(tmp_path / "kept")
+    keeping, other = Storage(tmp_path / "kept"), Storage(tmp_path / "kept")
     keeping.check([KEY])
     opened = keeping.open(KEY, reactor, pytest.fail)
     assert keeping.open(KEY, reactor, pytest.fail) is opened
-    opened.take(delivered(3))
+    opened.write(delivered(3))
     with pytest.raises(JournalInUse):
         other.check([bytes(20), KEY])
     with pytest.raises(JournalInUse):

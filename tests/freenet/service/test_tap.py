@@ -13,8 +13,8 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service import tap
 from fyrehose_twisted.freenet.service.service import FreenetService
-from fyrehose_twisted.freenet.service.storage import Keeping, stream_of
-from fyrehose_twisted.freenet.wire.signing import key_named
+from fyrehose_twisted.freenet.service.storage import Storage, stream_uri
+from fyrehose_twisted.freenet.wire.signing import named_key
 from fyrehose_twisted.journal.store import open_journal
 
 
@@ -70,7 +70,7 @@ def test_everything_that_can_be_said(tmp_path: Path) -> None:
         "tcp:6182:interface=10.0.0.1",
     ]
     assert parsed["peers"] == ["10.0.0.2:6180", "a:1"]
-    assert parsed["keys"] == [key_named("news"), bytes(20)]
+    assert parsed["keys"] == [named_key("news"), bytes(20)]
     assert parsed["policy"] == Policy(
         max_htl=18,
         p_max=0.5,
@@ -152,7 +152,7 @@ def test_what_would_go_wrong_in_a_moment_is_said_now(tmp_path: Path, free_port: 
     (tmp_path / "file").write_text("")
     assert "cannot be written, because of" in refused("--listen", port, "--journal", "file/kept")
     assert "cannot be written, because of" in refused("--listen", port, "--state", "file/state")
-    journal = open_journal(tmp_path / "kept", stream_of(key_named("news")))
+    journal = open_journal(tmp_path / "kept", stream_uri(named_key("news")))
     assert "is in use by another process" in refused("--listen", port, "--journal", "kept", "--subscribe", "name:news")
     journal.close()
-    assert Keeping(tmp_path / "kept").directory == tmp_path / "kept"
+    assert Storage(tmp_path / "kept").directory == tmp_path / "kept"

@@ -9,7 +9,7 @@ from suite.seeds import seeds
 from fyrehose_twisted.freenet.simulation.scenarios import SCENARIOS, Calm, Crowd, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import Outcome, Scenario
+from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
@@ -18,11 +18,11 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
     for what in ("packets published", "packets delivered"):
-        assert outcome.counts[what] > 0, outcome
+        assert outcome.counters[what] > 0, outcome
 
 
-def worth_its_seed(outcome: Outcome) -> bool:
-    return outcome.simulated >= 300 and outcome.faults >= 5 and outcome.operations >= 100
+def worth_its_seed(outcome: RunOutcome) -> bool:
+    return outcome.simulated_seconds >= 300 and outcome.faults >= 5 and outcome.operations >= 100
 
 
 @seeds([4], more=range(5))
@@ -30,7 +30,7 @@ def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
     outcomes = simulate(Storm, seeds=seeds)
     assert all(map(worth_its_seed, outcomes)), outcomes
     for what in ("parents lost", "rooted", "volunteered", "packets missed", "not published"):
-        assert sum(outcome.counts[what] for outcome in outcomes) > 0, what
+        assert sum(outcome.counters[what] for outcome in outcomes) > 0, what
 
 
 @seeds([0], more=range(5))
@@ -40,7 +40,7 @@ def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate, seeds: S
         sizes = (4,)
 
     for outcome in simulate(Small, seeds=seeds):
-        counts = outcome.counts
+        counts = outcome.counters
         assert counts["parents lost"] == counts["cycles"] == counts["overloads"] == counts["not published"] == 0
         assert counts["packets delivered"] >= counts["packets published"] > 30
 
@@ -57,8 +57,8 @@ def test_messages_travel_as_bytes_too(simulate: Simulate, seeds: Sequence[int]) 
 @pytest.mark.parametrize("scenario", [Crowd, Storm], ids=lambda scenario: scenario.name)
 def test_equal_seeds_have_equal_runs(scenario: type[Scenario]) -> None:
     first, second, other = (scenario(seed).run() for seed in (9, 9, 4))
-    assert (first.counts, first.simulated) == (second.counts, second.simulated)
-    assert (first.counts, first.simulated) != (other.counts, other.simulated)
+    assert (first.counters, first.simulated_seconds) == (second.counters, second.simulated_seconds)
+    assert (first.counters, first.simulated_seconds) != (other.counters, other.simulated_seconds)
 
 
 def test_names_begin_with_the_wing_and_are_unique() -> None:
@@ -72,7 +72,7 @@ def test_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
             f" {summary.operations:,} operations, {summary.faults:,} faults"
         )
     failures = [outcome for summary in summaries.values() for outcome in summary.failures]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import MalformedPacket, RemoteError, UnencodableMessage
-from fyrehose_twisted.freenet.wire.codec import MAX_FRAME, Code, FreenetCodec, FreenetDecoder
+from fyrehose_twisted.freenet.wire.codec import MAX_FRAME, FreenetCodec, FreenetDecoder, MessageCode
 from fyrehose_twisted.freenet.wire.messages import (
     MAX_DATA,
     MAX_HTL,
@@ -156,7 +156,7 @@ def framed(data: bytes) -> bytes:
 
 
 def code_of(kind: Any) -> int:
-    (code,) = (code for code in Code if code.name.replace("_", "").lower() == kind.__name__.lower())
+    (code,) = (code for code in MessageCode if code.name.replace("_", "").lower() == kind.__name__.lower())
     return int(code)
 
 
@@ -232,7 +232,7 @@ odd_values = st.recursive(
     max_leaves=6,
 )
 odd_frames = st.lists(odd_values, max_size=7).flatmap(
-    lambda items: st.sampled_from(Code).map(lambda code: framed(cbor2.dumps([int(code), *items])))
+    lambda items: st.sampled_from(MessageCode).map(lambda code: framed(cbor2.dumps([int(code), *items])))
 )
 
 
@@ -251,10 +251,10 @@ class TestBytes:
         assert type(found) is type(message)
 
     def test_there_is_an_example_of_every_kind(self) -> None:
-        assert sorted(map(code_of, KINDS)) == sorted(Code)
+        assert sorted(map(code_of, KINDS)) == sorted(MessageCode)
 
     def test_numbers_of_kinds_are_fixed(self) -> None:
-        assert {code.name: int(code) for code in Code} == {
+        assert {code.name: int(code) for code in MessageCode} == {
             "HELLO": 1,
             "PROVE": 2,
             "LOCATED": 3,
@@ -353,7 +353,7 @@ class TestLimits:
         with pytest.raises(MalformedPacket, match="2,048") as caught:
             decoder.feed(size.to_bytes(4, "big"))
         assert caught.value.reason == "size"
-        assert decoder.waiting == 0
+        assert decoder.buffered == 0
 
     def test_the_longest_message_is_shorter_than_a_frame_may_be(self) -> None:
         longest = PublishData(MAX_UID, KEY, MAX_PACKET, 0.1, bytes(MAX_DATA), MAX_HTL, False)
@@ -365,14 +365,14 @@ class TestLimits:
         decoder = FreenetDecoder()
         data = MAX_FRAME.to_bytes(4, "big") + bytes(MAX_FRAME)
         assert decoder.feed(data[:-1]) == []
-        assert decoder.waiting == MAX_FRAME + 3
+        assert decoder.buffered == MAX_FRAME + 3
         with pytest.raises(MalformedPacket):
             decoder.feed(data[-1:])
 
     def test_good_messages_before_a_bad_one_are_returned_and_nothing_is_read_behind_it(self) -> None:
         decoder = FreenetDecoder()
         assert decoder.feed(encode(Ping()) * 2 + framed(b"\x80") + encode(Pong())) == [Ping(), Ping()]
-        assert decoder.waiting == 0
+        assert decoder.buffered == 0
         for more in (b"", encode(Pong())):
             with pytest.raises(MalformedPacket) as caught:
                 decoder.feed(more)
@@ -381,7 +381,7 @@ class TestLimits:
     def test_it_holds_no_more_than_part_of_a_message(self) -> None:
         decoder = FreenetDecoder()
         assert decoder.feed(encode(Ping()) * 1_000 + encode(Pong())[:5]) == [Ping()] * 1_000
-        assert decoder.waiting == 5
+        assert decoder.buffered == 5
 
 
 class TestStreams:
@@ -397,9 +397,9 @@ class TestStreams:
         for cut in {*range(min(len(data), 60)), len(data) - 1}:
             decoder = FreenetDecoder()
             assert decoder.feed(data[:cut]) == []
-            assert decoder.waiting == cut
+            assert decoder.buffered == cut
             assert decoder.feed(data[cut:]) == [message]
-            assert decoder.waiting == 0
+            assert decoder.buffered == 0
 
     @given(messages, st.data())
     def test_cbor_that_is_cut_short_is_an_error(self, message: Message, draw: st.DataObject) -> None:

@@ -16,7 +16,7 @@ def test_a_message_is_any_of_them() -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (Hello, Prove)], ids=lambda kind: kind.__name__)
 def test_a_node_knows_what_to_do_with_each(bench: Any, kind: type) -> None:
-    assert kind in bench.node._receivers
+    assert kind in bench.node._handlers
 
 
 def test_tests_tell_messages_of_two_kinds_apart(bench: Any) -> None:

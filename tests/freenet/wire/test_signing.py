@@ -11,17 +11,17 @@ from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
 from fyrehose_twisted.freenet.wire import signing
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA, MAX_PACKET
 from fyrehose_twisted.freenet.wire.signing import (
-    MARK,
-    MAX_BODY,
-    OVERHEAD,
-    PUBLIC_SIZE,
+    KEY_PREFIX,
+    MAX_SIGNED_CONTENT,
+    PUBLIC_KEY_SIZE,
+    SIGNATURE_OVERHEAD,
     SigningKey,
-    body,
     can_verify,
     is_signed,
-    key_named,
+    named_key,
     parse_key,
     stream_key,
+    strip_signature,
     verify,
 )
 
@@ -30,7 +30,7 @@ OTHER = bytes(range(1, 33))
 PLAIN = bytes(20)
 
 numbers = st.integers(0, MAX_PACKET)
-bodies = st.binary(max_size=60) | st.integers(0, MAX_BODY).map(bytes)
+bodies = st.binary(max_size=60) | st.integers(0, MAX_SIGNED_CONTENT).map(bytes)
 
 
 class TestPackets:
@@ -50,8 +50,8 @@ class TestPackets:
         data = key.sign(number, content)
         assert is_signed(key.key)
         assert verify(key.key, number, data)
-        assert body(key.key, data) == content
-        assert len(data) == len(content) + OVERHEAD <= MAX_DATA
+        assert strip_signature(key.key, data) == content
+        assert len(data) == len(content) + SIGNATURE_OVERHEAD <= MAX_DATA
 
     @given(bodies, st.data())
     def test_a_bit_that_is_changed_is_noticed(self, content: bytes, draw: st.DataObject) -> None:
@@ -64,7 +64,7 @@ class TestPackets:
     def test_arbitrary_bytes_are_not_verified_and_raise_nothing(self, data: bytes) -> None:
         key = SigningKey(SEED)
         assert not verify(key.key, 7, data)
-        assert not verify(key.key, 7, key.sign(7, b"")[:PUBLIC_SIZE] + data)
+        assert not verify(key.key, 7, key.sign(7, b"")[:PUBLIC_KEY_SIZE] + data)
 
     def test_a_signature_is_for_one_number_of_one_stream(self) -> None:
         key, other = SigningKey(SEED), SigningKey(OTHER)
@@ -82,7 +82,7 @@ class TestPackets:
         assert verify(key.key, 7, key.sign(7, b"hello"))
         assert not verify(key.key, 7, forged)
 
-    @pytest.mark.parametrize("size", [0, 1, PUBLIC_SIZE, OVERHEAD - 1])
+    @pytest.mark.parametrize("size", [0, 1, PUBLIC_KEY_SIZE, SIGNATURE_OVERHEAD - 1])
     def test_what_is_too_short_for_a_signature_is_not_verified(self, size: int) -> None:
         key = SigningKey(SEED)
         assert not verify(key.key, 7, key.sign(7, b"")[:size])
@@ -93,35 +93,35 @@ class TestPackets:
 
     def test_there_is_room_for_so_much_and_no_more(self) -> None:
         key = SigningKey(SEED)
-        assert MAX_BODY == MAX_DATA - 96
-        assert len(key.sign(0, bytes(MAX_BODY))) == MAX_DATA
+        assert MAX_SIGNED_CONTENT == MAX_DATA - 96
+        assert len(key.sign(0, bytes(MAX_SIGNED_CONTENT))) == MAX_DATA
         with pytest.raises(MessageTooLarge, match="963"):
-            key.sign(0, bytes(MAX_BODY + 1))
+            key.sign(0, bytes(MAX_SIGNED_CONTENT + 1))
 
     def test_packets_of_other_streams_are_what_was_published(self) -> None:
         assert not is_signed(PLAIN)
-        assert body(PLAIN, b"x" * 200) == b"x" * 200
+        assert strip_signature(PLAIN, b"x" * 200) == b"x" * 200
 
 
 class TestKeys:
     def test_their_bytes_are_what_they_always_were(self) -> None:
-        assert key_named("weather").hex() == "dafbd2ff75ee1191d1d69ea0648300c2d8998346"
+        assert named_key("weather").hex() == "dafbd2ff75ee1191d1d69ea0648300c2d8998346"
         assert stream_key(bytes(32)).hex() == "ed25519ff8459a3f6cb7781298cea80cc64d19dd"
 
     @given(st.text(max_size=20))
     def test_a_name_is_a_key_that_is_not_signed(self, name: str) -> None:
-        key = key_named(name)
+        key = named_key(name)
         assert len(key) == 20
         assert not is_signed(key)
-        assert key == key_named(name)
+        assert key == named_key(name)
         if name:
             assert parse_key(f"name:{name}") == key
 
     def test_a_name_whose_digest_begins_with_the_mark_gets_another_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        first = key_named("weather")
-        monkeypatch.setattr(signing, "MARK", first[:4])
-        assert key_named("weather")[:4] != first[:4]
-        assert len(key_named("weather")) == 20
+        first = named_key("weather")
+        monkeypatch.setattr(signing, "KEY_PREFIX", first[:4])
+        assert named_key("weather")[:4] != first[:4]
+        assert len(named_key("weather")) == 20
 
     @given(st.binary(min_size=20, max_size=20))
     def test_a_key_is_read_from_its_digits(self, key: bytes) -> None:
@@ -139,7 +139,7 @@ class TestKeys:
 
     def test_keys_of_signed_streams_can_be_told(self) -> None:
         key = SigningKey(SEED)
-        assert key.key.startswith(MARK)
+        assert key.key.startswith(KEY_PREFIX)
         assert len(key.key) == 20
         assert repr(key) == f"<SigningKey of {key.key.hex()}>"
         assert SEED.hex() not in repr(key)
@@ -214,7 +214,7 @@ class TestWithoutCryptography:
     def test_what_does_not_need_it_works(self) -> None:
         key = stream_key(bytes(32))
         assert is_signed(key)
-        assert body(key, bytes(OVERHEAD) + b"hello") == b"hello"
+        assert strip_signature(key, bytes(SIGNATURE_OVERHEAD) + b"hello") == b"hello"
         assert not verify(key, 7, b"too short")
         assert not verify(PLAIN, 7, bytes(200))
 

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.errors import NotConnected
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.line_protocol import LineFactory
-from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
+from fyrehose_twisted.fyrehose.frontend.publish_queue import PublishQueue
 from fyrehose_twisted.web.tokens import Tokens
 
 
@@ -43,7 +43,7 @@ class Publisher:
         self.rooms.append(Deferred())
         return self.rooms[-1]
 
-    def make_room(self) -> None:
+    def bytes_read(self) -> None:
         self.full = False
         rooms, self.rooms = self.rooms, []
         for room in rooms:
@@ -94,8 +94,8 @@ class Frontend:
         self.clock = Clock()
         self.config = config or FrontendConfig()
         self.publisher = Publisher()
-        self.intake = Intake(self.publisher, self.config, self.clock, kept)
-        self.intake.connected(True)
+        self.intake = PublishQueue(self.publisher, self.config, self.clock, kept)
+        self.intake.connection_changed(True)
         self.lines = LineFactory(self.intake, self.config, tokens, self.clock)
 
     def connect(self, host: str = "127.0.0.1") -> Connection:

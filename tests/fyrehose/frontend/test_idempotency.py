@@ -9,8 +9,14 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import PublishTimeout
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.idempotency import ENTRY_BYTES, NUMBER_BYTES, KeyReused, Keys, OutcomeUnknown
-from fyrehose_twisted.fyrehose.frontend.publish_queue import NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.idempotency import (
+    ENTRY_BYTES,
+    NUMBER_BYTES,
+    IdempotencyKeyReused,
+    IdempotencyKeys,
+    OutcomeUnknown,
+)
+from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, QueueFull
 
 ONE = ENTRY_BYTES + NUMBER_BYTES
 """Bytes that a request with one message takes."""
@@ -23,7 +29,7 @@ def fired(deferred: Deferred[Any]) -> list[Any]:
 
 
 def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Any) -> None:
-    keys = Keys(frontend.intake)
+    keys = IdempotencyKeys(frontend.publish_queue)
     for _ in range(2):
         assert fired(keys.publish("ann", "k", b"d", [b"1", b"2"])) == [[1, 2]]
     assert fired(keys.publish("bob", "k", b"d", [b"3"])) == [[3]]
@@ -32,7 +38,7 @@ def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Any
 
 
 def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(frontend: Any) -> None:
-    keys, frontend.publisher.held = Keys(frontend.intake), []
+    keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     waiting = [keys.publish("ann", "k", b"d", [b"1"]) for _ in range(3)]
     gone = fired(waiting[0])
     waiting[0].cancel()
@@ -44,55 +50,55 @@ def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(fronte
 
 
 def test_a_request_whose_client_has_gone_goes_on(frontend: Any) -> None:
-    keys, frontend.publisher.full = Keys(frontend.intake), True
+    keys, frontend.publisher.full = IdempotencyKeys(frontend.publish_queue), True
     keys.publish("ann", "k", b"d", [b"1"]).addErrback(lambda failure: failure.trap(CancelledError)).cancel()
-    frontend.publisher.make_room()
+    frontend.publisher.bytes_read()
     assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
     assert frontend.publisher.messages == [b"1"]
 
 
 def test_a_key_stands_for_one_content(frontend: Any) -> None:
-    keys = Keys(frontend.intake)
+    keys = IdempotencyKeys(frontend.publish_queue)
     keys.publish("ann", "k", b"d", [b"1"])
-    with pytest.raises(KeyReused):
+    with pytest.raises(IdempotencyKeyReused):
         keys.publish("ann", "k", b"e", [b"2"])
     assert frontend.publisher.messages == [b"1"]
 
 
 def test_what_may_be_published_is_not_published_again(frontend: Any) -> None:
-    keys, frontend.publisher.held = Keys(frontend.intake), []
+    keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     first = fired(keys.publish("ann", "k", b"d", [b"1"]))
     frontend.publisher.answer(PublishTimeout("late"))
-    assert (type(first[0]), first[0].unknown) == (NotPublished, True)
+    assert (type(first[0]), first[0].unknown) == (BatchFailed, True)
     with pytest.raises(OutcomeUnknown):
         keys.publish("ann", "k", b"d", [b"1"])
     assert frontend.publisher.messages == [b"1"]
 
 
 def test_what_is_not_published_is_published_when_it_is_repeated(frontend: Any) -> None:
-    keys = Keys(frontend.intake)
-    frontend.intake.connected(False)
+    keys = IdempotencyKeys(frontend.publish_queue)
+    frontend.publish_queue.connected(False)
     first = fired(keys.publish("ann", "k", b"d", [b"1"]))
     frontend.clock.pump([1] * 31)
     assert first[0].unknown is False
     assert (len(keys), keys.size) == (0, 0)
-    frontend.intake.connected(True)
+    frontend.publish_queue.connected(True)
     assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
 
 
 def test_what_is_refused_is_not_remembered(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(waiting_bytes=100))
     frontend.publisher.full = True
-    keys = Keys(frontend.intake)
+    keys = IdempotencyKeys(frontend.publish_queue)
     keys.publish("ann", "k", b"d", [b"x" * 80])
-    with pytest.raises(TooMuchWaits):
+    with pytest.raises(QueueFull):
         keys.publish("bob", "k", b"d", [b"x" * 80])
     assert (len(keys), keys.size) == (1, ONE)
 
 
 def test_the_oldest_of_a_client_is_forgotten_first(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(remembered_bytes=8 * ONE))
-    keys = Keys(frontend.intake)
+    keys = IdempotencyKeys(frontend.publish_queue)
     for number in range(10):
         keys.publish("ann", str(number), b"d", [b"x"])
     assert (len(keys), keys.size) == (4, 4 * ONE)  # It may have as much as is left for others.
@@ -109,7 +115,7 @@ def test_the_oldest_of_a_client_is_forgotten_first(make_frontend: Any) -> None:
 
 def test_a_new_client_finds_room_however_many_there_are(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(remembered_bytes=4 * ONE))
-    keys = Keys(frontend.intake)
+    keys = IdempotencyKeys(frontend.publish_queue)
     for client in range(20):
         assert fired(keys.publish(str(client), "k", b"d", [b"x"])) == [[client + 1]]
     assert keys.size <= 4 * ONE
@@ -119,13 +125,13 @@ def test_a_new_client_finds_room_however_many_there_are(make_frontend: Any) -> N
 
 def test_what_is_under_way_is_not_forgotten(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(remembered_bytes=2 * ONE))
-    keys, frontend.publisher.held = Keys(frontend.intake), []
+    keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     keys.publish("ann", "1", b"d", [b"x"])
-    with pytest.raises(TooMuchWaits) as refused:
+    with pytest.raises(QueueFull) as refused:
         keys.publish("ann", "2", b"d", [b"x"])
-    assert refused.value.own
+    assert refused.value.is_client_limit
     keys.publish("bob", "1", b"d", [b"x"])
-    with pytest.raises(TooMuchWaits) as refused:
+    with pytest.raises(QueueFull) as refused:
         keys.publish("eve", "1", b"d", [b"x"])
-    assert not refused.value.own
+    assert not refused.value.is_client_limit
     assert len(frontend.publisher.messages) == 2

@@ -13,7 +13,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.journals import Journals, TooFewJournals
+from fyrehose_twisted.fyrehose.frontend.journals import JournalProgress, TooFewJournals
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 
@@ -26,7 +26,7 @@ class Bench:
     def __init__(self, **limits: Any) -> None:
         self.clock = Clock()
         self.changes = 0
-        self.journals = Journals(FrontendConfig(**limits), self.clock, self._changed)
+        self.journals = JournalProgress(FrontendConfig(**limits), self.clock, self._changed)
 
     def _changed(self) -> None:
         self.changes += 1
@@ -40,15 +40,15 @@ class Bench:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
-        self.journals.time_passed(seconds)
+        self.journals.tick(seconds)
 
 
 def test_messages_are_kept_once_so_many_journals_have_synced_all_of_them() -> None:
     bench = Bench()
     kept = bench.when_kept([4, 7, 6], 2)
-    bench.journals.heard([Holding(1, 7), Holding(1, 6)])
+    bench.journals.holdings_received([Holding(1, 7), Holding(1, 6)])
     assert (kept, len(bench.journals), bench.changes) == ([], 1, 1)
-    bench.journals.heard([Holding(1, 8), Holding(4, 7)])
+    bench.journals.holdings_received([Holding(1, 8), Holding(4, 7)])
     assert (kept, len(bench.journals)) == ([[4, 7, 6]], 0)
     assert bench.when_kept([7], 2) == [[7]]
 
@@ -56,7 +56,7 @@ def test_messages_are_kept_once_so_many_journals_have_synced_all_of_them() -> No
 def test_a_journal_that_lost_a_part_does_not_count() -> None:
     bench = Bench()
     kept = bench.when_kept([4, 7], 1)
-    bench.journals.heard([Holding(5, 9)])
+    bench.journals.holdings_received([Holding(5, 9)])
     bench.pass_time(30)
     [failure] = kept
     error = failure.value
@@ -67,7 +67,7 @@ def test_a_journal_that_lost_a_part_does_not_count() -> None:
 
 def test_a_message_that_is_not_kept_in_time_is_given_up() -> None:
     bench = Bench(keep_timeout=5.0)
-    bench.journals.heard([Holding(1, 9), Holding(1, 3)])
+    bench.journals.holdings_received([Holding(1, 9), Holding(1, 3)])
     kept, later = bench.when_kept([7], 2), bench.when_kept([1_000], 1)
     bench.pass_time(4)
     assert kept == []
@@ -75,7 +75,7 @@ def test_a_message_that_is_not_kept_in_time_is_given_up() -> None:
     assert str(kept[0].value) == "message 7 is published, and 1 of 2 durable journals had synced it in time"
     assert str(later[0].value).startswith("message 1000 is published, and 0 of 1")
     assert (bench.journals.not_kept, len(bench.journals)) == (2, 0)
-    bench.journals.heard([Holding(1, 2_000)] * 2)
+    bench.journals.holdings_received([Holding(1, 2_000)] * 2)
     assert bench.when_kept([7], 2) == [[7]]
 
 
@@ -84,7 +84,7 @@ def test_a_wait_can_be_cancelled() -> None:
     kept = bench.when_kept([7], 1)
     bench.waiting.cancel()
     assert isinstance(kept[0].value, CancelledError)
-    bench.journals.heard([Holding(1, 9)])
+    bench.journals.holdings_received([Holding(1, 9)])
     bench.pass_time(30)
     assert (bench.journals.not_kept, len(bench.journals)) == (0, 0)
 
@@ -111,7 +111,7 @@ def test_a_message_is_kept_as_soon_as_the_journals_say_so(
         # Journals go forward only.
         durable = [max(a, b) for a, b in zip(durable, [last for _, last in holdings] + [0] * 3, strict=False)]
         heard = [Holding(1, last) for last in durable]
-        bench.journals.heard(heard)
+        bench.journals.holdings_received(heard)
         for row, (sequence, wanted) in enumerate(messages):
             expected[row] |= sum(holding.keeps(sequence) for holding in heard) >= wanted
         assert [bool(one) for one in kept] == expected
@@ -120,82 +120,82 @@ def test_a_message_is_kept_as_soon_as_the_journals_say_so(
 def test_where_there_is_no_journal_nothing_is_held_back() -> None:
     bench = Bench(unsynced_bytes=100)
     bench.journals.published(7, 1_000)
-    assert bench.journals.room(1_000) == inf
+    assert bench.journals.allowance(1_000) == inf
 
 
 def test_it_is_ahead_of_the_journals_by_so_many_bytes_at_most() -> None:
     bench = Bench(unsynced_bytes=100)
-    bench.journals.heard([Holding(1, 6), Holding(1, 7)])
+    bench.journals.holdings_received([Holding(1, 6), Holding(1, 7)])
     bench.journals.published(6, 1_000)
     bench.journals.published(8, 50)
     bench.journals.published(7, 20)
-    assert (bench.journals.unsynced_bytes, bench.journals.room(40)) == (70, -10)
-    bench.journals.heard([Holding(1, 9), Holding(1, 7)])
-    assert (bench.journals.unsynced_bytes, bench.journals.room(40)) == (50, 10)
-    bench.journals.heard([Holding(1, 8), Holding(1, 9)])
-    assert bench.journals.room(0) == 100
+    assert (bench.journals.unsynced_bytes, bench.journals.allowance(40)) == (70, -10)
+    bench.journals.holdings_received([Holding(1, 9), Holding(1, 7)])
+    assert (bench.journals.unsynced_bytes, bench.journals.allowance(40)) == (50, 10)
+    bench.journals.holdings_received([Holding(1, 8), Holding(1, 9)])
+    assert bench.journals.allowance(0) == 100
 
 
 def test_a_journal_that_catches_up_is_not_waited_for() -> None:
     bench = Bench(unsynced_bytes=100)
-    bench.journals.heard([Holding(1, 500)])
+    bench.journals.holdings_received([Holding(1, 500)])
     bench.journals.published(500, 90)
-    bench.journals.heard([Holding(1, 500), Holding(1, 3)])
+    bench.journals.holdings_received([Holding(1, 500), Holding(1, 3)])
     bench.journals.published(501, 90)
-    bench.journals.heard([Holding(1, 501), Holding(1, 4)])
-    assert bench.journals.room(0) == 100
-    bench.journals.heard([Holding(1, 501), Holding(1, 501)])
+    bench.journals.holdings_received([Holding(1, 501), Holding(1, 4)])
+    assert bench.journals.allowance(0) == 100
+    bench.journals.holdings_received([Holding(1, 501), Holding(1, 501)])
     bench.journals.published(502, 90)
-    bench.journals.heard([Holding(1, 502), Holding(1, 501)])
-    assert bench.journals.room(0) == 10
+    bench.journals.holdings_received([Holding(1, 502), Holding(1, 501)])
+    assert bench.journals.allowance(0) == 10
 
 
 def test_a_journal_that_stands_still_is_soon_not_waited_for() -> None:
     bench = Bench(unsynced_bytes=100, min_rate=30)
-    bench.journals.heard([Holding(1, 5), Holding(1, 5)])
+    bench.journals.holdings_received([Holding(1, 5), Holding(1, 5)])
     for sequence in (6, 7, 8):
         bench.journals.published(sequence, 40)
-    bench.journals.heard([Holding(1, 5), Holding(1, 8)])
-    assert bench.journals.room(0) == -20
+    bench.journals.holdings_received([Holding(1, 5), Holding(1, 8)])
+    assert bench.journals.allowance(0) == -20
     bench.pass_time(1)
-    assert bench.journals.room(0) == 100
+    assert bench.journals.allowance(0) == 100
 
 
 def test_a_journal_that_is_slow_is_waited_for() -> None:
     bench = Bench(unsynced_bytes=100, min_rate=30)
-    bench.journals.heard([Holding(1, 5), Holding(1, 5)])
+    bench.journals.holdings_received([Holding(1, 5), Holding(1, 5)])
     bench.journals.published(5, 40)
     bench.journals.published(6, 40)
     for sequence in range(7, 100):
         bench.journals.published(sequence, 40)
-        bench.journals.heard([Holding(1, sequence), Holding(1, sequence - 2)])
-        assert bench.journals.room(0) == 20
+        bench.journals.holdings_received([Holding(1, sequence), Holding(1, sequence - 2)])
+        assert bench.journals.allowance(0) == 20
         bench.pass_time(1)
 
 
 def test_a_little_is_let_out_however_far_behind_journals_are() -> None:
     bench = Bench(unsynced_bytes=100, min_rate=30)
-    bench.journals.heard([Holding(1, 5)])
+    bench.journals.holdings_received([Holding(1, 5)])
     for sequence in (6, 7, 8):
         bench.journals.published(sequence, 40)
-    assert bench.journals.room(0) == -20
+    assert bench.journals.allowance(0) == -20
     bench.pass_time(1)
-    assert bench.journals.room(0) == pytest.approx(10, abs=1)
+    assert bench.journals.allowance(0) == pytest.approx(10, abs=1)
     bench.pass_time(2)
-    assert bench.journals.room(0) == pytest.approx(70, abs=2)
+    assert bench.journals.allowance(0) == pytest.approx(70, abs=2)
     bench.pass_time(9)
-    assert bench.journals.room(0) == 100
+    assert bench.journals.allowance(0) == 100
 
 
 def test_journals_that_are_gone_hold_nothing_back() -> None:
     bench = Bench(unsynced_bytes=100)
-    bench.journals.heard([Holding(1, 5)])
+    bench.journals.holdings_received([Holding(1, 5)])
     bench.journals.published(6, 200)
-    assert bench.journals.room(0) == -100
+    assert bench.journals.allowance(0) == -100
     bench.clock.advance(1)
-    bench.journals.heard([])
+    bench.journals.holdings_received([])
     assert bench.changes == 2
     bench.clock.advance(0.9)
-    assert bench.journals.room(0) == -100  # The backbone may have been started anew, and not heard of them yet.
+    assert bench.journals.allowance(0) == -100  # The backbone may have been started anew, and not heard of them yet.
     bench.clock.advance(0.1)
-    assert bench.journals.room(0) == inf
+    assert bench.journals.allowance(0) == inf

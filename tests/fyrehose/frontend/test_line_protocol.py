@@ -28,13 +28,13 @@ def test_lines_are_numbered(frontend: Any) -> None:
 def test_lines_are_answered_when_journals_have_synced_them(make_frontend: Any) -> None:
     frontend = make_frontend(kept=1)
     client = frontend.connect().send(b"one\n\ntwo\n").send(b"three\n")
-    frontend.intake.journals.heard([Holding(1, 2)])
+    frontend.publish_queue.journals.heard([Holding(1, 2)])
     assert client.answers == ["1", "error empty", "2"]
     frontend.clock.pump([1] * 31)
     assert client.answers[3:] == ["error not-kept 3"]
     assert (frontend.lines.counts["lines"], frontend.lines.counts["errors"]) == (2, 2)
     client.send(b"four\nfive\n").end()
-    frontend.intake.stop()
+    frontend.publish_queue.stop()
     assert client.answers[4:] == ["error not-kept 4", "error not-kept 5"]
 
 
@@ -111,7 +111,7 @@ def test_what_was_not_published(frontend: Any) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n")
     frontend.publisher.answer(PublishTimeout("late"))
-    frontend.intake.connected(False)
+    frontend.publish_queue.connected(False)
     client.send(b"3\n")
     frontend.clock.pump([1] * 31)
     assert client.answers == ["error unknown", "error unknown", "error not-published"]
@@ -142,7 +142,7 @@ def test_no_more_is_read_than_may_wait(make_frontend: Any) -> None:
     frontend.publisher.full = True
     client = frontend.connect().send(b"x" * 900 + b"\n").send(b"y" * 900 + b"\n")
     assert not client.is_read
-    frontend.publisher.make_room()
+    frontend.publisher.bytes_read()
     frontend.clock.advance(0.05)
     assert client.is_read
     assert client.answers == ["1", "2"]
@@ -187,7 +187,7 @@ def test_what_ends_at_once_for_many_connections(make_frontend: Any, is_gone: boo
             raise NotConnected("the publisher is gone")
 
         frontend.publisher.publish_many = gone
-    frontend.publisher.make_room()
+    frontend.publisher.bytes_read()
     assert {len(client.answers) for client in clients} == {12}
     assert all(client.is_read for client in clients)
 
@@ -331,8 +331,8 @@ def test_who_hangs_up_leaves_nothing_behind(frontend: Any) -> None:
     frontend.publisher.full = True
     client = frontend.connect().send(b"one\n")
     client.close()
-    assert len(frontend.intake) == 0
-    frontend.publisher.make_room()
+    assert len(frontend.publish_queue) == 0
+    frontend.publisher.bytes_read()
     assert frontend.publisher.messages == []
     frontend.clock.advance(2)
     assert frontend.clock.getDelayedCalls() == []

@@ -9,7 +9,7 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.publish_queue import BYTES_AT_ONCE, NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.publish_queue import TURN_BYTES, BatchFailed, QueueFull
 from fyrehose_twisted.fyrehose.frontend.publisher import publisher_config
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import Holding
@@ -27,23 +27,27 @@ def failure(deferred: Deferred[Any]) -> Any:
 
 
 def test_numbers_come_back(frontend: Any) -> None:
-    assert result(frontend.intake.submit("a", [b"1", b"2"])) == [1, 2]
-    assert result(frontend.intake.submit("a", [b"3"])) == [3]
-    assert (frontend.intake.published, frontend.intake.published_bytes, frontend.intake.waiting_bytes) == (3, 3, 0)
+    assert result(frontend.publish_queue.submit("a", [b"1", b"2"])) == [1, 2]
+    assert result(frontend.publish_queue.submit("a", [b"3"])) == [3]
+    assert (
+        frontend.publish_queue.published,
+        frontend.publish_queue.published_bytes,
+        frontend.publish_queue.waiting_bytes,
+    ) == (3, 3, 0)
 
 
 def test_long_batches_keep_their_order(frontend: Any) -> None:
     messages = [b"%d" % number for number in range(1_000)]
-    assert result(frontend.intake.submit("a", messages)) == list(range(1, 1_001))
+    assert result(frontend.publish_queue.submit("a", messages)) == list(range(1, 1_001))
     assert frontend.publisher.messages == messages
     assert frontend.publisher.runs == [256, 256, 256, 232]
 
 
 def test_clients_take_turns(frontend: Any) -> None:
     frontend.publisher.full = True
-    long = frontend.intake.submit("a", [b"a"] * 1_000)
-    short = frontend.intake.submit("b", [b"b"])
-    frontend.publisher.make_room()
+    long = frontend.publish_queue.submit("a", [b"a"] * 1_000)
+    short = frontend.publish_queue.submit("b", [b"b"])
+    frontend.publisher.bytes_read()
     assert frontend.publisher.messages.index(b"b") == 256
     assert result(short) == [257]
     assert result(long) == [*range(1, 257), *range(258, 1_002)]
@@ -51,57 +55,57 @@ def test_clients_take_turns(frontend: Any) -> None:
 
 def test_it_waits_for_room(frontend: Any) -> None:
     frontend.publisher.full = True
-    waiting = [frontend.intake.submit("a", [b"%d" % number]) for number in range(3)]
+    waiting = [frontend.publish_queue.submit("a", [b"%d" % number]) for number in range(3)]
     assert frontend.publisher.messages == []
     assert len(frontend.publisher.rooms) == 1
-    frontend.publisher.make_room()
+    frontend.publisher.bytes_read()
     assert [result(one) for one in waiting] == [[1], [2], [3]]
 
 
 def test_it_waits_for_the_backbone(frontend: Any) -> None:
-    frontend.intake.connected(False)
-    waiting = frontend.intake.submit("a", [b"1"])
+    frontend.publish_queue.connected(False)
+    waiting = frontend.publish_queue.submit("a", [b"1"])
     assert frontend.publisher.messages == []
-    frontend.intake.connected(True)
+    frontend.publish_queue.connected(True)
     assert result(waiting) == [1]
 
 
 def test_not_for_ever(frontend: Any) -> None:
-    frontend.intake.connected(False)
-    waiting = frontend.intake.submit("a", [b"1"])
+    frontend.publish_queue.connected(False)
+    waiting = frontend.publish_queue.submit("a", [b"1"])
     frontend.clock.advance(29)
-    waiting_later = frontend.intake.submit("a", [b"2"])
+    waiting_later = frontend.publish_queue.submit("a", [b"2"])
     frontend.clock.pump([1, 1])
     error = failure(waiting)
     assert (error.why, error.unknown) == ("timeout", False)
     assert "the backbone does not answer" in str(error)
-    frontend.intake.connected(True)
+    frontend.publish_queue.connected(True)
     assert result(waiting_later) == [1]
     assert frontend.publisher.messages == [b"2"]
-    assert frontend.intake.failed == {"timeout": 1}
+    assert frontend.publish_queue.failed == {"timeout": 1}
 
 
 def test_what_does_not_come_back_may_have_been_published(frontend: Any) -> None:
     frontend.publisher.held = []
-    waiting = frontend.intake.submit("a", [b"1"] * 300)
+    waiting = frontend.publish_queue.submit("a", [b"1"] * 300)
     frontend.publisher.answer(PublishTimeout("late"))
     error = failure(waiting)
     assert (error.why, error.unknown) == ("timeout", True)
-    assert frontend.intake.failed == {"timeout": 300}
-    assert frontend.intake.waiting_bytes == 0
+    assert frontend.publish_queue.failed == {"timeout": 300}
+    assert frontend.publish_queue.waiting_bytes == 0
 
 
 def test_an_exception_does_not_end_the_looks_for_what_takes_too_long(
     frontend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frontend.publisher.full = True
-    done = frontend.intake.submit("a", [b"1"])
+    done = frontend.publish_queue.submit("a", [b"1"])
 
     def fail(*arguments: object) -> None:
         raise TypeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(frontend.intake, "_fail", fail)
+        patch.setattr(frontend.publish_queue, "_fail", fail)
         with pytest.raises(TypeError, match="a bug"):
             frontend.clock.pump([1.0] * 60)
     frontend.clock.pump([1.0] * 2)
@@ -117,134 +121,134 @@ def test_a_batch_of_which_some_was_sent(frontend: Any) -> None:
         return original(messages)
 
     frontend.publisher.publish_many = publish_many
-    waiting = frontend.intake.submit("a", [b"1"] * 300)
+    waiting = frontend.publish_queue.submit("a", [b"1"] * 300)
     frontend.clock.pump([1] * 31)
     assert failure(waiting).unknown
     frontend.publisher.answer()  # Too late, but counted.
-    assert frontend.intake.published == 256
+    assert frontend.publish_queue.published == 256
 
 
 def test_who_has_gone_is_left_out(frontend: Any) -> None:
     frontend.publisher.full = True
-    gone, stays = frontend.intake.submit("a", [b"1"]), frontend.intake.submit("a", [b"2"])
+    gone, stays = frontend.publish_queue.submit("a", [b"1"]), frontend.publish_queue.submit("a", [b"2"])
     gone.cancel()
     assert isinstance(failure(gone), CancelledError)
-    frontend.publisher.make_room()
+    frontend.publisher.bytes_read()
     assert result(stays) == [1]
     assert frontend.publisher.messages == [b"2"]
-    assert frontend.intake.failed == {"abandoned": 1}
+    assert frontend.publish_queue.failed == {"abandoned": 1}
 
 
 def test_limits(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
     frontend.publisher.full = True
-    kept = [frontend.intake.submit("a", [b"x" * 200])]
-    kept.append(frontend.intake.submit("a", [b"x" * 200]))
-    with pytest.raises(TooMuchWaits) as caught:
-        frontend.intake.submit("a", [b"x" * 200])
-    assert caught.value.own
-    kept.append(frontend.intake.submit("b", [b"x" * 200]))
-    with pytest.raises(TooMuchWaits) as caught:
-        frontend.intake.submit("c", [b"x" * 200])
-    assert not caught.value.own
-    frontend.publisher.make_room()
+    kept = [frontend.publish_queue.submit("a", [b"x" * 200])]
+    kept.append(frontend.publish_queue.submit("a", [b"x" * 200]))
+    with pytest.raises(QueueFull) as caught:
+        frontend.publish_queue.submit("a", [b"x" * 200])
+    assert caught.value.is_client_limit
+    kept.append(frontend.publish_queue.submit("b", [b"x" * 200]))
+    with pytest.raises(QueueFull) as caught:
+        frontend.publish_queue.submit("c", [b"x" * 200])
+    assert not caught.value.is_client_limit
+    frontend.publisher.bytes_read()
     assert [result(one) for one in kept] == [[1], [3], [2]]
-    assert frontend.intake.waiting_bytes == 0
+    assert frontend.publish_queue.waiting_bytes == 0
 
 
 def test_there_is_room_for_one_more_client_however_many_want_as_much_as_they_can(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(waiting_bytes=1_000_000, waiting_bytes_per_client=1_000_000))
     frontend.publisher.full = True
     greedy = [f"greedy {number}" for number in range(9)]
-    refused: dict[str, TooMuchWaits] = {}
+    refused: dict[str, QueueFull] = {}
     while len(refused) < len(greedy):
         for client in greedy:
             try:
-                frontend.intake.submit(client, [b"x" * 1_000]).addErrback(lambda failure: None)
-            except TooMuchWaits as error:
+                frontend.publish_queue.submit(client, [b"x" * 1_000]).addErrback(lambda failure: None)
+            except QueueFull as error:
                 refused[client] = error
-    assert not any(error.own for error in refused.values())
-    assert 850_000 < frontend.intake.waiting_bytes <= 1_000_000
-    frontend.intake.submit("modest", [b"x" * 40_000]).addErrback(lambda failure: None)
+    assert not any(error.is_client_limit for error in refused.values())
+    assert 850_000 < frontend.publish_queue.waiting_bytes <= 1_000_000
+    frontend.publish_queue.submit("modest", [b"x" * 40_000]).addErrback(lambda failure: None)
 
 
 def test_clients_take_turns_by_bytes(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig())
     frontend.publisher.full = True
     large, small = [b"x" * 60_000] * 100, [b"y"]
-    frontend.intake.submit("large", large)
-    frontend.intake.submit("small", small)
-    frontend.publisher.make_room()
-    assert frontend.publisher.messages.index(b"y") <= BYTES_AT_ONCE // 60_000
+    frontend.publish_queue.submit("large", large)
+    frontend.publish_queue.submit("small", small)
+    frontend.publisher.bytes_read()
+    assert frontend.publisher.messages.index(b"y") <= TURN_BYTES // 60_000
     assert len(frontend.publisher.messages) == 101
 
 
 def test_little_waits_in_the_publisher_which_knows_no_clients() -> None:
     config = publisher_config(FrontendConfig(), None)
-    assert config.outbox.queue_bytes // 2 > BYTES_AT_ONCE
+    assert config.outbox.queue_bytes // 2 > TURN_BYTES
     assert config.outbox.queue_bytes < FrontendConfig().waiting_bytes // 8
 
 
 def test_one_batch_may_always_wait(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(waiting_bytes=10, waiting_bytes_per_client=10))
-    assert result(frontend.intake.submit("a", [b"x" * 200])) == [1]
+    assert result(frontend.publish_queue.submit("a", [b"x" * 200])) == [1]
 
 
 def test_what_fits_no_datagram(frontend: Any) -> None:
     with pytest.raises(MessageTooLarge):
-        frontend.intake.submit("a", [b"1", b"x" * (MAX_ENVELOPED + 1)])
+        frontend.publish_queue.submit("a", [b"1", b"x" * (MAX_ENVELOPED + 1)])
     assert frontend.publisher.messages == []
-    assert frontend.intake.rates.wait("a") == 0
-    assert result(frontend.intake.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
+    assert frontend.publish_queue.rates.wait("a") == 0
+    assert result(frontend.publish_queue.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
 
 
 def test_rates(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(messages_per_client=10, bytes_per_client=1e6, burst=1))
-    frontend.intake.submit("a", [b"1"] * 10)
-    assert frontend.intake.rates.wait("a") == 0
-    frontend.intake.submit("a", [b"1"] * 10)
-    assert frontend.intake.rates.wait("a") == 1
-    assert frontend.intake.rates.wait("b") == 0
+    frontend.publish_queue.submit("a", [b"1"] * 10)
+    assert frontend.publish_queue.rates.wait("a") == 0
+    frontend.publish_queue.submit("a", [b"1"] * 10)
+    assert frontend.publish_queue.rates.wait("a") == 1
+    assert frontend.publish_queue.rates.wait("b") == 0
     frontend.clock.advance(0.5)
-    assert frontend.intake.rates.wait("a") == 0.5
+    assert frontend.publish_queue.rates.wait("a") == 0.5
     frontend.clock.advance(100)
-    frontend.intake.submit("a", [b"1"] * 20)
-    assert frontend.intake.rates.wait("a") == 1
+    frontend.publish_queue.submit("a", [b"1"] * 20)
+    assert frontend.publish_queue.rates.wait("a") == 1
 
 
 def test_rates_of_bytes(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
-    frontend.intake.submit("a", [b"x" * 2_936])
-    assert frontend.intake.rates.wait("a") == 2
+    frontend.publish_queue.submit("a", [b"x" * 2_936])
+    assert frontend.publish_queue.rates.wait("a") == 2
 
 
 def test_no_more_is_sent_ahead_of_the_journals_than_may_be(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(unsynced_bytes=500, min_rate=1))
-    frontend.intake.journals.heard([Holding(1, 0)])
-    waiting = [frontend.intake.submit("a", [b"x" * 236]) for _ in range(4)]
+    frontend.publish_queue.journals.heard([Holding(1, 0)])
+    waiting = [frontend.publish_queue.submit("a", [b"x" * 236]) for _ in range(4)]
     assert len(frontend.publisher.messages) == 2
-    frontend.intake.journals.heard([Holding(1, 1)])
+    frontend.publish_queue.journals.heard([Holding(1, 1)])
     assert len(frontend.publisher.messages) == 3
-    frontend.intake.journals.heard([])
+    frontend.publish_queue.journals.heard([])
     frontend.clock.pump([1, 1])
     assert [result(one) for one in waiting] == [[1], [2], [3], [4]]
 
 
 def test_as_many_journals_are_waited_for_as_have_to_keep_a_message(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(unsynced_bytes=500), kept=2)
-    frontend.intake.journals.heard([Holding(1, 0), Holding(1, 9)])
+    frontend.publish_queue.journals.heard([Holding(1, 0), Holding(1, 9)])
     for _ in range(4):
-        frontend.intake.submit("a", [b"x" * 236])
+        frontend.publish_queue.submit("a", [b"x" * 236])
     assert len(frontend.publisher.messages) == 2
-    frontend.intake.journals.heard([Holding(1, 1), Holding(1, 9)])
+    frontend.publish_queue.journals.heard([Holding(1, 1), Holding(1, 9)])
     assert len(frontend.publisher.messages) == 3
 
 
 def test_what_has_not_come_back_counts_as_ahead_of_the_journals(make_frontend: Any) -> None:
     frontend = make_frontend(FrontendConfig(unsynced_bytes=500))
-    frontend.intake.journals.heard([Holding(1, 99)])
+    frontend.publish_queue.journals.heard([Holding(1, 99)])
     frontend.publisher.held = []
-    waiting = [frontend.intake.submit("a", [b"x" * 236]) for _ in range(4)]
+    waiting = [frontend.publish_queue.submit("a", [b"x" * 236]) for _ in range(4)]
     assert len(frontend.publisher.messages) == 2
     lost, frontend.publisher.held = frontend.publisher.held, None
     for deferred, _ in lost:
@@ -254,20 +258,20 @@ def test_what_has_not_come_back_counts_as_ahead_of_the_journals(make_frontend: A
 
 
 def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Any) -> None:
-    waiting = frontend.intake.when_kept([7], 1)
-    idle = frontend.intake.when_idle()
+    waiting = frontend.publish_queue.when_kept([7], 1)
+    idle = frontend.publish_queue.when_idle()
     assert not idle.called
-    frontend.intake.journals.heard([Holding(1, 7)])
+    frontend.publish_queue.journals.heard([Holding(1, 7)])
     assert (result(idle), result(waiting)) == (None, [7])
 
 
 def test_stopping(frontend: Any) -> None:
-    idle = frontend.intake.when_idle()
+    idle = frontend.publish_queue.when_idle()
     assert result(idle) is None
     frontend.publisher.full = True
-    waiting = frontend.intake.submit("a", [b"1"])
-    idle = frontend.intake.when_idle()
-    frontend.intake.stop()
+    waiting = frontend.publish_queue.submit("a", [b"1"])
+    idle = frontend.publish_queue.when_idle()
+    frontend.publish_queue.stop()
     error = failure(waiting)
     assert (error.why, error.unknown) == ("stopping", False)
     assert result(idle) is None
@@ -276,6 +280,6 @@ def test_stopping(frontend: Any) -> None:
 
 def test_the_publisher_stopped(frontend: Any) -> None:
     frontend.publisher.gone = True
-    waiting = frontend.intake.submit("a", [b"1"])
+    waiting = frontend.publish_queue.submit("a", [b"1"])
     frontend.clock.pump([1] * 31)
-    assert isinstance(failure(waiting), NotPublished)
+    assert isinstance(failure(waiting), BatchFailed)

@@ -81,8 +81,8 @@ class Frontend:
     """The site of a frontend whose publisher does what a test says."""
 
     def __init__(self, made: Any, tokens: Tokens | None) -> None:
-        self.clock, self.intake, self.publisher = made.clock, made.intake, made.publisher
-        self.site = service._site(made.intake, made.lines, made.config, tokens, made.clock)
+        self.clock, self.intake, self.publisher = made.clock, made.publish_queue, made.publisher
+        self.site = service._make_site(made.publish_queue, made.lines, made.config, tokens, made.clock)
 
     def begin(self, path: str, body: bytes | None = None, host: str = "127.0.0.1", **headers: str) -> Client:
         """Send a request; ``content_type=`` is a header."""
@@ -348,7 +348,7 @@ def test_who_has_gone_is_not_waited_for(site: Frontend) -> None:
     client = site.begin("/messages", b"x")
     client.hang_up()
     assert len(site.intake) == 0
-    site.publisher.make_room()
+    site.publisher.bytes_read()
     assert site.publisher.messages == []
     site.publisher.held = []
     late = site.begin("/messages", b"y")

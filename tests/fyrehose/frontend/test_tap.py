@@ -10,7 +10,7 @@ from twisted.python.usage import UsageError
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.frontend import tap
-from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 
 SECRET = b"a secret that is long enough"
@@ -101,21 +101,21 @@ def test_whom_to_serve_can_be_said(how: str) -> None:
 
 
 def test_every_limit_that_changes_can_be_said(in_tmp_path: Path) -> None:
-    names = [name.replace("_", "-") for name in RELOADED]
+    names = [name.replace("_", "-") for name in RELOADABLE]
     (in_tmp_path / "all.toml").write_text("".join(f"{name} = 9\n" for name in names))
     config = options_of("--limits all.toml")["config"]
-    assert {getattr(config, name) for name in RELOADED} == {9}
+    assert {getattr(config, name) for name in RELOADABLE} == {9}
 
 
 def test_both_files_are_read_anew(in_tmp_path: Path) -> None:
     options = options_of("--tokens-file tokens --limits limits.toml")
     (in_tmp_path / "tokens").write_text("eve " + "e" * 16)
     (in_tmp_path / "limits.toml").write_text("burst = 4\n")
-    config, tokens = options.read_anew()
+    config, tokens = options.reload()
     assert (config.burst, tokens.name_of(b"e" * 16), tokens.name_of(b"a" * 16)) == (4.0, "eve", None)
     (in_tmp_path / "limits.toml").write_text("burst = -4\n")
     with pytest.raises(ConfigurationError, match="burst"):
-        options.read_anew()
+        options.reload()
 
 
 @pytest.mark.parametrize("option", ["http", "lines"])
@@ -136,7 +136,7 @@ def test_what_is_made_of_it() -> None:
     assert (service.backbone, service.config.burst) == ("127.0.0.1:7", 3.0)
     assert service.publisher.config.secret == SECRET
     assert service.publisher.config.subscribe
-    assert service.intake.kept == 2
+    assert service.publish_queue.kept == 2
 
 
 def test_more_journals_than_a_backbone_tells_of_are_refused() -> None:

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.events import Dropped
-from fyrehose_twisted.fyrehose.node.drop_log import REPORT_INTERVAL, SOURCES_REMEMBERED, Drops
+from fyrehose_twisted.fyrehose.events import PacketDropped
+from fyrehose_twisted.fyrehose.node.drop_log import REPORT_INTERVAL, SOURCES_REMEMBERED, DropLog
 
 START = 1_700_000_000.0
 ALICE: Address = ("192.0.2.7", 4001)
@@ -17,65 +17,65 @@ def source(number: int) -> Address:
 
 
 def test_everything_is_counted_by_reason() -> None:
-    drops = Drops()
+    drops = DropLog()
     for reason in ("size", "size", "rate", "size"):
-        drops.count(reason, ALICE, "detail", START)
+        drops.record(reason, ALICE, "detail", START)
     assert drops.counts == {"size": 3, "rate": 1}
 
 
 def test_a_report_says_why_who_and_what() -> None:
-    assert Drops().count("size", ALICE, "too short", START) == Dropped("size", ALICE, "too short")
+    assert DropLog().record("size", ALICE, "too short", START) == PacketDropped("size", ALICE, "too short")
 
 
 def test_each_host_and_reason_is_reported_once() -> None:
-    drops = Drops()
-    assert drops.count("size", ALICE, "", START)
-    assert drops.count("size", BOB, "", START)
-    assert drops.count("rate", ALICE, "", START)
-    assert drops.count("size", (ALICE[0], 9), "another port", START) is None
-    assert drops.count("rate", ALICE, "", START + 59.999) is None
+    drops = DropLog()
+    assert drops.record("size", ALICE, "", START)
+    assert drops.record("size", BOB, "", START)
+    assert drops.record("rate", ALICE, "", START)
+    assert drops.record("size", (ALICE[0], 9), "another port", START) is None
+    assert drops.record("rate", ALICE, "", START + 59.999) is None
 
 
 def test_a_minute_after_its_report_a_source_is_reported_again() -> None:
-    drops = Drops()
-    reported = [at for at in range(0, 200, 10) if drops.count("size", ALICE, "", START + at)]
+    drops = DropLog()
+    reported = [at for at in range(0, 200, 10) if drops.record("size", ALICE, "", START + at)]
     assert reported == [0, 60, 120, 180]
 
 
 def test_the_minute_of_one_source_does_not_depend_on_another() -> None:
-    drops = Drops()
-    drops.count("size", ALICE, "", START)
-    assert drops.count("size", BOB, "", START + 59)
-    assert drops.count("size", ALICE, "", START + 60)
-    assert drops.count("size", BOB, "", START + 61) is None
+    drops = DropLog()
+    drops.record("size", ALICE, "", START)
+    assert drops.record("size", BOB, "", START + 59)
+    assert drops.record("size", ALICE, "", START + 60)
+    assert drops.record("size", BOB, "", START + 61) is None
 
 
 def test_a_flood_from_many_sources_is_counted_and_reported_only_so_often() -> None:
-    drops = Drops()
+    drops = DropLog()
     flood = range(2 * SOURCES_REMEMBERED)
-    assert sum(drops.count("size", source(number), "", START) is not None for number in flood) == SOURCES_REMEMBERED
+    assert sum(drops.record("size", source(number), "", START) is not None for number in flood) == SOURCES_REMEMBERED
     assert drops.counts["size"] == 2 * SOURCES_REMEMBERED
     later = START + REPORT_INTERVAL
-    assert sum(drops.count("size", source(number), "", later) is not None for number in flood) == SOURCES_REMEMBERED
+    assert sum(drops.record("size", source(number), "", later) is not None for number in flood) == SOURCES_REMEMBERED
 
 
 def test_a_clock_that_was_set_back_does_not_silence_it() -> None:
-    drops = Drops()
-    drops.count("size", ALICE, "", START)
-    assert drops.count("size", ALICE, "", START - 3_600)
-    assert drops.count("size", ALICE, "", START - 3_590) is None
+    drops = DropLog()
+    drops.record("size", ALICE, "", START)
+    assert drops.record("size", ALICE, "", START - 3_600)
+    assert drops.record("size", ALICE, "", START - 3_590) is None
 
 
 @given(st.lists(st.tuples(st.floats(0, 40), st.integers(0, 3), st.sampled_from(["size", "rate"])), max_size=40))
 def test_no_source_is_reported_twice_in_a_minute_nor_left_out_for_longer(
     drops_in_time: list[tuple[float, int, str]],
 ) -> None:
-    drops, now = Drops(), START
+    drops, now = DropLog(), START
     last: dict[tuple[int, str], float] = {}
     for seconds, number, reason in drops_in_time:
         now += seconds
         due = now - last.get((number, reason), -1e9) >= REPORT_INTERVAL
-        assert (drops.count(reason, source(number), "", now) is not None) is due
+        assert (drops.record(reason, source(number), "", now) is not None) is due
         if due:
             last[number, reason] = now
     assert drops.counts.total() == len(drops_in_time)

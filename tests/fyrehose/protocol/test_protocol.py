@@ -31,7 +31,7 @@ from fyrehose_twisted.errors import (
 )
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark, VolatileSequence
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
 from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
@@ -67,7 +67,7 @@ class Port:
         return SimpleNamespace(host=self.address[0], port=self.address[1])
 
     def send(self, datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:
-        sent = [bytes(datagram) for datagram in Send(datagrams, peers).each()]
+        sent = [bytes(datagram) for datagram in Send(datagrams, peers).iter_datagrams()]
         for peer in peers:
             self.network.under_way += [(datagram, self.address, peer) for datagram in sent]
 
@@ -432,9 +432,9 @@ def test_drops_are_logged_once_a_minute_and_source(network: Network, backbone: A
     assert backbone.node.drops.counts == {"unknown_type": 4}
 
 
-class BrokenState(VolatileSequence):
-    def persist(self, mark: Mark) -> None:
-        if mark.last:
+class BrokenState(VolatileSequenceStore):
+    def persist(self, checkpoint: SequenceCheckpoint) -> None:
+        if checkpoint.last:
             raise StateFileError("no space left")
 
 
@@ -454,7 +454,7 @@ def test_what_cannot_be_persisted_is_not_sent(network: Network) -> None:
 
 
 def test_whoever_waits_learns_what_stopped_a_backbone(network: Network) -> None:
-    backbone = network.attach(Backbone(state=VolatileSequence(MAX_SEQUENCE - 1)), BACKBONE)
+    backbone = network.attach(Backbone(state=VolatileSequenceStore(MAX_SEQUENCE - 1)), BACKBONE)
     stopped = results(backbone.stopped)
     network.inject(encode(Keepalive()), STRANGER, BACKBONE)
     network.inject(encode_push(b"last"), STRANGER, BACKBONE)
@@ -473,7 +473,7 @@ def test_a_backbone_without_memory_refuses_a_stream_that_clients_know(network: N
     client.publish(b"1")
     network.advance(0.1)
     network.protocols.pop(BACKBONE).driver.stop()
-    forgetful = VolatileSequence()
+    forgetful = VolatileSequenceStore()
     forgetful.fresh = True
     backbone = network.attach(Backbone(state=forgetful, settle_time=2.0), BACKBONE)
     stopped = results(backbone.stopped)
@@ -547,7 +547,7 @@ def test_both_who_close_learn_when_the_port_is_closed_and_not_before(network: Ne
 
 
 def test_who_has_failed_does_nothing_more_until_the_port_is_closed(network: Network) -> None:
-    backbone = network.attach(Backbone(state=VolatileSequence(MAX_SEQUENCE - 1)), BACKBONE)
+    backbone = network.attach(Backbone(state=VolatileSequenceStore(MAX_SEQUENCE - 1)), BACKBONE)
     results(backbone.stopped)
     network.inject(encode_push(b"last"), STRANGER, BACKBONE)
     network.inject(encode(Keepalive()), STRANGER, BACKBONE)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.protocol.publisher_file import PAGE, PublisherState, chained
+from fyrehose_twisted.fyrehose.protocol.publisher_file import PAGE, PublisherState, chain_checksum
 
 STREAM = "127.0.0.1:2323"
 MESSAGES = [b"message %d" % number for number in range(20)]
@@ -18,7 +18,7 @@ MESSAGES = [b"message %d" % number for number in range(20)]
 def checksum_of(count: int) -> int:
     checksum = 0
     for message in MESSAGES[:count]:
-        checksum = chained(checksum, message)
+        checksum = chain_checksum(checksum, message)
     return checksum
 
 

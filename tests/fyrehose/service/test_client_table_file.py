@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
 from fyrehose_twisted.fyrehose.service import client_table_file
-from fyrehose_twisted.fyrehose.service.client_table_file import SLOT, ClientTable
+from fyrehose_twisted.fyrehose.service.client_table_file import SLOT, ClientTableFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE, Dialect
 
 PAGE = 4_096
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Iterator[int]:
 
 def content(file: int, *, complete: bool = True) -> dict[int, KnownClient]:
     """What is in the file, by port."""
-    table = ClientTable(file, 0)
+    table = ClientTableFile(file, 0)
     try:
         assert table.complete == complete
         return {one.address[1]: one for one in table.clients}
@@ -62,7 +62,7 @@ changes = st.lists(st.tuples(st.integers(0, 5), clients | st.none()), max_size=3
 @given(changes=changes)
 def test_it_holds_what_was_put_and_not_removed(changes: list[tuple[int, KnownClient | None]]) -> None:
     file = os.memfd_create("table")
-    table = ClientTable(file, 0)
+    table = ClientTableFile(file, 0)
     known: dict[int, KnownClient] = {}
     for number, change in changes:
         address = "192.0.2.7", number
@@ -79,7 +79,7 @@ def test_it_holds_what_was_put_and_not_removed(changes: list[tuple[int, KnownCli
 
 
 def test_it_grows_and_uses_slots_again(file: int) -> None:
-    table = ClientTable(file, 0)
+    table = ClientTableFile(file, 0)
     for port in range(1_000):
         table.put(client(port))
     size = os.fstat(file).st_size
@@ -92,7 +92,7 @@ def test_it_grows_and_uses_slots_again(file: int) -> None:
 
 
 def test_what_a_kill_at_any_line_leaves_is_the_old_or_the_new(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ClientTable(file, 0)
+    table = ClientTableFile(file, 0)
     for port in range(63):  # As many as a page holds, so that the next one makes it grow.
         table.put(client(port))
     old = {port: client(port) for port in range(63)}
@@ -128,7 +128,7 @@ def test_what_a_kill_at_any_line_leaves_is_the_old_or_the_new(file: int, monkeyp
 
 @pytest.mark.parametrize("offset", [SLOT + 9, SLOT + 14, SLOT + 30, SLOT + 49])
 def test_a_damaged_client_is_left_out_and_others_may_be_missing(file: int, offset: int) -> None:
-    table = ClientTable(file, 0)
+    table = ClientTableFile(file, 0)
     for port in range(63):
         table.put(client(port))
     table.close()

@@ -135,7 +135,7 @@ def test_repairs_that_were_sent_and_that_wait_are_told() -> None:
     row = bench.of(BOB)
     assert (row["requests"], row["requested_seconds"]) == (1, 0.25)
     assert row["retransmitted"] + row["retransmitting"] == 1_000
-    assert 0 < row["retransmitted"] == bench.node.resending.sent
+    assert 0 < row["retransmitted"] == bench.node.repair_dispatcher.retransmitted
     assert row["retransmitting"] > 0
     assert (bench.of(ALICE)["retransmitted"], bench.of(ALICE)["requests"]) == (0, 0)
     # Nothing of it is left once the client is gone.

@@ -20,7 +20,7 @@ from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.journal.errors import JournalError, JournalFull
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.net.listening import Entrance
+from fyrehose_twisted.net.listening import ListeningEndpoint
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -235,7 +235,7 @@ def test_what_cannot_be_made_durable_at_the_end_is_said_and_makes_the_status_1(
 def test_readers_elsewhere_are_cut_off_first(run: Run, tmp_path: Path) -> None:
     port: Any = ListeningPort()
     endpoint = Endpoint(succeed(port))
-    running = run(serve=lambda journal: Entrance("serve", "tcp:1", endpoint, journal))
+    running = run(serve=lambda journal: ListeningEndpoint("serve", "tcp:1", endpoint, journal))
     assert endpoint.factories == [running.journal]
     assert running.said(LogLevel.info)[-1] == "--serve: listening on somewhere"
     ended = running.stop()
@@ -257,7 +257,7 @@ def test_it_serves_again_when_it_is_started_again(run: Run) -> None:
             ports.append((port, factory))
             return succeed(port)
 
-    running = run(serve=lambda journal: Entrance("serve", "tcp:1", Endpoints(), journal))
+    running = run(serve=lambda journal: ListeningEndpoint("serve", "tcp:1", Endpoints(), journal))
     for starts in (1, 2, 3):
         assert [factory for _, factory in ports[starts - 1 :]] == [running.journal]
         assert running.stop() == [None]
@@ -272,7 +272,7 @@ def test_a_segment_that_is_just_written_anew_is_waited_for(
 ) -> None:
     running = run()
     at_work: Deferred[None] = Deferred()
-    upkeep: Any = running.service._upkeep
+    upkeep: Any = running.service._maintenance
     monkeypatch.setattr(upkeep, "stop", lambda: at_work)
     ended = running.stop()
     assert ended == []
@@ -292,7 +292,7 @@ def test_a_segment_that_is_just_written_anew_is_waited_for(
     ],
 )
 def test_a_port_that_cannot_be_served_on_ends_the_process(error: Exception, reason: str, run: Run) -> None:
-    running = run(serve=lambda journal: Entrance("serve", "tcp:1", Endpoint(fail(error)), journal))
+    running = run(serve=lambda journal: ListeningEndpoint("serve", "tcp:1", Endpoint(fail(error)), journal))
     assert running.said(LogLevel.critical) == [f"stopping: --serve: cannot listen on tcp:1: {reason}"]
     assert running.reactor.stops == 1
     running.stop()

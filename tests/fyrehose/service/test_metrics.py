@@ -40,7 +40,7 @@ class Port(DatagramPort):
         return SimpleNamespace(host="192.0.2.2", port=7)
 
     def send(self, datagrams: Any, peers: Any) -> None:
-        self.sent += [decode(bytes(datagram)) for datagram in Send(datagrams, peers).each()]
+        self.sent += [decode(bytes(datagram)) for datagram in Send(datagrams, peers).iter_datagrams()]
 
 
 class Running:

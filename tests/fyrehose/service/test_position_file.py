@@ -11,50 +11,56 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.service import position_file
-from fyrehose_twisted.fyrehose.service.position_file import Place, PlaceFile, _decoded, _encoded, runs_before
-from fyrehose_twisted.repeats import Run
+from fyrehose_twisted.fyrehose.service.position_file import (
+    PositionFile,
+    SubscriberPosition,
+    _decode,
+    _encode,
+    runs_before,
+)
+from fyrehose_twisted.repeats import EnvelopeRun
 
 numbers = st.integers(0, 2**64 - 1)
-runs = st.lists(st.builds(Run, numbers, numbers, numbers, numbers), max_size=5).map(tuple)
-places = st.builds(Place, st.integers(1, 2**48), st.none() | st.integers(0, 2**32 - 1), runs)
+runs = st.lists(st.builds(EnvelopeRun, numbers, numbers, numbers, numbers), max_size=5).map(tuple)
+places = st.builds(SubscriberPosition, st.integers(1, 2**48), st.none() | st.integers(0, 2**32 - 1), runs)
 
 PATH = Path("state")
 
 
 @given(places)
-def test_round_trip_and_every_cut_is_an_error(place: Place) -> None:
-    content = _encoded(place)
-    assert _decoded(PATH, content) == place
+def test_round_trip_and_every_cut_is_an_error(place: SubscriberPosition) -> None:
+    content = _encode(place)
+    assert _decode(PATH, content) == place
     for size in range(1, len(content)):
         with pytest.raises(StateFileError):
-            _decoded(PATH, content[:size])
+            _decode(PATH, content[:size])
 
 
 @given(places, st.data())
-def test_every_damaged_byte_is_an_error(place: Place, data: st.DataObject) -> None:
-    content = bytearray(_encoded(place))
+def test_every_damaged_byte_is_an_error(place: SubscriberPosition, data: st.DataObject) -> None:
+    content = bytearray(_encode(place))
     content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(StateFileError, match="not usable"):
-        _decoded(PATH, bytes(content))
+        _decode(PATH, bytes(content))
 
 
 def test_one_that_is_written_anew_while_it_is_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state"
-    with closing(PlaceFile(path)) as file:
-        file.write(Place(1))
+    with closing(PositionFile(path)) as file:
+        file.write(SubscriberPosition(1))
     original = position_file.lock
 
     def late_lock(*arguments: Any) -> None:
         monkeypatch.setattr(position_file, "lock", original)
-        with closing(PlaceFile(path)) as other:
-            other.write(Place(2))
+        with closing(PositionFile(path)) as other:
+            other.write(SubscriberPosition(2))
         original(*arguments)
 
     monkeypatch.setattr(position_file, "lock", late_lock)
-    with closing(PlaceFile(path)) as file:
-        assert file.place == Place(2)
+    with closing(PositionFile(path)) as file:
+        assert file.position == SubscriberPosition(2)
 
 
 def test_of_two_that_begin_at_once_one_makes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,36 +72,36 @@ def test_of_two_that_begin_at_once_one_makes_the_file(tmp_path: Path, monkeypatc
         return opened(name, flags, mode)
 
     monkeypatch.setattr(os, "open", late_open)
-    with closing(PlaceFile(path)) as file:
-        assert file.place is None
+    with closing(PositionFile(path)) as file:
+        assert file.position is None
 
 
 @given(st.binary(max_size=200))
 def test_other_bytes_are_refused(content: bytes) -> None:
     if content:
         with pytest.raises(StateFileError):
-            _decoded(PATH, content)
+            _decode(PATH, content)
 
 
 def test_it_is_written_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    file = PlaceFile(path)
-    assert file.place is None
-    for place in (Place(7, 1, (Run(1, 2, 3, 4),)), Place(8)):
+    file = PositionFile(path)
+    assert file.position is None
+    for place in (SubscriberPosition(7, 1, (EnvelopeRun(1, 2, 3, 4),)), SubscriberPosition(8)):
         file.write(place)
         with pytest.raises(StateFileError, match="in use"):
-            PlaceFile(path)
+            PositionFile(path)
     file.close()
-    again = PlaceFile(path)
-    assert again.place == Place(8)
+    again = PositionFile(path)
+    assert again.position == SubscriberPosition(8)
     again.close()
     assert [one.name for one in tmp_path.iterdir()] == ["state"]
 
 
 def test_a_write_that_fails_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "state"
-    file = PlaceFile(path)
-    file.write(Place(7))
+    file = PositionFile(path)
+    file.write(SubscriberPosition(7))
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -103,20 +109,23 @@ def test_a_write_that_fails_leaves_it_as_it_was(tmp_path: Path, monkeypatch: pyt
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         with pytest.raises(StateFileError, match="cannot be written: No space left"):
-            file.write(Place(9))
+            file.write(SubscriberPosition(9))
     file.close()
-    again = PlaceFile(path)
-    assert again.place == Place(7)
+    again = PositionFile(path)
+    assert again.position == SubscriberPosition(7)
     again.close()
     assert [one.name for one in tmp_path.iterdir()] == ["state"]
 
 
 def test_where_it_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(StateFileError, match="cannot be opened: No such file"):
-        PlaceFile(tmp_path / "nowhere" / "state")
+        PositionFile(tmp_path / "nowhere" / "state")
     with pytest.raises(StateFileError, match="cannot be opened: Is a directory"):
-        PlaceFile(tmp_path)
+        PositionFile(tmp_path)
 
 
 def test_runs_end_before_a_number() -> None:
-    assert runs_before([Run(1, 9, 0, 3), Run(4, 9, 7, 5), Run(9, 9, 20, 1)], 6) == (Run(1, 9, 0, 3), Run(4, 9, 7, 2))
+    assert runs_before([EnvelopeRun(1, 9, 0, 3), EnvelopeRun(4, 9, 7, 5), EnvelopeRun(9, 9, 20, 1)], 6) == (
+        EnvelopeRun(1, 9, 0, 3),
+        EnvelopeRun(4, 9, 7, 2),
+    )

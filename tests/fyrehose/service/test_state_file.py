@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.service.state_file import PAGE, SequenceFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE, Dialect
 from fyrehose_twisted.process import boot_id as boot
@@ -35,7 +35,7 @@ def start(path: Path, *, boot_id: bytes = BOOT, **options: Any) -> SequenceFile:
     return SequenceFile(path, STREAM, boot_id=boot_id, **options)
 
 
-def left_by(path: Path, mark: Mark | None, *, clean: bool = False) -> Path:
+def left_by(path: Path, mark: SequenceCheckpoint | None, *, clean: bool = False) -> Path:
     """A file as a backbone leaves it that was killed after ``mark``, or closed it."""
     original = path.with_name("original")
     file = start(original)
@@ -123,7 +123,7 @@ class TestCreation:
         start(path).close()
 
     def test_who_was_quicker_is_not_overwritten(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        theirs = left_by(path.with_name("theirs"), Mark(7, 9))
+        theirs = left_by(path.with_name("theirs"), SequenceCheckpoint(7, 9))
         link = os.link
 
         def late_link(source: str, target: Path) -> None:
@@ -157,19 +157,19 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     def test_each_number_that_was_persisted_survives(self, path: Path) -> None:
         for last in range(1, 20):
-            left_by(path, Mark(last, 100 + last))
+            left_by(path, SequenceCheckpoint(last, 100 + last))
             file = start(path)
             assert numbers(file) == (last, 100 + last, None)
             file.close()
 
     def test_after_a_power_failure_it_goes_on_at_the_bound_and_names_the_hole(self, path: Path) -> None:
-        file = start(left_by(path, Mark(10, 1_034)), boot_id=OTHER_BOOT)
+        file = start(left_by(path, SequenceCheckpoint(10, 1_034)), boot_id=OTHER_BOOT)
         assert numbers(file) == (1_034, 1_034, (11, 1_034))
         assert not file.fresh
         file.close()
 
     def test_a_second_power_failure_leaves_no_second_hole(self, path: Path) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         first = start(path, boot_id=OTHER_BOOT)
         again = path.with_name("again")
         shutil.copy(path, again)
@@ -179,8 +179,8 @@ os.kill(os.getpid(), signal.SIGKILL)
         file.close()
 
     def test_after_a_power_failure_the_new_boot_is_remembered(self, path: Path) -> None:
-        file = start(left_by(path, Mark(10, 1_034)), boot_id=OTHER_BOOT)
-        file.persist(Mark(1_035, 2_000))
+        file = start(left_by(path, SequenceCheckpoint(10, 1_034)), boot_id=OTHER_BOOT)
+        file.persist(SequenceCheckpoint(1_035, 2_000))
         shutil.copy(path, path.with_name("killed"))
         killed = start(path.with_name("killed"), boot_id=OTHER_BOOT)
         assert numbers(killed) == (1_035, 2_000, None)
@@ -189,7 +189,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
     def test_a_clean_close_leaves_no_hole(self, path: Path, boot_id: bytes) -> None:
-        file = start(left_by(path, Mark(10, 1_034), clean=True), boot_id=boot_id)
+        file = start(left_by(path, SequenceCheckpoint(10, 1_034), clean=True), boot_id=boot_id)
         assert numbers(file) == (10, 10, None)
         assert not file.fresh
         file.close()
@@ -203,13 +203,13 @@ os.kill(os.getpid(), signal.SIGKILL)
         file.close()
 
     def test_the_last_number_of_all_survives(self, path: Path) -> None:
-        file = start(left_by(path, Mark(MAX_SEQUENCE, MAX_SEQUENCE)))
+        file = start(left_by(path, SequenceCheckpoint(MAX_SEQUENCE, MAX_SEQUENCE)))
         assert numbers(file) == (MAX_SEQUENCE, MAX_SEQUENCE, None)
         file.close()
 
     def test_after_a_power_failure_at_the_first_number_nobody_needs_to_be_asked(self, path: Path) -> None:
         file = start(path)
-        file.persist(Mark(1, 1_025))
+        file.persist(SequenceCheckpoint(1, 1_025))
         page = bytearray(path.read_bytes())
         file.close()
         page[16:24] = bytes(8)  # Of the two numbers only the bound was on disk.
@@ -222,8 +222,8 @@ os.kill(os.getpid(), signal.SIGKILL)
 class TestClients:
     ALICE = KnownClient(("192.0.2.7", 4_001), ("192.0.2.7", 4_001), 0, Dialect.V2, 3, 1e9)
 
-    def mark(self, last: int, client: KnownClient | None = ALICE) -> Mark:
-        return Mark(last, last + 100, ((self.ALICE.address, client),))
+    def mark(self, last: int, client: KnownClient | None = ALICE) -> SequenceCheckpoint:
+        return SequenceCheckpoint(last, last + 100, ((self.ALICE.address, client),))
 
     def test_after_kill_9_it_knows_all_of_them(self, path: Path) -> None:
         file = start(left_by(path, self.mark(1)))
@@ -250,7 +250,7 @@ class TestClients:
         file.close()
 
     def test_a_file_without_a_table_gets_one(self, path: Path) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         path.write_bytes(path.read_bytes()[:PAGE])
         file = start(path)
         assert (numbers(file), file.clients, file.complete) == ((10, 1_034, None), (), False)
@@ -271,7 +271,7 @@ class TestClients:
         monkeypatch.setattr(os, "posix_fallocate", full)
         clients = [self.ALICE._replace(address=("192.0.2.7", port)) for port in range(1, 100)]
         with pytest.raises(StateFileError, match="cannot be made longer: No space left"):
-            file.persist(Mark(1, 2, tuple((client.address, client) for client in clients)))
+            file.persist(SequenceCheckpoint(1, 2, tuple((client.address, client) for client in clients)))
         monkeypatch.undo()
         file.close()
 
@@ -282,7 +282,7 @@ class TestBoot:
         monkeypatch.setattr(boot, "_BOOT_ID_PATH", told)
         told.write_text("11111111-2222-3333-4444-555555555555\n")
         file = SequenceFile(path, STREAM)
-        file.persist(Mark(1, 9))
+        file.persist(SequenceCheckpoint(1, 9))
         shutil.copy(path, path.with_name("killed"))
         told.write_text("99999999-2222-3333-4444-555555555555\n")
         after = SequenceFile(path.with_name("killed"), STREAM)
@@ -328,7 +328,7 @@ class TestDamage:
         ],
     )
     def test_it_is_refused_with_advice(self, path: Path, damage: Callable[[bytes], bytes], said: str) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         path.write_bytes(damage(path.read_bytes()))
         refused = refusal(path)
         assert said in refused
@@ -339,7 +339,7 @@ class TestDamage:
         assert refusal(path).endswith("it belongs to fyrehose://other, not to fyrehose://default")
 
     def test_no_byte_that_does_not_change_may_be_wrong(self, path: Path) -> None:
-        page = left_by(path, Mark(10, 1_034)).read_bytes()
+        page = left_by(path, SequenceCheckpoint(10, 1_034)).read_bytes()
         for offset in [*range(16), *range(48, 100), *range(100, PAGE, 97), *range(PAGE - 4, PAGE)]:
             path.write_bytes(page[:offset] + bytes([page[offset] ^ 1]) + page[offset + 1 :])
             with pytest.raises(StateFileError):
@@ -362,7 +362,7 @@ class TestLock:
         start(path).close()
 
     def test_check_lets_go_of_it(self, path: Path) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         SequenceFile.check(path, STREAM, boot_id=BOOT)
         start(path).close()
 
@@ -415,7 +415,7 @@ class TestStartAt:
 
     @pytest.mark.parametrize("number", [11, 1_034, 5_000])
     def test_a_known_stream_may_skip_numbers(self, path: Path, number: int) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         SequenceFile.check(path, STREAM, start_at=number, boot_id=BOOT)
         file = start(path, start_at=number)
         assert numbers(file) == (number - 1, max(number - 1, 1_034), None)
@@ -423,13 +423,13 @@ class TestStartAt:
 
     @pytest.mark.parametrize("number", [0, 1, 10, MAX_SEQUENCE + 1])
     def test_it_may_not_repeat_one(self, path: Path, number: int) -> None:
-        assert "10 were given" in refusal(left_by(path, Mark(10, 1_034)), start_at=number)
+        assert "10 were given" in refusal(left_by(path, SequenceCheckpoint(10, 1_034)), start_at=number)
 
     @pytest.mark.parametrize("number", [11, 1_034])
     def test_after_a_power_failure_it_may_not_repeat_one_that_may_have_been_given(
         self, path: Path, number: int
     ) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         assert "1034 were given" in refusal(path, start_at=number, boot_id=OTHER_BOOT)
         file = start(path, start_at=1_035, boot_id=OTHER_BOOT)
         assert numbers(file) == (1_034, 1_034, (11, 1_034))
@@ -446,7 +446,7 @@ class TestCheck:
     @pytest.mark.parametrize("boot_id", [BOOT, OTHER_BOOT])
     @pytest.mark.parametrize("start_at", [None, 2_000])
     def test_it_changes_nothing(self, path: Path, boot_id: bytes, start_at: int | None) -> None:
-        left_by(path, Mark(10, 1_034))
+        left_by(path, SequenceCheckpoint(10, 1_034))
         before, changed = path.read_bytes(), path.stat().st_mtime_ns
         SequenceFile.check(path, STREAM, start_at=start_at, boot_id=boot_id)
         assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, changed)
@@ -477,7 +477,14 @@ class TestPersist:
     ) -> None:
         file = start(path)
         flushed.clear()
-        for mark in (Mark(1, 100), Mark(2, 100), Mark(99, 100), Mark(150, 200), Mark(200, 200), Mark(201, 300)):
+        for mark in (
+            SequenceCheckpoint(1, 100),
+            SequenceCheckpoint(2, 100),
+            SequenceCheckpoint(99, 100),
+            SequenceCheckpoint(150, 200),
+            SequenceCheckpoint(200, 200),
+            SequenceCheckpoint(201, 300),
+        ):
             file.persist(mark)
             assert (file.last, file.bound) == (mark.last, mark.bound)
             assert struct.unpack("=QQ", path.read_bytes()[16:32]) == (mark.last, mark.bound)
@@ -487,15 +494,15 @@ class TestPersist:
 
     def test_the_bound_is_not_taken_back(self, path: Path, flushed: list[tuple[int, int]]) -> None:
         file = start(path)
-        file.persist(Mark(1, 100))
+        file.persist(SequenceCheckpoint(1, 100))
         flushed.clear()
-        file.persist(Mark(2, 50))
+        file.persist(SequenceCheckpoint(2, 50))
         assert (file.last, file.bound, flushed) == (2, 100, [])
         file.close()
 
     def test_a_bound_that_is_not_on_disk_permits_no_number(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Broken(mmap.mmap):
-            works = True
+            recovered = True
 
             def flush(self, *_: Any) -> None:
                 if not self.works:
@@ -503,13 +510,13 @@ class TestPersist:
 
         monkeypatch.setattr(mmap, "mmap", Broken)
         file = start(path)
-        file.persist(Mark(10, 100))
+        file.persist(SequenceCheckpoint(10, 100))
         Broken.works = False
         with pytest.raises(StateFileError, match="cannot be written to disk: Input/output error"):
-            file.persist(Mark(101, 200))
+            file.persist(SequenceCheckpoint(101, 200))
         assert (file.last, file.bound) == (10, 100)
         assert struct.unpack("=Q", path.read_bytes()[16:24]) == (10,)
-        file.persist(Mark(11, 100))
+        file.persist(SequenceCheckpoint(11, 100))
         with pytest.raises(StateFileError, match="cannot be written to disk"):
             file.close()
         Broken.works = True

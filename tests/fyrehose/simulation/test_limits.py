@@ -15,16 +15,16 @@ from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, Outbo
 from fyrehose_twisted.fyrehose.node import drop_log
 from fyrehose_twisted.fyrehose.node.backbone import push_backlog, request_routing, retransmit_buffer
 from fyrehose_twisted.fyrehose.node.client import client, keepalive, reorder_buffer, repair, repair_responder
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Reassembly
-from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import ReorderBuffer
+from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
 from fyrehose_twisted.fyrehose.simulation.invariants import memory
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, GoesOn, Numbers
-from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded, backbone_usage, client_usage
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import NumbersDurableFirst, Participants, StreamProgress
+from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded, backbone_usage, client_usage
 from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
-from fyrehose_twisted.fyrehose.simulation.workload import Role
+from fyrehose_twisted.fyrehose.simulation.workload import ClientProfile
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
 SMALL: dict[str, tuple[ModuleType, int]] = {
     "HELD_BYTES": (push_backlog, 25_000),
@@ -51,34 +51,34 @@ REACHED_OF = {"gaps": 0.2, "ranges given up": 0.1, "repairs planned": 0.3}
 """Of those that are generous by as much as is planned."""
 
 
-class Closely(Bounded):
+class Closely(MemoryBounded):
     """Looks at nodes whenever something is about to arrive."""
 
-    def arrived(self, packet: Packet, host: Host) -> None:
-        if host is self.cast.backbone.host:
-            self._check(host, backbone_usage(self.cast.backbone.node))
+    def arrived(self, packet: SimPacket, host: Host) -> None:
+        if host is self.participants.backbone.host:
+            self._check(host, backbone_usage(self.participants.backbone.node))
         elif host in self.by_host:
             application = self.by_host[host].application
-            self._check(host, client_usage(application.client, application.history))
+            self._check(host, client_usage(application.client, application.store))
 
 
 class Narrow(Limits):
     """Everything is small, and messages get lost on the way."""
 
-    large: ClassVar[float] = 0.3
-    roles = (
-        Role("subscriber", ClientConfig(buffer_bytes=25_000), resumes=True),
-        Role(
+    large_share: ClassVar[float] = 0.3
+    profiles = (
+        ClientProfile("subscriber", ClientConfig(buffer_bytes=25_000), resumes=True),
+        ClientProfile(
             "subscriber-small",
             ClientConfig(buffer_bytes=2_000, history_bytes=50_000, repair=RepairConfig(in_flight=8)),
             resumes=True,
         ),
-        Role("subscriber-forgetful", ClientConfig(journal=False)),
-        Role("publisher", ClientConfig(outbox=OutboxConfig(queue_messages=8)), publishes=True, kept=1),
-        Role("publisher-large", ClientConfig(outbox=OutboxConfig(queue_bytes=30_000)), publishes=True),
-        Role("late-oldest", ClientConfig(start=Start.OLDEST, buffer_bytes=10_000), begins=200.0),
+        ClientProfile("subscriber-forgetful", ClientConfig(journal=False)),
+        ClientProfile("publisher", ClientConfig(outbox=OutboxConfig(queue_messages=8)), publishes=True, kept=1),
+        ClientProfile("publisher-large", ClientConfig(outbox=OutboxConfig(queue_bytes=30_000)), publishes=True),
+        ClientProfile("late-oldest", ClientConfig(start=Start.OLDEST, buffer_bytes=10_000), start_delay=200.0),
     )
-    bounded: Bounded
+    bounded: MemoryBounded
 
     def backbone_config(self) -> BackboneConfig:
         return replace(super().backbone_config(), retransmit=8_000)
@@ -86,11 +86,11 @@ class Narrow(Limits):
     def make_link(self, rng: Random) -> Link:
         return Link(loss=0.1, delay=0.005, jitter=0.02)
 
-    def add_invariants(self, cast: Cast) -> None:
+    def add_invariants(self, participants: Participants) -> None:
         # Where a limit is reached something else gives way; so that is not looked at here.
-        self.content = Numbers(cast)
-        self.progress = GoesOn(cast, self.content, share=0.0)
-        self.bounded = Closely(cast)
+        self.content = NumbersDurableFirst(participants)
+        self.progress = StreamProgress(participants, self.content, share=0.0)
+        self.bounded = Closely(participants)
         for invariant in (self.content, self.bounded, self.progress):
             self.add_invariant(invariant)
 
@@ -100,9 +100,9 @@ class Brisk(Narrow):
 
     duration: ClassVar[float] = 100.0
     messages: ClassVar[int] = 800
-    large: ClassVar[float] = 0.2
+    large_share: ClassVar[float] = 0.2
     fault_counts: ClassVar[tuple[int, int]] = (20, 30)
-    roles = tuple(role._replace(begins=min(role.begins, 40.0)) for role in Narrow.roles)
+    profiles = tuple(role._replace(start_delay=min(role.start_delay, 40.0)) for role in Narrow.profiles)
 
 
 # The first seeds together get near each limit; the others are for when they do not any longer.
@@ -122,10 +122,10 @@ def test_every_limit_is_reached_and_none_exceeded(
     monkeypatch.setattr(retransmit_buffer, "BYTE_BURST", 1_000.0)
     monkeypatch.setattr(request_routing, "FAN_OUT_BURST", 0.5)
     monkeypatch.setattr(request_routing, "FAN_OUT_RATE", 0.5)
-    monkeypatch.setattr(repeats.Repeats.__init__, "__defaults__", (SMALL["WINDOW"][1],))
-    monkeypatch.setitem(Reassembly.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
-    monkeypatch.setitem(Answers.__init__.__kwdefaults__, "rate", 4_000.0)
-    monkeypatch.setitem(Answers.__init__.__kwdefaults__, "burst", 1_000.0)
+    monkeypatch.setattr(repeats.RepeatDetector.__init__, "__defaults__", (SMALL["WINDOW"][1],))
+    monkeypatch.setitem(ReorderBuffer.__init__.__kwdefaults__, "max_gaps", SMALL["MAX_GAPS"][1])
+    monkeypatch.setitem(RepairResponder.__init__.__kwdefaults__, "rate", 4_000.0)
+    monkeypatch.setitem(RepairResponder.__init__.__kwdefaults__, "burst", 1_000.0)
     peaks: dict[str, float] = {}
     low: dict[str, float] = {}
     for seed in seeds:

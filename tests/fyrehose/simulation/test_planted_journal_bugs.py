@@ -8,25 +8,29 @@ from typing import Any, ClassVar
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.fyrehose.node.backbone.durability import Keeping
+from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityTracker
 from fyrehose_twisted.fyrehose.node.client import journal_client
 from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
-from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore, Unsaved
-from fyrehose_twisted.fyrehose.simulation.invariants.access import Kept
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Numbers, OneContent
-from fyrehose_twisted.fyrehose.simulation.invariants.journals import Durable, KeptAsTold, Unchanged
+from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore, PendingWrites
+from fyrehose_twisted.fyrehose.simulation.invariants.access import JournalMatchesDelivery
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import NumbersDurableFirst, OneMessagePerNumber
+from fyrehose_twisted.fyrehose.simulation.invariants.journals import (
+    DurabilityReportsHold,
+    DurableRecordsSurvive,
+    StableBelowWatermark,
+)
 from fyrehose_twisted.fyrehose.simulation.scenarios import Journals, Rot
 from fyrehose_twisted.fyrehose.wire.packets import Holding
-from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.journal import recovery
-from fyrehose_twisted.journal.coverage import Contents
+from fyrehose_twisted.journal.coverage import Coverage
 from fyrehose_twisted.journal.format import scan, segment
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.disk.open_file import OpenFile
-from fyrehose_twisted.sim.faults.disk_faults import BadSyncs
+from fyrehose_twisted.sim.faults.disk_faults import SyncErrors
 
 
 class FailingSyncs(Journals):
@@ -34,11 +38,11 @@ class FailingSyncs(Journals):
 
     fault_counts: ClassVar[tuple[int, int]] = (150, 150)
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         journals = ["journal-1", "journal-2"]
         return (
-            (1.0, fault_generators.disks(journals, kinds=(BadSyncs,))),
-            (1.0, fault_generators.crashes(journals, kinds=(Crash.POWER,))),
+            (1.0, fault_generators.disk_errors(journals, kinds=(SyncErrors,))),
+            (1.0, fault_generators.crashes(journals, kinds=(CrashMode.POWER,))),
         )
 
 
@@ -48,7 +52,7 @@ class Brief:
     duration = 60.0
     messages = 200
     fault_counts = (5, 10)
-    roles = tuple(role for role in Journals.roles if not role.begins)
+    roles = tuple(role for role in Journals.profiles if not role.start_delay)
 
 
 class BriefJournals(Brief, Journals):
@@ -73,49 +77,49 @@ def syncs_the_mark_alone(patch: Patch) -> None:
 
 
 def trusts_what_memory_says_after_a_failed_sync(patch: Patch) -> None:
-    original = recovery._mend_last
+    original = recovery._recover_last
 
     def mend_last(*what: Any) -> bool:
         with patch.context() as within:
             within.setattr(OpenFile, "write", lambda self, offset, data: None)
             return original(*what)
 
-    patch.setattr(recovery, "_mend_last", mend_last)
+    patch.setattr(recovery, "_recover_last", mend_last)
 
 
 def throws_away_what_cannot_be_read_at_the_moment(patch: Patch) -> None:
-    original = Journal.install
+    original = Journal.install_compacted
 
     def install(self: Any, ordered: Segment) -> None:
         ordered.damages.clear()
         original(self, ordered)
 
-    patch.setattr(Journal, "install", install)
+    patch.setattr(Journal, "install_compacted", install)
 
 
 def cuts_off_a_good_frame(patch: Patch) -> None:
-    original = Segment.walk
+    original = Segment.scan_frames
 
     def walk(self: Any, *what: Any, **more: Any) -> Any:
         found = list(original(self, *what, **more))
         return iter(found[:-1] if len(found) > 2 and not self.ordered else found)
 
-    patch.setattr(Segment, "walk", walk)
+    patch.setattr(Segment, "scan_frames", walk)
 
 
 def lets_the_watermark_pass_a_hole(patch: Patch) -> None:
-    original = Contents.settled
+    original = Coverage.next_missing
 
     def settled(self: Any, epoch: int, position: int) -> int:
         found = original(self, epoch, position)
         beyond = original(self, epoch, found + 1)
         return beyond if beyond > found + 1 else found
 
-    patch.setattr(Contents, "settled", settled)
+    patch.setattr(Coverage, "next_missing", settled)
 
 
 def keeps_something_else(patch: Patch) -> None:
-    original = Unsaved.save
+    original = PendingWrites.save
 
     def save(self: Any, journal: Any, *, sync: bool = True) -> None:
         records = [
@@ -124,18 +128,20 @@ def keeps_something_else(patch: Patch) -> None:
         ]
         original(self._replace(records=records), journal, sync=sync)
 
-    patch.setattr(Unsaved, "save", save)
-    patch.setattr(OneContent, "deliver_sent", Numbers.deliver_sent)  # It would see what is sent to others.
+    patch.setattr(PendingWrites, "save", save)
+    patch.setattr(
+        OneMessagePerNumber, "deliver_sent", NumbersDurableFirst.deliver_sent
+    )  # It would see what is sent to others.
 
 
 def keeps_what_nobody_sent(patch: Patch) -> None:
-    original = Unsaved.save
+    original = PendingWrites.save
 
     def save(self: Any, journal: Any, *, sync: bool = True) -> None:
         more = [record._replace(sequence=record.sequence + 100_000) for record in self.records]
         original(self._replace(records=self.records + more), journal, sync=sync)
 
-    patch.setattr(Unsaved, "save", save)
+    patch.setattr(PendingWrites, "save", save)
 
 
 def believes_every_byte(patch: Patch) -> None:
@@ -150,7 +156,7 @@ def forgets_what_is_lost(patch: Patch) -> None:
 def keeps_nothing_but_repairs(patch: Patch) -> None:
     original = JournalClient.drain
 
-    def drain(self: Any) -> Drained:
+    def drain(self: Any) -> Outputs:
         drained = original(self)
         return drained if drained.persist is None or not drained.events else drained._replace(persist=None)
 
@@ -162,30 +168,34 @@ def says_more_than_is_durable(patch: Patch) -> None:
 
 
 def counts_one_journal_too_many(patch: Patch) -> None:
-    original = Keeping._count
-    patch.setattr(Keeping, "_count", lambda self, sequence: original(self, sequence) + 1)
+    original = DurabilityTracker._count_durable
+    patch.setattr(DurabilityTracker, "_count_durable", lambda self, sequence: original(self, sequence) + 1)
 
 
 BUGS = [
-    Bug(never_syncs, (Durable.name,), FailingSyncs, seed=0, message="was durable, and is gone"),
-    Bug(syncs_the_mark_alone, (Durable.name,), Journals, seed=5, message="was durable, and is gone"),
-    Bug(trusts_what_memory_says_after_a_failed_sync, (Unchanged.name,), BriefSyncs, seed=15, message="'gone'"),
+    Bug(never_syncs, (DurableRecordsSurvive.name,), FailingSyncs, seed=0, message="was durable, and is gone"),
+    Bug(syncs_the_mark_alone, (DurableRecordsSurvive.name,), Journals, seed=5, message="was durable, and is gone"),
+    Bug(
+        trusts_what_memory_says_after_a_failed_sync, (StableBelowWatermark.name,), BriefSyncs, seed=15, message="'gone'"
+    ),
     Bug(
         throws_away_what_cannot_be_read_at_the_moment,
-        (Durable.name, Unchanged.name),
+        (DurableRecordsSurvive.name, StableBelowWatermark.name),
         Journals,
         seed=104,
         message="gone",
     ),
-    Bug(cuts_off_a_good_frame, (Durable.name,), Journals, seed=0, message="was durable, and is gone"),
-    Bug(lets_the_watermark_pass_a_hole, (KeptAsTold.name,), Journals, seed=9, message="is told to be kept by"),
-    Bug(keeps_something_else, (Durable.name,), Journals, seed=0, message="was durable with"),
-    Bug(keeps_what_nobody_sent, (Durable.name,), Journals, seed=0, message="nobody sent that"),
-    Bug(believes_every_byte, (Unchanged.name,), Rot, seed=0, message="and is b"),
-    Bug(forgets_what_is_lost, (Durable.name,), BriefJournals, seed=0, message="is whole up to"),
-    Bug(says_more_than_is_durable, (KeptAsTold.name,), Journals, seed=0, message="is told to be kept by"),
-    Bug(counts_one_journal_too_many, (KeptAsTold.name,), Journals, seed=0, message="is told to be kept by"),
-    Bug(keeps_nothing_but_repairs, (Kept.name,), BriefJournals, seed=0, message="is not held"),
+    Bug(cuts_off_a_good_frame, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable, and is gone"),
+    Bug(
+        lets_the_watermark_pass_a_hole, (DurabilityReportsHold.name,), Journals, seed=9, message="is told to be kept by"
+    ),
+    Bug(keeps_something_else, (DurableRecordsSurvive.name,), Journals, seed=0, message="was durable with"),
+    Bug(keeps_what_nobody_sent, (DurableRecordsSurvive.name,), Journals, seed=0, message="nobody sent that"),
+    Bug(believes_every_byte, (StableBelowWatermark.name,), Rot, seed=0, message="and is b"),
+    Bug(forgets_what_is_lost, (DurableRecordsSurvive.name,), BriefJournals, seed=0, message="is whole up to"),
+    Bug(says_more_than_is_durable, (DurabilityReportsHold.name,), Journals, seed=0, message="is told to be kept by"),
+    Bug(counts_one_journal_too_many, (DurabilityReportsHold.name,), Journals, seed=0, message="is told to be kept by"),
+    Bug(keeps_nothing_but_repairs, (JournalMatchesDelivery.name,), BriefJournals, seed=0, message="is not held"),
 ]
 
 

@@ -10,27 +10,27 @@ from typing import Any, ClassVar
 import pytest
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered, Lost, Message, Published
+from fyrehose_twisted.fyrehose.events import Message, MessagesDelivered, MessagesLost, MessagesPublished
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
-    Acknowledged,
+    AcknowledgedArePublished,
     ExactlyOnce,
     FyrehoseInvariant,
-    GoesOn,
     InOrder,
+    StreamProgress,
 )
 from fyrehose_twisted.fyrehose.simulation.scenarios import SCENARIOS, Garbage, Restarts, Storm
-from fyrehose_twisted.fyrehose.simulation.workload import EVERYBODY, FyrehoseScenario, Role
+from fyrehose_twisted.fyrehose.simulation.workload import ALL_PROFILES, ClientProfile, FyrehoseScenario
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import Outcome, Scenario
+from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 
-def worth_its_seed(outcome: Outcome) -> bool:
-    return outcome.simulated >= 600 and outcome.faults >= 20 and outcome.operations >= 500
+def worth_its_seed(outcome: RunOutcome) -> bool:
+    return outcome.simulated_seconds >= 600 and outcome.faults >= 20 and outcome.operations >= 500
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -38,7 +38,7 @@ def test_everything_holds_whatever_goes_wrong(scenario: type[FyrehoseScenario], 
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
     assert worth_its_seed(outcome) or not scenario.fault_counts[1], outcome
     for what in ("handed over", "repaired", "acknowledged", "dropped"):
-        assert outcome.counts[what] > 0, outcome.counts
+        assert outcome.counters[what] > 0, outcome.counters
 
 
 def test_names_begin_with_the_wing_and_are_unique() -> None:
@@ -72,7 +72,7 @@ class Brief:
     duration = 60.0
     messages = 100
     fault_counts = (3, 6)
-    roles = tuple(role for role in EVERYBODY if not role.begins)
+    roles = tuple(role for role in ALL_PROFILES if not role.start_delay)
 
 
 class BriefStorm(Brief, Storm):
@@ -98,7 +98,7 @@ class BriefRestarts(Brief, Restarts):
 )
 def test_where_batches_are_cut_changes_nothing(scenario: type[Scenario], seed: int, simulate: Simulate) -> None:
     [one], [other] = (simulate(scenario, seeds=[seed], split_seed=split_seed) for split_seed in (0, 1))
-    assert one.counts["batches"] != other.counts["batches"]
+    assert one.counters["batches"] != other.counters["batches"]
     assert one.digest == other.digest
 
 
@@ -108,14 +108,14 @@ class Quiet(FyrehoseScenario):
     name: ClassVar[str] = "fyrehose.quiet"
     duration: ClassVar[float] = 60.0
     messages: ClassVar[int] = 300
-    pauses: ClassVar[int] = 0
+    pause_count: ClassVar[int] = 0
     fault_counts: ClassVar[tuple[int, int]] = (0, 0)
-    roles: ClassVar[Sequence[Role]] = (
-        Role("one"),
-        Role("two"),
-        Role("publisher", publishes=True),
-        Role("oldest", ClientConfig(start=Start.OLDEST), begins=30.0),
-        Role("numbered", ClientConfig(start=100), begins=50.0),
+    profiles: ClassVar[Sequence[ClientProfile]] = (
+        ClientProfile("one"),
+        ClientProfile("two"),
+        ClientProfile("publisher", publishes=True),
+        ClientProfile("oldest", ClientConfig(start=Start.OLDEST), start_delay=30.0),
+        ClientProfile("numbered", ClientConfig(start=100), start_delay=50.0),
     )
 
     def make_link(self, rng: Any) -> Any:
@@ -136,7 +136,7 @@ def test_without_faults_nothing_is_sent_twice_and_nothing_asked_for_again() -> N
     for subscriber in (one, two, publisher, oldest):
         assert list(subscriber.application.handed) == [(1, numbers)]
     assert list(numbered.application.handed) == [(100, numbers)]
-    assert publisher.application.client.outbox.retransmissions == 0
+    assert publisher.application.client.send_queue.retransmissions == 0
     repaired = {one.name: one.application.client.counters.repaired for one in scenario.participants}
     assert repaired.pop("numbered") > 0
     assert set(repaired.values()) == {0}
@@ -158,14 +158,18 @@ def test_a_power_failure_leaves_a_hole_and_no_number_twice() -> None:
 
 def test_who_was_away_for_a_while_goes_on_where_it_was() -> None:
     class Away(Quiet):
-        roles = (Role("publisher", publishes=True), Role("one", resumes=True), Role("two"))
+        profiles = (
+            ClientProfile("publisher", publishes=True),
+            ClientProfile("one", resumes=True),
+            ClientProfile("two"),
+        )
 
     scenario = ran(
         Away(4, faults=FaultSchedule.parse("20.0 crash one killed for 10.0\n20.0 crash two killed for 10.0"))
     )
     _, one, two = scenario.participants
-    assert one.former[0].next == one.application.first
-    assert two.former[0].next != two.application.first
+    assert one.former_applications[0].next == one.application.first
+    assert two.former_applications[0].next != two.application.first
     assert not one.application.lost
 
 
@@ -173,9 +177,9 @@ def test_a_backbone_that_loses_its_disk_refuses_to_number_a_stream_that_clients_
     scenario = Quiet(5, faults=FaultSchedule.parse("30.0 crash backbone disk lost for 1.0"))
     violation = scenario.run().violation
     assert violation is not None
-    assert violation.invariant == GoesOn.name
-    assert "published after the last fault, was given up" in violation.what
-    assert scenario.backbone.node.phase.value == "a client knows the stream, and this backbone does not"
+    assert violation.invariant == StreamProgress.name
+    assert "published after the last fault, was given up" in violation.description
+    assert scenario.backbone.node.state.value == "a client knows the stream, and this backbone does not"
 
 
 def spoiled(spoil: Callable[[FyrehoseScenario], object]) -> InvariantViolated:
@@ -209,20 +213,25 @@ def forget(scenario: FyrehoseScenario) -> None:
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
-        (tell(InOrder, Delivered([Message(303, 0, b"", b"")])), "303 handed over or reported, and 303 was before"),
-        (tell(InOrder, Delivered([Message(305, 0, b"", b"")])), "304 neither came nor was reported as lost"),
-        (tell(InOrder, Delivered([Message(304, 0, b"", b"")])), "which was not sent under it"),
-        (tell(InOrder, Lost(303, 310)), "303 handed over or reported"),
-        (tell(InOrder, Lost(306, 310)), "304 neither came"),
-        (tell(InOrder, Lost(304, 303)), "which is no range"),
+        (
+            tell(InOrder, MessagesDelivered([Message(303, 0, b"", b"")])),
+            "303 handed over or reported, and 303 was before",
+        ),
+        (tell(InOrder, MessagesDelivered([Message(305, 0, b"", b"")])), "304 neither came nor was reported as lost"),
+        (tell(InOrder, MessagesDelivered([Message(304, 0, b"", b"")])), "which was not sent under it"),
+        (tell(InOrder, MessagesLost(303, 310)), "303 handed over or reported"),
+        (tell(InOrder, MessagesLost(306, 310)), "304 neither came"),
+        (tell(InOrder, MessagesLost(304, 303)), "which is no range"),
         (
             lambda scenario: invariant(scenario, ExactlyOnce).told(
-                scenario.participants[0].host, Delivered([Message(304, 0, b"", scenario.content.truth[17])])
+                scenario.participants[0].host, MessagesDelivered([Message(304, 0, b"", scenario.content.truth[17])])
             ),
             "handed over again, as 304",
         ),
         (
-            lambda scenario: invariant(scenario, Acknowledged).told(scenario.participants[2].host, Published([(4, 5)])),
+            lambda scenario: invariant(scenario, AcknowledgedArePublished).told(
+                scenario.participants[2].host, MessagesPublished([(4, 5)])
+            ),
             "message 4 reported twice",
         ),
         (forget, "17 of publisher was acknowledged, and neither came nor was reported as lost"),
@@ -233,7 +242,7 @@ def test_a_broken_invariant_says_what_broke_and_where(
     spoil: Callable[[FyrehoseScenario], object], expected: str
 ) -> None:
     violation = spoiled(spoil)
-    assert expected in violation.what
+    assert expected in violation.description
     assert violation.nodes
     assert f"at {violation.elapsed:.6f} s, {violation.nodes[0]}" in str(violation)
 
@@ -250,11 +259,11 @@ def test_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
             f" {summary.operations:,} operations, {summary.faults:,} faults"
         )
-    simulated = sum(summary.simulated for summary in summaries.values())
-    took = max(summary.took for summary in summaries.values())
+    simulated = sum(summary.simulated_seconds for summary in summaries.values())
+    took = max(summary.real_seconds for summary in summaries.values())
     count = sum(summary.count for summary in summaries.values())
     print(f"{count:,} seeds, {simulated / took:,.0f} simulated hours an hour")
     failures = [outcome for summary in summaries.values() for outcome in summary.failures]

@@ -12,8 +12,8 @@ from fyrehose_twisted.fyrehose.wire.envelope import (
     MAGIC,
     MAX_ENVELOPED,
     Envelope,
-    enveloped,
-    envelopes_of,
+    envelope_columns,
+    envelope_runs,
     unwrap,
     wrap,
 )
@@ -56,7 +56,7 @@ mixed = st.lists(wrapped() | wrapped() | st.lists(bare, max_size=3), max_size=4)
 
 
 def stretches(messages: list[bytes]) -> list[tuple[Envelope | None, int]]:
-    """What :func:`enveloped` returns, by looking at each message and the one before it."""
+    """What :func:`envelope_runs` returns, by looking at each message and the one before it."""
     found: list[tuple[Envelope | None, int]] = []
     before: Envelope | None = None
     for row, data in enumerate(messages):
@@ -75,7 +75,7 @@ def stretches(messages: list[bytes]) -> list[tuple[Envelope | None, int]]:
 
 @given(mixed)
 def test_stretches_say_of_many_messages_what_unwrap_says_of_each(messages: list[bytes]) -> None:
-    assert enveloped(messages) == stretches(messages)
+    assert envelope_runs(messages) == stretches(messages)
 
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM, VECTOR_MINIMUM + 5])
@@ -84,7 +84,7 @@ def test_a_stretch_ends_with_its_publisher_and_where_a_counter_is_left_out_or_co
         for publisher, ahead in [(b"another1", 0), (b"someonez", 0), (b"someones", 1), (b"someones", -1)]:
             messages = [wrap(b"someones", 7 + at, b"") for at in range(row)]
             messages += [wrap(publisher, 7 + ahead + at, b"") for at in range(row, count)]
-            assert enveloped(messages) == [
+            assert envelope_runs(messages) == [
                 (Envelope(b"someones", 7), row),
                 (Envelope(publisher, 7 + ahead + row), count - row),
             ]
@@ -93,21 +93,21 @@ def test_a_stretch_ends_with_its_publisher_and_where_a_counter_is_left_out_or_co
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM - 1, VECTOR_MINIMUM])
 def test_what_has_no_envelope_and_room_for_one_is_told_from_what_has(count: int) -> None:
     bare_ones = [b"\xf7FY\x02" + wrap(b"someones", row, b"")[4:] for row in range(count)]
-    assert enveloped(bare_ones) == [(None, count)]
+    assert envelope_runs(bare_ones) == [(None, count)]
     messages = [*bare_ones, wrap(b"someones", count, b""), *bare_ones]
-    assert enveloped(messages) == [(None, count), (Envelope(b"someones", count), 1), (None, count)]
+    assert envelope_runs(messages) == [(None, count), (Envelope(b"someones", count), 1), (None, count)]
 
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM, 100])
 @pytest.mark.parametrize("size", [0, 1, 4, ENVELOPE_SIZE - 1])
 def test_what_is_too_short_has_no_envelope_however_many_there_are(count: int, size: int) -> None:
-    assert enveloped([wrap(b"someones", 1, b"")[:size]] * count) == [(None, count)]
+    assert envelope_runs([wrap(b"someones", 1, b"")[:size]] * count) == [(None, count)]
 
 
 @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM])
 def test_no_counter_follows_the_highest(count: int) -> None:
     counters = [*range(HIGHEST - count + 2, HIGHEST + 1), 0]
-    assert enveloped([wrap(b"someones", counter, b"") for counter in counters]) == [
+    assert envelope_runs([wrap(b"someones", counter, b"") for counter in counters]) == [
         (Envelope(b"someones", counters[0]), count - 1),
         (Envelope(b"someones", 0), 1),
     ]
@@ -118,7 +118,7 @@ def test_runs_say_of_a_block_what_unwrap_says_of_each_record(messages: list[byte
     offsets = np.cumsum([3, *map(len, messages)], dtype=np.uint32)
     positions = np.arange(number, number + len(messages), dtype=np.uint64)
     positions[skip:] += np.uint64(1)
-    found = envelopes_of(positions, offsets, memoryview(b"any" + b"".join(messages))).runs()
+    found = envelope_columns(positions, offsets, memoryview(b"any" + b"".join(messages))).runs()
     told = [
         (run.number + row, Envelope(run.publisher.to_bytes(8, "big"), run.counter + row))
         for run in found

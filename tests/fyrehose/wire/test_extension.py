@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
-from fyrehose_twisted.fyrehose.wire.extension import Kind
+from fyrehose_twisted.fyrehose.wire.extension import ExtensionKind
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
     MAX_SEQUENCE,
@@ -60,8 +60,8 @@ def test_one_bit_that_flips_makes_it_malformed(packet: Extension, data: st.DataO
     assert reason(bytes(datagram)) in ("checksum", "unknown_type")
 
 
-@given(st.sampled_from(Kind), st.binary(max_size=300))
-def test_arbitrary_bytes_raise_nothing_else(kind: Kind, noise: bytes) -> None:
+@given(st.sampled_from(ExtensionKind), st.binary(max_size=300))
+def test_arbitrary_bytes_raise_nothing_else(kind: ExtensionKind, noise: bytes) -> None:
     body = bytes((PacketType.EXTENSION, kind)) + noise
     with suppress(MalformedPacket):
         decode(body + crc32(body).to_bytes(4, "big"))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.datagrams import Batch, Run
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket, MessageTooLarge
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, decode, encode
@@ -21,7 +21,13 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PacketType,
     Push,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import VECTOR_MINIMUM, delivered, encode_pushes, leading_pushes, number
+from fyrehose_twisted.fyrehose.wire.run_codec import (
+    VECTOR_MINIMUM,
+    count_leading_pushes,
+    encode_pushes,
+    number_pushes,
+    split_delivers,
+)
 
 Vector = dict[str, Any]
 Stretch = tuple[int, list[bytes]]
@@ -53,7 +59,7 @@ def numbers(draw: st.DrawFn, count: int) -> list[int]:
 
 
 @st.composite
-def nearly_equal(draw: st.DrawFn) -> tuple[bytearray, Run]:
+def nearly_equal(draw: st.DrawFn) -> tuple[bytearray, DatagramRun]:
     """A run of datagrams that are one kind of packet but for a few bytes, with others' bytes on both sides of it."""
     size = draw(st.sampled_from([0, 1, 3, 8, 9, 10, 13, 300]) | st.integers(0, 40))
     count = draw(st.sampled_from(COUNTS)) if size else 1
@@ -72,16 +78,16 @@ def nearly_equal(draw: st.DrawFn) -> tuple[bytearray, Run]:
     before, after = draw(st.binary(max_size=30)), draw(st.binary(max_size=30))
     truncated = count == 1 and draw(st.integers(0, 9)) == 9
     buffer = bytearray(before + b"".join(rows) + after)
-    return buffer, Run(len(before), len(before) + size * count, size, count, PEER, truncated)
+    return buffer, DatagramRun(len(before), len(before) + size * count, size, count, PEER, truncated)
 
 
-def run_of(datagrams: list[bytes]) -> tuple[bytearray, Run]:
+def run_of(datagrams: list[bytes]) -> tuple[bytearray, DatagramRun]:
     batch = Batch.pack([(datagram, PEER) for datagram in datagrams])
     [run] = batch.runs
     return batch.buffer, run
 
 
-def packets(buffer: bytearray, run: Run) -> list[Packet | None]:
+def packets(buffer: bytearray, run: DatagramRun) -> list[Packet | None]:
     """What ``decode`` says of each datagram of a run."""
 
     def packet(datagram: memoryview) -> Packet | None:
@@ -93,7 +99,7 @@ def packets(buffer: bytearray, run: Run) -> list[Packet | None]:
     return [packet(datagram) for datagram in Batch(buffer, [run]).datagrams(run)]
 
 
-def leading_one_by_one(buffer: bytearray, run: Run) -> int:
+def leading_one_by_one(buffer: bytearray, run: DatagramRun) -> int:
     kinds = [
         (packet.dialect, packet.confirm) if isinstance(packet, Push) else (None, False)
         for packet in packets(buffer, run)
@@ -101,7 +107,7 @@ def leading_one_by_one(buffer: bytearray, run: Run) -> int:
     return len(list(takewhile(lambda kind: kind == kinds[0] and kind[0] is Dialect.V2, kinds)))
 
 
-def delivered_one_by_one(buffer: bytearray, run: Run) -> list[Stretch] | None:
+def delivered_one_by_one(buffer: bytearray, run: DatagramRun) -> list[Stretch] | None:
     stretches: list[Stretch] = []
     for packet in packets(buffer, run):
         if not isinstance(packet, Deliver):
@@ -113,17 +119,17 @@ def delivered_one_by_one(buffer: bytearray, run: Run) -> list[Stretch] | None:
     return stretches
 
 
-def check(buffer: bytearray, run: Run) -> None:
+def check(buffer: bytearray, run: DatagramRun) -> None:
     """Compare with ``decode`` what is said of a run, which stays as it is."""
     before = bytes(buffer)
-    assert leading_pushes(buffer, run) == leading_one_by_one(buffer, run)
-    assert delivered(buffer, run) == delivered_one_by_one(buffer, run)
+    assert count_leading_pushes(buffer, run) == leading_one_by_one(buffer, run)
+    assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
     assert buffer == before
 
 
 class TestWhatIsSaidOfARun:
     @given(nearly_equal())
-    def test_is_what_decode_says_of_its_datagrams(self, found: tuple[bytearray, Run]) -> None:
+    def test_is_what_decode_says_of_its_datagrams(self, found: tuple[bytearray, DatagramRun]) -> None:
         check(*found)
 
     @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
@@ -143,12 +149,12 @@ class TestWhatIsSaidOfARun:
     def test_counts_all_and_only_those_that_are_whole(self, count: int) -> None:
         pushes = [encode(Push(b"abc", confirm=True))] * count
         buffer, run = run_of(pushes)
-        assert leading_pushes(buffer, run) == count
+        assert count_leading_pushes(buffer, run) == count
         for wrong in range(count):
             for position in (0, 1, 2):
                 spoilt = bytearray(buffer)
                 spoilt[wrong * run.size + position] ^= 0x40
-                assert leading_pushes(spoilt, run) == wrong
+                assert count_leading_pushes(spoilt, run) == wrong
 
     @pytest.mark.parametrize("count", COUNTS[1:])
     def test_ends_with_the_first_that_is_wrong_whatever_is_wrong_with_it(self, count: int) -> None:
@@ -159,20 +165,20 @@ class TestWhatIsSaidOfARun:
                 spoilt = bytearray(buffer)
                 spoilt[wrong * run.size + early] ^= 0x40
                 spoilt[-run.size + late] ^= 0x40
-                assert leading_pushes(spoilt, run) == (wrong if isinstance(packet, Push) else 0)
-                assert delivered(spoilt, run) is None
+                assert count_leading_pushes(spoilt, run) == (wrong if isinstance(packet, Push) else 0)
+                assert split_delivers(spoilt, run) is None
 
     @pytest.mark.parametrize("count", COUNTS[1:])
     def test_counts_only_those_with_confirm_or_only_those_without(self, count: int) -> None:
         for first in (False, True):
             pushes = [encode(Push(b"abc", confirm=first))] * (count - 1) + [encode(Push(b"abc", confirm=not first))]
-            assert leading_pushes(*run_of(pushes)) == count - 1
+            assert count_leading_pushes(*run_of(pushes)) == count - 1
 
     @pytest.mark.parametrize("packet", [Deliver(7, b"abc"), Push(b"abc")])
     def test_is_nothing_where_the_receive_call_cut_it(self, packet: Packet) -> None:
         buffer, run = run_of([encode(packet)])
         cut = run._replace(truncated=True)
-        assert (leading_pushes(buffer, cut), delivered(buffer, cut)) == (0, None)
+        assert (count_leading_pushes(buffer, cut), split_delivers(buffer, cut)) == (0, None)
 
 
 class TestDelivered:
@@ -183,7 +189,7 @@ class TestDelivered:
             for row in range(count):
                 found = [*range(first, first + row), *range(first + row + 1, first + count + 1)]
                 buffer, run = run_of([encode(Deliver(sequence, b"%6d" % (sequence % 10**6))) for sequence in found])
-                assert delivered(buffer, run) == delivered_one_by_one(buffer, run)
+                assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
 
     @pytest.mark.parametrize("count", COUNTS[1:])
     def test_a_number_of_which_any_byte_is_another_breaks_a_stretch(self, count: int) -> None:
@@ -191,18 +197,18 @@ class TestDelivered:
         for row, position in product(range(count), range(6)):
             buffer, run = run_of([encode(Deliver(first + at, b"x")) for at in range(count)])
             buffer[row * run.size + 3 + position] ^= 0x80
-            assert delivered(buffer, run) == delivered_one_by_one(buffer, run)
+            assert split_delivers(buffer, run) == delivered_one_by_one(buffer, run)
 
     @pytest.mark.parametrize("count", [2, VECTOR_MINIMUM])
     def test_no_number_follows_the_highest(self, count: int) -> None:
         found = [*range(MAX_SEQUENCE - count + 2, MAX_SEQUENCE + 1), 0]
         buffer, run = run_of([encode(Deliver(sequence, b"")) for sequence in found])
-        assert delivered(buffer, run) == [(found[0], [b""] * (count - 1)), (0, [b""])]
+        assert split_delivers(buffer, run) == [(found[0], [b""] * (count - 1)), (0, [b""])]
 
     @pytest.mark.parametrize("count", [1, VECTOR_MINIMUM])
     def test_the_data_outlives_the_buffer(self, count: int) -> None:
         buffer, run = run_of([encode(Deliver(5 + row, b"abc")) for row in range(count)])
-        stretches = delivered(buffer, run)
+        stretches = split_delivers(buffer, run)
         buffer[:] = bytes(len(buffer))
         assert stretches == [(5, [b"abc"] * count)]
         assert all(type(data) is bytes for _, stretch in stretches for data in stretch)
@@ -218,7 +224,7 @@ class TestNumber:
         payloads = [(bytes([row % 256]) + filling)[: len(filling)] for row in range(count)]
         pushes = b"".join(encode(Push(payload, confirm=confirm)) for payload in payloads)
         buffer = bytearray(before + pushes + after)
-        number(buffer, len(before), len(before) + len(pushes), DATA_HEADER.size + len(filling), first)
+        number_pushes(buffer, len(before), len(before) + len(pushes), DATA_HEADER.size + len(filling), first)
         delivers = b"".join(encode(Deliver(first + row, payload)) for row, payload in enumerate(payloads))
         assert buffer == before + delivers + after
 
@@ -230,22 +236,22 @@ class TestNumber:
             if first < 0:
                 continue
             buffer, run = run_of(pushes)
-            number(buffer, run.start, run.stop, run.size, first)
+            number_pushes(buffer, run.start, run.stop, run.size, first)
             assert buffer == b"".join(encode(Deliver(first + row, b"x")) for row in range(count))
 
     @pytest.mark.parametrize("stop", [1, VECTOR_MINIMUM, VECTOR_MINIMUM + 1])
     def test_the_rest_of_a_run_stays_as_it_is(self, stop: int) -> None:
         pushes = [encode(Push(b"abc"))] * (2 * VECTOR_MINIMUM)
         buffer, run = run_of(pushes)
-        number(buffer, run.size, (1 + stop) * run.size, run.size, 9)
+        number_pushes(buffer, run.size, (1 + stop) * run.size, run.size, 9)
         delivers = [encode(Deliver(9 + row, b"abc")) for row in range(stop)]
         assert buffer == b"".join([pushes[0], *delivers, *pushes[1 + stop :]])
 
     def test_what_was_numbered_is_delivered(self) -> None:
         for count in COUNTS:
             buffer, run = run_of([encode(Push(b"%3d" % row)) for row in range(count)])
-            number(buffer, run.start, run.stop, run.size, 2**32 - 3)
-            assert delivered(buffer, run) == [(2**32 - 3, [b"%3d" % row for row in range(count)])]
+            number_pushes(buffer, run.start, run.stop, run.size, 2**32 - 3)
+            assert split_delivers(buffer, run) == [(2**32 - 3, [b"%3d" % row for row in range(count)])]
 
 
 class TestEncodePushes:
@@ -259,9 +265,9 @@ class TestEncodePushes:
     def test_it_equals_encoding_one_by_one(self, messages: list[bytes], dialect: Dialect, confirm: bool) -> None:
         bursts = encode_pushes(messages, dialect, confirm)
         pushes = [encode(Push(message, dialect, confirm)) for message in messages]
-        assert [datagram for burst in bursts for datagram in burst.each()] == pushes
+        assert [datagram for burst in bursts for datagram in burst.iter_datagrams()] == pushes
         assert len(bursts) == len(list(groupby(messages, len)))
-        assert all(len(datagram) == burst.size for burst in bursts for datagram in burst.each())
+        assert all(len(datagram) == burst.size for burst in bursts for datagram in burst.iter_datagrams())
 
     def test_nothing_is_no_burst(self) -> None:
         assert encode_pushes([], Dialect.V2, False) == []

@@ -13,7 +13,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig, ClientConfig, parse_network
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import make_token, token_is_valid
-from fyrehose_twisted.process.secret import SECRET_MINIMUM, check_secret
+from fyrehose_twisted.process.secret import MIN_SECRET_BYTES, check_secret
 
 HERE: Address = ("192.0.2.7", 2323)
 SECRET = b"sixteen bytes and a few"
@@ -109,10 +109,10 @@ class TestTokens:
 
 class TestSecret:
     def test_the_shortest_secret(self) -> None:
-        assert check_secret(bytes(SECRET_MINIMUM)) == bytes(SECRET_MINIMUM)
+        assert check_secret(bytes(MIN_SECRET_BYTES)) == bytes(MIN_SECRET_BYTES)
 
     @pytest.mark.parametrize("make", [check_secret, lambda secret: BackboneConfig(secret=secret)])
-    @pytest.mark.parametrize("secret", [b"", bytes(SECRET_MINIMUM - 1)])
+    @pytest.mark.parametrize("secret", [b"", bytes(MIN_SECRET_BYTES - 1)])
     def test_a_shorter_one_is_refused(self, make: type[BackboneConfig], secret: bytes) -> None:
         with pytest.raises(ConfigurationError, match=f"{len(secret)} bytes; it needs at least 16"):
             make(secret)  # type: ignore[arg-type]

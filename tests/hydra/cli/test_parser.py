@@ -17,7 +17,7 @@ from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.task import Clock
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.cli.status import WINDOW, Speaker, describe_state, problem_of
+from fyrehose_twisted.hydra.cli.status import MAX_IN_FLIGHT, LineSender, format_status, send_failure
 from fyrehose_twisted.net.control.client import client_endpoint
 
 STATE = {
@@ -86,7 +86,7 @@ class Node:
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
-    def _serve(self) -> None:
+    def _make_listener(self) -> None:
         with suppress(OSError):
             connection, _ = self._listening.accept()
             with connection, connection.makefile("rb") as lines:
@@ -178,19 +178,19 @@ def test_where_no_node_is(place: str) -> None:
 
 
 def test_how_a_network_looks() -> None:
-    shown = "\n".join(describe_state(STATE))
+    shown = "\n".join(format_status(STATE))
     assert shown == SHOWN
-    leading = "\n".join(describe_state({**STATE, "leader": 7, "lease": 3.21, "size": None}))
+    leading = "\n".join(format_status({**STATE, "leader": 7, "lease": 3.21, "size": None}))
     assert "network default of any number of nodes" in leading
     assert "this node leads, its lease goes on for 3.2 s; 2 have to agree" in leading
-    assert "nobody leads; 2 have to agree" in "\n".join(describe_state({**STATE, "leader": None}))
+    assert "nobody leads; 2 have to agree" in "\n".join(format_status({**STATE, "leader": None}))
 
 
 def test_status(play: Any) -> None:
     node = play(lambda asked: [{"status": STATE}])
     status, out, err = run("status", "--control", node.place)
     assert (status, err) == (0, "")
-    assert out == "\n".join(describe_state(STATE)) + "\n"
+    assert out == "\n".join(format_status(STATE)) + "\n"
     assert node.asked == [{"ask": "status"}]
     status, out, err = run("status", "--json", "--control", play(lambda asked: [{"status": STATE}]).place)
     assert json.loads(out) == STATE
@@ -232,7 +232,7 @@ def test_say(play: Any) -> None:
     assert err.splitlines()[-1] == (
         "fyrehose: 2 of 2 lines not said: line 1: no-leader: it was not said, and will not be"
     )
-    assert problem_of({"error": "it is bad", "id": 1}) == "it is bad"
+    assert send_failure({"error": "it is bad", "id": 1}) == "it is bad"
 
 
 def test_no_more_lines_are_under_way_than_a_node_takes() -> None:
@@ -240,14 +240,14 @@ def test_no_more_lines_are_under_way_than_a_node_takes() -> None:
         def __init__(self) -> None:
             self.sayings: list[Deferred[Any]] = []
 
-        def demand(self, *, ask: str, line: str, retry: bool) -> Deferred[Any]:
+        def request_numbered(self, *, ask: str, line: str, retry: bool) -> Deferred[Any]:
             self.sayings.append(Deferred())
             return self.sayings[-1]
 
     node: Any = Taking()
-    speaker = Speaker(node, False, Clock(), 10.0)
+    speaker = LineSender(node, False, Clock(), 10.0)
     results = []
-    for _ in range(WINDOW):
+    for _ in range(MAX_IN_FLIGHT):
         assert Deferred.fromCoroutine(speaker.when_room()).called
         results.append(speaker.publish(b"PRIVMSG #c :x"))
     room = Deferred.fromCoroutine(speaker.when_room())

@@ -21,8 +21,8 @@ from zope.interface import implementer
 
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.guardian import launcher as guarding_module
-from fyrehose_twisted.hydra.guardian.launcher import MAX_LINKS, PATIENCE, RESTART, Guarding, can_guard
-from fyrehose_twisted.hydra.guardian.process import FLUSH, LAST_TRY, Guardian, watch
+from fyrehose_twisted.hydra.guardian.launcher import KILL_TIMEOUT, MAX_LINKS, RESTART_DELAY, GuardianProcess, can_guard
+from fyrehose_twisted.hydra.guardian.process import FINAL_DIAL_TIMEOUT, FLUSH_TIMEOUT, Guardian, watch_parent
 
 DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""
@@ -72,7 +72,7 @@ class Net:
         self.wires: dict[str, Wire] = {}
         self.dialled = 0
         self.said: list[str] = []
-        self.guardian = Guardian(self.clock, links, Timers(1.0), self.endpoint_for, say=self.said.append)
+        self.guardian = Guardian(self.clock, links, Timers(1.0), self.endpoint_for, report=self.said.append)
 
     def endpoint_for(self, clock: Any, address: tuple[str, int]) -> Any:
         net, link = self, address[0]
@@ -105,50 +105,50 @@ class Net:
 
 def test_it_drops_a_node_whose_process_is_gone_and_ends() -> None:
     net = Net("x", "y")
-    net.guardian.use(4711)
+    net.guardian.set_node_id(4711)
     x, y = net.bind("x", 4711), net.bind("y", 4711)
     assert "stands by for node 4711, 2 of 2 links are ready" in net.said
     for wire in (x, y) * 30:
         net.clock.advance(0.5)
         wire.protocol.dataReceived(b"PING 1 x 4711\r\nDROP 9\r\n")
     assert (x.take(), y.take()) == (b"", b"")
-    net.guardian.parent_gone()
+    net.guardian.parent_exited()
     assert (x.take(), y.take()) == (b"DROP 4711 guardian\r\n",) * 2
     assert (x.up, y.up) == (False, False)
-    assert net.guardian.over.called
-    net.clock.advance(FLUSH)
+    assert net.guardian.finished.called
+    net.clock.advance(FLUSH_TIMEOUT)
     assert net.clock.getDelayedCalls() == []
-    net.guardian.parent_gone()
+    net.guardian.parent_exited()
 
 
 def test_nothing_else_makes_it_say_so() -> None:
     net = Net("x", "y")
-    net.guardian.use(4711)
+    net.guardian.set_node_id(4711)
     net.bind("x", 4711)
     net.bind("y", 4711)
     net.wires["x"].end()
     net.up.clear()
     net.wires["y"].protocol.dataReceived(b"DROP 4711 gone\r\nHELLO 4711 2\r\nnonsense\r\n" * 20)
     net.clock.pump([0.5] * 200)
-    net.guardian.use(None)
+    net.guardian.set_node_id(None)
     net.clock.pump([0.5] * 200)
-    net.guardian.use(12)
+    net.guardian.set_node_id(12)
     net.clock.pump([0.5] * 200)
     assert net.drops == []
-    assert not net.guardian.over.called
+    assert not net.guardian.finished.called
     net.up.add("x")
     net.clock.pump([0.5] * 20)
     wire = net.bind("x", 12)
-    net.guardian.quit()
+    net.guardian.shut_down()
     assert net.drops == []
     assert not wire.up
-    assert net.guardian.over.called
+    assert net.guardian.finished.called
 
 
 def test_it_dials_again_and_knocks_anew() -> None:
     net = Net("x")
     net.up.clear()
-    net.guardian.use(4711)
+    net.guardian.set_node_id(4711)
     net.clock.pump([0.25] * 100)
     assert 10 <= net.dialled <= 20
     net.up.add("x")
@@ -176,31 +176,31 @@ def test_it_dials_again_and_knocks_anew() -> None:
 
 def test_a_link_speaks_for_one_id_only() -> None:
     net = Net("x")
-    net.guardian.use(4711)
+    net.guardian.set_node_id(4711)
     old = net.bind("x", 4711)
-    net.guardian.use(4712)
+    net.guardian.set_node_id(4712)
     assert not old.up
     assert b"DROP" not in old.value()
-    net.guardian.use(None)
+    net.guardian.set_node_id(None)
     assert not net.wires["x"].up
-    net.guardian.use(4713)
+    net.guardian.set_node_id(4713)
     wire = net.wires["x"]
     # An answer that belongs to somebody else binds nothing.
     assert wire.take() == b"KNOCK 4713 ~guardian\r\n"
     wire.protocol.dataReceived(b"HELLO 4712 1\r\n")
-    net.guardian.parent_gone()
+    net.guardian.parent_exited()
     assert net.drops == []
     wire.protocol.dataReceived(b"HELLO 4713 1\r\n")
     assert wire.take() == b"DROP 4713 guardian\r\n"
-    assert net.guardian.over.called
+    assert net.guardian.finished.called
 
 
 def test_when_it_is_over_it_dials_nobody() -> None:
     net = Net("x")
-    net.guardian.use(4711)
+    net.guardian.set_node_id(4711)
     net.bind("x", 4711)
-    net.guardian.quit()
-    net.guardian._not_opened(("x", 1), "refused")
+    net.guardian.shut_down()
+    net.guardian._dial_failed(("x", 1), "refused")
     net.clock.advance(60.0)
     assert net.dialled == 1
 
@@ -208,23 +208,23 @@ def test_when_it_is_over_it_dials_nobody() -> None:
 def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
     net = Net("x")
     net.up.clear()
-    net.guardian.use(4711)
-    net.guardian.parent_gone()
+    net.guardian.set_node_id(4711)
+    net.guardian.parent_exited()
     net.up.add("x")
     net.clock.pump([0.5] * 4)
     assert net.bind("x", 4711).take() == b"DROP 4711 guardian\r\n"
-    assert net.guardian.over.called
+    assert net.guardian.finished.called
     net = Net("x")
     net.up.clear()
-    net.guardian.use(4711)
-    net.guardian.parent_gone()
-    net.clock.advance(LAST_TRY - 0.1)
-    assert not net.guardian.over.called
+    net.guardian.set_node_id(4711)
+    net.guardian.parent_exited()
+    net.clock.advance(FINAL_DIAL_TIMEOUT - 0.1)
+    assert not net.guardian.finished.called
     net.clock.advance(0.2)
-    assert net.guardian.over.called
+    assert net.guardian.finished.called
     # A node in no network has nothing to say goodbye to.
     net = Net("x")
-    net.guardian.parent_gone()
+    net.guardian.parent_exited()
     assert net.guardian.over.called
     assert net.dialled == 0
 
@@ -232,7 +232,7 @@ def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
 def test_a_parent_that_is_gone_already_is_noticed() -> None:
     gone: list[None] = []
     # Its number may be there, and belong to somebody else: only whose child this is counts.
-    watch(os.getpid(), None, lambda: gone.append(None))
+    watch_parent(os.getpid(), None, lambda: gone.append(None))
     assert gone == [None]
 
 
@@ -274,8 +274,8 @@ class Spawning:
 
 def test_it_is_told_all_that_it_needs_over_standard_input_alone() -> None:
     spawning = Spawning()
-    guarding = Guarding(spawning, [f"tcp:x:{port}" for port in range(1, 9)], b"a secret", 0.1)
-    guarding.use(7)
+    guarding = GuardianProcess(spawning, [f"tcp:x:{port}" for port in range(1, 9)], b"a secret", 0.1)
+    guarding.set_node_id(7)
     guarding.start()
     ((executable, command, environment), more) = spawning.spawned[0]
     assert command[-2:] == ["-m", "fyrehose_twisted.hydra.guardian.process"]
@@ -285,27 +285,27 @@ def test_it_is_told_all_that_it_needs_over_standard_input_alone() -> None:
     links = [f"tcp:x:{port}" for port in range(1, 1 + MAX_LINKS)]
     first = {"parent": os.getpid(), "secret": b"a secret".hex(), "links": links, "scale": 0.1}
     assert spawning.told == [first, {"id": 7}]
-    guarding.use(7)
-    guarding.use(None)
+    guarding.set_node_id(7)
+    guarding.set_node_id(None)
     assert spawning.told[2:] == [{"id": None}]
     # One that ends is started again, and told the same.
     guarding.processExited(Failure(error.ProcessDone(0)))
-    guarding.use(8)
-    spawning.clock.advance(RESTART)
+    guarding.set_node_id(8)
+    spawning.clock.advance(RESTART_DELAY)
     assert len(spawning.spawned) == 2
     assert spawning.told[3:] == [first, {"id": 8}]
     # Without a goodbye it stays.
-    assert guarding.stop(goodbye_said=False).called
+    assert guarding.stop(goodbye_sent=False).called
     assert spawning.told[5:] == []
 
 
 def test_one_that_does_not_end_is_killed() -> None:
     spawning = Spawning()
-    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
-    stopped = guarding.stop(goodbye_said=True)
+    stopped = guarding.stop(goodbye_sent=True)
     assert spawning.told[-1] == {"quit": True}
-    spawning.clock.advance(PATIENCE)
+    spawning.clock.advance(KILL_TIMEOUT)
     assert spawning.signals == ["KILL"]
     assert not stopped.called
     guarding.processExited(Failure(error.ProcessTerminated(signal=9)))
@@ -316,19 +316,19 @@ def test_one_that_does_not_end_is_killed() -> None:
 
 def test_one_that_ends_after_the_node_has_stopped_is_not_started_again() -> None:
     spawning = Spawning()
-    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
-    assert guarding.stop(goodbye_said=False).called
+    assert guarding.stop(goodbye_sent=False).called
     guarding.processExited(Failure(error.ProcessDone(0)))
-    spawning.clock.advance(RESTART)
+    spawning.clock.advance(RESTART_DELAY)
     assert len(spawning.spawned) == 1
 
 
 def test_one_that_ends_in_time_is_not_killed() -> None:
     spawning = Spawning()
-    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
-    stopped = guarding.stop(goodbye_said=True)
+    stopped = guarding.stop(goodbye_sent=True)
     guarding.processExited(Failure(error.ProcessDone(0)))
     assert stopped.called
     assert spawning.clock.getDelayedCalls() == []
@@ -337,11 +337,11 @@ def test_one_that_ends_in_time_is_not_killed() -> None:
 
 def test_one_whose_pipe_is_gone_before_its_end_is_reported_is_told_nothing() -> None:
     spawning = Spawning()
-    guarding = Guarding(spawning, ["tcp:x:1"], None, 1.0)
+    guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
     spawning.pipes.clear()
-    guarding.use(7)
-    assert not guarding.stop(goodbye_said=True).called
+    guarding.set_node_id(7)
+    assert not guarding.stop(goodbye_sent=True).called
     guarding.processExited(Failure(error.ProcessTerminated(signal=9)))
     assert {"id": 7} not in spawning.told
 
@@ -350,15 +350,15 @@ def test_one_whose_pipe_is_gone_before_its_end_is_reported_is_told_nothing() -> 
 async def test_one_that_is_told_to_quit_does(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[Any] = []
 
-    class Watched(Guarding):
+    class Watched(GuardianProcess):
         def processExited(self, reason: Failure) -> None:  # noqa: N802
             ends.append(reason.value)
             super().processExited(reason)
 
     # Whether it is killed instead would depend on how busy the machine is.
-    monkeypatch.setattr(guarding_module, "PATIENCE", DEADLINE)
+    monkeypatch.setattr(guarding_module, "KILL_TIMEOUT", DEADLINE)
     watched = Watched(reactor, ["tcp:127.0.0.1:1"], None, 1.0)
     watched.start()
-    watched.use(4711)
-    await watched.stop(goodbye_said=True)
+    watched.set_node_id(4711)
+    await watched.stop(goodbye_sent=True)
     assert [type(end) for end in ends] == [error.ProcessDone]

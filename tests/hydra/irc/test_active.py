@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
 from fyrehose_twisted.hydra.irc.active import ActiveConnection, Channel, IrcConfig
-from fyrehose_twisted.hydra.wire.irc_line import parse_line
+from fyrehose_twisted.hydra.wire.irc_line import parse_irc_line
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 
 reactor: Any = installed_reactor
@@ -61,11 +61,11 @@ class Server:
         self.connection = ActiveConnection(
             config,
             self.clock,
-            opened=lambda prefix: self.told.append(("opened", prefix)),
-            closed=lambda reason: self.told.append(("closed", reason)),
-            received=self.batches.append,
-            answered=lambda number: self.told.append(("answered", number)),
-            renamed=lambda prefix: self.told.append(("renamed", prefix)),
+            on_opened=lambda prefix: self.told.append(("opened", prefix)),
+            on_closed=lambda reason: self.told.append(("closed", reason)),
+            on_received=self.batches.append,
+            on_answered=lambda number: self.told.append(("answered", number)),
+            on_prefix_changed=lambda prefix: self.told.append(("renamed", prefix)),
         )
         self.connection._endpoints = [self] * len(config.servers)  # type: ignore[list-item]
 
@@ -134,7 +134,7 @@ def opened(**more: Any) -> Server:
 
 def test_an_answer_is_told_behind_what_came_before_it() -> None:
     server = opened()
-    server.connection.received = lambda lines: server.told.append(("received", len(lines)))
+    server.connection.on_received = lambda lines: server.told.append(("received", len(lines)))
     server.connection.say(b"PRIVMSG #c :hi")
     server.connection.ask(7)
     assert server.read() == [b"PRIVMSG #c :hi", b"PING :hydra-7"]
@@ -148,7 +148,7 @@ def test_servers_answer_in_order_whatever_they_say(says: bytes) -> None:
     for number in (1, 2):
         server.connection.ask(number)
         if number == 1:
-            server.transport.protocol.pinging()
+            server.transport.protocol.send_ping()
     words = (b"hydra-1", b"hydra", b"hydra-2")
     told = []
     for word in words:
@@ -265,7 +265,7 @@ def test_servers_that_cannot_be() -> None:
     for text in ("irc.example.org", "nonsense:irc.example.org:1", "tls:"):
         config = IrcConfig((text,), "bot", (Channel("#c"),))
         with pytest.raises(ConfigurationError, match="neither HOST:PORT nor"):
-            ActiveConnection(config, Clock(), opened=print, closed=print, received=print)
+            ActiveConnection(config, Clock(), on_opened=print, on_closed=print, on_received=print)
 
 
 def test_lines_stay_as_they_are() -> None:
@@ -296,8 +296,8 @@ def test_what_could_deceive_others_is_not_relayed() -> None:
     server.batches.clear()
     server.says(b":x!y@z PRIVMSG #c :a\rQUIT\r\n:x!y@z PRIVMSG #c :a\0b\r\n:x!y@z PRI\xffVMSG #c :a\r\n: \r\n")
     assert server.batches == []
-    assert server.connection.counts["unfit"] == 2
-    assert server.connection.counts["malformed"] == 2
+    assert server.connection.counters["unfit"] == 2
+    assert server.connection.counters["malformed"] == 2
     server.says(b"@+hydra/n=1;x=y :x!y@z PRIVMSG #c :its tag is not ours\r\n@alone\r\n")
     assert server.batches == [[b":x!y@z PRIVMSG #c :its tag is not ours"]]
 
@@ -317,8 +317,8 @@ def test_saying_writes_at_once_and_only_what_may_be_said() -> None:
     assert server.read() == []
     server.close()
     assert not server.connection.say(b"PRIVMSG #c :late")
-    assert server.connection.counts["said"] == 1
-    assert server.connection.counts["unsaid"] == 3
+    assert server.connection.counters["said"] == 1
+    assert server.connection.counters["unsaid"] == 3
 
 
 def test_nothing_is_answered_but_the_server() -> None:
@@ -418,7 +418,7 @@ def test_a_connection_that_is_refused() -> None:
     server.connection.open()
     assert server.connection.server == "127.0.0.1:1"
     assert server.clock.getDelayedCalls()
-    server.connection.close("again", polite=False)
+    server.connection.close("again", graceful=False)
     server.advance(0.1)
     assert server.clock.getDelayedCalls() == []
     server.connection.close("when it is closed")
@@ -512,14 +512,14 @@ def test_a_goodbye_that_is_not_heard() -> None:
 
 def test_cutting_off() -> None:
     server = opened()
-    server.connection.close("the lease is over", polite=False)
+    server.connection.close("the lease is over", graceful=False)
     assert (server.read(), server.transport.aborted, server.closed) == ([], True, [])
     server.connection.close("once more")
     server.advance(0.1)
     assert server.closed == ["the lease is over"]
     server = opened()
     server.connection.close("polite")
-    server.connection.close("not any more", polite=False)
+    server.connection.close("not any more", graceful=False)
     assert server.transport.aborted
     server.advance(0.1)
     assert server.closed == ["polite"]
@@ -722,7 +722,7 @@ def test_whatever_a_server_says(pieces: list[bytes]) -> None:
     for line in server.lines:
         assert not set(line) & set(b"\r\n\0")
         assert line[:1] != b"@"
-    server.connection.close("over", polite=False)
+    server.connection.close("over", graceful=False)
     server.advance(0.1)
     assert len(server.closed) == 1
     assert server.clock.getDelayedCalls() == []
@@ -770,7 +770,7 @@ def test_a_line_with_nothing_in_it(command: str) -> None:
     ],
 )
 def test_taking_a_line_apart(raw: bytes, expected: tuple[Any, ...]) -> None:
-    line = parse_line(raw)
+    line = parse_irc_line(raw)
     assert line is not None
     assert (line.nick, line.command, line.params) == expected
 
@@ -797,7 +797,7 @@ async def test_a_listener_that_says_nothing_on_a_socket() -> None:
     port = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
     closed: Deferred[str] = Deferred()
     config = IrcConfig((f"127.0.0.1:{port.getHost().port}",), "bot", (Channel("#c"),), timeout=0.2)
-    connection = ActiveConnection(config, reactor, opened=print, closed=closed.callback, received=print)
+    connection = ActiveConnection(config, reactor, on_opened=print, on_closed=closed.callback, on_received=print)
     connection.open()
     assert await closed.addTimeout(20, reactor) == "no answer"
     await mute.gone.addTimeout(20, reactor)

@@ -16,8 +16,8 @@ from twisted.logger import globalLogPublisher
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, UnencodableMessage
-from fyrehose_twisted.hydra.events import Missed, Received
-from fyrehose_twisted.hydra.irc.bots import Bot, Bots, IrcLine, load_bot, parse_line
+from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
+from fyrehose_twisted.hydra.irc.bots import Bot, BotRunner, IrcLine, load_bot, parse_line
 from fyrehose_twisted.interfaces import IBot
 
 KARMA = Path(__file__).resolve().parents[3] / "examples" / "karma.py"
@@ -80,8 +80,8 @@ def failures() -> Any:
     globalLogPublisher.removeObserver(observe)
 
 
-def lines(*texts: bytes, term: int = 1, first: int = 0) -> Received:
-    return Received(term, first, list(texts))
+def lines(*texts: bytes, term: int = 1, first: int = 0) -> LinesReceived:
+    return LinesReceived(term, first, list(texts))
 
 
 @pytest.mark.parametrize(
@@ -117,14 +117,14 @@ def test_any_line_can_be_taken_apart(raw: bytes) -> None:
 def test_only_who_leads_is_heard() -> None:
     said: list[str] = []
     parrot = Parrot()
-    bots = Bots([parrot], said.append)
+    bots = BotRunner([parrot], said.append)
     bots.lines_received(lines(b":n!u@h PRIVMSG #c :one"))
     assert said == []
     bots.leading(True)
     bots.leading(True)
     bots.lines_received(lines(b":n!u@h PRIVMSG #c :two", b"@+hydra/n=a.1 PRIVMSG #c :two", first=1))
     assert said == ["PRIVMSG #c :two"]
-    bots.lines_missed(Missed(1, 3, 5))
+    bots.lines_missed(LinesMissed(1, 3, 5))
     bots.leading(False)
     bots.lines_received(lines(b":n!u@h PRIVMSG #c :three", first=6))
     assert said == ["PRIVMSG #c :two"]
@@ -135,21 +135,21 @@ def test_only_who_leads_is_heard() -> None:
 def test_what_is_replayed_is_not_answered() -> None:
     said: list[str] = []
     parrot = Parrot()
-    bots = Bots([parrot], said.append)
+    bots = BotRunner([parrot], said.append)
     bots.leading(True)
-    assert bots.replay([lines(b":n PRIVMSG #c :a", b":n PRIVMSG #c :b"), Missed(1, 2, 3)]) == 2
+    assert bots.replay([lines(b":n PRIVMSG #c :a", b":n PRIVMSG #c :b"), LinesMissed(1, 2, 3)]) == 2
     assert said == []
     assert parrot.seen == [True, b":n PRIVMSG #c :a", b":n PRIVMSG #c :b", (2, 3)]
-    assert Bots([], said.append).replay([lines(b"x")]) == 0
+    assert BotRunner([], said.append).replay([lines(b"x")]) == 0
 
 
 def test_one_that_fails_keeps_nobody_from_going_on(failures: list[Any]) -> None:
     said: list[str] = []
     parrot = Parrot()
-    bots = Bots([Broken(), parrot], said.append)
+    bots = BotRunner([Broken(), parrot], said.append)
     bots.leading(True)
     bots.lines_received(lines(b":n PRIVMSG #c :a"))
-    bots.lines_missed(Missed(1, 1, 1))
+    bots.lines_missed(LinesMissed(1, 1, 1))
     assert said == ["PRIVMSG #c :a"]
     assert parrot.seen == [True, b":n PRIVMSG #c :a", (1, 1)]
     assert [str(failure) for failure in failures] == ["broken on purpose"] * 3
@@ -165,7 +165,7 @@ def test_an_answer_that_cannot_be_said_is_only_logged(failures: list[Any]) -> No
         if "worse" in line:
             raise AttributeError("not a string either")
 
-    bots = Bots([Parrot()], say)
+    bots = BotRunner([Parrot()], say)
     bots.leading(True)
     bots.lines_received(lines(b":n PRIVMSG #c :bad", b":n PRIVMSG #c :worse", b":n PRIVMSG #c :good"))
     assert [line.rsplit(":", 1)[1] for line in tried] == ["bad", "worse", "good"]
@@ -204,7 +204,7 @@ def karma() -> Any:
 
 def test_the_example_counts(karma: Any) -> None:
     said: list[str] = []
-    bots = Bots([karma], said.append)
+    bots = BotRunner([karma], said.append)
     bots.replay([lines(b":n!u@h PRIVMSG #c :tea++, coffee-- tea++", b":n!u@h PRIVMSG #c :C++ and a+++")])
     bots.leading(True)
     bots.lines_received(

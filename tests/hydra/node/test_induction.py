@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.hydra.config import Quorum
-from fyrehose_twisted.hydra.events import Dropped, Registered, Role
-from fyrehose_twisted.hydra.node.induction import MAX_WAITING
+from fyrehose_twisted.hydra.events import NodeDropped, NodeRegistered, Role
+from fyrehose_twisted.hydra.node.induction import MAX_WAITING_KNOCKS
 from fyrehose_twisted.hydra.wire.messages import (
     GUARDIAN_TAG,
     Drop,
@@ -36,7 +36,7 @@ def test_a_knock_is_answered_with_meet_welcome_hello_in_this_order(net: Any) -> 
     answers = end.take()
     assert answers[:3] == [Meet(7, host.id), Welcome(7), Hello(7, host.id)]
     assert set(kinds(answers[3:])) == {"Ping", "Pong"}
-    assert host.of(Registered)[-1] == Registered(7)
+    assert host.of(NodeRegistered)[-1] == NodeRegistered(7)
 
 
 def test_everybody_has_to_meet_before_the_welcome(make_leader: Any, net: Any) -> None:
@@ -124,7 +124,7 @@ def test_who_waits_for_too_long_is_not_answered(leader: Any, net: Any) -> None:
 
 
 def test_only_so_many_may_wait(leader: Any, net: Any) -> None:
-    for ind in range(100, 100 + MAX_WAITING + 3):
+    for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3):
         net.join(leader.host, ind)
     assert leader.node.counts["knocks_unanswered"] == 3
 
@@ -138,14 +138,14 @@ def test_without_a_cap_there_is_room_for_all(net: Any) -> None:
 
 def test_whoever_was_dropped_is_told_so(leader: Any, net: Any) -> None:
     leader.ends[7].send(Drop(8, "no PONG"))
-    assert leader.host.of(Dropped) == [Dropped(8, "no PONG")]
+    assert leader.host.of(NodeDropped) == [NodeDropped(8, "no PONG")]
     assert net.join(leader.host, 8).take() == [Drop(8, "dropped before")]
 
 
 def test_a_leader_without_a_lease_lets_nobody_in(make_leader: Any, net: Any) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
-    leader.silence(7, 8)
+    leader.seconds_silent(7, 8)
     net.run(7.5)
     for node in (7, 8):
         leader.ends[node].send(Meet(9, node))
@@ -306,7 +306,7 @@ def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(coho
     cohort.end.send(Drop(8, "to make room"), Knock(9, "late"), Meet(9, 7), Welcome(9), Hello(9, 7))
     assert 9 in cohort.node._standing.registry
     assert end.take() == [Hello(9, cohort.host.id)]
-    assert 9 not in cohort.node._standing.ties.primary
+    assert 9 not in cohort.node._standing.links.primary
     end.send(Drop(9, "guardian"))
     assert 9 not in cohort.node._standing.registry
 
@@ -328,4 +328,4 @@ def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Any) ->
 def test_a_guardian_does_not_count_as_a_link_to_its_node(cohort: Any, net: Any, tag: str) -> None:
     end = net.link(cohort.host)
     end.send(Knock(8, tag))
-    assert (8 in cohort.node._standing.ties.primary) is (tag == "x")
+    assert (8 in cohort.node._standing.links.primary) is (tag == "x")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.hydra.config import TERMS_A_SECOND
-from fyrehose_twisted.hydra.events import Complaint, IdChanged, Role
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.config import TERMS_PER_SECOND
+from fyrehose_twisted.hydra.events import IdChanged, OperatorWarning, Role
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.wire.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
 
 
@@ -92,7 +92,7 @@ def test_a_ping_makes_it_knock_there_at_once(net: Any) -> None:
     pass_time(net, 10.1, end)
     knocks(end)
     pass_time(net, 10.1, end)
-    if host.node._parts.outsider.knocking is None:
+    if host.node._parts.joining.knocking is None:
         end.send(Ping(1, "w", 7))
         assert len(knocks(end)) == 1
 
@@ -123,7 +123,7 @@ def test_a_founder_waits_for_an_answer_where_somebody_can(net: Any) -> None:
 
 def test_it_knocks_only_where_a_promise_does_not_keep_it_from_answering(net: Any) -> None:
     one, other = net.play(2), net.play(3)
-    net.node("out", 1, (2, 3), vow=Vow(term=1, promised=7, until=net.now + 12.0))
+    net.node("out", 1, (2, 3), vow=DurableState(term=1, promised=7, until=net.now + 12.0))
     net.run(0.01)
     led_by_8, led_by_7 = one.accepted[0], other.accepted[0]
     led_by_8.send(Ping(1, "v", 8))
@@ -163,7 +163,7 @@ def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: An
 
 def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Any) -> None:
     one, other = net.play(2), net.play(3)
-    net.node("out", 1, (2, 3), vow=Vow(term=1, promised=99, until=net.now + 5.0))
+    net.node("out", 1, (2, 3), vow=DurableState(term=1, promised=99, until=net.now + 5.0))
     net.run(0.01)
     shown, silent = one.accepted[0], other.accepted[0]
     for end in (shown, silent):
@@ -200,27 +200,30 @@ def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Any) -> None:
     net.run(100.0)
     assert host.node.role is Role.LEADER
     assert host.node.lease_until is None
-    assert not host.online
+    assert not host.irc_connections
 
 
-@pytest.mark.parametrize(("vow", "size", "term"), [(Vow(), 3, 1), (Vow(), 1, 1), (Vow(term=5, voted=9), 1, 10)])
-def test_who_knows_of_nobody_else_counts_its_terms(net: Any, vow: Vow, size: int, term: int) -> None:
+@pytest.mark.parametrize(
+    ("vow", "size", "term"), [(DurableState(), 3, 1), (DurableState(), 1, 1), (DurableState(term=5, voted=9), 1, 10)]
+)
+def test_who_knows_of_nobody_else_counts_its_terms(net: Any, vow: DurableState, size: int, term: int) -> None:
     host = net.node("one", 1, found=True, vow=vow, network_size=size)
     net.run(0.01)
     assert host.node.term == term
 
 
 @pytest.mark.parametrize(
-    ("vow", "first", "known"), [(Vow(term=5), 1, 5), (Vow(term=5, voted=9), 1, 9), (Vow(term=10**9), 10**6, 10**9)]
+    ("vow", "first", "known"),
+    [(DurableState(term=5), 1, 5), (DurableState(term=5, voted=9), 1, 9), (DurableState(term=10**9), 10**6, 10**9)],
 )
-def test_who_founds_again_does_not_take_the_very_next_term(net: Any, vow: Vow, first: int, known: int) -> None:
+def test_who_founds_again_does_not_take_the_very_next_term(net: Any, vow: DurableState, first: int, known: int) -> None:
     terms = set()
     for number in range(1, 4):
         host = net.node(str(number), number, found=True, vow=vow, first_term=first)
         net.run(0.01)
         terms.add(host.node.term)
     assert len(terms) == 3  # Those that it knew may have gone on without it, and elect in that one.
-    assert all(known < term <= known + TERMS_A_SECOND for term in terms)
+    assert all(known < term <= known + TERMS_PER_SECOND for term in terms)
 
 
 def test_founders_that_remember_nothing_take_different_terms(net: Any) -> None:
@@ -236,14 +239,14 @@ def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Any) -> N
     host = net.node("one", 1, found=True, first_term=1_000_000)
     net.run(0.01)
     before = host.node.term
-    host.node._course.part("to see", net.now)
+    host.node._lifecycle.part("to see", net.now)
     host.flush()
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
     assert host.node.term > before
 
 
 def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Any) -> None:
-    host = net.node("one", 1, found=True, vow=Vow(term=1, promised=7, until=net.now + 9.0))
+    host = net.node("one", 1, found=True, vow=DurableState(term=1, promised=7, until=net.now + 9.0))
     net.run(0.01)
     end = net.join(host, 8)
     end.owner.pongs_as = 8
@@ -290,7 +293,7 @@ def test_two_networks_that_were_founded_at_once_become_one(net: Any) -> None:
 def test_of_two_networks_one_gives_way_and_it_is_the_same_everywhere(
     net: Any, val: str, term: int, leader: int, *, parts: bool
 ) -> None:
-    host = net.node("one", 1, found=True, vow=Vow(term=5))
+    host = net.node("one", 1, found=True, vow=DurableState(term=5))
     net.run(0.01)
     assert host.node.role is Role.LEADER
     net.link(host).send(Ping(host.node.term + term, val, host.id + leader))
@@ -314,7 +317,7 @@ def test_a_founder_that_gives_way_frees_those_that_joined(net: Any) -> None:
 def test_a_node_of_another_network_is_left_alone(trio: Any, net: Any, options: dict[str, Any], text: str) -> None:
     before = trio[0].node._standing.registry.ids()
     host = net.node("stray", 9, (1, 2), **options)
-    assert net.run(10.0, lambda: any(text in one.text for one in host.of(Complaint)))
+    assert net.run(10.0, lambda: any(text in one.text for one in host.of(OperatorWarning)))
     net.run(60.0)
     assert host.node.role is Role.OUTSIDER
     assert host.node.counts["other_network"]
@@ -340,7 +343,7 @@ def test_it_complains_once_of_each_host_of_another_network(cohort: Any, net: Any
     for _ in range(3):
         net.link(cohort.host).send(Ping(1, "v/0000.3", 7))
     assert cohort.node.counts["other_network"] == 3
-    assert ["is of another network" in one.text for one in cohort.host.of(Complaint)] == [True]
+    assert ["is of another network" in one.text for one in cohort.host.of(OperatorWarning)] == [True]
 
 
 def test_a_network_that_knew_no_better_forgets_a_node_of_another(net: Any) -> None:

@@ -3,9 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.wire.lines import with_tag
+from fyrehose_twisted.hydra.wire.lines import add_tag
 from fyrehose_twisted.hydra.wire.messages import (
-    LEGACY_LINE,
+    LEGACY_MAX_LINE,
     LEGACY_TAG,
     Call,
     Drop,
@@ -52,7 +52,7 @@ def test_it_hears_pings_and_lines(leader: Any, net: Any) -> None:
 def test_it_hears_no_line_that_would_be_torn_apart(leader: Any, net: Any) -> None:
     end = guest(net, leader.host)
     end.take()
-    leader.host.call("irc_received", [b":a!b@c PRIVMSG #c :" + b"x" * LEGACY_LINE, LINE])
+    leader.host.call("irc_received", [b":a!b@c PRIVMSG #c :" + b"x" * LEGACY_MAX_LINE, LINE])
     net.run(0.01)
     assert end.take(Recv) == [Recv(1, LINE)]
 
@@ -83,7 +83,7 @@ def test_two_with_the_same_id_are_both_welcome(leader: Any, net: Any) -> None:
 
 def test_it_may_have_lines_said(leader: Any, net: Any) -> None:
     end = guest(net, leader.host)
-    end.send(Send(HEBI, with_tag("h.1", b"PRIVMSG #c :hi")))
+    end.send(Send(HEBI, add_tag("h.1", b"PRIVMSG #c :hi")))
     assert [line for _, line in leader.host.said] == [b"PRIVMSG #c :hi"]
 
 

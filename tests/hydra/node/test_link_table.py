@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from fyrehose_twisted.hydra.node.link_table import MAX_BAD
+from fyrehose_twisted.hydra.node.link_table import MAX_MALFORMED_LINES
 from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Malformed, Meet, Ping, Welcome
 
 
@@ -53,14 +53,14 @@ def test_empty_lines_keep_a_link_open(net: Any) -> None:
 def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Any) -> None:
     host = net.node("one", 1)
     end, other = net.link(host), net.link(host)
-    for _ in range(MAX_BAD - 1):
+    for _ in range(MAX_MALFORMED_LINES - 1):
         end.send(Malformed("number", b"PING x"))
     assert not end.hung_up
     end.send(Malformed("number", b"PING x"))
     net.run(0.01)
     assert end.hung_up
     assert not other.hung_up
-    assert host.node.counts["malformed"] == host.node.counts["malformed_number"] == MAX_BAD
+    assert host.node.counts["malformed"] == host.node.counts["malformed_number"] == MAX_MALFORMED_LINES
 
 
 def test_only_so_many_links_are_accepted(net: Any) -> None:
@@ -128,7 +128,7 @@ def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of
     make_cohort: Any, net: Any
 ) -> None:
     cohort = make_cohort(network_size=5)
-    me, ties = cohort.host.id, cohort.node._standing.ties
+    me, ties = cohort.host.id, cohort.node._standing.links
     end = net.link(cohort.host)
     for _ in range(10):
         cohort.ping()

@@ -10,7 +10,7 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.effects import Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Timers
-from fyrehose_twisted.hydra.events import CloseIrc, Dropped, LeaderChanged, Left, OpenIrc, Role, RoleChanged
+from fyrehose_twisted.hydra.events import CloseIrc, LeaderChanged, LeftNetwork, NodeDropped, OpenIrc, Role, RoleChanged
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.wire.messages import (
     Call,
@@ -50,29 +50,29 @@ def test_when_the_leader_dies_another_leads_within_the_time_that_is_promised(tri
     first, *rest = trio
     began = net.now
     first.kill()
-    assert net.run(60.0, lambda: any(host.online for host in rest))
+    assert net.run(60.0, lambda: any(host.irc_connections for host in rest))
     assert 10.0 <= net.now - began <= 55.0
     dead = first.id
     net.run(20.0)
-    assert {host.node.leader for host in rest} == {next(host.id for host in rest if host.online)}
-    assert all(Dropped(dead, "no PONG") in host.of(Dropped) for host in rest)
+    assert {host.node.leader for host in rest} == {next(host.id for host in rest if host.irc_connections)}
+    assert all(NodeDropped(dead, "no PONG") in host.of(NodeDropped) for host in rest)
 
 
 def test_when_the_leader_leaves_another_leads_at_once(trio: Any, net: Any) -> None:
     first, *rest = trio
     first.call("leave")
     assert first.of(CloseIrc)
-    assert net.run(2.0, lambda: any(host.online for host in rest))
-    assert first.of(Left) == [Left()]
+    assert net.run(2.0, lambda: any(host.irc_connections for host in rest))
+    assert first.of(LeftNetwork) == [LeftNetwork()]
 
 
 def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Any, net: Any) -> None:
-    leader.silence(7, 8)
+    leader.seconds_silent(7, 8)
     until = leader.node.lease_until
     net.run(until - net.now - 0.001)
-    assert leader.host.online
+    assert leader.host.irc_connections
     net.run(0.002)
-    assert not leader.host.online
+    assert not leader.host.irc_connections
     assert leader.node.role is Role.COHORT
     assert leader.node.lease_until is None
     assert leader.node.counts["leases_lost"] == 1
@@ -81,10 +81,10 @@ def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Any, net: Any) 
 
 
 def test_one_of_two_who_answers_is_enough_and_the_other_is_dropped(leader: Any, net: Any) -> None:
-    leader.silence(8)
+    leader.seconds_silent(8)
     net.run(30.0)
-    assert leader.host.online
-    assert leader.host.of(Dropped) == [Dropped(8, "no PONG")]
+    assert leader.host.irc_connections
+    assert leader.host.of(NodeDropped) == [NodeDropped(8, "no PONG")]
     assert leader.ends[7].take(Drop) == [Drop(8, "no PONG")]
 
 
@@ -96,7 +96,7 @@ def test_a_leader_that_stood_still_notices_before_it_takes_anything_in(leader: A
 
 
 def test_a_late_answer_is_worth_no_more_than_one_in_time(leader: Any, net: Any) -> None:
-    leader.silence(7, 8)
+    leader.seconds_silent(7, 8)
     before = leader.node._standing.val
     assert net.run(5.1, lambda: leader.node._standing.val != before)
     sent = net.now
@@ -117,7 +117,7 @@ def test_lines_wait_while_irc_is_opening_and_go_when_it_is_open(net: Any) -> Non
     net.run(1.0)
     assert len(host.of(OpenIrc)) == 1
     assert host.said == []
-    host.online = True
+    host.irc_connections = True
     host.node.irc_opened(net.now, b"")
     host.flush()
     assert [line for _, line in host.said] == [b"PRIVMSG #c :hi"]
@@ -129,7 +129,7 @@ def test_a_higher_nomination_makes_the_leader_close_irc(leader: Any, net: Any) -
     assert leader.node.role is Role.LEADER
     leader.ends[8].send(Ping(leader.node.term + 1, "v", 8))
     assert leader.node.role is Role.COHORT
-    assert not leader.host.online
+    assert not leader.host.irc_connections
     assert leader.node.leader == 8
 
 
@@ -138,7 +138,7 @@ def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Any, net: An
     leader.ends[8].send(Ping(term, "v", 8))
     assert leader.node.role is Role.LEADER
     assert net.run(5.1, lambda: leader.node.role is Role.NOMINEE)
-    assert not leader.host.online
+    assert not leader.host.irc_connections
     net.run(0.01)
     assert Nominate(term + 1, leader.host.id) in leader.ends[7].take(Nominate)
 
@@ -151,7 +151,7 @@ def test_a_cohort_that_leaves_says_so(cohort: Any, net: Any) -> None:
     cohort.host.call("leave")
     net.run(0.01)
     assert cohort.end.take() == [Drop(me, "left")]
-    assert cohort.host.of(Left) == [Left()]
+    assert cohort.host.of(LeftNetwork) == [LeftNetwork()]
     assert cohort.node.next_deadline() is None
     assert cohort.node.id is None
 
@@ -165,7 +165,7 @@ def test_whoever_left_says_no_more(cohort: Any, net: Any) -> None:
     cohort.end.send(Knock(9), Nominate(9, 8))
     net.run(30.0)
     assert cohort.end.take() == []
-    assert cohort.host.of(Left) == [Left()]
+    assert cohort.host.of(LeftNetwork) == [LeftNetwork()]
 
 
 def test_whoever_left_takes_part_in_nothing(cohort: Any, net: Any) -> None:
@@ -192,18 +192,18 @@ def test_whoever_left_takes_part_in_nothing(cohort: Any, net: Any) -> None:
 def test_an_outsider_leaves_at_once(net: Any) -> None:
     host = net.node("out", 1)
     host.call("leave")
-    assert host.of(Left) == [Left()]
+    assert host.of(LeftNetwork) == [LeftNetwork()]
     assert host.node.role is Role.GONE
 
 
 def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Any, net: Any) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
-    leader.silence(7, 8)
+    leader.seconds_silent(7, 8)
     net.run(20.0)
     leader.host.call("irc_closed", "closed")
     net.run(0.01)
-    assert leader.host.of(Left) == [Left()]
+    assert leader.host.of(LeftNetwork) == [LeftNetwork()]
 
 
 # How it looks
@@ -350,7 +350,7 @@ def test_it_does_not_matter_when_the_outbox_is_emptied(seed: int) -> None:
                 if not together:
                     take(node, writes, events)
             take(node, writes, events)
-        outcomes.append((writes, joined(events), node.role, node.term, node._standing.vow, node.counts))
+        outcomes.append((writes, joined(events), node.role, node.term, node._context.durable, node.counters))
     assert outcomes[0] == outcomes[1]
 
 

@@ -8,26 +8,26 @@ ONE, OTHER = Peer(("10.0.0.1", 1), 1, True), Peer(("10.0.0.2", 1), 2, True)
 
 def test_a_place_becomes_a_node_with_its_name() -> None:
     registry = Registry()
-    registry.expect(7, "seven", 10.0)
-    assert registry.taken() == 1
+    registry.reserve(7, "seven", 10.0)
+    assert registry.places_taken() == 1
     assert 7 not in registry
     registry.add(7, 3.0)
-    assert registry.taken() == len(registry) == 1
+    assert registry.places_taken() == len(registry) == 1
     member = registry.get(7)
     assert member is not None
-    assert (member.tag, member.since) == ("seven", 3.0)
+    assert (member.tag, member.registered_at) == ("seven", 3.0)
 
 
 def test_places_expire() -> None:
     registry = Registry()
-    registry.expect(7, "", 10.0)
-    registry.expect(8, "", 11.0)
+    registry.reserve(7, "", 10.0)
+    registry.reserve(8, "", 11.0)
     registry.expire(9.9)
-    assert registry.taken() == 2
+    assert registry.places_taken() == 2
     registry.expire(10.0)
-    assert set(registry.pending) == {8}
+    assert set(registry.reservations) == {8}
     registry.clear()
-    assert registry.taken() == 0
+    assert registry.places_taken() == 0
 
 
 def test_who_was_dropped_is_remembered_but_not_for_ever() -> None:
@@ -45,27 +45,27 @@ def test_who_was_dropped_is_remembered_but_not_for_ever() -> None:
 
 def test_whoever_is_about_to_be_a_node_can_be_dropped() -> None:
     registry = Registry()
-    registry.expect(7, "", 10.0)
+    registry.reserve(7, "", 10.0)
     assert registry.drop(7)
-    assert registry.taken() == 0
+    assert registry.places_taken() == 0
 
 
 def test_the_copy_with_the_fewest_relays_tells_the_neighbour() -> None:
     registry = Registry()
     member = registry.add(7, 0.0)
-    registry.ponged(7, "a", 3, "seven", ONE, 1.0)
-    assert (member.hops, member.neighbour, member.tag, member.ponged) == (4, ONE, "seven", 1.0)
-    registry.ponged(7, "a", 1, "", OTHER, 2.0)
+    registry.pong_received(7, "a", 3, "seven", ONE, 1.0)
+    assert (member.hops, member.neighbour, member.tag, member.last_pong_at) == (4, ONE, "seven", 1.0)
+    registry.pong_received(7, "a", 1, "", OTHER, 2.0)
     assert (member.hops, member.neighbour, member.tag) == (2, OTHER, "seven")
-    registry.ponged(7, "a", 2, "", ONE, 3.0)
+    registry.pong_received(7, "a", 2, "", ONE, 3.0)
     assert (member.hops, member.neighbour) == (2, OTHER)
-    registry.ponged(7, "b", 2, "", ONE, 4.0)
+    registry.pong_received(7, "b", 2, "", ONE, 4.0)
     assert (member.hops, member.neighbour) == (3, ONE)
 
 
 def test_strangers_leave_no_trace() -> None:
     registry = Registry()
-    registry.ponged(7, "a", 3, "seven", ONE, 1.0)
+    registry.pong_received(7, "a", 3, "seven", ONE, 1.0)
     assert registry.get(7) is None
     assert registry.get(None) is None
     assert len(registry) == 0

@@ -46,7 +46,7 @@ def test_a_stranger_that_falls_silent_is_forgotten(cohort: Any) -> None:
 
 def test_a_stranger_that_is_dropped_is_forgotten(cohort: Any) -> None:
     lead(cohort, 16.0, 8, 99)
-    cohort.node._course.drop(99, "not registered", cohort.net.now)
+    cohort.node._lifecycle.drop(99, "not registered", cohort.net.now)
     lead(cohort, 4.0, 8, 99)
     lead(cohort, 30.0, 8)
     assert cohort.node.counts["disagreements"] == 0
@@ -54,7 +54,7 @@ def test_a_stranger_that_is_dropped_is_forgotten(cohort: Any) -> None:
 
 def test_only_so_many_strangers_are_remembered(cohort: Any) -> None:
     cohort.end.send(*(Pong(f"v{number}", number, 0) for number in range(1_000, 2_000)))
-    assert len(cohort.node._parts.agreement._strangers) == 64
+    assert len(cohort.node._parts.registry_check._unregistered) == 64
 
 
 def test_the_leader_drops_whoever_answers_and_is_not_registered(leader: Any) -> None:

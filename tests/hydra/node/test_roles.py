@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.node.roles import MOVES, Roles, Turns
+from fyrehose_twisted.hydra.node.roles import TRANSITIONS, RoleInputs, RoleMachine
 
-CAUSES = [name for name in vars(Turns) if not name.startswith("_")]
+CAUSES = [name for name in vars(RoleInputs) if not name.startswith("_")]
 WAYS = {
     Role.OUTSIDER: [],
     Role.COHORT: ["welcomed"],
@@ -16,10 +16,10 @@ WAYS = {
 }
 
 
-def in_role(role: Role) -> Roles:
-    roles = Roles()
+def in_role(role: Role) -> RoleMachine:
+    roles = RoleMachine()
     for cause in WAYS[role]:
-        roles.happened(cause, "")
+        roles.apply(cause, "")
     assert roles.role is role
     return roles
 
@@ -33,16 +33,19 @@ def test_each_role_can_be_reached() -> None:
 @pytest.mark.parametrize("role", list(Role))
 def test_each_cause_leads_where_the_table_says(role: Role, cause: str) -> None:
     roles = in_role(role)
-    expected = MOVES.get((role, cause), role)
-    why = roles.why
-    assert roles.happened(cause, "because") is (expected is not role)
+    expected = TRANSITIONS.get((role, cause), role)
+    why = roles.reason
+    assert roles.apply(cause, "because") is (expected is not role)
     assert roles.role is expected
-    assert roles.why == ("because" if expected is not role else why)
+    assert roles.reason == ("because" if expected is not role else why)
 
 
 def test_only_a_nominee_is_elected_and_only_an_outsider_founds() -> None:
-    assert {role for (role, cause), target in MOVES.items() if target is Role.LEADER} == {Role.OUTSIDER, Role.NOMINEE}
+    assert {role for (role, cause), target in TRANSITIONS.items() if target is Role.LEADER} == {
+        Role.OUTSIDER,
+        Role.NOMINEE,
+    }
 
 
 def test_nothing_brings_back_who_has_left() -> None:
-    assert not [cause for role, cause in MOVES if role is Role.GONE]
+    assert not [cause for role, cause in TRANSITIONS if role is Role.GONE]

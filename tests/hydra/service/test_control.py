@@ -14,10 +14,10 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
-from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Outcome, Received, Said
-from fyrehose_twisted.hydra.service.control import MAX_SAYING, Control
-from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
-from fyrehose_twisted.net.control.server import MAX_CLIENTS, UNREAD, ControlFactory
+from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived, Outcome
+from fyrehose_twisted.hydra.service.control import MAX_PENDING_SENDS, HydraControl
+from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
+from fyrehose_twisted.net.control.server import MAX_CLIENTS, MAX_UNSENT, ControlFactory
 
 
 class Service:
@@ -27,7 +27,7 @@ class Service:
         self.leader: LeaderChanged | None = None
         self.listeners: list[Any] = []
         self.said: list[tuple[str, bool]] = []
-        self.sayings: list[Deferred[Said]] = []
+        self.sayings: list[Deferred[LineOutcome]] = []
 
     def status(self) -> dict[str, Any]:
         return {"role": "leader", "tag": "\udcff"}
@@ -38,7 +38,7 @@ class Service:
     def unlisten(self, listener: Any) -> None:
         self.listeners.remove(listener)
 
-    def say_and_tell(self, line: str, *, retry: bool = False) -> Deferred[Said]:
+    def say_and_tell(self, line: str, *, retry: bool = False) -> Deferred[LineOutcome]:
         if line == "bad":
             raise UnencodableMessage("it is bad")
         if line == "full":
@@ -64,7 +64,7 @@ class Client:
     def __init__(self, factory: ControlFactory) -> None:
         control = factory.buildProtocol(None)
         assert control is not None
-        self.control: Control = control
+        self.control: HydraControl = control
         self.transport = Transport()
         self.control.makeConnection(self.transport)
 
@@ -86,7 +86,7 @@ def service() -> Service:
 
 @pytest.fixture
 def factory(service: Service) -> ControlFactory:
-    return ControlFactory(lambda gone: Control(service, gone))
+    return ControlFactory(lambda gone: HydraControl(service, gone))
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def test_questions_are_answered(client: Client, service: Service) -> None:
     asked = {"ask": "say", "line": "PRIVMSG #c :\udcff", "id": 7}
     assert client.ask(asked, {**asked, "retry": True, "id": 8}) == []
     assert service.said == [("PRIVMSG #c :\udcff", False), ("PRIVMSG #c :\udcff", True)]
-    service.sayings[1].callback(Said(1, Outcome.UNCERTAIN, "no-answer"))
-    service.sayings[0].callback(Said(0, Outcome.SAID, ""))
+    service.sayings[1].callback(LineOutcome(1, Outcome.UNCERTAIN, "no-answer"))
+    service.sayings[0].callback(LineOutcome(0, Outcome.SAID, ""))
     assert client.read() == [
         {"said": "uncertain", "why": "no-answer", "id": 8},
         {"said": "said", "why": "", "id": 7},
@@ -116,8 +116,8 @@ def test_who_follows_is_told_everything(client: Client, service: Service) -> Non
     leader = {"leader": 4711, "tag": "b", "term": 3}
     assert client.ask({"ask": "follow"}) == [{"following": True}, leader]
     (listener,) = service.listeners
-    listener.lines_received(Received(3, 17, [b":n PRIVMSG #c :a", b"@+hydra/n=x.1 :b PRIVMSG #c :\xff"]))
-    listener.lines_missed(Missed(3, 19, 20))
+    listener.lines_received(LinesReceived(3, 17, [b":n PRIVMSG #c :a", b"@+hydra/n=x.1 :b PRIVMSG #c :\xff"]))
+    listener.lines_missed(LinesMissed(3, 19, 20))
     listener.leader_changed(LeaderChanged(3, None, ""))
     assert client.read() == [
         {"line": ":n PRIVMSG #c :a", "term": 3, "number": 17},
@@ -138,24 +138,24 @@ def test_what_is_no_question_is_answered_too(client: Client, question: Any) -> N
     (answer,) = client.ask(question)
     assert "unknown question" in answer["error"]
     assert client.ask({"ask": "status"})
-    assert not client.control.over
+    assert not client.control.is_closed
 
 
 @pytest.mark.parametrize(
-    "data", [b"nonsense\n", b"[]\n", b"7\n", b"\xff\xfe\n", b"[" * 10_000 + b"\n", b"x" * (MAX_QUESTION + 1)]
+    "data", [b"nonsense\n", b"[]\n", b"7\n", b"\xff\xfe\n", b"[" * 10_000 + b"\n", b"x" * (MAX_REQUEST + 1)]
 )
 def test_what_is_no_json_ends_it(client: Client, data: bytes) -> None:
     client.control.dataReceived(b'{"ask": "status"}\n' + data)
     assert client.transport.aborted
-    assert client.control.fault in ("no-json", "no-object", "overlong-line")
+    assert client.control.malformed_reason in ("no-json", "no-object", "overlong-line")
 
 
 def test_nobody_has_more_under_way_than_is_good(client: Client, service: Service) -> None:
-    client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_SAYING - 1)))
+    client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_PENDING_SENDS - 1)))
     assert client.transport.producerState == "producing"
     client.ask({"ask": "say", "line": "last"})
     assert client.transport.producerState == "paused"
-    service.sayings[0].callback(Said(0, Outcome.SAID, ""))
+    service.sayings[0].callback(LineOutcome(0, Outcome.SAID, ""))
     assert client.transport.producerState == "producing"
 
 
@@ -163,11 +163,11 @@ def test_who_does_not_read_is_cut_off(client: Client, service: Service) -> None:
     client.ask({"ask": "follow"})
     (listener,) = service.listeners
     client.control.pauseProducing()
-    lines = Received(1, 0, [b"x" * 1_000] * 1_000)
-    for _ in range(UNREAD // 2_000_000):
+    lines = LinesReceived(1, 0, [b"x" * 1_000] * 1_000)
+    for _ in range(MAX_UNSENT // 2_000_000):
         listener.lines_received(lines)
     assert not client.transport.aborted
-    for _ in range(UNREAD // 500_000):
+    for _ in range(MAX_UNSENT // 500_000):
         listener.lines_received(lines)
     assert client.transport.aborted
     assert service.listeners == []

@@ -22,20 +22,20 @@ from zope.interface import alsoProvides, implementer, providedBy
 
 from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull, StateFileError, UnencodableMessage
 from fyrehose_twisted.hydra.config import NodeConfig, Timers
-from fyrehose_twisted.hydra.events import AskIrc, LeaderChanged, Missed, Outcome, Received, Role, ToIrc
+from fyrehose_twisted.hydra.events import AskIrc, LeaderChanged, LinesMissed, LinesReceived, Outcome, Role, ToIrc
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
 from fyrehose_twisted.hydra.service.service import HydraService
-from fyrehose_twisted.hydra.service.storage import Keeping, LineJournal
+from fyrehose_twisted.hydra.service.storage import LineJournal, Storage
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.hydra.wire.messages import Send
 from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import open_reader
-from fyrehose_twisted.net.boottime import SteadyClock
+from fyrehose_twisted.net.boottime import BoottimeReactor
 from fyrehose_twisted.net.control.client import connect
 
 reactor: Any = installed_reactor
@@ -156,13 +156,13 @@ class Ircd(Factory):
 class Listener:
     def __init__(self) -> None:
         self.lines: list[tuple[int, int, bytes]] = []
-        self.missed: list[Missed] = []
+        self.missed: list[LinesMissed] = []
         self.leaders: list[int | None] = []
 
-    def lines_received(self, lines: Received) -> None:
+    def lines_received(self, lines: LinesReceived) -> None:
         self.lines += [(lines.term, number, line) for number, line in enumerate(lines.lines, lines.first)]
 
-    def lines_missed(self, lines: Missed) -> None:
+    def lines_missed(self, lines: LinesMissed) -> None:
         self.missed.append(lines)
 
     def leader_changed(self, leader: LeaderChanged) -> None:
@@ -201,12 +201,12 @@ class Node(HydraService):
         super().fail(error)
         self.waiting.look()
 
-    def _told(self, event: Any) -> None:
-        super()._told(event)
+    def _on_event(self, event: Any) -> None:
+        super()._on_event(event)
         self.waiting.look()
 
-    def _feed(self, *arguments: Any, **more: Any) -> None:
-        super()._feed(*arguments, **more)
+    def _call_node(self, *arguments: Any, **more: Any) -> None:
+        super()._call_node(*arguments, **more)
         self.waiting.look()
 
 
@@ -230,7 +230,7 @@ def start() -> Iterator[Callable[..., Node]]:
     nodes: list[Node] = []
     paced = Paced()
     paced.start()
-    clock = SteadyClock(paced, paced.seconds)
+    clock = BoottimeReactor(paced, paced.seconds)
 
     def started(*arguments: Any, **options: Any) -> Node:
         nodes.append(Node(*arguments, **{"reactor": clock, **options}))
@@ -378,7 +378,7 @@ async def test_what_cannot_be_promised_ends_it_and_says_nothing_more(start: Any,
     said = node.say("PRIVMSG #c :before")
     await said
 
-    def broken(vow: Vow) -> None:
+    def broken(vow: DurableState) -> None:
         raise StateFileError("the disk is full")
 
     node.links._driver._persist = broken
@@ -393,13 +393,13 @@ async def test_what_cannot_be_promised_ends_it_and_says_nothing_more(start: Any,
 
 @pytest_twisted.ensureDeferred
 async def test_what_keeps_it_from_starting_is_told(start: Any, tmp_path: Path) -> None:
-    first = start(None, state=tmp_path / "state", keeping=Keeping(tmp_path / "journal"), control="tcp:0")
-    await first.until(lambda: first.node is not None and first._doors.places)
+    first = start(None, state=tmp_path / "state", keeping=Storage(tmp_path / "journal"), control="tcp:0")
+    await first.until(lambda: first.node is not None and first._ports.places)
     second = start(None, state=tmp_path / "state")
     assert "in use by another node" in str(second.failures[0])
-    third = start(None, keeping=Keeping(tmp_path / "journal"))
+    third = start(None, keeping=Storage(tmp_path / "journal"))
     assert "in use by another process" in str(third.failures[0])
-    place = first._doors.places["control"][0].rpartition(":")[2]
+    place = first._ports.places["control"][0].rpartition(":")[2]
     fourth = start(None, metrics=f"tcp:{place}")
     await fourth.until(lambda: fourth.failures)
     assert str(fourth.failures[0]) == (
@@ -429,7 +429,7 @@ async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
             self.led.append(leads)
 
     bot = Counting()
-    node = start(ircd, keeping=Keeping(tmp_path), bots=[bot])
+    node = start(ircd, keeping=Storage(tmp_path), bots=[bot])
     await node.on_irc()
     ircd.send(b":n!u@h PRIVMSG #c :one", b":n!u@h PRIVMSG #c :two")
     await ircd.waiting.until(lambda: len(ircd.said) == 2)
@@ -445,7 +445,7 @@ async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
     assert payloads == [line for _, _, line in node.heard.lines]
 
     bot = Counting()
-    again = start(ircd, keeping=Keeping(tmp_path), bots=[bot])
+    again = start(ircd, keeping=Storage(tmp_path), bots=[bot])
     assert bot.seen == [("one", True), ("two", True)]
     await again.on_irc()
     assert again.node.term > before
@@ -466,8 +466,8 @@ async def test_two_nodes_and_what_a_subclass_sees(start: Any, ircd: Ircd) -> Non
 
     secret = b"a secret that is long enough"
     first = start(ircd, network_size=2, secret=secret, protocol=Watching)
-    await first.until(lambda: first._doors.places)
-    (place,) = first._doors.places["listen"]
+    await first.until(lambda: first._ports.places)
+    (place,) = first._ports.places["listen"]
     second = start(ircd, "b", [f"tcp:{place}"], network_size=2, found=False, secret=secret)
     await second.until(lambda: second.node.role is Role.COHORT)
     await first.on_irc()
@@ -499,19 +499,19 @@ async def test_commands_can_ask_it(start: Any, ircd: Ircd, tmp_path: Path) -> No
     await node.on_irc()
     assert path.stat().st_mode & 0o777 == 0o600
     asking = await connect(f"unix:{path}", reactor, DEADLINE)
-    state = (await asking.ask(ask="status"))["status"]
+    state = (await asking.request(ask="status"))["status"]
     assert (state["role"], state["id"], state["irc"]) == ("leader", node.node.id, "open")
     told: list[dict[str, Any]] = []
     waiting = Waiting()
-    asking.told = lambda message: (told.append(message), waiting.look())
-    assert await asking.ask(ask="follow") == {"following": True}
-    said = await asking.demand(ask="say", line="PRIVMSG #c :\udcff hi", retry=False)
+    asking.on_event = lambda message: (told.append(message), waiting.look())
+    assert await asking.request(ask="follow") == {"following": True}
+    said = await asking.request_numbered(ask="say", line="PRIVMSG #c :\udcff hi", retry=False)
     assert (said["said"], said["why"]) == ("said", "")
     await waiting.until(lambda: len(told) == 2)
     number = node.heard.lines[-1][1]
     assert told[0] == {"leader": node.node.id, "tag": "a", "term": node.node.term}
     assert told[1] == {"line": ":a!u@h PRIVMSG #c :\udcff hi", "term": node.node.term, "number": number}
-    refused = await asking.demand(ask="say", line="QUIT :x", retry=False)
+    refused = await asking.request_numbered(ask="say", line="QUIT :x", retry=False)
     assert "is not one of" in refused["error"]
     await node.stopService()
     assert (await asking.ended).startswith("the node hung up")
@@ -560,27 +560,27 @@ def test_the_journal_of_a_node_that_was_away() -> None:
     journal = MemoryJournal("hydra://default")
     lines = LineJournal(journal, lambda: 1.0)
     assert lines.term == 0
-    lines.take(Received(3, 2, [b"c", b"d"]))
-    lines.take(Missed(3, 4, 5))
-    lines.take(Received(3, 6, [b"g"]))
-    lines.take(Received(3, 9, [b"j"]))
-    lines.take(Missed(7, 0, 1))
-    lines.take(Received(7, 2, [b"x"]))
+    lines.append(LinesReceived(3, 2, [b"c", b"d"]))
+    lines.append(LinesMissed(3, 4, 5))
+    lines.append(LinesReceived(3, 6, [b"g"]))
+    lines.append(LinesReceived(3, 9, [b"j"]))
+    lines.append(LinesMissed(7, 0, 1))
+    lines.append(LinesReceived(7, 2, [b"x"]))
     journal.commit()
     assert lines.term == 7
     assert [journal.bounds(term)[:2] for term in (3, 7)] == [(2, 10), (0, 3)]
     assert journal.losses(3, 0, 99) == [(4, 5), (7, 8)]
-    assert list(lines.events(lambda damage: None)) == [
-        Received(3, 2, [b"c", b"d"]),
-        Missed(3, 4, 5),
-        Received(3, 6, [b"g"]),
-        Missed(3, 7, 8),
-        Received(3, 9, [b"j"]),
-        Missed(7, 0, 1),
-        Received(7, 2, [b"x"]),
+    assert list(lines.replay(lambda damage: None)) == [
+        LinesReceived(3, 2, [b"c", b"d"]),
+        LinesMissed(3, 4, 5),
+        LinesReceived(3, 6, [b"g"]),
+        LinesMissed(3, 7, 8),
+        LinesReceived(3, 9, [b"j"]),
+        LinesMissed(7, 0, 1),
+        LinesReceived(7, 2, [b"x"]),
     ]
     # What was relayed again is kept as it was.
-    lines.take(Received(3, 2, [b"C"]))
+    lines.append(LinesReceived(3, 2, [b"C"]))
     journal.commit()
     record = journal.get(3, 2)
     assert record is not None

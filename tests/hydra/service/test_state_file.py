@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.hydra.node.durable_state import Vow
-from fyrehose_twisted.hydra.service.state_file import RECORD, StateFile
+from fyrehose_twisted.hydra.node.durable_state import DurableState
+from fyrehose_twisted.hydra.service.state_file import RECORD_SIZE, StateFile
 
 BOOT, OTHER_BOOT = b"1" * 16, b"2" * 16
-VOW = Vow(term=7, voted=9, nominee=2**32 - 1, voter=5, promised=77, until=1_234.5)
+VOW = DurableState(term=7, voted=9, nominee=2**32 - 1, voter=5, promised=77, until=1_234.5)
 QUIET = 15.0
 
 
@@ -26,23 +26,23 @@ def path(tmp_path: Path) -> Path:
 
 
 def opened(path: Path, *, network: str = "n", now: float = 100.0, boot: bytes = BOOT, **options: Any) -> StateFile:
-    return StateFile(path, network, quiet=QUIET, now=now, boot_id=lambda: boot, **options)
+    return StateFile(path, network, promise_period=QUIET, now=now, boot_id=lambda: boot, **options)
 
 
-def kept(path: Path, *vows: Vow, **options: Any) -> None:
+def kept(path: Path, *vows: DurableState, **options: Any) -> None:
     file = opened(path, **options)
     for vow in vows:
-        file.keep(vow)
+        file.save(vow)
     file.close()
 
 
 def test_a_new_node_has_promised_nothing_and_knows_it(path: Path) -> None:
     file = opened(path)
-    assert (file.vow, file.remembers) == (Vow(), True)
+    assert (file.durable, file.remembers) == (DurableState(), True)
     assert path.stat().st_mode & 0o777 == 0o600
     file.close()
     again = opened(path)
-    assert (again.vow, again.remembers) == (Vow(), True)
+    assert (again.durable, again.remembers) == (DurableState(), True)
     again.close()
 
 
@@ -51,9 +51,9 @@ def test_the_last_vow_is_remembered(path: Path, sync: bool) -> None:
     for count in range(1, 6):
         kept(path, *(VOW._replace(term=number) for number in range(count)), VOW, sync=sync)
         file = opened(path)
-        assert (file.vow, file.remembers) == (VOW, True)
+        assert (file.durable, file.remembers) == (VOW, True)
         file.close()
-    assert path.stat().st_size == 2 * RECORD
+    assert path.stat().st_size == 2 * RECORD_SIZE
 
 
 def test_a_kill_loses_nothing(path: Path) -> None:
@@ -66,24 +66,24 @@ def test_a_kill_loses_nothing(path: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     file = opened(path)
-    assert (file.vow, file.remembers) == (Vow(term=1_000), True)
+    assert (file.durable, file.remembers) == (DurableState(term=1_000), True)
     file.close()
 
 
 def test_after_a_boot_the_clock_of_promises_began_anew(path: Path) -> None:
     kept(path, VOW)
     file = opened(path, boot=OTHER_BOOT, now=10.0)
-    assert (file.vow, file.remembers) == (VOW._replace(promised=0, until=0.0), False)
+    assert (file.durable, file.remembers) == (VOW._replace(promised=0, until=0.0), False)
     file.close()
 
 
 def test_a_leader_that_was_killed_is_not_bound_to_what_it_was(path: Path) -> None:
     for own, bound in ((77, False), (78, True), (0, True)):
         file = opened(path)
-        file.keep(VOW, own)
+        file.save(VOW, own)
         file.close()
         file = opened(path)
-        assert (file.vow, file.remembers) == (VOW if bound else VOW._replace(promised=0, until=0.0), True)
+        assert (file.durable, file.remembers) == (VOW if bound else VOW._replace(promised=0, until=0.0), True)
         file.close()
 
 
@@ -92,13 +92,13 @@ def test_who_forgot_keeps_quiet_even_if_it_is_started_again(path: Path) -> None:
     opened(path, boot=OTHER_BOOT, now=10.0).close()
     file = opened(path, boot=OTHER_BOOT, now=24.9)
     assert not file.remembers
-    file.keep(VOW)
+    file.save(VOW)
     file.close()
     file = opened(path, boot=OTHER_BOOT, now=24.95)
     assert not file.remembers
     file.close()
     file = opened(path, boot=OTHER_BOOT, now=25.0)
-    assert (file.vow, file.remembers) == (VOW, True)
+    assert (file.durable, file.remembers) == (VOW, True)
     file.close()
 
 
@@ -106,14 +106,14 @@ def test_a_file_that_was_removed_or_emptied_is_missed(path: Path) -> None:
     kept(path, VOW)
     path.unlink()
     file = opened(path)
-    assert (file.vow, file.remembers) == (Vow(), False)
+    assert (file.durable, file.remembers) == (DurableState(), False)
     file.close()
     path.write_bytes(b"")
     file = opened(path, now=1_000.0)
-    assert (file.vow, file.remembers) == (Vow(), False)
+    assert (file.durable, file.remembers) == (DurableState(), False)
     file.close()
     # Power failed before what it said was there.
-    path.write_bytes(bytes(2 * RECORD))
+    path.write_bytes(bytes(2 * RECORD_SIZE))
     file = opened(path, now=2_000.0)
     assert not file.remembers
     file.close()
@@ -124,16 +124,16 @@ def test_a_record_that_was_being_written_was_never_promised_but_something_was(pa
     kept(path, *[VOW._replace(term=number) for number in range(3 + last)])
     newest = 3 + last - 1
     data = bytearray(path.read_bytes())
-    records = {data[start + 32 : start + 40][0]: start for start in (0, RECORD)}
+    records = {data[start + 32 : start + 40][0]: start for start in (0, RECORD_SIZE)}
     torn = records[max(records)]
     data[torn + 60] ^= 1
     path.write_bytes(data)
     file = opened(path)
-    assert (file.vow, file.remembers) == (VOW._replace(term=newest - 1), False)
+    assert (file.durable, file.remembers) == (VOW._replace(term=newest - 1), False)
     file.close()
 
 
-@pytest.mark.parametrize("content", [b"x", b"x" * 2 * RECORD, b"HYDRA", b"\1" * (2 * RECORD + 1)])
+@pytest.mark.parametrize("content", [b"x", b"x" * 2 * RECORD_SIZE, b"HYDRA", b"\1" * (2 * RECORD_SIZE + 1)])
 def test_what_is_damaged_says_what_to_do(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StateFileError, match=r"damaged.*truncate -s 0"):
@@ -164,9 +164,9 @@ def test_what_cannot_be_written_is_said_and_ends_it(path: Path, monkeypatch: pyt
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(StateFileError, match="No space left"):
-            file.keep(VOW)
+            file.save(VOW)
     with pytest.raises(StateFileError, match="before"):
-        file.keep(VOW)
+        file.save(VOW)
     file.close()
     with pytest.raises(StateFileError, match="cannot be locked"):
         opened(path / "nowhere" / "state")

@@ -10,16 +10,16 @@ import pytest
 from twisted.python.usage import UsageError
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.config import Long, NodeConfig, Quorum, Target, Timers
+from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig, OverlongPolicy, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel
 from fyrehose_twisted.hydra.irc.bots import Bot
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service import tap
 from fyrehose_twisted.hydra.service.service import HydraService
-from fyrehose_twisted.hydra.service.storage import stream_of
+from fyrehose_twisted.hydra.service.storage import stream_uri
 from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.net.options import Listening, parse_listen
+from fyrehose_twisted.net.options import ServerEndpoint, parse_server_endpoint
 
 SECRET = b"a secret that is long enough"
 
@@ -66,7 +66,7 @@ def refusal_of(text: str) -> str:
 def test_what_a_node_is_without_options() -> None:
     options = options_of("")
     assert options["config"] == NodeConfig(tag="a", found=True)
-    assert options["listening"] == [Listening("tcp:6174:interface=127.0.0.1", ("127.0.0.1", 6174), True)]
+    assert options["listening"] == [ServerEndpoint("tcp:6174:interface=127.0.0.1", ("127.0.0.1", 6174), True)]
     assert (options["irc-config"], options["secret"], options["state-path"], options["directory"]) == (None,) * 4
     assert options["class"] is HydraProtocol
 
@@ -88,7 +88,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         Timers(0.5),
     )
     assert (config.irc_rate, config.irc_burst, config.max_links) == (2.5, 7, 9)
-    assert (config.irc_patience, config.irc_long) == (9.0, Long.REFUSE)
+    assert (config.irc_patience, config.irc_long) == (9.0, OverlongPolicy.REFUSE)
     assert options["links"] == ["tcp:b:6174", "fifo:d"]
     assert options["secret"] == SECRET
     assert [one.description for one in options["listening"]] == [
@@ -110,19 +110,19 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "listening"),
     [
-        ("7000", Listening("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("tcp:port=7000", Listening("tcp:port=7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("tcp:7000:interface=192.0.2.1", Listening("tcp:7000:interface=192.0.2.1", ("192.0.2.1", 7000), False)),
-        (r"tcp6:7000:interface=\:\:", Listening(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
-        ("udp:7000", Listening("udp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True, True)),
-        ("udp:7000:0.0.0.0", Listening("udp:7000:0.0.0.0", ("0.0.0.0", 7000), False, True)),
-        ("unix:/run/x", Listening("unix:/run/x:mode=600", None, True)),
-        ("unix:/run/x:mode=660", Listening("unix:/run/x:mode=660", None, True)),
-        ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
+        ("7000", ServerEndpoint("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:port=7000", ServerEndpoint("tcp:port=7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:7000:interface=192.0.2.1", ServerEndpoint("tcp:7000:interface=192.0.2.1", ("192.0.2.1", 7000), False)),
+        (r"tcp6:7000:interface=\:\:", ServerEndpoint(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
+        ("udp:7000", ServerEndpoint("udp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True, True)),
+        ("udp:7000:0.0.0.0", ServerEndpoint("udp:7000:0.0.0.0", ("0.0.0.0", 7000), False, True)),
+        ("unix:/run/x", ServerEndpoint("unix:/run/x:mode=600", None, True)),
+        ("unix:/run/x:mode=660", ServerEndpoint("unix:/run/x:mode=660", None, True)),
+        ("tcp:7000:interface=eth0", ServerEndpoint("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
-def test_where_it_listens(text: str, listening: Listening) -> None:
-    assert parse_listen("listen", text, "tcp:6174", datagrams=True) == listening
+def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
+    assert parse_server_endpoint("listen", text, "tcp:6174", datagrams=True) == listening
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_what_would_go_wrong_in_a_moment_is_said_now(taken: int, tmp_path: Path)
     (tmp_path / "file").touch()
     assert "--state" in refusal_of("--listen 0 --state file/state")
     assert "--journal" in refusal_of("--listen 0 --journal file/journal")
-    journal = open_journal(tmp_path / "j", stream_of("default"))
+    journal = open_journal(tmp_path / "j", stream_uri("default"))
     assert "in use by another process" in refusal_of("--listen 0 --journal j")
     journal.close()
     assert "--bot nothing.there cannot be imported" in refusal_of("--listen 0 --bot nothing.there")
@@ -208,10 +208,10 @@ def test_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     addresses: list[Address] = [("tcp:b:6174", 0), ("tcp:c:6174:legacy=yes", 0), ("udp:b:1", 0)]
     legacy = [False, True, False]
-    assert service.config.targets == tuple(Target(*one) for one in zip(addresses, legacy, strict=True))
-    assert service._places.dialable == ["tcp:b:6174", "udp:b:1"]
-    assert service._guarding is not None
+    assert service.config.targets == tuple(LinkTarget(*one) for one in zip(addresses, legacy, strict=True))
+    assert service._dialer.dialable == ["tcp:b:6174", "udp:b:1"]
+    assert service._guardian is not None
     assert isinstance(service._make_link(), OfOurs)
     assert [type(bot) for bot in service._bots._bots] == [Bot]
-    assert service_of("--link tcp:b:6174 --no-guardian")._guarding is None
-    assert service_of("--link fifo:d")._guarding is None
+    assert service_of("--link tcp:b:6174 --no-guardian")._guardian is None
+    assert service_of("--link fifo:d")._guardian is None

@@ -12,65 +12,65 @@ import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.events import Missed, Outcome, Role, Said, ToIrc
-from fyrehose_twisted.hydra.node.context import Standing
-from fyrehose_twisted.hydra.node.durable_state import Vow
-from fyrehose_twisted.hydra.node.heartbeat import Following
+from fyrehose_twisted.hydra.events import LineOutcome, LinesMissed, Outcome, Role, ToIrc
+from fyrehose_twisted.hydra.node.context import NodeContext
+from fyrehose_twisted.hydra.node.durable_state import DurableState
+from fyrehose_twisted.hydra.node.heartbeat import HeartbeatRelay
 from fyrehose_twisted.hydra.node.induction import Induction
-from fyrehose_twisted.hydra.node.joining import Outsider
+from fyrehose_twisted.hydra.node.joining import JoinProcedure
 from fyrehose_twisted.hydra.node.leader.election import Election
-from fyrehose_twisted.hydra.node.leader.leadership import Leading
+from fyrehose_twisted.hydra.node.leader.leadership import Leadership
 from fyrehose_twisted.hydra.node.leader.lease import Lease
-from fyrehose_twisted.hydra.node.lifecycle import Course
-from fyrehose_twisted.hydra.node.link_table import Ties
+from fyrehose_twisted.hydra.node.lifecycle import Lifecycle
+from fyrehose_twisted.hydra.node.link_table import LinkTable
 from fyrehose_twisted.hydra.node.node import HydraNode
-from fyrehose_twisted.hydra.node.output import Outbox
+from fyrehose_twisted.hydra.node.output import NodeOutput
 from fyrehose_twisted.hydra.node.registry import Registry
-from fyrehose_twisted.hydra.node.registry_check import Agreement
-from fyrehose_twisted.hydra.node.relay.irc_writer import Speaking
-from fyrehose_twisted.hydra.node.relay.pending_replies import Answers
-from fyrehose_twisted.hydra.node.relay.received_lines import Hearing
-from fyrehose_twisted.hydra.node.relay.send_queue import Saying
+from fyrehose_twisted.hydra.node.registry_check import RegistryCheck
+from fyrehose_twisted.hydra.node.relay.irc_writer import IrcWriter
+from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
+from fyrehose_twisted.hydra.node.relay.received_lines import RecvRelay
+from fyrehose_twisted.hydra.node.relay.send_queue import LineSendQueue
 from fyrehose_twisted.hydra.simulation.invariants import (
-    Bounded,
-    Heals,
-    InductionsEnd,
-    Introduced,
-    LinksBind,
-    NoStorm,
-    NoticesSilence,
-    OneAgain,
-    OneLeader,
-    OneLease,
-    OneVote,
-    OnlyQuorumsDrop,
-    Recovers,
-    SaidOnce,
-    SameLines,
-    TermsRise,
+    AtMostOnceSend,
+    InductionsTerminate,
+    IntroducedToAll,
+    LineAgreement,
+    LinksIdentified,
+    MemoryBounded,
+    MonotonicTerms,
+    NetworkConverges,
+    NoRebroadcastStorm,
+    QuorumRequiredToDrop,
+    RecoversAfterPartition,
+    ReunitesAfterPartition,
+    SilentServerDetected,
+    SingleLeaderPerTerm,
+    SingleLease,
+    SingleVotePerTerm,
 )
-from fyrehose_twisted.hydra.simulation.participants import Cast
+from fyrehose_twisted.hydra.simulation.participants import Participants
 from fyrehose_twisted.hydra.simulation.scenarios import (
     Blackout,
     Calm,
     Deaf,
-    Islands,
     NetworkScenario,
     Partitions,
+    RepeatedPartitions,
     Storm,
-    Unsafe,
+    UnsafeQuorum,
 )
 from fyrehose_twisted.hydra.wire.messages import Drop, Nominate, Send
-from fyrehose_twisted.lru_set import Seen
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.lru_set import LruSet
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
-from fyrehose_twisted.sim.scenario import NOTHING_RAISES
+from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 
-class EverySeen(Seen):
+class EverySeen(LruSet):
     """To it everything is new."""
 
     def add(self, key: Any) -> bool:
@@ -92,7 +92,7 @@ def votes_twice(patch: Patch) -> None:
     patch.setattr(Election, "_consider", consider)
 
 
-def remembering(patch: Patch, change: Callable[[Vow], Vow], *, remembers: bool | None = None) -> None:
+def remembering(patch: Patch, change: Callable[[DurableState], DurableState], *, remembers: bool | None = None) -> None:
     original = HydraNode.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
@@ -110,7 +110,7 @@ def forgets_its_vote_in_a_crash(patch: Patch) -> None:
 
 
 def makes_nothing_durable(patch: Patch) -> None:
-    patch.setattr(Outbox, "keep", lambda self, vow: None)
+    patch.setattr(NodeOutput, "persist", lambda self, vow: None)
 
 
 def nominates_itself_in_the_same_term_again(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def wins_with_too_few_votes(patch: Patch) -> None:
 
 
 def founds_in_the_same_term_again(patch: Patch) -> None:
-    patch.setattr(Course, "_first_term", lambda self, now: 1)
+    patch.setattr(Lifecycle, "_first_term", lambda self, now: 1)
 
 
 def has_the_quorum_of_the_document(patch: Patch) -> None:
@@ -149,7 +149,7 @@ def takes_the_lease_from_too_few(patch: Patch) -> None:
 
 
 def counts_the_lease_from_the_answer(patch: Patch) -> None:
-    original = Leading._answered
+    original = Leadership._answered
 
     def answered(self: Any, val: str, node: int, now: float) -> None:
         before = self.lease.until if self.lease else None
@@ -157,7 +157,7 @@ def counts_the_lease_from_the_answer(patch: Patch) -> None:
         if self.lease is not None and self.lease.until != before:
             self.lease.until = now + self._standing.timers.lease
 
-    patch.setattr(Leading, "_answered", answered)
+    patch.setattr(Leadership, "_answered", answered)
 
 
 def has_a_lease_that_never_ends(patch: Patch) -> None:
@@ -171,7 +171,7 @@ def has_a_lease_that_never_ends(patch: Patch) -> None:
 
 
 def goes_on_without_a_lease(patch: Patch) -> None:
-    original = Leading.tick
+    original = Leadership.tick
 
     def tick(self: Any, now: float) -> bool:
         again = original(self, now)
@@ -181,13 +181,13 @@ def goes_on_without_a_lease(patch: Patch) -> None:
         self.lost = None
         return bool(again)
 
-    patch.setattr(Leading, "tick", tick)
-    patch.setattr(Leading, "next_deadline", lambda self: inf if self.lease is None else self._ping_at)
-    patch.setattr(Speaking, "take", takes_until(inf))
+    patch.setattr(Leadership, "tick", tick)
+    patch.setattr(Leadership, "next_deadline", lambda self: inf if self.lease is None else self._ping_at)
+    patch.setattr(IrcWriter, "send_due", takes_until(inf))
 
 
 def takes_until(until: float) -> Callable[..., Any]:
-    original = Speaking.take
+    original = IrcWriter.send_due
 
     def take(self: Any, now: float, end: float) -> Any:
         return original(self, now, until)
@@ -196,7 +196,7 @@ def takes_until(until: float) -> Callable[..., Any]:
 
 
 def drops_others_without_a_quorum(patch: Patch) -> None:
-    original = Leading.tick
+    original = Leadership.tick
 
     def tick(self: Any, now: float) -> bool:
         again = original(self, now)
@@ -206,11 +206,11 @@ def drops_others_without_a_quorum(patch: Patch) -> None:
                 self._standing.flood(Drop(node, "no PONG"), now)
         return bool(again)
 
-    patch.setattr(Leading, "tick", tick)
+    patch.setattr(Leadership, "tick", tick)
 
 
 def never_promises(patch: Patch) -> None:
-    patch.setattr(Standing, "promise", lambda self, node, now: None)
+    patch.setattr(NodeContext, "promise", lambda self, node, now: None)
 
 
 def promises_for_too_short(patch: Patch) -> None:
@@ -222,7 +222,7 @@ def has_leases_that_clocks_outlive(patch: Patch) -> None:
 
 
 def helps_whom_it_did_not_promise_to(patch: Patch) -> None:
-    patch.setattr(Standing, "may_help", lambda self, node, now: True)
+    patch.setattr(NodeContext, "may_help", lambda self, node, now: True)
 
 
 @contextmanager
@@ -236,14 +236,14 @@ def helping(standing: Any) -> Iterator[None]:
 
 def joins_and_answers_while_promised(patch: Patch) -> None:
     """Either is enough to keep a lease from being taken twice."""
-    patch.setattr(Outsider, "_may_knock", lambda self, tie, now: tie.ordinary)
-    original = Standing.answer_withheld
+    patch.setattr(JoinProcedure, "_may_knock", lambda self, tie, now: tie.is_regular)
+    original = NodeContext.answer_deferred_ping
 
     def answer_withheld(self: Any, now: float) -> None:
         with helping(self):
             original(self, now)
 
-    patch.setattr(Standing, "answer_withheld", answer_withheld)
+    patch.setattr(NodeContext, "answer_deferred_ping", answer_withheld)
 
 
 def is_released_by_any_nomination(patch: Patch) -> None:
@@ -268,48 +268,48 @@ def has_a_guardian_that_takes_a_pause_for_death(patch: Patch) -> None:
     def paused(self: Any, host: Any) -> None:
         guardian = self.guardians.get(host)
         if guardian is not None and guardian.up:
-            guardian.do(lambda watcher, now: watcher.died(now))
+            guardian.perform(lambda watcher, now: watcher.died(now))
 
-    patch.setattr(Cast, "paused", paused, raising=False)
+    patch.setattr(Participants, "paused", paused, raising=False)
 
 
 def is_released_by_a_link_that_broke(patch: Patch) -> None:
-    original = Course.ended
+    original = Lifecycle.link_closed
 
     def ended(self: Any, tie: Any, now: float) -> None:
         original(self, tie, now)
         standing = self._parts.standing
         if tie.node is not None and tie.node == standing.leader:
             standing.release(tie.node)
-            self._parts.election.leader_gone(now)
+            self._parts.election.leader_lost(now)
 
-    patch.setattr(Course, "ended", ended)
+    patch.setattr(Lifecycle, "link_closed", ended)
 
 
 def leads_beside_another(patch: Patch) -> None:
-    patch.setattr(Course, "stop_leading", lambda self, why, now: None)
+    patch.setattr(Lifecycle, "stop_leading", lambda self, why, now: None)
 
 
 # Registries
 
 
 def welcomes_before_all_have_met(patch: Patch) -> None:
-    original = Induction._finish
+    original = Induction._complete
 
     def finish(self: Any, now: float, *, may_decide: bool) -> Any:
         if self._mediation is not None:
             self._mediation.awaited.clear()
         return original(self, now, may_decide=may_decide)
 
-    patch.setattr(Induction, "_finish", finish)
+    patch.setattr(Induction, "_complete", finish)
 
 
 def has_always_room(patch: Patch) -> None:
-    patch.setattr(Standing, "has_room", lambda self: True)
+    patch.setattr(NodeContext, "has_room", lambda self: True)
 
 
 def keeps_no_places(patch: Patch) -> None:
-    patch.setattr(Registry, "taken", lambda self: len(self._members))
+    patch.setattr(Registry, "places_taken", lambda self: len(self._members))
 
 
 def does_not_forget_who_was_dropped(patch: Patch) -> None:
@@ -317,7 +317,7 @@ def does_not_forget_who_was_dropped(patch: Patch) -> None:
 
 
 def drops_nobody(patch: Patch) -> None:
-    patch.setattr(Leading, "_drop_silent", lambda self, now: None)
+    patch.setattr(Leadership, "_drop_silent", lambda self, now: None)
 
 
 def never_gives_up_an_induction(patch: Patch) -> None:
@@ -332,27 +332,27 @@ def never_gives_up_an_induction(patch: Patch) -> None:
 
 
 def takes_guardians_for_nodes(patch: Patch) -> None:
-    original = Induction.knocked
+    original = Induction.unbound_knock
 
     def knocked(self: Any, message: Any, tie: Any, *arguments: Any, **options: Any) -> None:
         original(self, message, tie, *arguments, **options)
         tie.guardian = tie.guardian and tie.node is not None
 
-    patch.setattr(Induction, "knocked", knocked)
+    patch.setattr(Induction, "unbound_knock", knocked)
 
 
 def does_not_bind_links_that_knocked_too_soon(patch: Patch) -> None:
-    patch.setattr(Induction, "bind_waiting", lambda self, node, now: None)
+    patch.setattr(Induction, "bind_knocked", lambda self, node, now: None)
 
 
 def does_not_dial_again(patch: Patch) -> None:
-    original = Ties._later
+    original = LinkTable._schedule_redial
 
     def later(self: Any, dialling: Any, now: float) -> None:
         original(self, dialling, now)
         dialling.due = inf
 
-    patch.setattr(Ties, "_later", later)
+    patch.setattr(LinkTable, "_schedule_redial", later)
 
 
 def waits_as_long_as_without_links(patch: Patch) -> None:
@@ -360,11 +360,11 @@ def waits_as_long_as_without_links(patch: Patch) -> None:
 
 
 def insists_on_its_own_network(patch: Patch) -> None:
-    patch.setattr(Following, "_is_stronger", lambda self, message: False)
+    patch.setattr(HeartbeatRelay, "_is_stronger", lambda self, message: False)
 
 
 def stays_without_a_leader(patch: Patch) -> None:
-    patch.setattr(Course, "quorumless_at", lambda self: inf)
+    patch.setattr(Lifecycle, "no_leader_deadline", lambda self: inf)
 
 
 def never_nominates_itself(patch: Patch) -> None:
@@ -372,78 +372,78 @@ def never_nominates_itself(patch: Patch) -> None:
 
 
 def never_looks_whether_it_agrees(patch: Patch) -> None:
-    patch.setattr(Agreement, "tick", lambda self, now: setattr(self, "_look_at", now + 10.0))
+    patch.setattr(RegistryCheck, "tick", lambda self, now: setattr(self, "_look_at", now + 10.0))
 
 
 # Lines
 
 
 def takes_lines_of_another_term(patch: Patch) -> None:
-    original = Hearing.recv_received
+    original = RecvRelay.recv_received
 
     def recv_received(self: Any, message: Any, tie: Any, now: float) -> bool:
         tie.term = self._standing.vow.term
         return original(self, message, tie, now)
 
-    patch.setattr(Hearing, "recv_received", recv_received)
+    patch.setattr(RecvRelay, "recv_received", recv_received)
 
 
 def does_not_tell_of_gaps(patch: Patch) -> None:
-    original = Outbox.tell
+    original = NodeOutput.emit
 
     def tell(self: Any, event: Any) -> None:
-        if not isinstance(event, Missed):
+        if not isinstance(event, LinesMissed):
             original(self, event)
 
-    patch.setattr(Outbox, "tell", tell)
+    patch.setattr(NodeOutput, "emit", tell)
 
 
 def counts_on_in_the_next_term(patch: Patch) -> None:
-    patch.setattr(Hearing, "begin_term", lambda self, whole: None)
+    patch.setattr(RecvRelay, "begin_term", lambda self, whole: None)
 
 
 def takes_lines_twice(patch: Patch) -> None:
-    original = Hearing.recv_received
+    original = RecvRelay.recv_received
 
     def recv_received(self: Any, message: Any, tie: Any, now: float) -> bool:
         if self.expected is not None and message.idx < self.expected:
             self.expected = message.idx
         return original(self, message, tie, now)
 
-    patch.setattr(Hearing, "recv_received", recv_received)
+    patch.setattr(RecvRelay, "recv_received", recv_received)
 
 
 def says_lines_as_often_as_they_come(patch: Patch) -> None:
-    original = HydraNode._pass_on
+    original = HydraNode._relay_send
 
     def pass_on(self: Any, message: Send, tie: Any, now: float) -> None:
         if self._standing.leader == self._standing.id:
-            self._sends.discard(message)
+            self._seen_sends.discard(message)
         original(self, message, tie, now)
 
-    patch.setattr(HydraNode, "_pass_on", pass_on)
-    original_init = Speaking.__init__
+    patch.setattr(HydraNode, "_relay_send", pass_on)
+    original_init = IrcWriter.__init__
 
     def init(self: Any, standing: Any) -> None:
         original_init(self, standing)
         self._said = EverySeen(10)
 
-    patch.setattr(Speaking, "__init__", init)
+    patch.setattr(IrcWriter, "__init__", init)
 
 
 def sends_what_is_uncertain_again(patch: Patch) -> None:
-    original = Saying.leader_changed
+    original = LineSendQueue.leader_changed
 
     def leader_changed(self: Any) -> None:
         for wish in self._under_way.values():
             wish.retry = True
         original(self)
 
-    patch.setattr(Saying, "leader_changed", leader_changed)
+    patch.setattr(LineSendQueue, "leader_changed", leader_changed)
 
 
 def tells_that_lines_were_said_too_soon(patch: Patch) -> None:
-    original = Saying.take
+    original = LineSendQueue.take_sendable
 
     def take(self: Any, now: float) -> Any:
         going = original(self, now)
@@ -451,7 +451,7 @@ def tells_that_lines_were_said_too_soon(patch: Patch) -> None:
             self.heard(name, send.line)
         return going
 
-    patch.setattr(Saying, "take", take)
+    patch.setattr(LineSendQueue, "take_sendable", take)
 
 
 def believes_what_tcp_took(patch: Patch) -> None:
@@ -459,62 +459,62 @@ def believes_what_tcp_took(patch: Patch) -> None:
 
     def irc_handed(self: Any, event: ToIrc, handed: bool, now: float) -> None:
         original(self, event, handed, now)
-        if handed and event.name is not None:
-            self._parts.saying.heard(event.name, event.line)
+        if handed and event.line_id is not None:
+            self._parts.send_queue.heard(event.line_id, event.line)
 
     patch.setattr(HydraNode, "irc_handed", irc_handed)
 
 
 def waits_for_a_silent_server(patch: Patch) -> None:
-    patch.setattr(Speaking, "_silent_at", inf)
+    patch.setattr(IrcWriter, "_silent_at", inf)
 
 
 def takes_a_refusal_for_an_answer(patch: Patch) -> None:
-    patch.setattr(Answers, "refused", lambda self, line: True)
+    patch.setattr(PendingReplies, "match_error", lambda self, line: True)
 
 
 def blames_the_newest_line(patch: Patch) -> None:
     def refused(self: Any, line: bytes) -> bool:
         if self._lines:
-            self._lines[-1].refusals.append(line)
+            self._lines[-1].errors.append(line)
         return True
 
-    patch.setattr(Answers, "refused", refused)
+    patch.setattr(PendingReplies, "match_error", refused)
 
 
 def calls_refused_what_is_uncertain(patch: Patch) -> None:
-    original = Outbox.tell
+    original = NodeOutput.emit
 
     def tell(self: Any, event: Any) -> None:
-        if isinstance(event, Said) and event.outcome is Outcome.UNCERTAIN:
+        if isinstance(event, LineOutcome) and event.outcome is Outcome.UNCERTAIN:
             event = event._replace(outcome=Outcome.REFUSED)
         original(self, event)
 
-    patch.setattr(Outbox, "tell", tell)
+    patch.setattr(NodeOutput, "emit", tell)
 
 
 def relays_each_answer_again_and_again(patch: Patch) -> None:
-    original = Following.__init__
+    original = HeartbeatRelay.__init__
 
     def init(self: Any, *arguments: Any) -> None:
         original(self, *arguments)
-        self._pongs = EverySeen(10)
+        self._seen_pongs = EverySeen(10)
 
-    patch.setattr(Following, "__init__", init)
+    patch.setattr(HeartbeatRelay, "__init__", init)
 
 
-class SmallIslands(Islands):
+class SmallIslands(RepeatedPartitions):
     """Three or four nodes in networks that fall apart."""
 
     sizes = (3, 4)
 
 
-class _Struck(Islands):
+class _Struck(RepeatedPartitions):
     """Three nodes, without guardians; every now and then whoever leads, by a slow clock, is struck, and the others have
     fast ones."""
 
     sizes = (3,)
-    guarded = 0.0
+    guardian_probability = 0.0
 
     def draw_faults(self, rng: Any) -> FaultSchedule:
         return FaultSchedule()
@@ -524,7 +524,7 @@ class _Struck(Islands):
             self.network.call_in(at + self.rng.uniform(0.0, 10.0), self._begin)
 
     def _begin(self) -> None:
-        hosts = [host for host in self.cast.hosts if host.running]
+        hosts = [host for host in self.participants.hosts if host.running]
         leaders = [host for host in hosts if host.node.role is Role.LEADER]
         if len(leaders) == 1 and len(hosts) == 3:
             leader = leaders[0]
@@ -537,25 +537,25 @@ class _Struck(Islands):
 
     def change(self, sources: list[Host], to: list[Host], seconds: float, **what: Any) -> None:
         """Make links worse for a while."""
-        changed = self.network.change([one.address for one in sources], [one.address for one in to], **what)
-        self.network.call_in(seconds, partial(self.network.restore, changed))
+        changed = self.network.override_links([one.address for one in sources], [one.address for one in to], **what)
+        self.network.call_in(seconds, partial(self.network.remove_override, changed))
 
 
 class Reborn(_Struck):
     """The leader is cut off, and the others start again at once: what they promised binds them all the same."""
 
     name = "hydra.reborn"
-    states = 1.0
+    state_file_probability = 1.0
 
     def strike(self, leader: Host, others: list[Host]) -> None:
-        if leader is self.cast.hosts[0]:
+        if leader is self.participants.hosts[0]:
             # Only the first founds anything.
-            self.cast.leave(leader, 5.0)
+            self.participants.leave(leader, 5.0)
             return
         self.change([leader], others, 40.0, up=False)
         self.change(others, [leader], 40.0, up=False)
         for host in others:
-            host.stop(Crash.KILLED)
+            host.stop(CrashMode.KILLED)
             self.network.call_in(0.2, host.start)
 
 
@@ -563,29 +563,29 @@ class Forgetful(Reborn):
     """The same, and nobody keeps a state file."""
 
     name = "hydra.forgetful"
-    states = 0.0
+    state_file_probability = 0.0
 
 
 class Awakened(_Struck):
     """The leader is cut off while one node sleeps; the other starts again, founds a network, and the first joins it."""
 
     name = "hydra.awakened"
-    states = 1.0
+    state_file_probability = 1.0
 
     def strike(self, leader: Host, others: list[Host]) -> None:
-        first = self.cast.hosts[0]
+        first = self.participants.hosts[0]
         if leader is first:
-            self.cast.leave(leader, 5.0)
+            self.participants.leave(leader, 5.0)
             return
         (sleeper,) = (host for host in others if host is not first)
-        sleeper.stop(Crash.KILLED)
+        sleeper.stop(CrashMode.KILLED)
         self.network.call_in(25.0, partial(self._wake, leader, first, sleeper))
 
-    def _wake(self, leader: Host, first: Host, sleeper: Host) -> None:
+    def _wake_reader(self, leader: Host, first: Host, sleeper: Host) -> None:
         self.change([leader], [first, sleeper], 30.0, up=False)
         self.change([first, sleeper], [leader], 30.0, up=False)
         if first.up:
-            first.stop(Crash.KILLED)
+            first.stop(CrashMode.KILLED)
         for host in (first, sleeper):
             self.network.call_in(0.2, host.start)
 
@@ -595,22 +595,22 @@ class Refounded(_Struck):
     what that founds."""
 
     name = "hydra.refounded"
-    states = 1.0
+    state_file_probability = 1.0
 
     def strike(self, leader: Host, others: list[Host]) -> None:
-        first = self.cast.hosts[0]
+        first = self.participants.hosts[0]
         if leader is first:
-            self.cast.leave(leader, 5.0)
+            self.participants.leave(leader, 5.0)
             return
         (other,) = (host for host in others if host is not first)
-        first.stop(Crash.KILLED)
+        first.stop(CrashMode.KILLED)
         self.network.call_in(25.0, partial(self._wake, leader, first, other))
 
-    def _wake(self, leader: Host, first: Host, other: Host) -> None:
+    def _wake_reader(self, leader: Host, first: Host, other: Host) -> None:
         self.change([leader], [first, other], 30.0, up=False)
         self.change([first, other], [leader], 30.0, up=False)
         if other.up:
-            other.stop(Crash.KILLED)
+            other.stop(CrashMode.KILLED)
         for host in (first, other):
             self.network.call_in(0.2, host.start)
 
@@ -623,10 +623,10 @@ class Naps(_Struck):
     def strike(self, leader: Host, others: list[Host]) -> None:
         one = self.rng.choice(others)
         lasts = self.rng.uniform(9.0, 13.9)
-        if one.stand():
-            self.network.call_in(lasts, one.go_on)
-            self.network.call_in(lasts - 0.05, leader.stand)
-            self.network.call_in(lasts + 15.0, leader.go_on)
+        if one.pause():
+            self.network.call_in(lasts, one.resume)
+            self.network.call_in(lasts - 0.05, leader.pause)
+            self.network.call_in(lasts + 15.0, leader.resume)
 
 
 class Interrupted(_Struck):
@@ -636,8 +636,8 @@ class Interrupted(_Struck):
 
     def strike(self, leader: Host, others: list[Host]) -> None:
         for host in others:
-            self.operate(host, "say", lambda node, now, host=host: self.cast.say(host, node, now, retry=False))
-        self.network.call_in(self.rng.uniform(0.0005, 0.006), partial(leader.stop, Crash.KILLED))
+            self.operate(host, "say", lambda node, now, host=host: self.participants.say(host, node, now, retry=False))
+        self.network.call_in(self.rng.uniform(0.0005, 0.006), partial(leader.stop, CrashMode.KILLED))
         self.network.call_in(5.0, leader.start)
 
 
@@ -669,7 +669,7 @@ class Twins(NetworkScenario):
 
     name = "hydra.twins"
     sizes = (5, 7)
-    guarded = states = 0.0
+    guardian_probability = state_file_probability = 0.0
 
     def make_network(self, split_seed: int) -> Network:
         return Network(self.seed, Link(delay=0.1, jitter=0.3), split_seed=split_seed)
@@ -679,70 +679,75 @@ class Twins(NetworkScenario):
             self.network.call_in(at, self._restart)
 
     def _restart(self) -> None:
-        followers = [host for host in self.cast.hosts if host.running and host.node.role is Role.COHORT]
+        followers = [host for host in self.participants.hosts if host.running and host.node.role is Role.COHORT]
         if len(followers) < 2:
             return
         after = self.rng.uniform(1.0, 5.0)
         for host, later in zip(self.rng.sample(followers, 2), (0.0, after), strict=True):
-            self.network.call_in(later, partial(host.stop, Crash.KILLED))
+            self.network.call_in(later, partial(host.stop, CrashMode.KILLED))
             self.network.call_in(after + self.rng.uniform(0.1, 0.5), host.start)
 
 
 STRIKES = (Reborn, Awakened, Refounded, Naps, Severed, Late, Twins)
-TWO = (OneLeader.name, OneLease.name)
-VOTES = (OneVote.name, OneLeader.name, TermsRise.name)
+TWO = (SingleLeaderPerTerm.name, SingleLease.name)
+VOTES = (SingleVotePerTerm.name, SingleLeaderPerTerm.name, MonotonicTerms.name)
 
 BUGS = [
     Bug(votes_twice, VOTES, Storm, seed=0),
     Bug(forgets_its_vote_in_a_crash, VOTES, Storm, seed=8),
-    Bug(makes_nothing_durable, (*VOTES, OneLease.name), Storm, seed=8),
+    Bug(makes_nothing_durable, (*VOTES, SingleLease.name), Storm, seed=8),
     Bug(nominates_itself_in_the_same_term_again, VOTES, Storm, seed=0),
-    Bug(wins_with_too_few_votes, (*VOTES, OneLease.name, Recovers.name), Storm, seed=0),
-    Bug(founds_in_the_same_term_again, (*TWO, SameLines.name), Blackout, seed=0),
-    Bug(has_the_quorum_of_the_document, TWO, Unsafe, seed=4),
-    Bug(takes_the_lease_from_too_few, TWO, Islands, seed=4),
+    Bug(wins_with_too_few_votes, (*VOTES, SingleLease.name, NetworkConverges.name), Storm, seed=0),
+    Bug(founds_in_the_same_term_again, (*TWO, LineAgreement.name), Blackout, seed=0),
+    Bug(has_the_quorum_of_the_document, TWO, UnsafeQuorum, seed=4),
+    Bug(takes_the_lease_from_too_few, TWO, RepeatedPartitions, seed=4),
     Bug(counts_the_lease_from_the_answer, TWO, Late, seed=3),
-    Bug(has_a_lease_that_never_ends, TWO, Islands, seed=1),
-    Bug(goes_on_without_a_lease, TWO, Islands, seed=0),
-    Bug(drops_others_without_a_quorum, (OnlyQuorumsDrop.name,), Islands, seed=0),
+    Bug(has_a_lease_that_never_ends, TWO, RepeatedPartitions, seed=1),
+    Bug(goes_on_without_a_lease, TWO, RepeatedPartitions, seed=0),
+    Bug(drops_others_without_a_quorum, (QuorumRequiredToDrop.name,), RepeatedPartitions, seed=0),
     Bug(never_promises, TWO, Naps, seed=22),
     Bug(promises_for_too_short, TWO, Awakened, seed=1),
-    Bug(has_leases_that_clocks_outlive, (*TWO, SameLines.name), Late, seed=1),
+    Bug(has_leases_that_clocks_outlive, (*TWO, LineAgreement.name), Late, seed=1),
     Bug(helps_whom_it_did_not_promise_to, TWO, Naps, seed=5),
     Bug(joins_and_answers_while_promised, TWO, Refounded, seed=1),
-    Bug(is_released_by_any_nomination, (*TWO, InductionsEnd.name), Naps, seed=6),
+    Bug(is_released_by_any_nomination, (*TWO, InductionsTerminate.name), Naps, seed=6),
     Bug(forgets_its_promise_in_a_crash, TWO, Reborn, seed=6),
     Bug(does_not_keep_quiet_after_it_started, TWO, Forgetful, seed=6),
     Bug(has_a_guardian_that_takes_a_pause_for_death, TWO, Storm, seed=19),
     Bug(is_released_by_a_link_that_broke, TWO, Severed, seed=1),
-    Bug(leads_beside_another, (*TWO, Recovers.name, SameLines.name, NOTHING_RAISES), Storm, seed=0),
-    Bug(welcomes_before_all_have_met, (Introduced.name,), Storm, seed=0),
-    Bug(has_always_room, (Bounded.name,), Storm, seed=0),
-    Bug(keeps_no_places, (Bounded.name,), Twins, seed=3),
-    Bug(does_not_forget_who_was_dropped, (Recovers.name, Introduced.name), Twins, seed=3),
-    Bug(drops_nobody, (Recovers.name,), Storm, seed=15),
-    Bug(never_gives_up_an_induction, (InductionsEnd.name,), Storm, seed=0),
-    Bug(takes_guardians_for_nodes, (LinksBind.name,), Storm, seed=0),
-    Bug(does_not_bind_links_that_knocked_too_soon, (LinksBind.name,), Storm, seed=0),
-    Bug(does_not_dial_again, (OneAgain.name, Recovers.name), Partitions, seed=0),
-    Bug(waits_as_long_as_without_links, (OneAgain.name,), Partitions, seed=84),
-    Bug(insists_on_its_own_network, (OneAgain.name, Recovers.name), Partitions, seed=2),
-    Bug(stays_without_a_leader, (Recovers.name,), Storm, seed=8),
-    Bug(never_nominates_itself, (OneAgain.name, Recovers.name, Heals.name), Partitions, seed=1),
-    Bug(never_looks_whether_it_agrees, (Recovers.name,), SmallIslands, seed=147),
-    Bug(takes_lines_of_another_term, (SameLines.name,), Islands, seed=98),
-    Bug(does_not_tell_of_gaps, (SameLines.name,), Storm, seed=0),
-    Bug(counts_on_in_the_next_term, (SameLines.name,), Storm, seed=1),
-    Bug(takes_lines_twice, (SameLines.name, NoStorm.name, SaidOnce.name), Storm, seed=1),
-    Bug(says_lines_as_often_as_they_come, (SaidOnce.name,), Storm, seed=3),
-    Bug(sends_what_is_uncertain_again, (SaidOnce.name,), Interrupted, seed=10),
-    Bug(tells_that_lines_were_said_too_soon, (SaidOnce.name,), Storm, seed=0),
-    Bug(calls_refused_what_is_uncertain, (SaidOnce.name,), Storm, seed=0),
-    Bug(believes_what_tcp_took, (SaidOnce.name,), Deaf, seed=0),
-    Bug(waits_for_a_silent_server, (NoticesSilence.name,), Deaf, seed=0),
-    Bug(takes_a_refusal_for_an_answer, (SaidOnce.name,), Calm, seed=0),
-    Bug(blames_the_newest_line, (SaidOnce.name,), Deaf, seed=0),
-    Bug(relays_each_answer_again_and_again, (NoStorm.name,), Calm, seed=3),
+    Bug(leads_beside_another, (*TWO, NetworkConverges.name, LineAgreement.name, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(welcomes_before_all_have_met, (IntroducedToAll.name,), Storm, seed=0),
+    Bug(has_always_room, (MemoryBounded.name,), Storm, seed=0),
+    Bug(keeps_no_places, (MemoryBounded.name,), Twins, seed=3),
+    Bug(does_not_forget_who_was_dropped, (NetworkConverges.name, IntroducedToAll.name), Twins, seed=3),
+    Bug(drops_nobody, (NetworkConverges.name,), Storm, seed=15),
+    Bug(never_gives_up_an_induction, (InductionsTerminate.name,), Storm, seed=0),
+    Bug(takes_guardians_for_nodes, (LinksIdentified.name,), Storm, seed=0),
+    Bug(does_not_bind_links_that_knocked_too_soon, (LinksIdentified.name,), Storm, seed=0),
+    Bug(does_not_dial_again, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=0),
+    Bug(waits_as_long_as_without_links, (ReunitesAfterPartition.name,), Partitions, seed=84),
+    Bug(insists_on_its_own_network, (ReunitesAfterPartition.name, NetworkConverges.name), Partitions, seed=2),
+    Bug(stays_without_a_leader, (NetworkConverges.name,), Storm, seed=8),
+    Bug(
+        never_nominates_itself,
+        (ReunitesAfterPartition.name, NetworkConverges.name, RecoversAfterPartition.name),
+        Partitions,
+        seed=1,
+    ),
+    Bug(never_looks_whether_it_agrees, (NetworkConverges.name,), SmallIslands, seed=147),
+    Bug(takes_lines_of_another_term, (LineAgreement.name,), RepeatedPartitions, seed=98),
+    Bug(does_not_tell_of_gaps, (LineAgreement.name,), Storm, seed=0),
+    Bug(counts_on_in_the_next_term, (LineAgreement.name,), Storm, seed=1),
+    Bug(takes_lines_twice, (LineAgreement.name, NoRebroadcastStorm.name, AtMostOnceSend.name), Storm, seed=1),
+    Bug(says_lines_as_often_as_they_come, (AtMostOnceSend.name,), Storm, seed=3),
+    Bug(sends_what_is_uncertain_again, (AtMostOnceSend.name,), Interrupted, seed=10),
+    Bug(tells_that_lines_were_said_too_soon, (AtMostOnceSend.name,), Storm, seed=0),
+    Bug(calls_refused_what_is_uncertain, (AtMostOnceSend.name,), Storm, seed=0),
+    Bug(believes_what_tcp_took, (AtMostOnceSend.name,), Deaf, seed=0),
+    Bug(waits_for_a_silent_server, (SilentServerDetected.name,), Deaf, seed=0),
+    Bug(takes_a_refusal_for_an_answer, (AtMostOnceSend.name,), Calm, seed=0),
+    Bug(blames_the_newest_line, (AtMostOnceSend.name,), Deaf, seed=0),
+    Bug(relays_each_answer_again_and_again, (NoRebroadcastStorm.name,), Calm, seed=3),
 ]
 
 

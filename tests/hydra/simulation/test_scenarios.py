@@ -9,7 +9,7 @@ from suite.seeds import seeds
 from fyrehose_twisted.hydra.simulation.scenarios import SCENARIOS, Calm, Carriers, Storm
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import Outcome, Scenario
+from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
@@ -18,11 +18,11 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
     for what in ("lines received", "lines said"):
-        assert outcome.counts[what] > 0, outcome
+        assert outcome.counters[what] > 0, outcome
 
 
-def worth_its_seed(outcome: Outcome) -> bool:
-    return outcome.simulated >= 600 and outcome.faults >= 10 and outcome.operations >= 500
+def worth_its_seed(outcome: RunOutcome) -> bool:
+    return outcome.simulated_seconds >= 600 and outcome.faults >= 10 and outcome.operations >= 500
 
 
 @seeds([9], more=range(10))
@@ -30,7 +30,7 @@ def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
     outcomes = simulate(Storm, seeds=seeds)
     assert all(map(worth_its_seed, outcomes)), outcomes
     for what in ("elected", "leases lost", "lines missed", "inducted", "dropped: reset"):
-        assert sum(outcome.counts[what] for outcome in outcomes) > 0, what
+        assert sum(outcome.counters[what] for outcome in outcomes) > 0, what
 
 
 @seeds([0], more=range(5))
@@ -40,7 +40,7 @@ def test_where_nothing_goes_wrong_everybody_hears_everything(simulate: Simulate,
         sizes = (3,)
 
     for outcome in simulate(Trio, seeds=seeds):
-        counts = outcome.counts
+        counts = outcome.counters
         assert counts["lines missed"] == counts["elected"] == counts["leases lost"] == counts["disagreements"] == 0
         assert counts["lines received"] >= 2 * (counts["lines heard by a leader"] + counts["lines said"]) > 100
 
@@ -65,7 +65,7 @@ def test_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
             f" {summary.operations:,} operations, {summary.faults:,} faults"
         )
     failures = [outcome for summary in summaries.values() for outcome in summary.failures]

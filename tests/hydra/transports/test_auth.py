@@ -27,18 +27,18 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.transports.auth import (
     MAX_BLANK_LINES,
+    MAX_PENDING,
     MAX_PROOF_LINE,
-    MAX_UNPROVED,
     REASONS,
     TIMEOUT,
-    NotProved,
-    ProvedClientEndpoint,
-    Proving,
-    proved_factory,
+    AuthClientEndpoint,
+    AuthenticationFailed,
+    Authenticator,
+    auth_server_factory,
 )
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.hydra.wire.messages import Call, Keepalive, Malformed
-from fyrehose_twisted.net.connection import Link
+from fyrehose_twisted.net.connection import NodeConnection
 
 reactor: Any = installed_reactor
 
@@ -132,20 +132,22 @@ class End:
     """
 
     def __init__(
-        self, dials: bool, secret: bytes | Proving = SECRET, *, symmetric: bool = False, first: bytes = b""
+        self, dials: bool, secret: bytes | Authenticator = SECRET, *, symmetric: bool = False, first: bytes = b""
     ) -> None:
         self.clock = Clock()
         self.counted: list[str] = []
         self.speakers = Speakers(first)
-        self.proving = secret if isinstance(secret, Proving) else Proving(secret, self.clock, self.counted.append)
+        self.proving = (
+            secret if isinstance(secret, Authenticator) else Authenticator(secret, self.clock, self.counted.append)
+        )
         self.connected: list[Any] = []
         if dials:
             dialling = Dialling()
-            endpoint = ProvedClientEndpoint(dialling, self.proving, self.clock, symmetric=symmetric)
+            endpoint = AuthClientEndpoint(dialling, self.proving, self.clock, symmetric=symmetric)
             endpoint.connect(self.speakers).addBoth(self.connected.append)
             self.prover, self.wire = dialling.prover, dialling.wire
         else:
-            self.factory = proved_factory(self.speakers, self.proving, self.clock)
+            self.factory = auth_server_factory(self.speakers, self.proving, self.clock)
             self.wire = Wire()
             self.prover = self.factory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 50_000))
             self.prover.makeConnection(self.wire)
@@ -161,7 +163,7 @@ class End:
         assert self.speakers.built == []
         (reason,) = self.counted
         if self.connected:
-            assert self.connected[0].check(NotProved)
+            assert self.connected[0].check(AuthenticationFailed)
             assert self.connected[0].value.reason == reason
         return reason
 
@@ -282,11 +284,11 @@ class TestSuccess:
         assert end.speakers.started == 0
 
     def test_it_is_an_endpoint(self) -> None:
-        verifyObject(IStreamClientEndpoint, ProvedClientEndpoint(Dialling(), SECRET, Clock()))
+        verifyObject(IStreamClientEndpoint, AuthClientEndpoint(Dialling(), SECRET, Clock()))
 
     def test_an_empty_secret_is_none(self) -> None:
         with pytest.raises(ConfigurationError, match="empty"):
-            Proving(b"", Clock())
+            Authenticator(b"", Clock())
 
 
 class TestStrangers:
@@ -316,7 +318,7 @@ class TestStrangers:
 
     @pytest.mark.parametrize("dials", [True, False])
     def test_one_with_a_secret_finds_none_at_one_without(self, dials: bool) -> None:
-        link = Link(HydraCodec())
+        link = NodeConnection(HydraCodec())
         heard: list[Any] = []
         link.messages_received = heard.extend  # type: ignore[method-assign]
         wire = Wire()
@@ -414,7 +416,7 @@ class TestStrangers:
     @pytest.mark.parametrize("symmetric", [False, True])
     def test_so_is_what_comes_back_on_another_connection(self, symmetric: bool) -> None:
         counted: list[str] = []
-        proving = Proving(SECRET, Clock(), counted.append)
+        proving = Authenticator(SECRET, Clock(), counted.append)
         one, other = End(True, proving, symmetric=symmetric), End(symmetric, proving, symmetric=symmetric)
         carry(one, other)
         assert counted == ["reflected"]
@@ -461,18 +463,18 @@ class TestStrangers:
 class TestBounds:
     def test_the_one_that_has_proved_longest_makes_way(self) -> None:
         speakers, counted = Speakers(), list[str]()
-        factory = proved_factory(speakers, Proving(SECRET, Clock(), counted.append), Clock())
+        factory = auth_server_factory(speakers, Authenticator(SECRET, Clock(), counted.append), Clock())
         wires = []
-        for _ in range(MAX_UNPROVED + 2):
+        for _ in range(MAX_PENDING + 2):
             wires.append(Wire())
             factory.buildProtocol(IPv4Address("TCP", "192.0.2.1", 50_000)).makeConnection(wires[-1])
-        assert len(factory) == MAX_UNPROVED
+        assert len(factory) == MAX_PENDING
         assert counted == ["crowded"] * 2
-        assert [wire.aborted for wire in wires] == [True] * 2 + [False] * MAX_UNPROVED
+        assert [wire.aborted for wire in wires] == [True] * 2 + [False] * MAX_PENDING
 
     def test_each_reason_and_source_is_complained_about_once_a_minute(self, logged: list[LogEvent]) -> None:
         clock, counted = Clock(), list[str]()
-        factory = proved_factory(Speakers(), Proving(SECRET, clock, counted.append), clock)
+        factory = auth_server_factory(Speakers(), Authenticator(SECRET, clock, counted.append), clock)
 
         def fail_from(source: str, data: bytes) -> None:
             prover = factory.buildProtocol(IPv4Address("TCP", source, 50_000))
@@ -494,7 +496,7 @@ class TestBounds:
     def test_every_reason_is_explained(self) -> None:
         for reason, why in REASONS.items():
             assert re.fullmatch(r"[a-z]+(-[a-z]+)*", reason)
-            assert why in str(NotProved(reason))
+            assert why in str(AuthenticationFailed(reason))
 
 
 class TestDials:
@@ -504,7 +506,7 @@ class TestDials:
                 return fail(ConnectionRefusedError())
 
         ends: list[Any] = []
-        endpoint = ProvedClientEndpoint(Refused(), SECRET, Clock())  # type: ignore[arg-type]
+        endpoint = AuthClientEndpoint(Refused(), SECRET, Clock())  # type: ignore[arg-type]
         endpoint.connect(Speakers()).addErrback(ends.append)
         assert ends[0].check(ConnectionRefusedError)
 
@@ -518,7 +520,7 @@ class TestDials:
                 return Deferred(cancelled.append)
 
         ends: list[Any] = []
-        dial = ProvedClientEndpoint(Never(), SECRET, Clock()).connect(Speakers())  # type: ignore[arg-type]
+        dial = AuthClientEndpoint(Never(), SECRET, Clock()).connect(Speakers())  # type: ignore[arg-type]
         dial.addErrback(ends.append)
         late = factories[0].buildProtocol(IPv4Address("TCP", "192.0.2.7", 6_174))
         dial.cancel()
@@ -532,7 +534,7 @@ class TestDials:
 
     def test_one_that_is_given_up_while_it_proves_is_cut_off(self) -> None:
         dialling, clock, ends, counted = Dialling(), Clock(), list[Any](), list[str]()
-        dial = ProvedClientEndpoint(dialling, Proving(SECRET, clock, counted.append), clock).connect(Speakers())
+        dial = AuthClientEndpoint(dialling, Authenticator(SECRET, clock, counted.append), clock).connect(Speakers())
         dial.addErrback(ends.append)
         dial.cancel()
         assert dialling.wire.aborted
@@ -560,7 +562,7 @@ class TestDials:
 # On real sockets
 
 
-class Talking(Link):
+class Talking(NodeConnection):
     """A link that notes what comes, and tells when."""
 
     def __init__(self) -> None:
@@ -613,17 +615,17 @@ def when(counted: list[str]) -> tuple[Callable[[str], None], Deferred[None]]:
 async def test_real_links_prove_and_then_write_to_their_sockets() -> None:
     dialled, accepted = TalkingFactory(), TalkingFactory()
     server = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
-    port: Any = await server.listen(proved_factory(accepted, SECRET, reactor))
+    port: Any = await server.listen(auth_server_factory(accepted, SECRET, reactor))
     try:
         client = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
-        link: Any = await ProvedClientEndpoint(client, SECRET, reactor).connect(dialled).addTimeout(DEADLINE, reactor)
+        link: Any = await AuthClientEndpoint(client, SECRET, reactor).connect(dialled).addTimeout(DEADLINE, reactor)
         await accepted.built.addTimeout(DEADLINE, reactor)
         (other,) = accepted.links
         for one in (link, other):
             await one.enough.addTimeout(DEADLINE, reactor)
             assert one.messages == [Call(1)]
             assert isinstance(one.transport, tcp.Connection)
-            assert one._plain
+            assert one._is_plain_socket
             one.enough, one.wanted = Deferred(), 5_001
         messages = [Call(number) for number in range(5_000)]
         link.send(messages)
@@ -642,14 +644,12 @@ async def test_real_strangers_get_no_further(logged: list[LogEvent]) -> None:
     accepted, counted = TalkingFactory(), list[str]()
     count, found_out = when(counted)
     server = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
-    port: Any = await server.listen(proved_factory(accepted, Proving(SECRET, reactor, count), reactor))
+    port: Any = await server.listen(auth_server_factory(accepted, Authenticator(SECRET, reactor, count), reactor))
     try:
         client = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
-        with pytest.raises(NotProved, match="closed the connection"):
+        with pytest.raises(AuthenticationFailed, match="closed the connection"):
             await (
-                ProvedClientEndpoint(client, b"another", reactor)
-                .connect(TalkingFactory())
-                .addTimeout(DEADLINE, reactor)
+                AuthClientEndpoint(client, b"another", reactor).connect(TalkingFactory()).addTimeout(DEADLINE, reactor)
             )
         await found_out
         assert counted == ["wrong-proof"]
@@ -668,9 +668,9 @@ async def test_a_real_listener_without_a_secret_is_left() -> None:
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(accepted)
     try:
         client = TCP4ClientEndpoint(reactor, "127.0.0.1", port.getHost().port)
-        proving = Proving(SECRET, reactor, counted.append)
-        with pytest.raises(NotProved, match="no secret"):
-            await ProvedClientEndpoint(client, proving, reactor).connect(TalkingFactory()).addTimeout(DEADLINE, reactor)
+        proving = Authenticator(SECRET, reactor, counted.append)
+        with pytest.raises(AuthenticationFailed, match="no secret"):
+            await AuthClientEndpoint(client, proving, reactor).connect(TalkingFactory()).addTimeout(DEADLINE, reactor)
         assert counted == ["not-auth"]
         await accepted.links[0].ended.addTimeout(DEADLINE, reactor)
         assert [type(message) for message in accepted.links[0].messages] in ([], [Malformed])

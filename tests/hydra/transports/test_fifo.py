@@ -27,7 +27,14 @@ from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.hydra.transports.fifo import CALL_EVERY, CROWDED, LINGER, FifoAddress, FifoEndpoint, FifoTransport
+from fyrehose_twisted.hydra.transports.fifo import (
+    CALL_INTERVAL,
+    HIGH_WATERMARK,
+    LINGER,
+    FifoAddress,
+    FifoEndpoint,
+    FifoTransport,
+)
 
 MAX_PING = 10.0
 
@@ -119,11 +126,11 @@ def pair(reactor: Turns, directory: Path) -> tuple[Side, Side]:
 
 def crash(reactor: Turns, transport: FifoTransport) -> None:
     """End it as a process ends that is killed."""
-    reactor.crashed.append(transport._pipes)
-    reactor.removeReader(transport._in)
-    reactor.removeWriter(transport._out)
+    reactor.crashed.append(transport._pair)
+    reactor.removeReader(transport._reader)
+    reactor.removeWriter(transport._writer)
     transport._timer.cancel()
-    transport._pipes.close()
+    transport._pair.close()
 
 
 def held(directory: Path | str) -> list[str]:
@@ -148,7 +155,7 @@ def reactor() -> Iterator[Turns]:
     for side in made.sides:
         if side.end is None:
             side.dial.cancel()
-        elif side.end.lost is None and side.transport._pipes not in made.crashed:
+        elif side.end.lost is None and side.transport._pair not in made.crashed:
             crash(made, side.transport)
 
 
@@ -203,7 +210,7 @@ def test_a_dial_waits_for_the_other_side_and_can_be_given_up(reactor: Turns, lin
     reactor.run(5)
     assert late.end is None
     assert Side(reactor, link) is not None
-    reactor.run(CALL_EVERY)
+    reactor.run(CALL_INTERVAL)
     assert late.end is not None
 
 
@@ -258,7 +265,7 @@ def test_a_call_of_somebody_who_is_gone_opens_nothing(reactor: Turns, link: Path
 
 def test_a_torn_line_of_a_killed_process_is_not_delivered(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
-    os.write(one.transport._pipes.outgoing, b"WHOLE\r\nTOR")
+    os.write(one.transport._pair.outgoing, b"WHOLE\r\nTOR")
     reactor.settle()
     crash(reactor, one.transport)
     again = Side(reactor, link, 0)
@@ -388,7 +395,7 @@ class Pushing:
 
 def test_a_full_pipe_pauses_who_writes(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
-    reading = other.transport._in
+    reading = other.transport._reader
     reactor.removeReader(reading)
     pushing = Pushing(one.transport, 50_000)
     pushing.resumeProducing()
@@ -397,7 +404,7 @@ def test_a_full_pipe_pauses_who_writes(reactor: Turns, link: Path) -> None:
             if select.select([], [writer], [], 0)[1]:
                 writer.doWrite()
     assert pushing.paused
-    assert 0 < len(one.transport._waiting) <= CROWDED + 100
+    assert 0 < len(one.transport._waiting) <= HIGH_WATERMARK + 100
     reactor.addReader(reading)
     reactor.settle()
     assert pushing.written == 50_000
@@ -412,7 +419,7 @@ def test_a_full_pipe_pauses_who_writes(reactor: Turns, link: Path) -> None:
 
 def test_the_rest_is_given_up_if_nobody_reads_it(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
-    reactor.removeReader(other.transport._in)
+    reactor.removeReader(other.transport._reader)
     one.transport.write(b"SEND 7 PRIVMSG #c :something\r\n" * 10_000)
     one.transport.loseConnection()
     reactor.run(LINGER + 2)
@@ -422,7 +429,7 @@ def test_the_rest_is_given_up_if_nobody_reads_it(reactor: Turns, link: Path) -> 
 
 def test_a_slow_reader_gets_all_of_a_stream_that_was_closed(reactor: Turns, link: Path) -> None:
     one, other = pair(reactor, link)
-    reading = other.transport._in
+    reading = other.transport._reader
     reactor.removeReader(reading)
     one.transport.write(b"SEND 7 PRIVMSG #c :something\r\n" * 10_000)
     one.transport.loseConnection()
@@ -459,9 +466,9 @@ def test_a_line_too_long_for_a_pipe_ends_it(reactor: Turns, link: Path) -> None:
     assert one.end is not None
     assert isinstance(one.end.lost, ConnectionLost)
     one, other = pair(reactor, link)
-    os.write(one.transport._pipes.outgoing, b"x" * 60_000)
+    os.write(one.transport._pair.outgoing, b"x" * 60_000)
     reactor.settle()
-    os.write(one.transport._pipes.outgoing, b"x" * 60_000)
+    os.write(one.transport._pair.outgoing, b"x" * 60_000)
     reactor.settle()
     assert other.end is not None
     assert isinstance(other.end.lost, ConnectionLost)

@@ -10,7 +10,7 @@ from twisted.internet import reactor as installed_reactor
 from twisted.internet.endpoints import HostnameEndpoint, clientFromString
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, LINES_PER_SECOND, LinkSpec, parse_link
+from fyrehose_twisted.hydra.transports.link_url import EXAMPLES, LINES_PER_SECOND, LinkUrl, parse_link
 
 reactor: Any = installed_reactor
 
@@ -122,7 +122,7 @@ def test_a_link_is_what_its_string_says(text: str, fields: dict[str, Any]) -> No
     assert (spec.kind, spec.text) == (text.split(":")[0], text)
     if spec.kind in ("tls", "irc"):
         fields = {"host": "node.example.org", "port": 6_667} | fields
-    assert spec == LinkSpec(**{"kind": spec.kind, "text": text} | fields)
+    assert spec == LinkUrl(**{"kind": spec.kind, "text": text} | fields)
 
 
 @pytest.mark.parametrize(("text", "why"), BAD, ids=[repr(text) for text, _ in BAD])

@@ -20,14 +20,14 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.transports.irc import IrcEndpoint
 from fyrehose_twisted.hydra.transports.notice_stream import (
-    MAX_PIECE,
-    MAX_PIECES,
-    MAX_WAITING,
-    FragmentSession,
-    Piece,
-    Stage,
-    decode_piece,
-    encode_piece,
+    MAX_FRAGMENT,
+    MAX_FRAGMENTS,
+    MAX_QUEUED,
+    Fragment,
+    NoticeState,
+    NoticeStream,
+    decode_fragment,
+    encode_fragment,
 )
 
 SECRET = b"sixteen bytes or more"
@@ -49,10 +49,10 @@ class Pair:
         for end in self.ends:
             end.tick(self.now)
 
-    def end(self, index: int) -> FragmentSession:
+    def end(self, index: int) -> NoticeStream:
         names = (b"ivan", b"boris") if index == 0 else (b"boris", b"ivan")
         token = self.random.randbytes(12)
-        return FragmentSession(*names, token, self.now, secret=self.secrets[index], **self.more)
+        return NoticeStream(*names, token, self.now, secret=self.secrets[index], **self.more)
 
     def collect(self) -> None:
         for index, end in enumerate(self.ends):
@@ -64,7 +64,7 @@ class Pair:
                 if not self.lose(index, message):
                     self.way[index].append(message)
 
-    def carry(self) -> None:
+    def transmit(self) -> None:
         """Let everything arrive that is on the way, and whatever that causes."""
         self.collect()
         while any(self.way):
@@ -87,14 +87,14 @@ class Pair:
                 return
 
     @property
-    def stages(self) -> tuple[Stage, Stage]:
-        return self.ends[0].stage, self.ends[1].stage
+    def stages(self) -> tuple[NoticeState, NoticeState]:
+        return self.ends[0].state, self.ends[1].state
 
 
 def opened(**more: Any) -> Pair:
     pair = Pair(**more)
     pair.carry()
-    assert pair.stages == (Stage.OPEN, Stage.OPEN)
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
     return pair
 
 
@@ -114,11 +114,11 @@ def test_the_wire() -> None:
         b"H1 1 1/2 " + b"YWFh" * 80,
         b"H1 1 2/2 YWFhYWFhYWFhYQ",
     ]
-    pair.ends[0].finish(0.0)
+    pair.ends[0].close(0.0)
     pair.carry()
     assert pair.sent[0][3:] == [b"H1 OVER %b %b" % (ivan, boris)]
     assert pair.came[1] == b"PING 1 2 3\r\n" + b"a" * 250
-    assert (pair.ends[0].why, pair.ends[1].why) == ("closed here", "closed")
+    assert (pair.ends[0].end_reason, pair.ends[1].end_reason) == ("closed here", "closed")
 
 
 @given(
@@ -140,7 +140,7 @@ def test_everything_arrives_in_order(seed: int, writes: list[tuple[bool, bytes, 
         pair.ends[1].write(b"\n", pair.now)
         expected = [data + b"\n" for data in expected]
         pair.advance(5)
-    assert pair.stages == (Stage.OPEN, Stage.OPEN), [end.why for end in pair.ends]
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN), [end.end_reason for end in pair.ends]
     assert pair.came == expected
 
 
@@ -158,7 +158,7 @@ def test_what_is_lost_leaves_no_hole(seed: int, lost: set[int], proved: bool) ->
     written = [b"", b""]
     for turn in range(20):
         for end in (0, 1):
-            if pair.ends[end].stage is Stage.OPEN:
+            if pair.ends[end].state is NoticeState.OPEN:
                 line = b"%d\n" % (turn * 1_000_003) * (1 + turn * 10)
                 pair.ends[end].write(line, pair.now)
                 written[end] += line
@@ -166,7 +166,7 @@ def test_what_is_lost_leaves_no_hole(seed: int, lost: set[int], proved: bool) ->
     for end in (0, 1):
         assert written[1 - end].startswith(pair.came[end])
     pair.advance(100)
-    opened = [end for end in pair.ends if end.stage is Stage.OPEN]
+    opened = [end for end in pair.ends if end.state is NoticeState.OPEN]
     assert not opened  # All of them end by silence at the latest.
 
 
@@ -186,8 +186,8 @@ def test_lines_that_wait_go_together() -> None:
     pair.advance(10)
     assert pair.came[1] == b"".join(b"line %d\n" % number for number in range(1, 101))
     assert len(pair.sent[0]) == 4 + 4
-    pieces = [decode_piece(message, None) for message in pair.sent[0]]
-    assert all(piece is not None and piece.pieces == 1 and len(piece.data) <= MAX_PIECE for piece in pieces)
+    pieces = [decode_fragment(message, None) for message in pair.sent[0]]
+    assert all(piece is not None and piece.total == 1 and len(piece.data) <= MAX_FRAGMENT for piece in pieces)
     assert all(piece.data.endswith(b"\n") for piece in pieces if piece)
 
 
@@ -195,7 +195,7 @@ def test_the_rate_is_kept_to() -> None:
     pair = opened(rate=2.0, burst=3, silence=1_000.0)
     pair.advance(10)
     pair.sent = [[], []]
-    pair.ends[0].write(b"x" * MAX_PIECE * 40, pair.now)
+    pair.ends[0].write(b"x" * MAX_FRAGMENT * 40, pair.now)
     times = []
     for _ in range(200):
         pair.advance(0.1)
@@ -209,11 +209,11 @@ def test_one_end_comes_later() -> None:
     pair = Pair()
     pair.lose = lambda sender, message: True
     pair.advance(9)
-    assert pair.stages == (Stage.OFFERED, Stage.OFFERED)
+    assert pair.stages == (NoticeState.OFFERED, NoticeState.OFFERED)
     assert len(pair.sent[0]) == 5
     pair.lose = lambda sender, message: False
     pair.advance(2)
-    assert pair.stages == (Stage.OPEN, Stage.OPEN)
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
 
 
 def test_an_answer_that_is_lost_is_given_again() -> None:
@@ -230,20 +230,20 @@ def test_an_answer_that_is_lost_is_given_again() -> None:
     pair.lose = lose
     pair.carry()
     pair.advance(1)
-    assert pair.stages.count(Stage.OPEN) == 1
+    assert pair.stages.count(NoticeState.OPEN) == 1
     pair.advance(2)
-    assert pair.stages == (Stage.OPEN, Stage.OPEN)
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
 
 
 def test_all_that_waits_is_sent_before_the_end() -> None:
     pair = opened(rate=2.0)
     pair.ends[0].write(b"x" * 5_000, pair.now)
-    pair.ends[0].finish(pair.now)
+    pair.ends[0].close(pair.now)
     pair.ends[0].write(b"too late", pair.now)
     pair.advance(5)
-    assert pair.stages == (Stage.OPEN, Stage.OPEN)
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
     pair.advance(10)
-    assert (pair.ends[0].why, pair.ends[1].why) == ("closed here", "closed")
+    assert (pair.ends[0].end_reason, pair.ends[1].end_reason) == ("closed here", "closed")
     assert pair.came[1] == b"x" * 5_000
 
 
@@ -258,11 +258,11 @@ def test_an_end_that_begins_again_ends_the_session(restarted: int) -> None:
     pair.ends[restarted].tick(pair.now)
     pair.carry()
     other = pair.ends[1 - restarted]
-    assert (other.stage, other.why) == (Stage.OVER, "the other end began again")
+    assert (other.state, other.end_reason) == (NoticeState.OVER, "the other end began again")
     assert pair.came[restarted] == b""
     pair.ends[1 - restarted] = pair.end(1 - restarted)
     pair.advance(5)
-    assert pair.stages == (Stage.OPEN, Stage.OPEN)
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
     pair.ends[1 - restarted].write(b"after\n", pair.now)
     pair.carry()
     assert pair.came[restarted] == b"after\n"
@@ -276,22 +276,22 @@ def test_what_is_left_of_an_earlier_session_is_nothing() -> None:
     fresh = Pair(1, secrets=(SECRET, SECRET))
     for message in old:
         fresh.ends[1].receive(message, 0.0)
-    assert fresh.ends[1].stage is Stage.OFFERED
+    assert fresh.ends[1].state is NoticeState.OFFERED
     fresh.advance(3)
-    assert fresh.stages == (Stage.OPEN, Stage.OPEN)
+    assert fresh.stages == (NoticeState.OPEN, NoticeState.OPEN)
     fresh.ends[1].receive(old[-1], 3.0)
-    assert fresh.ends[1].stage is Stage.OPEN
+    assert fresh.ends[1].state is NoticeState.OPEN
     data = next(message for message in old if b" 1/1 " in message)
     fresh.ends[1].receive(data, 3.0)
-    assert (fresh.ends[1].stage, fresh.came[1]) == (Stage.OVER, b"")
+    assert (fresh.ends[1].state, fresh.came[1]) == (NoticeState.OVER, b"")
 
 
 @pytest.mark.parametrize("secrets", [(SECRET, b"another one of sixteen"), (SECRET, None), (None, SECRET)])
 def test_ends_that_know_different_secrets_never_meet(secrets: Any) -> None:
     pair = Pair(secrets=secrets)
     pair.advance(20)
-    assert pair.stages == (Stage.OFFERED, Stage.OFFERED)
-    assert any(end.counts["unproved"] + end.counts["early"] for end in pair.ends)
+    assert pair.stages == (NoticeState.OFFERED, NoticeState.OFFERED)
+    assert any(end.counters["unproved"] + end.counters["early"] for end in pair.ends)
 
 
 def test_nothing_can_be_sent_back_to_whoever_sent_it() -> None:
@@ -301,11 +301,11 @@ def test_nothing_can_be_sent_back_to_whoever_sent_it() -> None:
     pair.carry()
     pair.ends[0].receive(pair.sent[0][0], pair.now)
     pair.carry()
-    assert (pair.ends[0].stage, pair.came[0]) == (Stage.OVER, b"")
+    assert (pair.ends[0].state, pair.came[0]) == (NoticeState.OVER, b"")
 
 
 def messages_of(number: int) -> bytes:
-    return encode_piece(Piece(number, 1, 1, b"a"), None)
+    return encode_fragment(Fragment(number, 1, 1, b"a"), None)
 
 
 @pytest.mark.parametrize(
@@ -339,11 +339,11 @@ def test_messages_that_end_a_session(messages: list[bytes], why: str) -> None:
         pair.ends[1].receive(message, pair.now)
     pair.collect()
     if why:
-        assert (pair.ends[1].stage, pair.ends[1].why) == (Stage.OVER, why)
+        assert (pair.ends[1].state, pair.ends[1].end_reason) == (NoticeState.OVER, why)
         assert pair.came[1] in (b"", b"a")
         pair.ends[0].write(b"x", pair.now)
         pair.carry()
-        assert pair.ends[0].why == "closed"  # It is told.
+        assert pair.ends[0].end_reason == "closed"  # It is told.
 
 
 def test_what_is_none_of_the_session_is_left_alone() -> None:
@@ -357,8 +357,8 @@ def test_what_is_none_of_the_session_is_left_alone() -> None:
         b"H1 OVER " + b"A" * 16 + b" " + b"B" * 16,
     ):
         pair.ends[1].receive(message, pair.now)
-    assert pair.stages == (Stage.OPEN, Stage.OPEN)
-    assert pair.ends[1].counts["foreign"] == 5
+    assert pair.stages == (NoticeState.OPEN, NoticeState.OPEN)
+    assert pair.ends[1].counters["foreign"] == 5
 
 
 def test_silence_ends_it() -> None:
@@ -366,16 +366,16 @@ def test_silence_ends_it() -> None:
     pair.advance(29)
     pair.ends[0].write(b"\n", pair.now)
     pair.advance(2)
-    assert pair.stages == (Stage.OVER, Stage.OVER)
-    assert (pair.ends[0].why, pair.ends[1].why) == ("silent", "closed")
+    assert pair.stages == (NoticeState.OVER, NoticeState.OVER)
+    assert (pair.ends[0].end_reason, pair.ends[1].end_reason) == ("silent", "closed")
 
 
 def test_too_much_waits() -> None:
     pair = opened(rate=1.0)
-    pair.ends[0].write(b"x" * MAX_WAITING, pair.now)
-    assert pair.ends[0].stage is Stage.OPEN
-    pair.ends[0].write(b"x" * MAX_PIECE * MAX_PIECES, pair.now)
-    assert pair.ends[0].why == "too much waits"
+    pair.ends[0].write(b"x" * MAX_QUEUED, pair.now)
+    assert pair.ends[0].state is NoticeState.OPEN
+    pair.ends[0].write(b"x" * MAX_FRAGMENT * MAX_FRAGMENTS, pair.now)
+    assert pair.ends[0].end_reason == "too much waits"
     assert pair.ends[0].waiting == 0
     assert pair.ends[0].next_deadline() is None
 
@@ -386,7 +386,7 @@ def test_whatever_comes(messages: list[bytes]) -> None:
         pair = stage()
         for message in messages:
             pair.ends[0].receive(message, pair.now)
-            assert decode_piece(message, None) is None
+            assert decode_fragment(message, None) is None
         pair.carry()
         assert pair.came == [b"", b""]
 
@@ -456,7 +456,7 @@ class Net:
             for nick in tuple(self.users):
                 self.pass_on(nick)
 
-    def pass_on(self, nick: str) -> None:
+    def deliver_directly(self, nick: str) -> None:
         user = self.users[nick]
         lines = user.transport.value().split(b"\r\n")
         user.transport.clear()

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, MalformedPacket, RemoteError, UnencodableMessage
-from fyrehose_twisted.hydra.wire.codec import MAX_COUNT, MAX_UNENDED, MIN_TERM, HydraCodec, HydraDecoder
+from fyrehose_twisted.hydra.wire.codec import MAX_COUNT, MAX_PARTIAL_LINE, MIN_TERM, HydraCodec, HydraDecoder
 from fyrehose_twisted.hydra.wire.messages import (
-    LEGACY_LINE,
+    LEGACY_MAX_LINE,
     MAX_ID,
     MAX_LINE,
     MAX_REASON,
@@ -111,7 +111,7 @@ MALFORMED: list[tuple[bytes, str]] = [
     (b"\0", "control-character"),
     (b"\n", "control-character"),
     (b"RECV 0 " + b"x" * (MAX_LINE - 6), "overlong-line"),
-    (b"SEND 7 " + b"x" * (MAX_UNENDED - 7), "overlong-line"),
+    (b"SEND 7 " + b"x" * (MAX_PARTIAL_LINE - 7), "overlong-line"),
     (b"KNOCK 7" + b" " * (MAX_LINE - 6), "overlong-line"),
 ]
 
@@ -302,7 +302,7 @@ class TestLines:
 
 
 class TestLimits:
-    @pytest.mark.parametrize("limit", [LEGACY_LINE, MAX_LINE, MAX_UNENDED])
+    @pytest.mark.parametrize("limit", [LEGACY_MAX_LINE, MAX_LINE, MAX_PARTIAL_LINE])
     def test_a_line_has_as_many_bytes_as_the_limit_says(self, limit: int) -> None:
         codec = HydraCodec(limit)
         for message in (Recv(5, b"x" * (limit - 7)), Send(5, b"x" * (limit - 7))):
@@ -314,7 +314,7 @@ class TestLimits:
             with pytest.raises(UnencodableMessage, match="over the limit"):
                 codec.encode(longer)
 
-    @pytest.mark.parametrize("limit", [0, -1, MAX_UNENDED + 1])
+    @pytest.mark.parametrize("limit", [0, -1, MAX_PARTIAL_LINE + 1])
     def test_the_limit_has_limits(self, limit: int) -> None:
         with pytest.raises(ConfigurationError, match="outside"):
             HydraCodec(limit)
@@ -322,7 +322,7 @@ class TestLimits:
     @pytest.mark.parametrize("size", [1, 7, 4_096, 10_000])
     @pytest.mark.parametrize("end", [b"", b"\r\n", b"\r", b"\n", b"\r\r\n"])
     def test_a_line_that_does_not_end_ends_the_connection(self, size: int, end: bytes) -> None:
-        data = b"CALL 1\r\n" + b"x" * (MAX_UNENDED + 1) + end
+        data = b"CALL 1\r\n" + b"x" * (MAX_PARTIAL_LINE + 1) + end
         decoder, found = HydraDecoder(), []
         with suppress(MalformedPacket):
             for at in range(0, len(data), size):
@@ -335,7 +335,7 @@ class TestLimits:
             assert caught.value.reason == "overlong-line"
 
     def test_the_longest_line_that_is_waited_for_is_skipped(self) -> None:
-        line = b"x" * MAX_UNENDED
+        line = b"x" * MAX_PARTIAL_LINE
         for pieces in (
             [line + b"\r\nCALL 1\r\n"],
             [line, b"\r", b"\n", b"CALL 1\r\n"],

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.wire.line_splitting import MAX_PARTS, IrcLimits, fit, room_for
+from fyrehose_twisted.hydra.wire.line_splitting import MAX_PARTS, IrcLimits, max_line_length, split_to_fit
 from fyrehose_twisted.hydra.wire.messages import MAX_IRC
 
 PREFIX = b"bot!user@host.example"
@@ -14,24 +14,24 @@ ROOM = 512 - 2 - len(b": ") - len(PREFIX)
 
 
 def test_room_is_what_the_sender_leaves() -> None:
-    assert room_for(PREFIX, LIMITS) == ROOM
-    assert room_for(PREFIX, IrcLimits(line=1024)) == ROOM + 512
+    assert max_line_length(PREFIX, LIMITS) == ROOM
+    assert max_line_length(PREFIX, IrcLimits(line=1024)) == ROOM + 512
 
 
 @pytest.mark.parametrize("prefix", [b"bot", b"bot!user", b""])
 def test_a_sender_that_is_not_known_may_be_long(prefix: bytes) -> None:
     longest = len(b"bot!") + 10 + len(b"@") + 63
-    assert 512 - 2 - 2 - longest <= room_for(prefix, LIMITS) <= 512 - 2 - 2 - longest + 3
+    assert 512 - 2 - 2 - longest <= max_line_length(prefix, LIMITS) <= 512 - 2 - 2 - longest + 3
 
 
 def test_what_fits_stays_as_it_is() -> None:
     line = b"PRIVMSG #c :" + b"x" * (ROOM - 12)
-    assert fit(line, PREFIX, LIMITS, split=True) == fit(line, PREFIX, LIMITS, split=False) == [line]
+    assert split_to_fit(line, PREFIX, LIMITS, split=True) == split_to_fit(line, PREFIX, LIMITS, split=False) == [line]
 
 
 def test_what_does_not_is_split_between_words() -> None:
     words = [b"word%03d" % number for number in range(70)]
-    lines = fit(b"PRIVMSG #c :" + b" ".join(words), PREFIX, LIMITS, split=True)
+    lines = split_to_fit(b"PRIVMSG #c :" + b" ".join(words), PREFIX, LIMITS, split=True)
     assert len(lines) == 2
     assert all(line.startswith(b"PRIVMSG #c :word") and len(line) <= ROOM for line in lines)
     assert b" ".join(line.partition(b" :")[2] for line in lines).split() == words
@@ -39,13 +39,13 @@ def test_what_does_not_is_split_between_words() -> None:
 
 def test_a_long_word_is_torn_between_characters() -> None:
     text = "ä" * 249
-    lines = fit(b"NOTICE #c :" + text.encode(), PREFIX, IrcLimits(line=301), split=True)
+    lines = split_to_fit(b"NOTICE #c :" + text.encode(), PREFIX, IrcLimits(line=301), split=True)
     assert "".join(line.decode().partition(" :")[2] for line in lines) == text
 
 
 def test_each_part_of_an_action_is_one() -> None:
     line = b"PRIVMSG #c :\x01ACTION " + b"waves " * 80 + b"\x01"
-    lines = fit(line, PREFIX, LIMITS, split=True)
+    lines = split_to_fit(line, PREFIX, LIMITS, split=True)
     assert len(lines) == 2
     for part in lines:
         assert part.startswith(b"PRIVMSG #c :\x01ACTION waves ")
@@ -66,20 +66,20 @@ def test_each_part_of_an_action_is_one() -> None:
 )
 def test_what_cannot_be_split_is_refused(line: bytes) -> None:
     with pytest.raises(UnencodableMessage, match=rf"has {len(line)} bytes; behind its sender {ROOM} fit"):
-        fit(line, PREFIX, LIMITS, split=True)
+        split_to_fit(line, PREFIX, LIMITS, split=True)
 
 
 def test_nothing_is_split_against_the_will_of_who_runs_it() -> None:
     with pytest.raises(UnencodableMessage, match="behind its sender"):
-        fit(b"PRIVMSG #c :" + b"x " * 240, PREFIX, LIMITS, split=False)
+        split_to_fit(b"PRIVMSG #c :" + b"x " * 240, PREFIX, LIMITS, split=False)
 
 
 @pytest.mark.parametrize(("line", "most"), [(b"TOPIC #c :" + b"x" * 11, 10), (b"KICK #c anna :" + b"x" * 6, 5)])
 def test_servers_cut_topics_and_reasons(line: bytes, most: int) -> None:
     limits = IrcLimits(topic=10, kick=5)
     with pytest.raises(UnencodableMessage, match=f"has {most + 1} bytes; {most} fit"):
-        fit(line, PREFIX, limits, split=True)
-    assert fit(line[:-1], PREFIX, limits, split=True) == [line[:-1]]
+        split_to_fit(line, PREFIX, limits, split=True)
+    assert split_to_fit(line[:-1], PREFIX, limits, split=True) == [line[:-1]]
 
 
 @given(
@@ -92,12 +92,12 @@ def test_nothing_is_lost_and_everything_fits(text: str, line: int) -> None:
     limits = IrcLimits(line=line)
     whole = b"PRIVMSG #c :" + text.encode()
     try:
-        lines = fit(whole, PREFIX, limits, split=True)
+        lines = split_to_fit(whole, PREFIX, limits, split=True)
     except UnencodableMessage:
         assert text.startswith("\x01")
         return
     assert 1 <= len(lines) <= MAX_PARTS
-    assert all(len(one) <= room_for(PREFIX, limits) for one in lines)
+    assert all(len(one) <= max_line_length(PREFIX, limits) for one in lines)
     texts = [one.removeprefix(b"PRIVMSG #c :").decode() for one in lines]
     if not text.startswith("\x01"):
         assert "".join(texts).replace(" ", "") == text.replace(" ", "")
@@ -107,7 +107,7 @@ def test_nothing_is_lost_and_everything_fits(text: str, line: int) -> None:
 def test_whatever_a_server_says_of_itself(line: int) -> None:
     whole = b"PRIVMSG #c :" + b"x" * 400
     if line > 512:
-        assert fit(whole, PREFIX, IrcLimits(line=line), split=True) == [whole]
+        assert split_to_fit(whole, PREFIX, IrcLimits(line=line), split=True) == [whole]
     else:
         with pytest.raises(UnencodableMessage, match="fit"):
-            fit(whole, PREFIX, IrcLimits(line=line), split=True)
+            split_to_fit(whole, PREFIX, IrcLimits(line=line), split=True)

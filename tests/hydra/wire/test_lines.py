@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.wire.lines import check_said, command_of, may_be_relayed, may_be_said, untag, with_tag
+from fyrehose_twisted.hydra.wire.lines import add_tag, check_sendable, command_of, fits_recv, is_sendable, untag
 from fyrehose_twisted.hydra.wire.messages import E_SEND, MAX_IRC, MAX_LINE
 
 
 @given(st.text(st.sampled_from("abcdefXYZ0189.-_"), min_size=1, max_size=32), st.binary(max_size=600))
 def test_a_token_comes_back_with_any_line(token: str, line: bytes) -> None:
-    assert untag(with_tag(token, line)) == (token, line)
+    assert untag(add_tag(token, line)) == (token, line)
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_no_bytes_break_it(line: bytes) -> None:
     _, rest = untag(line)
     assert line.endswith(rest)
     command_of(line)
-    assert may_be_relayed(line) is not any(one in line for one in (b"\r", b"\n", b"\0"))
-    if may_be_said(line):
+    assert fits_recv(line) is not any(one in line for one in (b"\r", b"\n", b"\0"))
+    if is_sendable(line):
         assert line.split(b" ")[0] in E_SEND
         assert not set(line) & set(b"\r\n\0")
 
@@ -62,7 +62,7 @@ def test_the_command_is_behind_tags_and_prefix(line: bytes, command: bytes) -> N
 
 @pytest.mark.parametrize("command", sorted(E_SEND))
 def test_what_a_send_may_carry_may_be_said(command: bytes) -> None:
-    check_said(command + b" #c :hi")
+    check_sendable(command + b" #c :hi")
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_what_a_send_may_carry_may_be_said(command: bytes) -> None:
 )
 def test_what_else_is_refused(line: bytes, why: str) -> None:
     with pytest.raises(UnencodableMessage, match=why):
-        check_said(line)
-    assert not may_be_said(line)
+        check_sendable(line)
+    assert not is_sendable(line)
 
 
 def test_a_line_of_the_greatest_length_may_be_said() -> None:
-    check_said(b"PRIVMSG #c :" + b"x" * (MAX_IRC - 12))
+    check_sendable(b"PRIVMSG #c :" + b"x" * (MAX_IRC - 12))
 
 
 def test_what_is_relayed_fits_a_line_between_nodes() -> None:
-    assert may_be_relayed(b"x" * (MAX_LINE - 32))
-    assert not may_be_relayed(b"x" * (MAX_LINE - 31))
+    assert fits_recv(b"x" * (MAX_LINE - 32))
+    assert not fits_recv(b"x" * (MAX_LINE - 31))

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.freenet.wire.signing import body, key_named
+from fyrehose_twisted.freenet.wire.signing import named_key, strip_signature
 from fyrehose_twisted.journal.reader import open_reader
 
-KEY = key_named("news")
+KEY = named_key("news")
 
 
 class Node:
@@ -112,7 +112,7 @@ class Node:
                 bounds = reader.bounds(epoch)
                 assert bounds is not None
                 for block in reader.read(epoch, bounds.first, bounds.last):
-                    payloads = (body(key, bytes(payload)).decode() for payload in block.payloads())
+                    payloads = (strip_signature(key, bytes(payload)).decode() for payload in block.payloads())
                     found += zip(block.positions.tolist(), payloads, strict=True)
         return found
 

@@ -32,11 +32,11 @@ from fyrehose_twisted.freenet.wire.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
-from fyrehose_twisted.freenet.wire.signing import key_named
+from fyrehose_twisted.freenet.wire.signing import named_key
 
 pytestmark = pytest.mark.extended
 
-KEY = key_named("news")
+KEY = named_key("news")
 PLACE = key_location(KEY)
 PATIENCE = 120.0
 
@@ -197,7 +197,7 @@ def test_a_flood_of_streams(nodes: Any) -> None:
 @pytest.mark.soak(seconds=30)
 @pytest.mark.usefixtures("unharmed")
 def test_a_liar_about_its_location_that_knows_no_way(nodes: Any) -> None:
-    key = next(key for count in range(1_000) if abs(key_location(key := key_named(f"stream {count}")) - 0.5) < 0.1)
+    key = next(key for count in range(1_000) if abs(key_location(key := named_key(f"stream {count}")) - 0.5) < 0.1)
     with closing(Stranger(nodes[0].port, location=key_location(key))) as liar:
         with closing(nodes[0].asking()) as asking:
             asking.tell(ask="subscribe", key=key.hex())

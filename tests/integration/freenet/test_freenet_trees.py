@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.freenet.wire.location import distance, key_location
-from fyrehose_twisted.freenet.wire.signing import key_named
+from fyrehose_twisted.freenet.wire.signing import named_key
 
-KEY = key_named("news")
+KEY = named_key("news")
 
 
 @pytest.mark.extended

@@ -17,7 +17,7 @@ import pytest
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow import parquet
 from fyrehose_twisted.journal.arrow.manifest import MANIFEST_NAME, read_manifest
-from fyrehose_twisted.journal.arrow.parquet import Halves, export, halves, pieces
+from fyrehose_twisted.journal.arrow.parquet import Halves, export, halves, split_block
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -53,7 +53,7 @@ class Exported:
         assert isinstance(directory, LocalDirectory)
         self.out = directory.path.parent / "out"
         with closing(JournalReader(directory)) as reader:
-            self.written = export(reader, self.out, numbers=numbers, tell=self.told.append)
+            self.written = export(reader, self.out, numbers=numbers, on_message=self.told.append)
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +104,7 @@ def test_lost_numbers_stand_where_they_belong(journal: Journal, in_order: bool) 
     journal.commit()
     if in_order:
         journal.roll()
-        journal.tidy()
+        journal.compact()
     exported = Exported(journal)
     rows = exported.rows("0-1-99.parquet")
     assert [row["sequence"] for row in rows] == list(range(1, 100))
@@ -192,7 +192,7 @@ def test_damage_leaves_no_file_with_a_hole(journal: Journal, tmp_path: Path) -> 
     journal.append(records(range(1, 201)))
     journal.commit()
     journal.roll()
-    journal.tidy()
+    journal.compact()
     segment = tmp_path / "journal" / "0000000001.seg"
     data = bytearray(segment.read_bytes())
     data[-20] ^= 1
@@ -200,7 +200,7 @@ def test_damage_leaves_no_file_with_a_hole(journal: Journal, tmp_path: Path) -> 
     with closing(JournalReader(LocalDirectory(tmp_path / "journal"))) as reader:
         out = tmp_path / "out"
         with pytest.raises(JournalDamaged):
-            export(reader, out, numbers=150, tell=print)
+            export(reader, out, numbers=150, on_message=print)
     assert not list((tmp_path / "out").rglob("*.parquet"))
 
 
@@ -243,8 +243,8 @@ def test_pieces_of_a_block() -> None:
     sizes = [3, 0, 4, 9, 1, 1]
     offsets = np.cumsum([5, *sizes]).astype(np.uint32)
     block = Block(STREAM, 0, np.arange(6, dtype=np.uint64), np.zeros(6, np.int64), offsets, memoryview(bytes(40)))
-    assert [len(piece) for piece in pieces(block, 7)] == [3, 1, 2]
-    assert [len(piece) for piece in pieces(block)] == [6]
+    assert [len(piece) for piece in split_block(block, 7)] == [3, 1, 2]
+    assert [len(piece) for piece in split_block(block)] == [6]
 
 
 def test_row_groups(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -208,7 +208,7 @@ print(polars.from_arrow(reader.to_arrow(["sequence"], epoch=1))["sequence"].to_l
                 journal.append(records(range(low, low + 500)))
                 journal.commit()
         with closing(open_reader(tmp_path)) as reader:
-            reader.keep_open(2)
+            reader.limit_open_files(2)
             one, other = reader.to_arrow(), reader.to_arrow()
             query = "select count(*) from one join other using (sequence) where one.payload = other.payload"
             assert duckdb.sql(query).fetchall() == [(20_000,)]

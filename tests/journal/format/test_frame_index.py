@@ -4,21 +4,21 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.format.frame_index import Shelf
-from fyrehose_twisted.journal.format.frames import DENSE, Header, Kind
+from fyrehose_twisted.journal.format.frame_index import FrameIndex
+from fyrehose_twisted.journal.format.frames import DENSE, FrameHeader, FrameKind
 from fyrehose_twisted.ranges import RangeSet
 
 positions_of_frames = st.lists(st.sets(st.integers(0, 60), min_size=1, max_size=10).map(sorted), max_size=12)
 
 
-def header(positions: list[int], offset: int) -> Header:
+def header(positions: list[int], offset: int) -> FrameHeader:
     span = positions[-1] - positions[0]
     flags = DENSE if span == len(positions) - 1 else 0
-    return Header(Kind.RECORDS, flags, len(positions), 8, positions[0], 0, span, 1, offset, 0, 0, 0)
+    return FrameHeader(FrameKind.RECORDS, flags, len(positions), 8, positions[0], 0, span, 1, offset, 0, 0, 0)
 
 
-def filled(frames: list[list[int]]) -> Shelf:
-    shelf = Shelf()
+def filled(frames: list[list[int]]) -> FrameIndex:
+    shelf = FrameIndex()
     for offset, positions in enumerate(frames):
         shelf.add(header(positions, offset), np.array(positions, np.uint64))
     return shelf
@@ -45,7 +45,7 @@ def test_it_knows_what_it_holds(frames: list[list[int]]) -> None:
 
 @given(positions_of_frames)
 def test_what_it_says_restores_it(frames: list[list[int]]) -> None:
-    shelf, other = filled(frames), Shelf()
+    shelf, other = filled(frames), FrameIndex()
     other.restore(list(shelf), shelf.held)
     assert list(other) == list(shelf)
     assert other.held == shelf.held
@@ -60,6 +60,6 @@ def test_of_frames_with_the_same_base_the_earlier_stands_first() -> None:
 
 
 def test_a_dense_frame_needs_no_positions() -> None:
-    shelf = Shelf()
+    shelf = FrameIndex()
     shelf.add(header([3, 4, 5], 0))
     assert list(shelf.held) == [(3, 5)]

@@ -13,16 +13,16 @@ from fyrehose_twisted.journal.format.frames import (
     DENSE,
     FRAME_BYTES,
     HEADER,
-    LARGEST_JUMP,
     MAX_BODY,
+    MAX_GAP,
     MAX_RECORDS,
     BadFrame,
-    Header,
-    Kind,
-    Place,
+    FrameHeader,
+    FrameKind,
+    FramePosition,
     block_frame,
     check_body,
-    cuts,
+    frame_boundaries,
     lost_frame,
     read_header,
     read_pairs,
@@ -33,11 +33,11 @@ from fyrehose_twisted.journal.format.frames import (
 )
 
 STREAM = "fyrehose://test"
-PLACE = Place(3, 64, 0xCAFE)
+PLACE = FramePosition(3, 64, 0xCAFE)
 
 Rows = list[tuple[int, int, bytes]]
 
-gaps = st.one_of(st.just(1), st.integers(1, LARGEST_JUMP))
+gaps = st.one_of(st.just(1), st.integers(1, MAX_GAP))
 rows = st.tuples(
     st.integers(0, 2**63),
     st.lists(st.tuples(gaps, st.integers(0, 2**63 - 1), st.binary(max_size=20)), min_size=1, max_size=30),
@@ -53,12 +53,12 @@ def numbered(base: int, found: list[tuple[int, int, bytes]]) -> Rows:
     return result
 
 
-def frame_of(given_rows: Rows) -> tuple[Header, bytes]:
+def frame_of(given_rows: Rows) -> tuple[FrameHeader, bytes]:
     positions, times, payloads = zip(*given_rows, strict=True)
     return records_frame(PLACE, 9, positions, times, payloads)
 
 
-def read_again(data: bytes) -> tuple[Header, memoryview]:
+def read_again(data: bytes) -> tuple[FrameHeader, memoryview]:
     header = read_header(data)
     body = memoryview(data)[HEADER.size :]
     check_body(header, body)
@@ -90,8 +90,8 @@ class TestRoundTrip:
         assert (header.base, header.last) == (given_rows[0][0], given_rows[-1][0])
         assert header.newest == max(time for _, time, _ in given_rows)
         assert bool(header.flags & DENSE) == (header.span == header.entries - 1)
-        assert (header.kind, header.epoch) == (Kind.RECORDS, 9)
-        assert Place(header.segment, header.offset, header.tag) == PLACE
+        assert (header.kind, header.epoch) == (FrameKind.RECORDS, 9)
+        assert FramePosition(header.segment, header.offset, header.tag) == PLACE
 
     @given(rows)
     def test_what_was_read_makes_the_same_frame(self, given_rows: Rows) -> None:
@@ -124,10 +124,10 @@ class TestRoundTrip:
         pairs = [(1, 5), (7, 2**64 - 1)]
         lost, data = lost_frame(PLACE, 4, pairs, 99)
         assert read_pairs(*read_again(data)) == pairs
-        assert (lost.kind, lost.epoch, lost.base, lost.newest) == (Kind.LOST, 4, 1, 99)
+        assert (lost.kind, lost.epoch, lost.base, lost.newest) == (FrameKind.LOST, 4, 1, 99)
         start, data = start_frame(PLACE, [])
         assert read_pairs(*read_again(data)) == []
-        assert (start.kind, start.size) == (Kind.START, HEADER.size)
+        assert (start.kind, start.size) == (FrameKind.START, HEADER.size)
 
 
 class TestDamage:
@@ -183,14 +183,14 @@ def rows_apart(positions: list[int], sizes: list[int]) -> list[tuple[list[int], 
     """Positions of each frame and their bytes."""
     found = []
     low = 0
-    for high in cuts(positions, sizes):
+    for high in frame_boundaries(positions, sizes):
         found.append((positions[low:high], sum(sizes[low:high])))
         low = high
     return found
 
 
 class TestCuts:
-    @given(st.lists(st.tuples(st.integers(1, 3 * LARGEST_JUMP), st.integers(0, FRAME_BYTES)), min_size=1, max_size=40))
+    @given(st.lists(st.tuples(st.integers(1, 3 * MAX_GAP), st.integers(0, FRAME_BYTES)), min_size=1, max_size=40))
     def test_frames_are_neither_too_large_nor_too_wide(self, steps: list[tuple[int, int]]) -> None:
         positions = [sum(step for step, _ in steps[: index + 1]) for index in range(len(steps))]
         found = rows_apart(positions, [size for _, size in steps])
@@ -198,21 +198,21 @@ class TestCuts:
         for some, size in found:
             assert some
             assert size <= FRAME_BYTES or len(some) == 1
-            assert all(after - before <= LARGEST_JUMP for before, after in pairwise(some))
+            assert all(after - before <= MAX_GAP for before, after in pairwise(some))
 
     def test_many_small_ones_are_cut_at_the_limit(self) -> None:
         positions = list(range(2 * MAX_RECORDS + 5))
-        assert cuts(positions, [0] * len(positions)) == [MAX_RECORDS, 2 * MAX_RECORDS, 2 * MAX_RECORDS + 5]
-        assert cuts(positions[:MAX_RECORDS], [0] * MAX_RECORDS) == [MAX_RECORDS]
+        assert frame_boundaries(positions, [0] * len(positions)) == [MAX_RECORDS, 2 * MAX_RECORDS, 2 * MAX_RECORDS + 5]
+        assert frame_boundaries(positions[:MAX_RECORDS], [0] * MAX_RECORDS) == [MAX_RECORDS]
 
     def test_so_are_many_with_a_wide_gap_among_them(self) -> None:
         positions = [*range(MAX_RECORDS + 3), MAX_RECORDS + 10_000]
-        assert cuts(positions, [0] * len(positions)) == [MAX_RECORDS, MAX_RECORDS + 3, MAX_RECORDS + 4]
+        assert frame_boundaries(positions, [0] * len(positions)) == [MAX_RECORDS, MAX_RECORDS + 3, MAX_RECORDS + 4]
 
     def test_a_jump_is_where_another_frame_begins(self) -> None:
-        assert cuts([1, 1 + LARGEST_JUMP], [0, 0]) == [2]
-        assert cuts([1, 2 + LARGEST_JUMP], [0, 0]) == [2]
-        assert cuts([1, 2 + LARGEST_JUMP, 3 + LARGEST_JUMP], [0, FRAME_BYTES, 0]) == [1, 3]
+        assert frame_boundaries([1, 1 + MAX_GAP], [0, 0]) == [2]
+        assert frame_boundaries([1, 2 + MAX_GAP], [0, 0]) == [2]
+        assert frame_boundaries([1, 2 + MAX_GAP, 3 + MAX_GAP], [0, FRAME_BYTES, 0]) == [1, 3]
 
     def test_large_ones_stand_alone(self) -> None:
-        assert cuts([1, 2, 3], [FRAME_BYTES, FRAME_BYTES + 1, 5]) == [1, 2, 3]
+        assert frame_boundaries([1, 2, 3], [FRAME_BYTES, FRAME_BYTES + 1, 5]) == [1, 2, 3]

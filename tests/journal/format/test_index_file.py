@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.index_file import encode, restore
 from fyrehose_twisted.journal.format.segment import Segment
-from fyrehose_twisted.journal.segment_loader import Opened, load, open_segment
+from fyrehose_twisted.journal.segment_loader import OpenSegment, load_segment, open_segment
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 
@@ -34,28 +34,28 @@ def written(path: Path, rng: Random, tag: int = 5, groups: int = 8) -> LocalDire
             journal.lose(epoch, low + 30, low + 30 + rng.randrange(4))
         journal.commit()
     journal.roll()
-    journal.tidy()
+    journal.compact()
     journal.close()
     return directory
 
 
-def opened(directory: LocalDirectory) -> Opened:
+def opened(directory: LocalDirectory) -> OpenSegment:
     one = open_segment(directory, 1, ".seg")
-    assert isinstance(one, Opened)
+    assert isinstance(one, OpenSegment)
     return one
 
 
 def loaded(directory: LocalDirectory, *, keep_index: bool = False) -> Segment:
     one = opened(directory)
-    load(one, keep_index=keep_index)
+    load_segment(one, keep_index=keep_index)
     return one.segment
 
 
 def knowledge(segment: Segment) -> dict[str, Any]:
     return {
-        "frames": {epoch: list(shelf) for epoch, shelf in segment.shelves.items()},
-        "held": {epoch: list(shelf.held) for epoch, shelf in segment.shelves.items()},
-        "reach": {epoch: shelf.covering(0, 3_000) for epoch, shelf in segment.shelves.items()},
+        "frames": {epoch: list(shelf) for epoch, shelf in segment.frame_indexes.items()},
+        "held": {epoch: list(shelf.held) for epoch, shelf in segment.frame_indexes.items()},
+        "reach": {epoch: shelf.covering(0, 3_000) for epoch, shelf in segment.frame_indexes.items()},
         "lost": {epoch: list(lost) for epoch, lost in segment.lost.items()},
         "starts": segment.starts,
         "end": segment.end,
@@ -71,7 +71,7 @@ def knowledge(segment: Segment) -> dict[str, Any]:
 def test_it_says_what_a_walk_finds(new_path: NewPath, seed: int) -> None:
     directory = written(new_path(), Random(seed))
     walked = opened(directory).segment
-    walked.read_on(directory.open("0000000001.seg"), directory.open("0000000001.seg").size())
+    walked.read_appended(directory.open("0000000001.seg"), directory.open("0000000001.seg").size())
     restored = opened(directory).segment
     data = (directory.path / "0000000001.idx").read_bytes()
     assert restore(restored, data)

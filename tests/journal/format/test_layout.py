@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
-from fyrehose_twisted.journal.format.layout import directory_name, journal_directories, make_directory, stream_of
+from fyrehose_twisted.journal.format.layout import (
+    directory_name,
+    journal_directories,
+    make_directory,
+    stream_from_directory,
+)
 from fyrehose_twisted.journal.format.segment_header import MAX_URI
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.record import Record
@@ -22,7 +27,7 @@ names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=
 def test_a_stream_is_found_by_the_name_of_its_directory(scheme: str, name: str) -> None:
     stream = f"{scheme}://{name}"
     directory = directory_name(stream)
-    assert stream_of(directory) == stream
+    assert stream_from_directory(directory) == stream
     assert re.fullmatch(r"[A-Za-z0-9+._~%-]+", directory)
     assert directory not in (".", "..")
 
@@ -58,7 +63,7 @@ def test_the_longest_name_fits() -> None:
 
 @pytest.mark.parametrize("name", ["", "fyrehose", "-x", "Fyrehose-x", ".hidden"])
 def test_other_directories_are_no_streams(name: str) -> None:
-    assert stream_of(name) is None
+    assert stream_from_directory(name) is None
 
 
 def test_a_directory_is_made_once(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format import scan as scanning
-from fyrehose_twisted.journal.format.frames import MAGIC, Place, lost_frame, records_frame
-from fyrehose_twisted.journal.format.scan import Found, scan
+from fyrehose_twisted.journal.format.frames import MAGIC, FramePosition, lost_frame, records_frame
+from fyrehose_twisted.journal.format.scan import ScannedFrame, scan
 
 TAG, NUMBER, START = 77, 4, 64
 PADDING = b"four"
@@ -31,7 +31,7 @@ class Bytes:
 
 
 def frame(offset: int, number: int, payload: bytes = b"x", /, **place: int) -> bytes:
-    where = Place(**({"segment": NUMBER, "offset": offset, "tag": TAG} | place))
+    where = FramePosition(**({"segment": NUMBER, "offset": offset, "tag": TAG} | place))
     return records_frame(where, 0, [number, number + 1], [1, 2], [payload, b""])[1]
 
 
@@ -51,16 +51,16 @@ def scanned(data: bytes, **options: Any) -> tuple[list[int], list[tuple[int, int
     assert [end(what) for what in found[:-1]] == [begin(what) for what in found[1:]]
     if found:
         assert (begin(found[0]), end(found[-1])) == (options["start"], options["end"])
-    frames = [what.header.offset for what in found if isinstance(what, Found)]
+    frames = [what.header.offset for what in found if isinstance(what, ScannedFrame)]
     return frames, [(what.offset, what.length) for what in found if isinstance(what, Damage)]
 
 
-def begin(what: Found | Damage) -> int:
-    return what.header.offset if isinstance(what, Found) else what.offset
+def begin(what: ScannedFrame | Damage) -> int:
+    return what.header.offset if isinstance(what, ScannedFrame) else what.offset
 
 
-def end(what: Found | Damage) -> int:
-    return begin(what) + (what.header.size if isinstance(what, Found) else what.length)
+def end(what: ScannedFrame | Damage) -> int:
+    return begin(what) + (what.header.size if isinstance(what, ScannedFrame) else what.length)
 
 
 def test_frames_are_found_one_after_another() -> None:
@@ -163,7 +163,7 @@ def test_the_damage_says_which_numbers_were_there() -> None:
 
 
 def test_frames_of_any_kind_are_found() -> None:
-    place = Place(NUMBER, START, TAG)
+    place = FramePosition(NUMBER, START, TAG)
     data = bytes(START) + lost_frame(place, 0, [(1, 2)], 0)[1]
     assert scanned(data) == ([START], [])
 
@@ -181,7 +181,7 @@ class TestSmallWindow:
     @pytest.fixture(autouse=True)
     def _small(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """So that frames lie across the pieces in which a file is read."""
-        monkeypatch.setattr(scanning, "READ_AT_ONCE", 80)
+        monkeypatch.setattr(scanning, "READ_CHUNK", 80)
 
     def test_frames_larger_than_a_piece_are_found(self) -> None:
         data, offsets = segment(5, bytes(300))

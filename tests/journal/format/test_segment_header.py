@@ -11,12 +11,12 @@ from fyrehose_twisted.journal.format.segment_header import (
     MAX_HEADER,
     MAX_URI,
     BadHeader,
-    OtherVersion,
     SegmentHeader,
+    UnsupportedVersion,
     decode,
     encode,
-    number_of,
     segment_name,
+    segment_number,
 )
 
 HEADER = SegmentHeader(7, "fyrehose://test", 2**63, 1_700_000_000_000_000, 0xCAFEBABE)
@@ -82,7 +82,7 @@ def test_another_version_is_no_damage() -> None:
     data = bytearray(encode(HEADER))
     data[8] = 2
     data[-4:] = struct.pack("<I", zlib.crc32(data[:-4]))
-    with pytest.raises(OtherVersion, match="of version 2, and this is made for version 1"):
+    with pytest.raises(UnsupportedVersion, match="of version 2, and this is made for version 1"):
         decode(bytes(data))
 
 
@@ -115,9 +115,9 @@ def test_what_is_wrong_is_said(data: bytes, reason: str) -> None:
     ],
 )
 def test_the_number_is_in_the_name(name: str, number: int | None) -> None:
-    assert number_of(name) == number
+    assert segment_number(name) == number
 
 
 def test_names_are_made_of_numbers() -> None:
     assert segment_name(12, ".log") == "0000000012.log"
-    assert number_of(segment_name(2**32 - 1, ".seg")) == 2**32 - 1
+    assert segment_number(segment_name(2**32 - 1, ".seg")) == 2**32 - 1

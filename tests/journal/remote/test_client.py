@@ -26,7 +26,7 @@ from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote import client as remote_module
 from fyrehose_twisted.journal.remote import wire
-from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRefused, UnknownStream, connect
+from fyrehose_twisted.journal.remote.client import RemoteJournal, SecretRejected, UnknownStream, connect
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, ServingLimits
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
@@ -319,7 +319,7 @@ async def test_a_connection_that_ended_is_opened_anew(serve: Served, make_journa
     blocks = reader.read(EPOCH, 0, 9_999)
     begun = await in_thread(next, blocks)
     for protocol in list(serve.factory.connections):
-        protocol.cut_off()
+        protocol.abort()
     assert span([begun, *(await in_thread(list, blocks))]) == list(range(2_000))
     for protocol in list(serve.factory.connections):
         protocol._timed_out()
@@ -398,7 +398,7 @@ async def test_the_secret_has_to_be_right(serve: Served, make_journal: Any) -> N
     port = serve(make_journal(records(0, 9)), secret=SECRET)
     assert len(await in_thread(serve.client(port, SECRET).streams)) == 1
     for secret, text in [(None, "a secret is needed"), (SECRET + b"!", "the secret is wrong")]:
-        with pytest.raises(SecretRefused, match=f"127.0.0.1:{port} says: {text}"):
+        with pytest.raises(SecretRejected, match=f"127.0.0.1:{port} says: {text}"):
             await in_thread(connect, "127.0.0.1", port, secret)
     with pytest.raises(ConfigurationError):
         RemoteJournal("127.0.0.1", port, b"short")

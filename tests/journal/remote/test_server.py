@@ -21,7 +21,12 @@ from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.memory import MemoryJournal
 from fyrehose_twisted.journal.remote import wire
-from fyrehose_twisted.journal.remote.server import JournalServerFactory, ServingLimits, journal_endpoint, pieces
+from fyrehose_twisted.journal.remote.server import (
+    JournalServerFactory,
+    ServingLimits,
+    frame_sized_blocks,
+    journal_endpoint,
+)
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
@@ -241,7 +246,7 @@ def test_records_far_apart_are_found_and_fit_frames() -> None:
         journal.append([record])
         journal.commit()
         blocks += list(journal.read(EPOCH, position, position))
-    found = [block for block in pieces(blocks, 1_000) if block is not None]
+    found = [block for block in frame_sized_blocks(blocks, 1_000) if block is not None]
     assert [block.positions.tolist() for block in found] == [[0, 5], [far], [2 * far]]
 
 
@@ -598,7 +603,7 @@ def test_limits_that_serve_nobody_are_refused(limits: Mapping[str, Any]) -> None
 def test_those_on_a_unix_socket_are_one_host(clock: Clock) -> None:
     factory, _ = server(clock, MemoryJournal(STREAM), per_host=1)
     factory.buildProtocol(UNIXAddress(b"/tmp/x"))
-    assert factory.buildProtocol(None).unwelcome
+    assert factory.buildProtocol(None).rejection
 
 
 # Sockets

@@ -20,11 +20,11 @@ from fyrehose_twisted.process.secret import check_secret
 
 STREAM = "test://stream"
 
-numbers = st.integers(0, wire.HIGHEST)
+numbers = st.integers(0, wire.MAX_INTEGER)
 flags = st.booleans()
 texts = st.text(max_size=20)
 damages = st.builds(Damage, texts, numbers, numbers, texts, st.none() | numbers, st.none() | numbers, st.none())
-epochs = st.builds(wire.EpochInfo, numbers, numbers, numbers, st.integers(-1, wire.HIGHEST))
+epochs = st.builds(wire.EpochInfo, numbers, numbers, numbers, st.integers(-1, wire.MAX_INTEGER))
 streams = st.builds(wire.StreamInfo, texts, numbers, st.lists(epochs, max_size=3).map(tuple))
 
 
@@ -188,15 +188,17 @@ def test_a_length_over_the_limit_is_refused_before_anything_is_kept() -> None:
 
 def test_the_largest_messages_fit() -> None:
     infos = tuple(wire.StreamInfo("s" * wire.MAX_URI, 2**63 - 1, ()) for _ in range(wire.MAX_ENTRIES))
-    high = wire.HIGHEST - 2 * wire.MAX_RANGES
+    high = wire.MAX_INTEGER - 2 * wire.MAX_RANGES
     pairs = tuple((high + 2 * i, high + 2 * i) for i in range(wire.MAX_RANGES))
     damage = Damage("n" * 255, 2**63 - 1, 2**63 - 1, "r" * wire.MAX_TEXT, 1, 2, 3)
     told = (damage,) * wire.MAX_DAMAGES
     damages = (("s" * wire.MAX_URI, damage),) * wire.MAX_DAMAGES
     streams = wire.Streams(1, infos, True, (2**32 - 1,) * wire.MAX_ENTRIES, damages)
-    for message in streams, wire.Records(1, high, wire.HIGHEST, True, pairs, told):
+    for message in streams, wire.Records(1, high, wire.MAX_INTEGER, True, pairs, told):
         assert wire.answer_decoder().feed(wire.encode(message)) == [message]
-    request = wire.Read(wire.HIGHEST, "s" * wire.MAX_URI, wire.HIGHEST, 0, wire.HIGHEST, wire.HIGHEST, True)
+    request = wire.Read(
+        wire.MAX_INTEGER, "s" * wire.MAX_URI, wire.MAX_INTEGER, 0, wire.MAX_INTEGER, wire.MAX_INTEGER, True
+    )
     assert wire.request_decoder().feed(wire.encode(request)) == [request]
 
 
@@ -299,8 +301,8 @@ def test_forging_makes_what_it_is_meant_to() -> None:
         forged(LOOSE, with_offsets([5, 7, 9], [0, 8, 16, 24], deltas=[0, 5, 4])),
         forged(LOOSE, with_offsets([5, 7, 9], [0, 8, 16, 24], deltas=[1, 2, 4])),
         forged(LOOSE, with_offsets([5, 7, 9], [0, 8, 16, 24], deltas=[0, 2, 3])),
-        lost_frame(wire.NOWHERE, 3, [(5, 6)], 0)[1],
-        records_frame(wire.NOWHERE, 3, [10], [0], [b""])[1],
+        lost_frame(wire.NO_POSITION, 3, [(5, 6)], 0)[1],
+        records_frame(wire.NO_POSITION, 3, [10], [0], [b""])[1],
     ],
 )
 def test_a_frame_that_is_not_as_it_should_be_is_refused(frames: bytes) -> None:

@@ -13,16 +13,16 @@ import pytest
 
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.frames import HEADER, Place, lost_frame, records_frame
+from fyrehose_twisted.journal.format.frames import HEADER, FramePosition, lost_frame, records_frame
 from fyrehose_twisted.journal.format.index_file import encode
 from fyrehose_twisted.journal.format.segment_header import SegmentHeader
 from fyrehose_twisted.journal.format.segment_header import encode as encode_header
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.journal.upkeep.check import check
-from fyrehose_twisted.journal.upkeep.check_report import Checked, in_words, missing
+from fyrehose_twisted.journal.upkeep.check_report import CheckReport, find_missing_ranges, format_ranges
 from fyrehose_twisted.record import Record
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 STREAM = "fyrehose://test"
 TAG = 0x1234_5678
@@ -43,13 +43,13 @@ def path(tmp_path: Path) -> Path:
         journal.append(records(range(low, low + 100)))
         journal.commit()
         journal.roll()
-    journal.tidy()
+    journal.compact()
     journal.append(records(range(201, 251)))
     journal.close()
     return path
 
 
-def look(path: Path, **options: Any) -> Checked:
+def look(path: Path, **options: Any) -> CheckReport:
     return check(LocalDirectory(path), **options)
 
 
@@ -57,11 +57,11 @@ def gone(first: int, last: int) -> str:
     return f"durable, numbers {first} to {last} of epoch 0: they were readable once, and no segment has them now"
 
 
-def damages(checked: Checked) -> list[str]:
+def damages(checked: CheckReport) -> list[str]:
     return [finding.text for finding in checked.findings if finding.damage]
 
 
-def others(checked: Checked) -> list[str]:
+def others(checked: CheckReport) -> list[str]:
     return [finding.text for finding in checked.findings if not finding.damage]
 
 
@@ -74,7 +74,7 @@ def flip(file: Path, offset: int) -> None:
 def frames_of(path: Path, number: int) -> list[Any]:
     reader = JournalReader(LocalDirectory(path))
     segment = next(one for one in reader.segments if one.number == number)
-    headers = list(segment.shelves[0])
+    headers = list(segment.frame_indexes[0])
     reader.close()
     return headers
 
@@ -136,8 +136,8 @@ def test_a_damaged_frame(path: Path, where: str, number: int) -> None:
         told.append(gone(first, first + 49))
     assert damages(checked) == told
     assert others(checked) == [f"missing in epoch 0: {first} to {first + 49}"]
-    assert missing(checked.catalog, 0) == [(first, first + 49)]
-    assert checked.summary().endswith(f"50 missing; damage in {counted(len(told), 'place')}")
+    assert find_missing_ranges(checked.catalog, 0) == [(first, first + 49)]
+    assert checked.summary().endswith(f"50 missing; damage in {pluralize(len(told), 'place')}")
 
 
 def with_more(path: Path) -> None:
@@ -163,7 +163,7 @@ class TestIndex:
     def test_it_says_something_else_than_the_segment(self, path: Path) -> None:
         checked = look(path)
         liar = checked.segments[1]
-        liar.shelves[0].held.discard(40, 42)
+        liar.frame_indexes[0].held.discard(40, 42)
         (path / "0000000001.idx").write_bytes(encode(liar))
         assert damages(look(path)) == ["0000000001.idx: it does not say what 0000000001.seg holds"]
 
@@ -222,7 +222,7 @@ class TestTornEnd:
     def test_it_is_no_damage(self, path: Path) -> None:
         log = path / "0000000003.log"
         end = log.stat().st_size
-        _, frame = records_frame(Place(3, end, TAG), 0, [251], [1], [b"x" * 100])
+        _, frame = records_frame(FramePosition(3, end, TAG), 0, [251], [1], [b"x" * 100])
         append(log, frame[:-8])
         checked = look(path)
         assert damages(checked) == []
@@ -236,7 +236,7 @@ class TestTornEnd:
         log = path / "0000000003.log"
         end = log.stat().st_size
         for number in (251, 252):
-            _, frame = records_frame(Place(3, log.stat().st_size, TAG), 0, [number], [1], [b"x" * 100])
+            _, frame = records_frame(FramePosition(3, log.stat().st_size, TAG), 0, [number], [1], [b"x" * 100])
             append(log, frame[:-8] + bytes(8))
         checked = look(path)
         assert damages(checked) == []
@@ -287,14 +287,14 @@ class TestWrongDirectories:
         (path / "0000000002.seg").write_bytes(bytes(5_000))
         checked = look(path)
         assert [damage.name for damage in checked.unreadable] == ["0000000002.seg"]
-        assert missing(checked.catalog, 0) == [(101, 200)]
+        assert find_missing_ranges(checked.catalog, 0) == [(101, 200)]
 
 
 class TestContents:
     def test_order(self, path: Path) -> None:
         file = path / "0000000002.seg"
         for number in (300, 299):
-            _, frame = records_frame(Place(2, file.stat().st_size, TAG), 0, [number], [1], [b"x"])
+            _, frame = records_frame(FramePosition(2, file.stat().st_size, TAG), 0, [number], [1], [b"x"])
             append(file, frame)
         checked = look(path)
         assert checked.unordered == {2}
@@ -302,7 +302,7 @@ class TestContents:
 
     def test_records_that_do_not_fit_their_frame(self, path: Path) -> None:
         log = path / "0000000003.log"
-        _, frame = records_frame(Place(3, log.stat().st_size, TAG), 0, [251, 252], [1, 1], [b"x", b"y"])
+        _, frame = records_frame(FramePosition(3, log.stat().st_size, TAG), 0, [251, 252], [1, 1], [b"x", b"y"])
         body = bytearray(frame[HEADER.size :])
         body[24:28] = struct.pack("<I", 1_000)
         header = bytearray(frame[: HEADER.size])
@@ -313,9 +313,9 @@ class TestContents:
 
     def test_twice_and_lost_and_held(self, path: Path) -> None:
         log = path / "0000000003.log"
-        _, frame = records_frame(Place(3, log.stat().st_size, TAG), 0, [249, 250, 253], [1] * 3, [b""] * 3)
+        _, frame = records_frame(FramePosition(3, log.stat().st_size, TAG), 0, [249, 250, 253], [1] * 3, [b""] * 3)
         append(log, frame)
-        append(log, lost_frame(Place(3, log.stat().st_size, TAG), 0, [(250, 251)], 1)[1])
+        append(log, lost_frame(FramePosition(3, log.stat().st_size, TAG), 0, [(250, 251)], 1)[1])
         checked = look(path)
         assert damages(checked) == ["both held and declared lost in epoch 0: 250"]
         assert others(checked) == [
@@ -332,17 +332,17 @@ class TestContents:
         journal.lose(4, wrap - 1, 3)
         journal.commit()
         journal.roll()
-        journal.tidy()
+        journal.compact()
         journal.append(records([2, 4], epoch=3))
         journal.close()
         checked = look(tmp_path)
         assert damages(checked) == []
-        assert missing(checked.catalog, 3) == [(wrap + 3, wrap + 3)]
+        assert find_missing_ranges(checked.catalog, 3) == [(wrap + 3, wrap + 3)]
         assert f"epoch 3 from {wrap - 2} to {wrap + 4}, 6 records, 1 missing" in checked.summary()
         assert f"epoch 4 from {wrap - 1} to {wrap + 3}, 2 records, 3 lost" in checked.summary()
 
     def test_many_ranges_are_not_all_named(self) -> None:
-        assert in_words((number, number) for number in range(0, 24, 2)).endswith("16, 18 and 2 more ranges")
+        assert format_ranges((number, number) for number in range(0, 24, 2)).endswith("16, 18 and 2 more ranges")
 
 
 class TestBesideAWriter:
@@ -371,7 +371,7 @@ class TestBesideAWriter:
         class Late(LocalDirectory):
             def names(self) -> list[str]:
                 names = super().names()
-                journal.tidy()
+                journal.compact()
                 return names
 
         checked = check(Late(path), writing=True)

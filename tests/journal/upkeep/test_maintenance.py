@@ -14,7 +14,7 @@ from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
-from fyrehose_twisted.journal.upkeep.maintenance import INTERVAL, REST, Upkeep
+from fyrehose_twisted.journal.upkeep.maintenance import INTERVAL, REST, Maintenance
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://test"
@@ -67,7 +67,7 @@ class Kept:
         config = JournalConfig(segment_bytes=1_000, retention=retention or Retention())
         self.journal = Journal(LocalDirectory(path), STREAM, config=config, clock=self.reactor.seconds)
         self.errors: list[Exception] = []
-        self.upkeep = Upkeep(self.journal, self.reactor, failed=self.errors.append, **options)
+        self.upkeep = Maintenance(self.journal, self.reactor, on_failure=self.errors.append, **options)
 
     def write(self, first: int, last: int, *, sync: bool = True) -> None:
         """Write each in a frame of its own, the highest first: so segments are not in order."""
@@ -113,15 +113,15 @@ Keep = Callable[..., Kept]
 def test_full_segments_are_put_in_order_one_at_a_time(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 60)
-    full = len(kept.journal.full_segments())
+    full = len(kept.journal.sealed_segments())
     assert full > 2
     for done in range(full):
         kept.look()
         kept.look()
         assert len(kept.reactor.pool) == 1, "one at a time"
-        assert len(kept.journal.full_segments()) == full - done
+        assert len(kept.journal.sealed_segments()) == full - done
         kept.reactor.pool.work()
-        assert len(kept.journal.full_segments()) == full - done - 1
+        assert len(kept.journal.sealed_segments()) == full - done - 1
     kept.look()
     assert not kept.reactor.pool
     assert kept.ordered == [True] * full + [False]
@@ -207,7 +207,7 @@ def test_it_stops_when_no_thread_is_at_work_any_more(keep: Keep) -> None:
     assert kept.ordered[0]
     kept.reactor.advance(10)
     assert not kept.reactor.pool
-    assert kept.upkeep.stop().called
+    assert kept.maintenance.stop().called
     assert [call for call in kept.reactor.getDelayedCalls() if call.active()] == []
 
 
@@ -267,7 +267,7 @@ def test_an_exception_does_not_end_the_upkeep(what: str, tmp_path: Path, monkeyp
 def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 30)
-    full = kept.journal.full_segments()[0]
+    full = kept.journal.sealed_segments()[0]
     file = kept.path / full.name
     data = bytearray(file.read_bytes())
     data[data.index(b"message   30")] ^= 1
@@ -301,7 +301,7 @@ def test_who_runs_the_service_is_told_what_the_journal_cannot_do(
     kept.write(1, 30)
     with monkeypatch.context() as patch:
         patch.setattr(kept.journal, what, failing)
-        syncing = Upkeep(kept.journal, kept.reactor, sync_interval=0.5, failed=kept.errors.append)
+        syncing = Maintenance(kept.journal, kept.reactor, sync_interval=0.5, on_failure=kept.errors.append)
         if what == "commit":
             syncing.start()
         kept.look()

@@ -12,7 +12,7 @@ import pytest
 
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.frames import HEADER, Place, records_frame
+from fyrehose_twisted.journal.format.frames import HEADER, FramePosition, records_frame
 from fyrehose_twisted.journal.format.index_file import encode
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal
@@ -41,7 +41,7 @@ def make(path: Path, *, tag: int = TAG, wrap: int = 0, add: int = 0, skip: Itera
         journal.commit()
         if last <= 200:
             journal.roll()
-    journal.tidy()
+    journal.compact()
     journal.close()
     return path
 
@@ -56,7 +56,7 @@ class Mended:
         self.lines: list[str] = []
         readers = [JournalReader(LocalDirectory(other)) for other in others]
         try:
-            self.agreed = repair(LocalDirectory(path), others=readers, tell=self.lines.append, **options)
+            self.agreed = repair(LocalDirectory(path), others=readers, on_message=self.lines.append, **options)
         finally:
             for reader in readers:
                 reader.close()
@@ -95,7 +95,7 @@ def flip(file: Path, offset: int) -> None:
 def spoil(path: Path, number: int, *, body: bool = True, frame: int = 0) -> None:
     with closing(JournalReader(LocalDirectory(path))) as reader:
         segment = next(one for one in reader.segments if one.number == number)
-        header = list(segment.shelves[0])[frame]
+        header = list(segment.frame_indexes[0])[frame]
     flip(path / segment.name, header.offset + (HEADER.size + 30 if body else 20))
 
 
@@ -128,7 +128,7 @@ def test_a_damaged_frame_is_cut_out_and_kept_beside(path: Path, body: bool) -> N
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         assert journal.append(records(range(101, 151))) == 0
         assert journal.counters.spent == 50
-        assert journal.append(records(range(101, 151)), again=True) == 50
+        assert journal.append(records(range(101, 151)), authoritative=True) == 50
     assert numbers_in(path) == list(range(1, 251))
 
 
@@ -201,7 +201,7 @@ class TestSmallThings:
     def test_indexes(self, path: Path) -> None:
         good = (path / "0000000001.idx").read_bytes()
         segments = check(LocalDirectory(path)).segments
-        segments[1].shelves[0].held.discard(40, 42)
+        segments[1].frame_indexes[0].held.discard(40, 42)
         (path / "0000000001.idx").write_bytes(encode(segments[1]))
         (path / "0000000002.idx").unlink()
         mended = Mended(path)
@@ -221,7 +221,7 @@ class TestSmallThings:
     def test_order(self, path: Path) -> None:
         file = path / "0000000002.seg"
         for number in (252, 251):
-            _, frame = records_frame(Place(2, file.stat().st_size, TAG), 0, [number], [1], [b"%d" % number])
+            _, frame = records_frame(FramePosition(2, file.stat().st_size, TAG), 0, [number], [1], [b"%d" % number])
             file.write_bytes(file.read_bytes() + frame)
         assert not is_good(path)
         Mended(path)
@@ -385,7 +385,7 @@ def test_whatever_is_cut_short_opens(path: Path, tmp_path: Path, spoilt: int) ->
         shutil.copytree(path, copy)
         tell: Callable[[str], object] = [].append
         try:
-            repair(Failing(copy, fails_at), tell=tell)
+            repair(Failing(copy, fails_at), on_message=tell)
         except Cut:
             pass
         else:

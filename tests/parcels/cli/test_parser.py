@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from fyrehose_twisted.parcels.cli.cluster import _describe
+from fyrehose_twisted.parcels.cli.cluster import _describe_cluster
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -127,7 +127,7 @@ def test_how_a_cluster_is_described() -> None:
             {"name": "b", "address": "[::1]:3", "mode": "Wrk", "votes": False, "ours": False, "silent": 0.26, "id": 1}
         ],
     }
-    assert list(_describe(state)) == [
+    assert list(_describe_cluster(state)) == [
         "cluster trades, seen from a (00ff)",
         "founding 00c0ffee00c0ffee",
         "mode Err: it is not in touch with a quorum",
@@ -151,4 +151,4 @@ def test_journals_of_clusters_are_printed_as_events() -> None:
     from fyrehose_twisted.parcels.wire.messages import Event
 
     payloads = [pack_event(Event(7, "p", 1, 1, b"bytes")), b"no event"]
-    assert cli._bare("parcels://default", payloads) == [b"bytes", b"no event"]
+    assert cli._strip_framing("parcels://default", payloads) == [b"bytes", b"no event"]

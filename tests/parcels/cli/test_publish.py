@@ -32,8 +32,8 @@ def publisher() -> Publisher:
 @pytest.fixture
 def lines(publisher: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[EventPublisher]:
     """What reads lines for it, two at a time, or nine bytes."""
-    monkeypatch.setattr(pub, "MOST_EVENTS", 2)
-    monkeypatch.setattr(pub, "MOST_BYTES", 9)
+    monkeypatch.setattr(pub, "MAX_IN_FLIGHT_EVENTS", 2)
+    monkeypatch.setattr(pub, "MAX_IN_FLIGHT_BYTES", 9)
     lines = EventPublisher(publisher, None)
     yield lines
     lines.stop("the test has ended")  # Closes its progress bar.

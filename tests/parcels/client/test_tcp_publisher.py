@@ -17,22 +17,28 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import IPublisher
-from fyrehose_twisted.parcels.client.tcp_publisher import BACKOFF, GREETING, KEEPALIVE, QUIET, ParcelsPublisher
+from fyrehose_twisted.parcels.client.tcp_publisher import (
+    BACKOFF,
+    HANDSHAKE_TIMEOUT,
+    KEEPALIVE_INTERVAL,
+    REPLY_TIMEOUT,
+    ParcelsPublisher,
+)
 from fyrehose_twisted.parcels.wire.auth import dialler_proof, welcome_proof
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import (
     MAX_EVENT,
     Hello,
     Message,
-    NotPublished,
     Parcel,
     ParcelType,
     Proof,
     Publish,
-    Published,
-    Refusal,
+    PublishAck,
+    PublisherRun,
+    PublishNack,
+    RefusalReason,
     Refused,
-    Run,
     Welcome,
 )
 
@@ -69,14 +75,14 @@ class Call:
         self.say(welcome)
         return hello, welcome
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[PublisherRun]:
         return [message.run for message in self.heard() if isinstance(message, Publish)]
 
-    def number(self, run: Run, first: int) -> None:
-        self.say(Published(run.publisher, run.epoch, run.first, ((first, len(run.events)),)))
+    def number(self, run: PublisherRun, first: int) -> None:
+        self.say(PublishAck(run.publisher, run.epoch, run.first, ((first, len(run.events)),)))
 
-    def refuse(self, run: Run, why: Refusal) -> None:
-        self.say(NotPublished(run.publisher, run.epoch, run.first, why, "not now"))
+    def refuse(self, run: PublisherRun, why: RefusalReason) -> None:
+        self.say(PublishNack(run.publisher, run.epoch, run.first, why, "not now"))
 
     def drop(self) -> None:
         self.protocol.connectionLost(Failure(ConnectionDone()))
@@ -193,7 +199,7 @@ def test_what_is_published_in_one_turn_travels_together() -> None:
     world.turn()
     (run,) = call.runs()
     assert list(run.events) == [b"a", b"b", b"c"]
-    call.say(Published(run.publisher, run.epoch, 1, ((5, 2), (9, 1))))
+    call.say(PublishAck(run.publisher, run.epoch, 1, ((5, 2), (9, 1))))
     assert result(one) == 5
     assert result(many) == [6, 9]
 
@@ -265,7 +271,7 @@ def test_a_node_that_never_says_welcome_is_passed_over() -> None:
     world.publisher.publish(b"a")
     world.turn()
     assert world.call.address == A
-    world.clock.pump([1.0] * int(GREETING + 1))
+    world.clock.pump([1.0] * int(HANDSHAKE_TIMEOUT + 1))
     assert world.call.address == B
 
 
@@ -274,7 +280,7 @@ def test_a_dial_that_hangs_is_passed_over() -> None:
     world.deaf.add(A)
     world.publisher.publish(b"a")
     world.turn()
-    world.clock.pump([1.0] * int(GREETING + 1))
+    world.clock.pump([1.0] * int(HANDSHAKE_TIMEOUT + 1))
     assert world.call.address == B
 
 
@@ -288,14 +294,14 @@ def test_a_trouble_of_a_node_is_told_once_for_each_change() -> None:
     world.down.clear()
     world.clock.pump([0.1] * 20)
     assert len(world.calls) == 1
-    world.clock.advance(GREETING)
+    world.clock.advance(HANDSHAKE_TIMEOUT)
     assert told == [(A, "refused"), (A, "no answer")]
     world.clock.pump([0.1] * 20)
     world.call.welcome()
     _, publish = world.call.heard()
     assert len(told) == 2
     assert isinstance(publish, Publish)
-    world.call.refuse(publish.run, Refusal.NO_QUORUM)
+    world.call.refuse(publish.run, RefusalReason.NO_QUORUM)
     assert told[2:] == [(A, "not now")]
     world.clock.pump([0.1] * 20)
     world.call.welcome()
@@ -325,9 +331,9 @@ def test_a_silent_node_is_asked_and_then_left() -> None:
     world.publisher.publish(b"a")
     world.turn()
     call.runs()
-    world.clock.pump([1.0] * int(QUIET + 1))
+    world.clock.pump([1.0] * int(REPLY_TIMEOUT + 1))
     assert call.heard() == [Parcel(False, ParcelType.SEQ_REQ, 0)]
-    world.clock.pump([1.0] * int(QUIET))
+    world.clock.pump([1.0] * int(REPLY_TIMEOUT))
     assert world.call.address == B
 
 
@@ -349,12 +355,12 @@ def test_an_idle_connection_is_kept() -> None:
     world.turn()
     call.number(call.runs()[0], 1)
     assert result(published) == 1
-    world.clock.pump([1.0] * int(KEEPALIVE + 1))
+    world.clock.pump([1.0] * int(KEEPALIVE_INTERVAL + 1))
     assert call.heard() == [Parcel(False, ParcelType.SEQ_REQ, 0)]
 
 
-@pytest.mark.parametrize("why", [Refusal.NO_QUORUM, Refusal.SHUTTING_DOWN, Refusal.TOO_MANY])
-def test_what_is_refused_for_now_is_tried_elsewhere(why: Refusal) -> None:
+@pytest.mark.parametrize("why", [RefusalReason.NO_QUORUM, RefusalReason.SHUTTING_DOWN, RefusalReason.TOO_MANY])
+def test_what_is_refused_for_now_is_tried_elsewhere(why: RefusalReason) -> None:
     world = World()
     call = world.ready()
     published = world.publisher.publish(b"a")
@@ -380,7 +386,7 @@ def test_what_is_refused_until_its_time_is_over_may_be_ordered_all_the_same() ->
                 hello = call.protocol._hello
                 call.say(Welcome("node", 1, 2, b"m" * 16, welcome_proof(None, hello, Welcome("", 0, 0, b"", b""))))
             for run in call.runs():
-                call.refuse(run, Refusal.NO_QUORUM)
+                call.refuse(run, RefusalReason.NO_QUORUM)
     late = error(published, NotOrdered)
     assert (late.why, late.unknown) == ("no-quorum", True)
     assert world.publisher.pending == 0
@@ -392,7 +398,7 @@ def test_a_cluster_that_has_forgotten_the_publisher_gets_a_new_count() -> None:
     published = world.publisher.publish(b"a")
     world.turn()
     (run,) = call.runs()
-    call.refuse(run, Refusal.FORGOTTEN)
+    call.refuse(run, RefusalReason.FORGOTTEN)
     gone = error(published, NotOrdered)
     assert (gone.why, gone.unknown) == ("forgotten", True)
     world.publisher.publish(b"b")
@@ -406,11 +412,11 @@ def test_a_wrong_cluster_is_said_at_once_when_every_node_says_so() -> None:
     world = World(cluster="other")
     published = world.publisher.publish(b"a")
     world.turn()
-    world.call.say(Refused(Refusal.WRONG_CLUSTER, "this is cluster default"))
+    world.call.say(Refused(RefusalReason.WRONG_CLUSTER, "this is cluster default"))
     world.turn()
     assert not published.called
     assert world.call.address == B
-    world.call.say(Refused(Refusal.WRONG_CLUSTER, "this is cluster default"))
+    world.call.say(Refused(RefusalReason.WRONG_CLUSTER, "this is cluster default"))
     gone = error(published, NotOrdered)
     assert (gone.why, str(gone), gone.unknown) == ("wrong-cluster", "this is cluster default", False)
 
@@ -458,7 +464,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     world = World()
     call = world.ready()
     world.publisher.close()
-    world.clock.advance(GREETING)
+    world.clock.advance(HANDSHAKE_TIMEOUT)
     assert call.transport.disconnected
 
 
@@ -486,9 +492,9 @@ def test_answers_for_others_are_not_taken() -> None:
     published = world.publisher.publish(b"a")
     world.turn()
     (run,) = call.runs()
-    call.say(Published("somebody else", run.epoch, run.first, ((1, 1),)))
-    call.say(Published(run.publisher, run.epoch - 1, run.first, ((2, 1),)))
-    call.say(Published(run.publisher, run.epoch, run.first + 1, ((3, 1),)))
+    call.say(PublishAck("somebody else", run.epoch, run.first, ((1, 1),)))
+    call.say(PublishAck(run.publisher, run.epoch - 1, run.first, ((2, 1),)))
+    call.say(PublishAck(run.publisher, run.epoch, run.first + 1, ((3, 1),)))
     assert not published.called
     call.number(run, 4)
     assert result(published) == 4
@@ -513,7 +519,7 @@ def test_an_exception_does_not_end_the_watch(monkeypatch: pytest.MonkeyPatch) ->
         raise TypeError("a bug")
 
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr(world.publisher, "_look_at_session", fail_once)
+        patch.setattr(world.publisher, "_check_session", fail_once)
         world.clock.advance(1.0)
     assert [event["what"] for event in logged if "log_failure" in event] == ["the watch of a publisher"]
     world.clock.pump([1.0] * 2)

@@ -5,58 +5,58 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.parcels.node.membership_changes import MAX_MEMBERS, next_view
-from fyrehose_twisted.parcels.node.persistent_state import State
-from fyrehose_twisted.parcels.node.raft.log import Log
-from fyrehose_twisted.parcels.node.raft.member import Order
-from fyrehose_twisted.parcels.wire.messages import Appended, Member, View
+from fyrehose_twisted.parcels.node.membership_changes import MAX_VOTERS, next_membership
+from fyrehose_twisted.parcels.node.persistent_state import Snapshot
+from fyrehose_twisted.parcels.node.raft.log import RaftLog
+from fyrehose_twisted.parcels.node.raft.member import RaftMember
+from fyrehose_twisted.parcels.wire.messages import AppendEntriesReply, MemberId, Membership
 
-A, B, C, D = (Member(name, 1) for name in "ABCD")
+A, B, C, D = (MemberId(name, 1) for name in "ABCD")
 HERE = ("10.0.0.1", 1)
 
 
-def view_of(*members: Member) -> View:
-    return View(tuple((one, HERE) for one in sorted(members)))
+def view_of(*members: MemberId) -> Membership:
+    return Membership(tuple((one, HERE) for one in sorted(members)))
 
 
-def leader(*members: Member, others: tuple[Member, ...] = ()) -> Order:
+def leader(*members: MemberId, others: tuple[MemberId, ...] = ()) -> RaftMember:
     """Return an order whose leader is A, and in which everybody has everything."""
-    order = Order(A, Random(1), 0.0, Log(), lambda: State(1, 0, b""))
-    order.begin_at(1, 0, view_of(A))
-    order.found(HERE, 0.0)
+    order = RaftMember(A, Random(1), 0.0, RaftLog(), lambda: Snapshot(1, 0, b""))
+    order.install_snapshot(1, 0, view_of(A))
+    order.bootstrap(HERE, 0.0)
     for one in (*members, *others):
-        order.replication.opened(one)
+        order.replication.follower_connected(one)
     joined = [A]
     for one in members:
         if one != A:
             joined.append(one)
-            order.replication.lead([one], 0.0)
+            order.replication.add_followers([one], 0.0)
             catch_up(order, *joined)
-            order.change_view(view_of(*joined))
+            order.propose_membership(view_of(*joined))
             catch_up(order, *joined)
-    order.replication.lead(others, 0.0)
-    assert order.view == view_of(*members)
-    assert order.settled
-    assert not order.changing
+    order.replication.add_followers(others, 0.0)
+    assert order.membership == view_of(*members)
+    assert order.has_committed_in_term
+    assert not order.membership_change_pending
     return order
 
 
-def catch_up(order: Order, *members: Member) -> None:
+def catch_up(order: RaftMember, *members: MemberId) -> None:
     for one in members:
         if one != A:
-            order.appended_received(Appended(order.term, True, order.log.last), one, 0.0)
+            order.append_entries_reply_received(AppendEntriesReply(order.term, True, order.log.last_index), one, 0.0)
     order.flush(0.0)
 
 
 def wanted(
-    order: Order,
+    order: RaftMember,
     *,
-    joining: Iterable[Member] = (),
-    dead: Iterable[Member] = (),
-    leaving: Iterable[Member] = (),
-) -> View | None:
+    joining: Iterable[MemberId] = (),
+    dead: Iterable[MemberId] = (),
+    leaving: Iterable[MemberId] = (),
+) -> Membership | None:
     gone = set(dead)
-    return next_view(order, [(one, HERE) for one in joining], lambda one: one not in gone, leaving)
+    return next_membership(order, [(one, HERE) for one in joining], lambda one: one not in gone, leaving)
 
 
 def test_content() -> None:
@@ -65,13 +65,13 @@ def test_content() -> None:
 
 def test_who_leads_not_changes_nothing() -> None:
     order = leader(A, B, C)
-    order.leave(0.0)
+    order.step_down(0.0)
     assert wanted(order, dead=[C]) is None
 
 
 def test_one_change_at_a_time() -> None:
     order = leader(A, B, C)
-    order.change_view(view_of(A, B))
+    order.propose_membership(view_of(A, B))
     assert wanted(order, dead=[C]) is None
 
 
@@ -95,7 +95,7 @@ def test_it_never_removes_itself() -> None:
 
 
 def test_who_is_back_without_memory_takes_its_former_place() -> None:
-    again = Member("C", 2)
+    again = MemberId("C", 2)
     order = leader(A, B, C, others=(again,))
     assert wanted(order, joining=[again]) == view_of(A, B)
 
@@ -103,7 +103,7 @@ def test_who_is_back_without_memory_takes_its_former_place() -> None:
 def test_somebody_is_added_who_has_everything() -> None:
     order = leader(A, others=(B,))
     assert wanted(order, joining=[B]) is None
-    order.appended_received(Appended(order.term, True, order.commit - 1), B, 0.0)
+    order.append_entries_reply_received(AppendEntriesReply(order.term, True, order.commit_index - 1), B, 0.0)
     assert wanted(order, joining=[B]) is None
     catch_up(order, B)
     assert wanted(order, joining=[B]) == view_of(A, B)
@@ -123,8 +123,8 @@ def test_the_dead_go_before_others_come() -> None:
 
 
 def test_there_may_be_so_many() -> None:
-    many = [A, *(Member(f"n{number:02}", 1) for number in range(MAX_MEMBERS - 1))]
-    last = Member("z", 1)
+    many = [A, *(MemberId(f"n{number:02}", 1) for number in range(MAX_VOTERS - 1))]
+    last = MemberId("z", 1)
     order = leader(*many, others=(last,))
     catch_up(order, last)
     assert wanted(order, joining=[last]) is None
@@ -134,13 +134,13 @@ def test_there_may_be_so_many() -> None:
 def test_one_who_has_to_start_anew_is_not_added() -> None:
     order = leader(A, others=(B,))
     catch_up(order, B)
-    order.replication.closed(B)
-    order.replication.opened(B)
+    order.replication.follower_disconnected(B)
+    order.replication.follower_connected(B)
     assert wanted(order, joining=[B]) is None
 
 
 @pytest.mark.parametrize("view", [None])
 def test_before_there_is_a_view(view: None) -> None:
-    order = Order(A, Random(1), 0.0, Log(), lambda: State(1, 0, b""))
-    assert order.view is view
+    order = RaftMember(A, Random(1), 0.0, RaftLog(), lambda: Snapshot(1, 0, b""))
+    assert order.membership is view
     assert wanted(order, joining=[B]) is None

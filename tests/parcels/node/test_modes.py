@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.parcels.node.modes import Modes
+from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.wire.messages import Mode
 
 WAYS: dict[Mode, tuple[str, ...]] = {
@@ -30,26 +30,26 @@ INPUTS = ("founded", "answered", "caught_up", "fell_behind", "lost_quorum", "lef
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("what", INPUTS)
 def test_what_happens_where(mode: Mode, what: str) -> None:
-    modes = Modes()
+    modes = ModeMachine()
     for step in WAYS[mode]:
-        modes.happened(step, "before", 1.0)
+        modes.fire(step, "before", 1.0)
     assert modes.mode is mode
-    why, since = modes.why, modes.since
+    why, since = modes.reason, modes.since
     expected = MOVES.get((mode, what), mode)
     if mode not in (Mode.SHUTDOWN, Mode.PANIC):
         expected = {"left": Mode.SHUTDOWN, "broke": Mode.PANIC}.get(what, expected)
-    assert modes.happened(what, "because", 7.0) is (expected is not mode)
+    assert modes.fire(what, "because", 7.0) is (expected is not mode)
     assert modes.mode is expected
-    assert (modes.why, modes.since) == (("because", 7.0) if expected is not mode else (why, since))
+    assert (modes.reason, modes.since) == (("because", 7.0) if expected is not mode else (why, since))
 
 
 def test_it_begins_with_discovery() -> None:
-    modes = Modes()
+    modes = ModeMachine()
     assert modes.mode is Mode.DSC
-    assert modes.why
+    assert modes.reason
 
 
 def test_they_do_not_share_a_state() -> None:
-    one, other = Modes(), Modes()
-    one.happened("founded", "x", 1.0)
+    one, other = ModeMachine(), ModeMachine()
+    one.fire("founded", "x", 1.0)
     assert other.mode is Mode.DSC

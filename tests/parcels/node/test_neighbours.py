@@ -5,8 +5,16 @@ from math import inf
 import pytest
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.node.neighbours import DIAL_AGAIN, Caller, Neighbours, Stage, Target
-from fyrehose_twisted.parcels.wire.messages import SILENCE, Extension, Member, Mode, NodeInfo, Refusal, node_id
+from fyrehose_twisted.parcels.node.neighbours import DIAL_BACKOFF, DialState, DialTarget, InboundPeer, Neighbours
+from fyrehose_twisted.parcels.wire.messages import (
+    NEIGHBOUR_TIMEOUT,
+    Extension,
+    MemberId,
+    Mode,
+    NodeInfo,
+    RefusalReason,
+    node_id,
+)
 
 
 def info(name: str, number: int, incarnation: int | None = 1) -> NodeInfo:
@@ -23,10 +31,10 @@ def test_who_is_known() -> None:
     assert boris is not None
     assert vera is not None
     assert [one.info.name for one in known] == ["Vera", "Boris"]
-    assert [one.name for one in known.infos()] == ["Boris", "Vera"]
-    assert (boris.member, vera.member) == (Member("Vera", 1), None)
+    assert [one.name for one in known.node_infos()] == ["Boris", "Vera"]
+    assert (boris.member, vera.member) == (MemberId("Vera", 1), None)
     vera.mode = Mode.WRK
-    assert [one.mode for one in known.infos()] == [Mode.WRK, Mode.DSC]
+    assert [one.mode for one in known.node_infos()] == [Mode.WRK, Mode.DSC]
     assert known.get("Boris") is vera
     assert known.get("Olga") is None
     assert known.remove("Boris") is vera
@@ -40,9 +48,9 @@ def test_there_is_room_for_so_many() -> None:
     assert known.add(info("Vera", 3), 1.0) is None
     again = known.add(info("Boris", 4, 7)._replace(mode=Mode.ERR), 2.0)
     assert again is not None
-    assert (again.info.host[0], again.member, again.heard, again.mode) == (
+    assert (again.info.host[0], again.member, again.heard_at, again.mode) == (
         "10.0.0.4",
-        Member("Boris", 7),
+        MemberId("Boris", 7),
         2.0,
         Mode.ERR,
     )
@@ -52,16 +60,16 @@ def test_silence() -> None:
     known = Neighbours(ME, 3)
     boris = known.add(info("Boris", 2), 10.0)
     assert boris is not None
-    assert boris.alive(10.0 + SILENCE)
-    assert not boris.alive(10.01 + SILENCE)
-    assert known.silent(10.0 + SILENCE) == []
-    assert known.silent(10.01 + SILENCE) == [boris]
-    assert known.silence("Boris", 12.5) == 2.5
-    assert known.silence("Vera", 12.5) == inf
+    assert boris.is_alive(10.0 + NEIGHBOUR_TIMEOUT)
+    assert not boris.is_alive(10.01 + NEIGHBOUR_TIMEOUT)
+    assert known.timed_out(10.0 + NEIGHBOUR_TIMEOUT) == []
+    assert known.timed_out(10.01 + NEIGHBOUR_TIMEOUT) == [boris]
+    assert known.seconds_silent("Boris", 12.5) == 2.5
+    assert known.seconds_silent("Vera", 12.5) == inf
     boris.suspected = True
-    assert known.silent(10.0) == [boris]
+    assert known.timed_out(10.0) == [boris]
     known.add(info("Boris", 2), 11.0)
-    assert boris.alive(11.0)
+    assert boris.is_alive(11.0)
 
 
 def clash() -> tuple[str, str]:
@@ -81,47 +89,53 @@ def test_names_and_ids_are_taken_once() -> None:
     known.add(info("Boris", 2), 1.0)
     known.add(info(one, 4, None), 1.0)
 
-    def conflict(other: NodeInfo, now: float = 1.0) -> Refusal | None:
+    def conflict(other: NodeInfo, now: float = 1.0) -> RefusalReason | None:
         found = known.conflict(other, now)
         assert found is None or other.name in found[1]
         return None if found is None else found[0]
 
-    assert conflict(info("Ivan", 9, 2)) is Refusal.NAME_TAKEN
-    assert conflict(info("Ivan", 9, None)) is Refusal.NAME_TAKEN
+    assert conflict(info("Ivan", 9, 2)) is RefusalReason.NAME_TAKEN
+    assert conflict(info("Ivan", 9, None)) is RefusalReason.NAME_TAKEN
     assert conflict(ME) is None  # It is itself that it reached.
-    assert conflict(info("Boris", 9, 2)) is Refusal.NAME_TAKEN
+    assert conflict(info("Boris", 9, 2)) is RefusalReason.NAME_TAKEN
     assert conflict(info("Boris", 9, 1)) is None  # The same life elsewhere.
     assert conflict(info("Boris", 2, 2)) is None  # Back without memory.
-    assert conflict(info("Boris", 9, 2), 1.1 + SILENCE) is None
+    assert conflict(info("Boris", 9, 2), 1.1 + NEIGHBOUR_TIMEOUT) is None
     assert conflict(info("Olga", 9)) is None
-    assert conflict(info(two, 9)) is Refusal.ID_TAKEN
-    assert conflict(info(two, 9, None)) is Refusal.ID_TAKEN
-    assert conflict(info(two, 9), 1.1 + SILENCE) is None
+    assert conflict(info(two, 9)) is RefusalReason.ID_TAKEN
+    assert conflict(info(two, 9, None)) is RefusalReason.ID_TAKEN
+    assert conflict(info(two, 9), 1.1 + NEIGHBOUR_TIMEOUT) is None
     assert conflict(info(one, 9, None)) is None
     own, other = clash()
     known = Neighbours(info(own, 1), 9)
-    assert conflict(info(other, 9)) is Refusal.ID_TAKEN
+    assert conflict(info(other, 9)) is RefusalReason.ID_TAKEN
 
 
 def test_dialling_slows_down() -> None:
-    target = Target(("10.0.0.1", 1), 5.0, configured=True)
-    assert (target.stage, target.next_at) == (Stage.IDLE, 5.0)
+    target = DialTarget(("10.0.0.1", 1), 5.0, configured=True)
+    assert (target.state, target.next_at) == (DialState.IDLE, 5.0)
     waits = []
     for _ in range(6):
-        target.stage = Stage.ASKED
-        target.closed(10.0, at_once=False)
-        assert target.stage is Stage.IDLE
+        target.state = DialState.DISCOVERING
+        target.connection_closed(10.0, immediately=False)
+        assert target.state is DialState.IDLE
         waits.append(target.next_at - 10.0)
     assert waits == [0.25, 0.5, 1.0, 2.0, 2.0, 2.0]
-    assert DIAL_AGAIN == (0.25, 2.0)
-    target.peer, target.member = Peer(("10.0.0.1", 1), 1, True), Member("Boris", 1)
-    target.closed(20.0, at_once=True)
+    assert DIAL_BACKOFF == (0.25, 2.0)
+    target.peer, target.member = Peer(("10.0.0.1", 1), 1, True), MemberId("Boris", 1)
+    target.connection_closed(20.0, immediately=True)
     assert (target.next_at, target.peer, target.member, target.hello) == (20.0, None, None, None)
 
 
 def test_a_caller_has_proven_nothing() -> None:
-    caller = Caller(Peer(("10.0.0.1", 1), 1, False), 3.0)
-    assert (caller.proven, caller.expected, caller.member, caller.info, caller.heard) == (False, None, None, None, 3.0)
+    caller = InboundPeer(Peer(("10.0.0.1", 1), 1, False), 3.0)
+    assert (caller.authenticated, caller.expected_proof, caller.member, caller.info, caller.heard_at) == (
+        False,
+        None,
+        None,
+        None,
+        3.0,
+    )
 
 
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
@@ -130,4 +144,4 @@ def test_a_wrong_id_does_not_free_a_name(name: str) -> None:
     known.add(info("Boris", 2), 1.0)
     found = known.conflict(info(name, 9, 2)._replace(id=1), 1.0)
     assert found is not None
-    assert found[0] is Refusal.NAME_TAKEN
+    assert found[0] is RefusalReason.NAME_TAKEN

@@ -12,48 +12,48 @@ from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, 
 from fyrehose_twisted.interfaces import ILinkNode
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import (
-    Answered,
-    Delivered,
+    EventsDelivered,
+    EventsSkipped,
+    MembershipChanged,
     ModeChanged,
     NeighbourAdded,
     NeighbourRemoved,
-    NotTaken,
-    Skipped,
-    ViewChanged,
-    Warned,
+    OperatorWarning,
+    PublishConfirmed,
+    PublishUnconfirmed,
 )
 from fyrehose_twisted.parcels.node.node import ClusterNode
-from fyrehose_twisted.parcels.node.ordering.history import EventWindow, Stretch
-from fyrehose_twisted.parcels.node.persistent_state import Promises
+from fyrehose_twisted.parcels.node.ordering.history import EventWindow, SequencedRun
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.simulation.scenarios import namesake
 from fyrehose_twisted.parcels.wire.auth import dialler_proof
 from fyrehose_twisted.parcels.wire.messages import (
-    Append,
-    Appended,
-    Beat,
-    Entry,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
     Extension,
-    Fetch,
-    Fetched,
+    FetchEvents,
+    FetchEventsReply,
+    Heartbeat,
     Hello,
-    Member,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
     Message,
     Mode,
     NodeInfo,
-    NotPublished,
     Parcel,
     ParcelType,
     Proof,
     Publish,
-    Published,
-    Refusal,
+    PublishAck,
+    PublisherRun,
+    PublishNack,
+    RefusalReason,
     Refused,
-    Run,
-    StatePart,
-    StateTaken,
-    VoteAsked,
-    VoteGiven,
+    RequestVote,
+    RequestVoteReply,
     Welcome,
     node_id,
 )
@@ -106,7 +106,7 @@ def connect(wires: Any, host: Any) -> Any:
 
 
 def delivered(host: Any) -> list[bytes]:
-    return [event.data for one in host.of(Delivered) for event in one.events]
+    return [event.data for one in host.of(EventsDelivered) for event in one.events]
 
 
 def mode(host: Any) -> Mode:
@@ -114,7 +114,7 @@ def mode(host: Any) -> Mode:
 
 
 def warnings(host: Any) -> list[str]:
-    return [one.text for one in host.of(Warned)]
+    return [one.text for one in host.of(OperatorWarning)]
 
 
 def counter(host: Any, name: str) -> int:
@@ -138,7 +138,7 @@ def test_a_node_without_neighbours_works_at_once(wires: Any) -> None:
     assert (ivan.node.sequence, ivan.node.oldest, ivan.node.read(1, 9, 9)) == (0, 1, [])
     assert verifyObject(ILinkNode, ivan.node)
     ivan.tell("publish", [b"a", b"b"], "token")
-    assert ivan.of(Answered) == [Answered("token", ((1, 2),))]
+    assert ivan.of(PublishConfirmed) == [PublishConfirmed("token", ((1, 2),))]
     assert delivered(ivan) == [b"a", b"b"]
 
 
@@ -154,11 +154,11 @@ def test_a_second_node_joins(wires: Any) -> None:
     assert boris.node.founding == ivan.node.founding != 0
     boris.tell("publish", [b"after"], 2)
     wires.run(0.5)
-    assert boris.of(Answered) == [Answered(2, ((2, 1),))]
+    assert boris.of(PublishConfirmed) == [PublishConfirmed(2, ((2, 1),))]
     assert delivered(ivan) == delivered(boris) == [b"before", b"after"]
     assert ivan.read() == boris.read() == [(1, b"before"), (2, b"after")]
     assert [one.name for one in ivan.of(NeighbourAdded)] == ["Boris"]
-    assert [len(one.view.members) for one in ivan.of(ViewChanged)] == [1, 2]
+    assert [len(one.view.members) for one in ivan.of(MembershipChanged)] == [1, 2]
 
 
 def test_three_nodes_have_one_order(trio: Any, wires: Any) -> None:
@@ -171,7 +171,7 @@ def test_three_nodes_have_one_order(trio: Any, wires: Any) -> None:
     assert lists[0] == lists[1] == lists[2]
     assert len(lists[0]) == 60
     for at, host in enumerate(trio):
-        answers = {one.token: one.numbers for one in host.of(Answered)}
+        answers = {one.token: one.numbers for one in host.of(PublishConfirmed)}
         assert sorted(answers) == list(range(at, 30, 3))
         for token, numbers in answers.items():
             places = [first + step for first, many in numbers for step in range(many)]
@@ -185,11 +185,11 @@ def test_answers_come_after_delivery(trio: Any, wires: Any) -> None:
     for host in trio:
         last = 0
         for one in host.told:
-            if isinstance(one, Delivered):
+            if isinstance(one, EventsDelivered):
                 last = one.events[-1].sequence
-            elif isinstance(one, Answered):
+            elif isinstance(one, PublishConfirmed):
                 assert all(first + many - 1 <= last for first, many in one.numbers)
-        assert len(host.of(Answered)) == 1
+        assert len(host.of(PublishConfirmed)) == 1
 
 
 def test_found_waits_for_a_neighbour_that_says_nothing(wires: Any) -> None:
@@ -257,7 +257,7 @@ def test_clusters_that_were_founded_apart_do_not_mix(wires: Any) -> None:
     vera = wires.node("Vera", 3, (1,))
     assert wires.run(5.0, lambda: mode(vera) is Mode.WRK)
     end = join_apart(wires, ivan, "Boris", boris.node.founding)
-    assert [one.why for one in end.take() if isinstance(one, Refused)] == [Refusal.OTHER_FOUNDING]
+    assert [one.why for one in end.take() if isinstance(one, Refused)] == [RefusalReason.OTHER_FOUNDING]
     assert end.hung_up
     assert any("two clusters" in text for text in warnings(ivan))
     assert members(ivan) == ["Ivan", "Vera"]
@@ -272,7 +272,7 @@ def join_apart(wires: Any, host: Any, name: str, founding: int) -> Any:
 
 def test_who_dials_one_of_another_founding_is_told(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
-    promises = Promises()
+    promises = PersistentState()
     boris = wires.node("Boris", 2, promises=promises)
     wires.run(2.0)
     boris.kill()
@@ -356,7 +356,7 @@ def test_another_cluster(wires: Any) -> None:
     end = wires.call(ivan)
     end.send(ask(info("Olga")), Hello("other", "Olga", 99, 0, bytes(16)))
     wires.run(0.1)
-    assert [one.why for one in end.take() if isinstance(one, Refused)] == [Refusal.WRONG_CLUSTER]
+    assert [one.why for one in end.take() if isinstance(one, Refused)] == [RefusalReason.WRONG_CLUSTER]
     assert end.hung_up
 
 
@@ -410,7 +410,7 @@ def test_one_who_joins_votes_once_it_has_the_events(wires: Any) -> None:
 
 def test_one_who_has_events_but_no_memory_founds_nothing(wires: Any) -> None:
     history = EventWindow(10**6)
-    history.put([Stretch(1, "somebody", 1, 1, [b"x"])])
+    history.put([SequencedRun(1, "somebody", 1, 1, [b"x"])])
     alone = ClusterNode(NodeConfig("Ivan"), Random(1), 0.0, history=history)
     alone.tick(10.0)
     assert alone.mode is Mode.DSC
@@ -426,17 +426,20 @@ def test_who_calls_without_the_secret(wires: Any) -> None:
     wires.run(0.01)
     end.send(Proof(bytes(32)))
     wires.run(0.01)
-    assert [one.why for one in end.take() if isinstance(one, Refused)] == [Refusal.WRONG_SECRET]
+    assert [one.why for one in end.take() if isinstance(one, Refused)] == [RefusalReason.WRONG_SECRET]
     assert end.hung_up
     assert counter(ivan, "dropped_wrong_secret") == 1
     # Nor does it help to leave the proof out, or to give one before it is asked for.
-    for messages in ((Publish(Run("p", 0, 1, [b"x"])),), (Proof(b""), Publish(Run("p", 0, 1, [b"x"])))):
+    for messages in (
+        (Publish(PublisherRun("p", 0, 1, [b"x"])),),
+        (Proof(b""), Publish(PublisherRun("p", 0, 1, [b"x"]))),
+    ):
         end = wires.call(ivan)
         end.send(*messages)
         wires.run(0.1)
         assert end.hung_up
     end = wires.call(ivan)
-    end.send(Hello("default", "", 0, 0, bytes(16)), Publish(Run("p", 0, 1, [b"x"])))
+    end.send(Hello("default", "", 0, 0, bytes(16)), Publish(PublisherRun("p", 0, 1, [b"x"])))
     wires.run(0.1)
     assert end.hung_up
     assert delivered(ivan) == []
@@ -445,20 +448,20 @@ def test_who_calls_without_the_secret(wires: Any) -> None:
 @pytest.mark.parametrize(
     "message",
     [
-        Append(9, 0, 0, 0, []),
-        VoteAsked(9, 9, 9, False),
-        Publish(Run("p", 0, 1, [b"x"])),
-        Beat(Mode.WRK, 9, 9),
-        Fetch(1, 9),
-        StatePart(9, 9, 9, 0, 1, b"x"),
-        Appended(9, True, 9),
-        VoteGiven(9, True, False),
-        StateTaken(9, 9, 9),
-        Fetched(1, []),
-        Published("p", 0, 1, ((1, 1),)),
-        NotPublished("p", 0, 1, Refusal.NO_QUORUM, ""),
+        AppendEntries(9, 0, 0, 0, []),
+        RequestVote(9, 9, 9, False),
+        Publish(PublisherRun("p", 0, 1, [b"x"])),
+        Heartbeat(Mode.WRK, 9, 9),
+        FetchEvents(1, 9),
+        InstallSnapshot(9, 9, 9, 0, 1, b"x"),
+        AppendEntriesReply(9, True, 9),
+        RequestVoteReply(9, True, False),
+        InstallSnapshotReply(9, 9, 9),
+        FetchEventsReply(1, []),
+        PublishAck("p", 0, 1, ((1, 1),)),
+        PublishNack("p", 0, 1, RefusalReason.NO_QUORUM, ""),
         Welcome("Olga", 1, 0, bytes(16), b""),
-        Refused(Refusal.NO_QUORUM, ""),
+        Refused(RefusalReason.NO_QUORUM, ""),
         Proof(b""),
     ],
 )
@@ -477,7 +480,7 @@ def test_who_says_no_hello_is_refused(wires: Any, message: Any) -> None:
 def test_who_said_hello_and_proved_nothing_is_refused(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
     end = wires.call(ivan)
-    end.send(ask(info("Olga")), Hello("default", "Olga", 99, 0, bytes(16)), VoteAsked(9, 9, 9, False))
+    end.send(ask(info("Olga")), Hello("default", "Olga", 99, 0, bytes(16)), RequestVote(9, 9, 9, False))
     wires.run(0.1)
     assert isinstance(end.take()[-1], Refused)
     assert end.hung_up
@@ -495,7 +498,12 @@ def test_a_hello_without_an_introduction_is_refused(wires: Any) -> None:
 
 def test_a_publisher_has_no_vote(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
-    for message in (VoteAsked(9, 9, 9, False), Append(9, 0, 0, 0, []), Fetch(1, 9), StatePart(9, 9, 9, 0, 1, b"x")):
+    for message in (
+        RequestVote(9, 9, 9, False),
+        AppendEntries(9, 0, 0, 0, []),
+        FetchEvents(1, 9),
+        InstallSnapshot(9, 9, 9, 0, 1, b"x"),
+    ):
         end = connect(wires, ivan)
         end.send(message)
         wires.run(0.1)
@@ -668,10 +676,10 @@ def test_a_question_in_a_members_name_does_not_shake_it(
     wires.node("Vera", 3, (1, 2), secret=secret)
     assert wires.run(20.0, lambda: members(ivan) == ["Boris", "Ivan", "Vera"])
     wires.run(3.0)
-    views = len(ivan.of(ViewChanged))
+    views = len(ivan.of(MembershipChanged))
     wires.call(ivan, "10.0.0.2").send(ask(info("Boris", "10.0.0.2", incarnation=incarnation)))
     wires.run(3.0)
-    assert len(ivan.of(ViewChanged)) == views
+    assert len(ivan.of(MembershipChanged)) == views
 
 
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
@@ -692,7 +700,7 @@ def test_nothing_is_published_before_there_is_a_cluster(wires: Any) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     for publish in (
         lambda: ivan.node.publish([b"a", b"b"], 1, wires.now),
-        lambda: ivan.node.publish_as(Run("p", 0, 1, [b"a"]), 1, wires.now),
+        lambda: ivan.node.publish_as(PublisherRun("p", 0, 1, [b"a"]), 1, wires.now),
     ):
         with pytest.raises(NotOrdered) as raised:
             publish()
@@ -706,9 +714,9 @@ def test_events_that_are_too_long(wires: Any) -> None:
     with pytest.raises(MessageTooLarge):
         ivan.node.publish([b"fine", bytes(1_001)], 1, wires.now)
     with pytest.raises(MessageTooLarge):
-        ivan.node.publish_as(Run("p", 0, 1, [bytes(1_001)]), 1, wires.now)
+        ivan.node.publish_as(PublisherRun("p", 0, 1, [bytes(1_001)]), 1, wires.now)
     ivan.tell("publish", [bytes(1_000)], 2)
-    assert [one.token for one in ivan.of(Answered)] == [2]
+    assert [one.token for one in ivan.of(PublishConfirmed)] == [2]
     assert len(delivered(ivan)) == 1
 
 
@@ -716,9 +724,9 @@ def test_the_name_of_a_publisher(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
     for name in ("", "x" * 161, "ä" * 81):
         with pytest.raises(LocalError):
-            ivan.node.publish_as(Run(name, 0, 1, [b"x"]), 1, wires.now)
-    ivan.tell("publish_as", Run("x" * 160, 0, 1, [b"x"]), 1)
-    assert len(ivan.of(Answered)) == 1
+            ivan.node.publish_as(PublisherRun(name, 0, 1, [b"x"]), 1, wires.now)
+    ivan.tell("publish_as", PublisherRun("x" * 160, 0, 1, [b"x"]), 1)
+    assert len(ivan.of(PublishConfirmed)) == 1
 
 
 def test_too_many_events_wait(wires: Any) -> None:
@@ -728,17 +736,17 @@ def test_too_many_events_wait(wires: Any) -> None:
         ivan.node.publish([bytes(1_000)], 2, wires.now)
     ivan.flush()
     ivan.tell("publish", [bytes(1_000)], 3)
-    assert [one.token for one in ivan.of(Answered)] == [1, 3]
+    assert [one.token for one in ivan.of(PublishConfirmed)] == [1, 3]
 
 
 def test_nothing_at_all_is_published(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish", [], 1)
-    assert ivan.of(Answered) == ivan.of(Delivered) == []
+    assert ivan.of(PublishConfirmed) == ivan.of(EventsDelivered) == []
 
 
 def test_a_publication_that_is_repeated_elsewhere(trio: Any, wires: Any) -> None:
-    run = Run("somebody", 0, 1, [b"once"])
+    run = PublisherRun("somebody", 0, 1, [b"once"])
     for host in trio:
         host.tell("publish", [b"noise"], "noise")
         host.tell("publish_as", run, "first")
@@ -747,26 +755,30 @@ def test_a_publication_that_is_repeated_elsewhere(trio: Any, wires: Any) -> None
     trio[0].tell("publish_as", run, "later")
     trio[1].tell("publish_as", run, "later")
     wires.run(1.0)
-    answers = [one for host in trio for one in host.of(Answered) if one.token != "noise"]
+    answers = [one for host in trio for one in host.of(PublishConfirmed) if one.token != "noise"]
     assert len(answers) == 8
     assert len({one.numbers for one in answers}) == 1
-    assert [len(host.of(Answered)) for host in trio] == [4, 4, 3]
+    assert [len(host.of(PublishConfirmed)) for host in trio] == [4, 4, 3]
     for host in trio:
         assert delivered(host).count(b"once") == 1
 
 
 def test_runs_that_overlap(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
-    ivan.tell("publish_as", Run("p", 0, 1, [b"1", b"2"]), 1)
+    ivan.tell("publish_as", PublisherRun("p", 0, 1, [b"1", b"2"]), 1)
     ivan.tell("publish", [b"between"], 2)
-    ivan.tell("publish_as", Run("p", 0, 2, [b"2", b"3"]), 3)
-    assert ivan.of(Answered) == [Answered(1, ((1, 2),)), Answered(2, ((3, 1),)), Answered(3, ((2, 1), (4, 1)))]
+    ivan.tell("publish_as", PublisherRun("p", 0, 2, [b"2", b"3"]), 3)
+    assert ivan.of(PublishConfirmed) == [
+        PublishConfirmed(1, ((1, 2),)),
+        PublishConfirmed(2, ((3, 1),)),
+        PublishConfirmed(3, ((2, 1), (4, 1))),
+    ]
     assert delivered(ivan) == [b"1", b"2", b"between", b"3"]
-    ivan.tell("publish_as", Run("p", 0, 9, [b"9"]), 4)
-    ivan.tell("publish_as", Run("unknown", 0, 9, [b"9"]), 5)
-    assert [(one.token, one.why, one.unknown) for one in ivan.of(NotTaken)] == [
-        (4, Refusal.OUT_OF_ORDER, False),
-        (5, Refusal.FORGOTTEN, True),
+    ivan.tell("publish_as", PublisherRun("p", 0, 9, [b"9"]), 4)
+    ivan.tell("publish_as", PublisherRun("unknown", 0, 9, [b"9"]), 5)
+    assert [(one.token, one.why, one.unknown) for one in ivan.of(PublishUnconfirmed)] == [
+        (4, RefusalReason.OUT_OF_ORDER, False),
+        (5, RefusalReason.FORGOTTEN, True),
     ]
 
 
@@ -821,14 +833,14 @@ def test_the_one_that_orders_dies(trio: Any, wires: Any) -> None:
     ivan.kill()
     boris.tell("publish", [b"2"], 2)
     # Nobody waits for seconds where a connection is refused.
-    assert wires.run(2.0, lambda: len(boris.of(Answered)) == 2)
+    assert wires.run(2.0, lambda: len(boris.of(PublishConfirmed)) == 2)
     assert wires.run(2.0, lambda: members(vera) == ["Boris", "Vera"])
     assert delivered(boris) == [b"1", b"2"]
     wires.run(0.5)
     assert delivered(vera) == [b"1", b"2"]
     assert [one.name for one in vera.of(NeighbourRemoved)] == ["Ivan"]
     assert boris.node.state(wires.now).leader in ("Boris", "Vera")
-    assert boris.of(NotTaken) == []
+    assert boris.of(PublishUnconfirmed) == []
 
 
 def test_silence_is_noticed_after_5_seconds(trio: Any, wires: Any) -> None:
@@ -852,8 +864,10 @@ def test_a_minority_orders_nothing(trio: Any, wires: Any) -> None:
     ivan.tell("publish", [b"lost"], 1)
     assert mode(ivan) is Mode.WRK
     assert wires.run(12.0, lambda: mode(ivan) is Mode.ERR)
-    assert [(one.token, one.why, one.unknown) for one in ivan.of(NotTaken)] == [(1, Refusal.NO_QUORUM, True)]
-    assert ivan.of(Answered) == []
+    assert [(one.token, one.why, one.unknown) for one in ivan.of(PublishUnconfirmed)] == [
+        (1, RefusalReason.NO_QUORUM, True)
+    ]
+    assert ivan.of(PublishConfirmed) == []
     assert delivered(ivan) == []
     with pytest.raises(NotOrdered, match="quorum"):
         ivan.node.publish([b"x"], 2, wires.now)
@@ -862,7 +876,7 @@ def test_a_minority_orders_nothing(trio: Any, wires: Any) -> None:
 
 
 def test_a_majority_comes_back(wires: Any) -> None:
-    memories = [Promises() for _ in range(3)]
+    memories = [PersistentState() for _ in range(3)]
     wires.node("Ivan", 1, (2, 3), found=True, promises=memories[0])
     wires.run(1.2)
     for name, number in (("Boris", 2), ("Vera", 3)):
@@ -883,7 +897,7 @@ def test_a_majority_comes_back(wires: Any) -> None:
     assert {host.node.founding for host in hosts.values()} == {founding}
     hosts["Boris"].tell("publish", [b"3"], 1)
     wires.run(1.0)
-    assert hosts["Boris"].of(Answered) == [Answered(1, ((3, 1),))]
+    assert hosts["Boris"].of(PublishConfirmed) == [PublishConfirmed(1, ((3, 1),))]
 
 
 def test_who_forgot_is_somebody_new(trio: Any, wires: Any) -> None:
@@ -896,7 +910,7 @@ def test_who_forgot_is_somebody_new(trio: Any, wires: Any) -> None:
     assert wires.run(15.0, lambda: mode(again) is Mode.WRK)
     assert again.node.me != before
     assert delivered(again) == [b"1", b"2"]
-    assert again.of(Skipped) == []
+    assert again.of(EventsSkipped) == []
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
     assert ivan.node.state(wires.now).quorum == 2
 
@@ -935,9 +949,9 @@ def test_the_one_that_orders_leaves(trio: Any, wires: Any) -> None:
     ivan.tell("publish", [b"on its way"], 1)
     ivan.tell("leave")
     boris.tell("publish", [b"x"], 2)
-    assert wires.run(1.5, lambda: len(boris.of(Answered)) == 1)
+    assert wires.run(1.5, lambda: len(boris.of(PublishConfirmed)) == 1)
     assert wires.run(2.0, lambda: members(vera) == ["Boris", "Vera"])
-    assert len(ivan.of(Answered)) + len(ivan.of(NotTaken)) == 1
+    assert len(ivan.of(PublishConfirmed)) + len(ivan.of(PublishUnconfirmed)) == 1
 
 
 def test_one_alone_leaves_at_once(wires: Any) -> None:
@@ -966,13 +980,13 @@ def test_panic(trio: Any, wires: Any) -> None:
     assert mode(ivan) is Mode.PANIC
     assert ivan.node.gone
     assert ivan.node.state(wires.now).why == "the disk is full"
-    assert [one.token for one in ivan.of(NotTaken)] == [1]
+    assert [one.token for one in ivan.of(PublishUnconfirmed)] == [1]
     with pytest.raises(NotOrdered):
         ivan.node.publish([b"x"], 2, wires.now)
     said = len(ivan.wrote)
     boris.tell("publish", [b"y"], 3)
     ivan.tell("tick")
-    assert [type(one) for _, _, one in ivan.wrote[said:] if not isinstance(one, Beat)] == []
+    assert [type(one) for _, _, one in ivan.wrote[said:] if not isinstance(one, Heartbeat)] == []
 
 
 def test_one_that_panics_needs_no_timer(trio: Any, wires: Any) -> None:
@@ -1039,24 +1053,24 @@ def test_forming_anew_in_no_cluster(wires: Any) -> None:
 
 
 def test_a_publisher_that_is_no_node(trio: Any, wires: Any) -> None:
-    run = Run("client", 5, 1, (b"a", b"b"))
+    run = PublisherRun("client", 5, 1, (b"a", b"b"))
     for host in trio:
         end = connect(wires, host)
         end.send(Publish(run))
         wires.run(0.5)
-        assert end.take() == [Published("client", 5, 1, ((1, 2),))]
+        assert end.take() == [PublishAck("client", 5, 1, ((1, 2),))]
         end.send(Publish(run), Publish(run))
         wires.run(0.5)
-        assert end.take()[0] == Published("client", 5, 1, ((1, 2),))
+        assert end.take()[0] == PublishAck("client", 5, 1, ((1, 2),))
     assert [delivered(host) for host in trio] == [[b"a", b"b"]] * 3
 
 
 def test_an_answer_to_a_publisher_comes_after_delivery(trio: Any, wires: Any) -> None:
     end = connect(wires, trio[1])
-    end.send(Publish(Run("client", 0, 1, (b"a",))))
+    end.send(Publish(PublisherRun("client", 0, 1, (b"a",))))
     while not end.received:
-        assert wires.run(1.0, lambda: bool(trio[1].of(Delivered) or end.received))
-        assert trio[1].of(Delivered)
+        assert wires.run(1.0, lambda: bool(trio[1].of(EventsDelivered) or end.received))
+        assert trio[1].of(EventsDelivered)
         wires.run(0.001)
 
 
@@ -1065,22 +1079,22 @@ def test_hostile_publications(wires: Any) -> None:
     end = connect(wires, ivan)
     largest = 2**63 - 1
     for run, expected in (
-        (Run("p", 0, 0, (b"x",)), Refusal.OUT_OF_ORDER),
-        (Run("p", 0, 2, (b"x",)), Refusal.FORGOTTEN),
-        (Run("p", 0, largest, (b"x",)), Refusal.FORGOTTEN),
-        (Run("p", 0, 1, (bytes(1_001),)), Refusal.OVERSIZE),
-        (Run("p", 0, 1, (bytes(600),) * 101), Refusal.OVERSIZE),
-        (Run("p", largest, 1, (b"1",)), None),
-        (Run("p", largest - 1, 1, (b"x",)), Refusal.OUT_OF_ORDER),
-        (Run("p", largest, 3, (b"x",)), Refusal.OUT_OF_ORDER),
-        (Run("p", largest, 0, (b"x",)), Refusal.OUT_OF_ORDER),
-        (Run("p", largest, 2, (b"2",)), None),
+        (PublisherRun("p", 0, 0, (b"x",)), RefusalReason.OUT_OF_ORDER),
+        (PublisherRun("p", 0, 2, (b"x",)), RefusalReason.FORGOTTEN),
+        (PublisherRun("p", 0, largest, (b"x",)), RefusalReason.FORGOTTEN),
+        (PublisherRun("p", 0, 1, (bytes(1_001),)), RefusalReason.OVERSIZE),
+        (PublisherRun("p", 0, 1, (bytes(600),) * 101), RefusalReason.OVERSIZE),
+        (PublisherRun("p", largest, 1, (b"1",)), None),
+        (PublisherRun("p", largest - 1, 1, (b"x",)), RefusalReason.OUT_OF_ORDER),
+        (PublisherRun("p", largest, 3, (b"x",)), RefusalReason.OUT_OF_ORDER),
+        (PublisherRun("p", largest, 0, (b"x",)), RefusalReason.OUT_OF_ORDER),
+        (PublisherRun("p", largest, 2, (b"2",)), None),
     ):
         end.send(Publish(run))
         wires.run(0.1)
         (answer,) = end.take()
         assert answer[:3] == run[:3]
-        assert expected is None if isinstance(answer, Published) else answer.why is expected
+        assert expected is None if isinstance(answer, PublishAck) else answer.why is expected
         assert not end.hung_up
     assert delivered(ivan) == [b"1", b"2"]
 
@@ -1089,13 +1103,13 @@ def test_empty_publications(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
     end = connect(wires, ivan)
     for first in (0, 1, 2, 5):
-        end.send(Publish(Run("p", 0, first, ())))
-    end.send(Publish(Run("p", 0, 1, (b"a", b"b"))))
+        end.send(Publish(PublisherRun("p", 0, first, ())))
+    end.send(Publish(PublisherRun("p", 0, 1, (b"a", b"b"))))
     for first in (1, 2, 3, 4):
-        end.send(Publish(Run("p", 0, first, ())))
+        end.send(Publish(PublisherRun("p", 0, first, ())))
     wires.run(0.1)
     answers = end.take()
-    assert [type(one) for one in answers] == [NotPublished] * 4 + [Published] + [NotPublished] * 4
+    assert [type(one) for one in answers] == [PublishNack] * 4 + [PublishAck] + [PublishNack] * 4
     assert delivered(ivan) == [b"a", b"b"]
 
 
@@ -1104,12 +1118,12 @@ def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: Any, wires: An
     end = connect(wires, ivan)
     boris.kill()
     vera.kill()
-    end.send(Publish(Run("client", 0, 1, (b"a",))))
+    end.send(Publish(PublisherRun("client", 0, 1, (b"a",))))
     wires.run(12.0)
-    assert [(type(one), one.why) for one in end.take()] == [(NotPublished, Refusal.NO_QUORUM)]
-    end.send(Publish(Run("client", 0, 1, (b"a",))))
+    assert [(type(one), one.why) for one in end.take()] == [(PublishNack, RefusalReason.NO_QUORUM)]
+    end.send(Publish(PublisherRun("client", 0, 1, (b"a",))))
     wires.run(0.1)
-    assert [(type(one), one.why) for one in end.take()] == [(NotPublished, Refusal.NO_QUORUM)]
+    assert [(type(one), one.why) for one in end.take()] == [(PublishNack, RefusalReason.NO_QUORUM)]
 
 
 def test_publishers_that_send_too_much_are_told(trio: Any, wires: Any) -> None:
@@ -1119,12 +1133,12 @@ def test_publishers_that_send_too_much_are_told(trio: Any, wires: Any) -> None:
     end = connect(wires, small)
     small.node._discovery.lines.clear()  # Nothing gets through to the one that orders.
     for number in range(1, 7):
-        end.send(Publish(Run("client", 0, number, (bytes(1_000),))))
+        end.send(Publish(PublisherRun("client", 0, number, (bytes(1_000),))))
     wires.run(0.1)
     assert [(one.first, one.why) for one in end.take()] == [
-        (4, Refusal.TOO_MANY),
-        (5, Refusal.TOO_MANY),
-        (6, Refusal.TOO_MANY),
+        (4, RefusalReason.TOO_MANY),
+        (5, RefusalReason.TOO_MANY),
+        (6, RefusalReason.TOO_MANY),
     ]
 
 
@@ -1136,12 +1150,12 @@ def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: Any, wires: Any) -
     ivan.up = False  # It does not get this one, and says what it says when it does not order yet.
     wires.run(0.002)
     ivan.up = True
-    boris.node.receive(NotPublished(*run[:3], Refusal.NO_QUORUM, "not yet"), peer, wires.now)
+    boris.node.receive(PublishNack(*run[:3], RefusalReason.NO_QUORUM, "not yet"), peer, wires.now)
     boris.flush()
     boris.tell("publish", [b"2"], 2)
     wires.run(2.0)
-    assert boris.of(NotTaken) == []
-    assert [one.token for one in boris.of(Answered)] == [1, 2]
+    assert boris.of(PublishUnconfirmed) == []
+    assert [one.token for one in boris.of(PublishConfirmed)] == [1, 2]
 
 
 def test_a_call_that_nobody_waits_for_may_fail(wires: Any) -> None:
@@ -1159,9 +1173,9 @@ def test_where_a_connection_is_full_no_entries_are_sent(trio: Any, wires: Any) -
     leader.wrote.clear()
     leader.tell("publish", [b"1"], 1)
     wires.run(0.5)
-    told = [to.address for _, to, message in leader.wrote if isinstance(message, Append) and message.entries]
+    told = [to.address for _, to, message in leader.wrote if isinstance(message, AppendEntries) and message.entries]
     assert told == [trio[2].address]
-    assert leader.of(Answered) == [Answered(1, ((1, 1),))]
+    assert leader.of(PublishConfirmed) == [PublishConfirmed(1, ((1, 1),))]
     leader.tell("unblocked", peer)
     wires.run(0.5)
     assert delivered(trio[1])[-1:] == [b"1"]
@@ -1188,9 +1202,9 @@ def test_fetches(wires: Any) -> None:
         (9, largest, [9]),
     ):
         end.take()
-        end.send(Fetch(first, last))
+        end.send(FetchEvents(first, last))
         wires.run(0.05)
-        (answer,) = [one for one in end.take() if isinstance(one, Fetched)]
+        (answer,) = [one for one in end.take() if isinstance(one, FetchEventsReply)]
         assert [answer.first + at for at in range(len(answer.events))] == expected
         if first == 11:
             assert answer.first == 11
@@ -1203,14 +1217,14 @@ def test_nonsense_as_state(wires: Any) -> None:
     end = join(wires, ivan, "Olga")
     term = ivan.node.term
     for part in (
-        StatePart(term, 50, term, 0, 5, b"12345"),
-        StatePart(term - 1, 50, term, 0, 5, b"12345"),
-        StatePart(term + 1, 50, term, 7, 5, b"12345"),
-        StatePart(term + 1, 50, term, 0, 2**62, b"12345"),
-        StatePart(term + 1, 50, term, 0, 5, b"12345"),
-        StatePart(term + 1, 0, 0, 0, 0, b""),
-        StatePart(term + 1, 51, term, 5, 0, b""),
-        StatePart(term + 1, 52, term, 2**62, 2**62, b"x"),
+        InstallSnapshot(term, 50, term, 0, 5, b"12345"),
+        InstallSnapshot(term - 1, 50, term, 0, 5, b"12345"),
+        InstallSnapshot(term + 1, 50, term, 7, 5, b"12345"),
+        InstallSnapshot(term + 1, 50, term, 0, 2**62, b"12345"),
+        InstallSnapshot(term + 1, 50, term, 0, 5, b"12345"),
+        InstallSnapshot(term + 1, 0, 0, 0, 0, b""),
+        InstallSnapshot(term + 1, 51, term, 5, 0, b""),
+        InstallSnapshot(term + 1, 52, term, 2**62, 2**62, b"x"),
     ):
         end.send(part)
         wires.run(0.05)
@@ -1224,16 +1238,16 @@ def test_what_is_no_answer_to_anything(trio: Any, wires: Any) -> None:
     ivan = trio[0]
     peers = [end.peer for end in ivan.ends.values() if end.peer.dialled]
     for message in (
-        Appended(0, False, 0),
-        VoteGiven(0, True, False),
-        VoteGiven(1, True, True),
-        StateTaken(ivan.node.term, 77, 2**62),
-        Fetched(1, [("p", 0, 1, b"x")]),
-        NotPublished("nobody", 0, 1, Refusal.FORGOTTEN, ""),
-        Published("nobody", 0, 1, ((1, 1),)),
+        AppendEntriesReply(0, False, 0),
+        RequestVoteReply(0, True, False),
+        RequestVoteReply(1, True, True),
+        InstallSnapshotReply(ivan.node.term, 77, 2**62),
+        FetchEventsReply(1, [("p", 0, 1, b"x")]),
+        PublishNack("nobody", 0, 1, RefusalReason.FORGOTTEN, ""),
+        PublishAck("nobody", 0, 1, ((1, 1),)),
         Welcome("Olga", 1, 0, bytes(16), b""),
         Proof(b""),
-        Append(99, 0, 0, 0, []),
+        AppendEntries(99, 0, 0, 0, []),
         Hello("default", "Olga", 1, 0, bytes(16)),
         Parcel(True, ParcelType.DSC_RES, 1, ()),
         Parcel(True, ParcelType.PROTO_ERROR, 1),
@@ -1250,7 +1264,7 @@ def test_what_is_no_answer_to_anything(trio: Any, wires: Any) -> None:
 def test_who_is_in_no_cluster_cannot_order(wires: Any) -> None:
     ivan = wires.node("Ivan", 1)
     end = join(wires, ivan, "Olga", founding=0)
-    end.send(Append(9, 0, 0, 0, [Entry(9, EntryKind.NOTHING, None)]))
+    end.send(AppendEntries(9, 0, 0, 0, [LogEntry(9, EntryKind.NO_OP, None)]))
     wires.run(0.1)
     assert end.hung_up
     assert ivan.node.term == 1
@@ -1267,16 +1281,16 @@ def test_a_member_that_begins_anew_elsewhere(trio: Any, wires: Any) -> None:
 
 
 def test_what_is_durable_comes_first(wires: Any) -> None:
-    promises = Promises()
+    promises = PersistentState()
     ivan = wires.node("Ivan", 1, promises=promises)
     wires.run(1.0)
-    ivan.drained.clear()
+    ivan.output.clear()
     ivan.tell("publish", [b"x"], 1)
-    (first, *_) = ivan.drained
+    (first, *_) = ivan.output
     assert first.persist is not None
     assert [entry.kind for entry in first.persist.entries] == [EntryKind.EVENTS]
-    assert any(isinstance(one, Answered) for one in first.events)
+    assert any(isinstance(one, PublishConfirmed) for one in first.events)
     assert promises.member == ivan.node.me
-    assert isinstance(promises.member, Member)
+    assert isinstance(promises.member, MemberId)
     memoryless = wires.node("Boris", 2)
-    assert all(drained.persist is None for drained in memoryless.drained)
+    assert all(drained.persist is None for drained in memoryless.output)

@@ -13,8 +13,8 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.parcels.node.ordering.history import Stretch
-from fyrehose_twisted.parcels.service.journal_history import JournalHistory, pack_event, stream_of, unpack_event
+from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
+from fyrehose_twisted.parcels.service.journal_history import JournalHistory, pack_event, stream_uri, unpack_event
 from fyrehose_twisted.parcels.wire.messages import Event
 
 SMALL = 2_000
@@ -23,7 +23,7 @@ SMALL = 2_000
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Iterator[Journal]:
-    opened = open_journal(tmp_path, stream_of("default"))
+    opened = open_journal(tmp_path, stream_uri("default"))
     yield opened
     opened.close()
 
@@ -32,8 +32,8 @@ def history_of(journal: Journal, limit: int = SMALL) -> JournalHistory:
     return JournalHistory(journal, limit, lambda: 1_000.0)
 
 
-def stretch(first: int, last: int) -> Stretch:
-    return Stretch(first, "someone", 1, first, [b"event %d" % number for number in range(first, last + 1)])
+def stretch(first: int, last: int) -> SequencedRun:
+    return SequencedRun(first, "someone", 1, first, [b"event %d" % number for number in range(first, last + 1)])
 
 
 def filled(journal: Journal, last: int, limit: int = SMALL) -> JournalHistory:
@@ -62,18 +62,18 @@ def test_an_event_survives_packing() -> None:
 
 
 def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
-    with closing(open_journal(tmp_path, stream_of("default"))) as journal:
+    with closing(open_journal(tmp_path, stream_uri("default"))) as journal:
         filled(journal, 10)
         journal.commit()
         history = history_of(journal)
         history.put([stretch(11, 20)])
         history.save(sync=True)
-        last = list(journal.catalog.segments[1].shelves[0])[-1]
+        last = list(journal.catalog.segments[1].frame_indexes[0])[-1]
     (file,) = tmp_path.glob("*/*.log")
     data = bytearray(file.read_bytes())
     data[last.offset + last.size - 20] ^= 1
     file.write_bytes(data)
-    with closing(open_journal(tmp_path, stream_of("default"))) as journal:
+    with closing(open_journal(tmp_path, stream_uri("default"))) as journal:
         history = history_of(journal)
         assert (history.last, history.oldest) == (10, 1)
         history.put([stretch(11, 20)])
@@ -99,10 +99,10 @@ def test_what_the_window_no_longer_has_comes_from_the_journal(journal: Journal) 
 
 
 def test_it_goes_on_after_a_restart(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path, stream_of("default"))
+    journal = open_journal(tmp_path, stream_uri("default"))
     filled(journal, 10)
     journal.close()
-    journal = open_journal(tmp_path, stream_of("default"))
+    journal = open_journal(tmp_path, stream_uri("default"))
     history = history_of(journal)
     assert (history.oldest, history.last) == (1, 10)
     history.put([stretch(9, 12)])  # Some of what it has is handed on again.
@@ -156,7 +156,7 @@ def test_clearing_forgets_nothing_that_joins_on(journal: Journal) -> None:
 def test_large_events_are_read_some_at_a_time(journal: Journal) -> None:
     history = history_of(journal)
     for number in range(1, 201):
-        history.put([Stretch(number, "someone", 1, number, [b"x" * 48_000])])
+        history.put([SequencedRun(number, "someone", 1, number, [b"x" * 48_000])])
     history.save(sync=False)
     first = history.read(1, 200, 200)
     assert 50 < len(first) < 150

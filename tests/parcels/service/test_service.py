@@ -25,8 +25,8 @@ from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service.service import ParcelsNode
-from fyrehose_twisted.parcels.service.storage import Keeping
-from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel, ParcelType, Run, node_id
+from fyrehose_twisted.parcels.service.storage import Storage
+from fyrehose_twisted.parcels.wire.messages import Event, Mode, NodeInfo, Parcel, ParcelType, PublisherRun, node_id
 
 reactor: Any = installed_reactor
 
@@ -95,11 +95,11 @@ class Node(ParcelsNode):
             lambda: self.state().mode == "Wrk" and {one.name for one in self.state().members} == set(names)
         )
 
-    def _told(self, event: Any) -> None:
-        super()._told(event)
+    def _on_event(self, event: Any) -> None:
+        super()._on_event(event)
         self._look_again()
 
-    def _look_again(self) -> None:
+    def _check_call(self) -> None:
         for true, waiting in tuple(self.waiting):
             if true():
                 self.waiting.remove((true, waiting))
@@ -183,7 +183,7 @@ async def test_a_key_makes_repeating_safe_at_any_node(start: Start) -> None:
     assert await nodes[2].publish(b"pay", "bank 2", "order 1") != number
     await nodes[2].heard.until(3)
     assert [event.publisher.partition(":")[0] for event in nodes[2].heard.events] == ["bank", "bank", "bank 2"]
-    run = Run("numbered", 1, 1, [b"x", b"y"])
+    run = PublisherRun("numbered", 1, 1, [b"x", b"y"])
     first = await nodes[0].publish_run(run)
     assert await nodes[1].publish_run(run) == first
 
@@ -239,7 +239,7 @@ async def test_what_cannot_be_published(start: Start) -> None:
     node = await start("a", max_event=100, window_bytes=10_000, pending_bytes=10_000)
     assert (await raises(MessageTooLarge, node.publish(b"x" * 101))).limit == 100
     await raises(MessageTooLarge, node.publish_many([b"x", b"x" * 101]))
-    await raises(MessageTooLarge, node.publish_run(Run("numbered", 1, 1, [b"x" * 100] * 500)))
+    await raises(MessageTooLarge, node.publish_run(PublisherRun("numbered", 1, 1, [b"x" * 100] * 500)))
     await raises(ConfigurationError, node.publish(b"x", "a\nb"))
     with pytest.raises(TypeError, match="an event is bytes, not str"):
         node.publish("text")  # type: ignore[arg-type]
@@ -301,7 +301,7 @@ async def test_a_node_that_was_never_started_stops() -> None:
     node = Node("a")
     assert node.state().mode == "Dsc"
     assert node.events(1, 2, 3) == []
-    node.reform()
+    node.force_new_cluster()
     await node.stopService()
 
 
@@ -343,7 +343,7 @@ class Asking(ParcelProtocol):
 
     def parcels_received(self, messages: Any) -> None:
         self.answered.callback(messages[0])
-        self.hang_up()
+        self.close()
 
 
 @pytest_twisted.ensureDeferred
@@ -398,7 +398,7 @@ async def test_an_application_sees_parcels_first(start: Start) -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: Path) -> None:
     options: Any = {"window_bytes": 20_000, "max_event": 1_000, "pending_bytes": 2**20}
-    node = await start("a", keeping=Keeping(tmp_path), **options)
+    node = await start("a", keeping=Storage(tmp_path), **options)
     for _ in range(10):
         await node.publish_many([b"x" * 500] * 20)
     assert (node.oldest, node.last) == (1, 200)
@@ -407,7 +407,7 @@ async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: P
         read += node.events(len(read) + 1, 200, 200)
     assert [event.sequence for event in read] == list(range(1, 201))
     await node.stopService()
-    again = await start("a", keeping=Keeping(tmp_path), **options)
+    again = await start("a", keeping=Storage(tmp_path), **options)
     assert (again.oldest, again.last) == (1, 200)
     assert again.events(7, 7, 1)[0].data == b"x" * 500
     await again.has_members("a")
@@ -417,8 +417,8 @@ async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: P
 
 @pytest_twisted.ensureDeferred
 async def test_two_nodes_do_not_share_a_journal(start: Start, tmp_path: Path) -> None:
-    await start("a", keeping=Keeping(tmp_path))
-    other = Node("b", keeping=Keeping(tmp_path))
+    await start("a", keeping=Storage(tmp_path))
+    other = Node("b", keeping=Storage(tmp_path))
     with pytest.raises(OperationalError, match="is in use by another process"):
         await other.up()
     await other.stopService()
@@ -428,7 +428,7 @@ async def test_two_nodes_do_not_share_a_journal(start: Start, tmp_path: Path) ->
 async def test_a_journal_that_cannot_be_written_stops_the_node(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keeping = Keeping(tmp_path)
+    keeping = Storage(tmp_path)
     node = await start("a", keeping=keeping)
     await node.publish(b"one")
 
@@ -480,7 +480,7 @@ async def test_streams_have_come_to_their_end_when_it_has_stopped() -> None:
     pytest.importorskip("treq")
     node = Node("a", http="tcp:0:interface=127.0.0.1")
     await node.up()
-    port = node._entrances.hosts["http"][0].port
+    port = node._ports.hosts_by_option["http"][0].port
     reader = Reader(b"200 OK")
     await connectProtocol(TCP4ClientEndpoint(reactor, "127.0.0.1", port), reader)
     ask = b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAccept: text/event-stream\r\n\r\n"

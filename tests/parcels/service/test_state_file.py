@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.parcels.node.persistent_state import Change, State
+from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
 from fyrehose_twisted.parcels.service import state_file as module
-from fyrehose_twisted.parcels.service.state_file import MAGIC, PromiseFile
-from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run, View
+from fyrehose_twisted.parcels.service.state_file import MAGIC, StateFile
+from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
 
-IVAN, BORIS = Member("Ivan", 2**63 - 1), Member("Boris", 2)
-VIEW = View(((BORIS, ("10.0.0.2", 1)), (IVAN, ("::1", 65_535))))
+IVAN, BORIS = MemberId("Ivan", 2**63 - 1), MemberId("Boris", 2)
+VIEW = Membership(((BORIS, ("10.0.0.2", 1)), (IVAN, ("::1", 65_535))))
 ENTRIES = [
-    Entry(1, EntryKind.VIEW, VIEW),
-    Entry(2, EntryKind.NOTHING, None),
-    Entry(2, EntryKind.EVENTS, (Run("ä", 3, 4, [b"a", b""]), Run("q", 0, 1, [b"\x00"]))),
+    LogEntry(1, EntryKind.MEMBERSHIP, VIEW),
+    LogEntry(2, EntryKind.NO_OP, None),
+    LogEntry(2, EntryKind.EVENTS, (PublisherRun("ä", 3, 4, [b"a", b""]), PublisherRun("q", 0, 1, [b"\x00"]))),
 ]
 
 
@@ -36,15 +36,15 @@ def other_boot() -> bytes:
     return b"second boot....."
 
 
-def open_file(path: Path, boot_id: Callable[[], bytes] = boot, *, sync: bool = False) -> PromiseFile:
-    return PromiseFile(path, sync=sync, boot_id=boot_id)
+def open_file(path: Path, boot_id: Callable[[], bytes] = boot, *, sync: bool = False) -> StateFile:
+    return StateFile(path, sync=sync, boot_id=boot_id)
 
 
-def made(path: Path, *changes: Change, sync: bool = False) -> None:
+def made(path: Path, *changes: StateChange, sync: bool = False) -> None:
     promises = open_file(path, sync=sync)
-    promises.begin(IVAN)
+    promises.record_start(IVAN)
     for change in changes:
-        promises.keep(change)
+        promises.persist(change)
     promises.close()
 
 
@@ -55,25 +55,25 @@ def held(promises: Any) -> tuple[Any, ...]:
         else entry
         for entry in promises.entries
     ]
-    return promises.term, promises.vote, promises.founding, promises.commit, promises.state, entries
+    return promises.term, promises.voted_for, promises.founding, promises.commit, promises.state, entries
 
 
 CHANGES = (
-    Change(1, None, 9, 0, State(1, 0, b"founded"), 0, ()),
-    Change(2, BORIS, 9, 1, None, 2, ENTRIES[:2]),
-    Change(3, IVAN, 9, 2, None, 4, ENTRIES[2:]),
+    StateChange(1, None, 9, 0, Snapshot(1, 0, b"founded"), 0, ()),
+    StateChange(2, BORIS, 9, 1, None, 2, ENTRIES[:2]),
+    StateChange(3, IVAN, 9, 2, None, 4, ENTRIES[2:]),
 )
-EXPECTED = (3, IVAN, 9, 2, State(1, 0, b"founded"), ENTRIES)
+EXPECTED = (3, IVAN, 9, 2, Snapshot(1, 0, b"founded"), ENTRIES)
 
 
 def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES)
     promises = open_file(path)
-    assert (promises.member, promises.starts, promises.forgot) == (IVAN, 1, False)
+    assert (promises.member, promises.starts, promises.lost_to_power_failure) == (IVAN, 1, False)
     assert held(promises) == EXPECTED
-    promises.begin(IVAN)
-    promises.keep(Change(4, None, 9, 3, None, 0, ()))
+    promises.record_start(IVAN)
+    promises.persist(StateChange(4, None, 9, 3, None, 0, ()))
     promises.close()
     promises = open_file(path)
     assert promises.starts == 2
@@ -83,9 +83,9 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
 
 def test_a_new_file(tmp_path: Path) -> None:
     promises = open_file(tmp_path / "promises")
-    assert (promises.member, promises.starts, promises.forgot) == (None, 0, False)
+    assert (promises.member, promises.starts, promises.lost_to_power_failure) == (None, 0, False)
     assert not (tmp_path / "promises").exists()
-    promises.begin(IVAN)
+    promises.record_start(IVAN)
     promises.close()
     promises.close()
     assert (tmp_path / "promises").read_bytes().startswith(MAGIC)
@@ -114,11 +114,11 @@ def test_a_write_that_was_cut_off_was_never_promised(tmp_path: Path) -> None:
     for size in range(before, len(data)):
         path.write_bytes(data[:size])
         promises = open_file(path)
-        assert (held(promises), promises.member, promises.forgot) == (expected, IVAN, False), size
+        assert (held(promises), promises.member, promises.lost_to_power_failure) == (expected, IVAN, False), size
         if size % 10 == 0:
             # What comes next is not lost behind it.
-            promises.begin(IVAN)
-            promises.keep(CHANGES[2])
+            promises.record_start(IVAN)
+            promises.persist(CHANGES[2])
             promises.close()
             promises = open_file(path)
             assert held(promises) == EXPECTED
@@ -193,12 +193,12 @@ def test_after_a_power_failure_nothing_counts_that_was_not_synced(tmp_path: Path
     path = tmp_path / "promises"
     made(path, *CHANGES)
     promises = open_file(path, other_boot)
-    assert promises.forgot
-    assert (promises.member, promises.starts, promises.state, promises.entries) == (None, 0, None, [])
-    promises.begin(BORIS)
+    assert promises.lost_to_power_failure
+    assert (promises.member, promises.starts, promises.snapshot, promises.entries) == (None, 0, None, [])
+    promises.record_start(BORIS)
     promises.close()
     promises = open_file(path, other_boot)
-    assert not promises.forgot
+    assert not promises.lost_to_power_failure
     assert promises.member == BORIS
     promises.close()
 
@@ -207,14 +207,14 @@ def test_what_was_synced_counts_after_a_power_failure(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     made(path, *CHANGES, sync=True)
     promises = open_file(path, other_boot)
-    assert not promises.forgot
+    assert not promises.lost_to_power_failure
     assert promises.member == IVAN
     assert held(promises) == EXPECTED
     # From here on it is not synced any more.
-    promises.begin(IVAN)
+    promises.record_start(IVAN)
     promises.close()
     promises = open_file(path)
-    assert promises.forgot
+    assert promises.lost_to_power_failure
     promises.close()
 
 
@@ -229,13 +229,13 @@ def test_each_change_is_synced_before_keep_returns(tmp_path: Path, monkeypatch: 
 
         monkeypatch.setattr(module.os, name, call)
     promises = open_file(tmp_path / "promises", sync=True)
-    promises.begin(IVAN)
+    promises.record_start(IVAN)
     assert done == ["write", "fdatasync", "rename", "fsync"]
     done.clear()
-    promises.keep(CHANGES[0])
+    promises.persist(CHANGES[0])
     assert done == ["write", "fdatasync", "rename", "fsync"]
     done.clear()
-    promises.keep(CHANGES[1])
+    promises.persist(CHANGES[1])
     assert done == ["write", "fdatasync"]
     promises.close()
 
@@ -245,8 +245,8 @@ def test_a_file_in_use(tmp_path: Path) -> None:
     promises = open_file(path)
     with pytest.raises(StateFileError, match="in use"):
         open_file(path)
-    promises.begin(IVAN)
-    promises.keep(CHANGES[0])
+    promises.record_start(IVAN)
+    promises.persist(CHANGES[0])
     with pytest.raises(StateFileError, match="in use"):
         open_file(path)
     promises.close()
@@ -264,16 +264,16 @@ def test_where_nothing_can_be_read_or_written(tmp_path: Path) -> None:
     promises = open_file(tmp_path / "promises")
     (tmp_path / "promises.new").mkdir()
     with pytest.raises(StateFileError, match="cannot be written"):
-        promises.begin(IVAN)
+        promises.record_start(IVAN)
     promises.close()
 
 
 def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
-    promises.begin(IVAN)
-    promises.keep(CHANGES[0])
-    promises.keep(CHANGES[1])
+    promises.record_start(IVAN)
+    promises.persist(CHANGES[0])
+    promises.persist(CHANGES[1])
     expected = held(promises)
     size = path.stat().st_size
     real = os.write
@@ -285,11 +285,11 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(module.os, "write", write)
     with pytest.raises(StateFileError, match="No space"):
-        promises.keep(CHANGES[2])
+        promises.persist(CHANGES[2])
     monkeypatch.undo()
     # Once something could not be written, nothing is: it would come behind a hole.
     with pytest.raises(StateFileError):
-        promises.keep(Change(9, None, 9, 9, None, 0, ()))
+        promises.persist(StateChange(9, None, 9, 9, None, 0, ()))
     promises.close()
     assert path.stat().st_size == size + 10
     promises = open_file(path)
@@ -300,8 +300,8 @@ def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
-    promises.begin(IVAN)
-    promises.keep(CHANGES[0])
+    promises.record_start(IVAN)
+    promises.persist(CHANGES[0])
     before = path.read_bytes()
 
     def write(file: int, data: Any) -> int:
@@ -309,10 +309,10 @@ def test_a_disk_that_is_full_while_the_file_is_replaced(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(module.os, "write", write)
     with pytest.raises(StateFileError, match="No space"):
-        promises.keep(Change(9, None, 9, 9, State(50, 9, b"state"), 0, ()))
+        promises.persist(StateChange(9, None, 9, 9, Snapshot(50, 9, b"state"), 0, ()))
     monkeypatch.undo()
     with pytest.raises(StateFileError):
-        promises.keep(CHANGES[1])
+        promises.persist(CHANGES[1])
     promises.close()
     assert path.read_bytes() == before
 
@@ -329,56 +329,60 @@ def test_a_write_that_takes_part_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
 def test_state_replaces_the_file(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     promises = open_file(path)
-    promises.begin(IVAN)
-    promises.keep(CHANGES[0])
+    promises.record_start(IVAN)
+    promises.persist(CHANGES[0])
     for _ in range(100):
-        promises.keep(Change(2, None, 9, 0, None, 2, [Entry(2, EntryKind.EVENTS, (Run("p", 0, 1, [bytes(1_000)]),))]))
+        promises.persist(
+            StateChange(
+                2, None, 9, 0, None, 2, [LogEntry(2, EntryKind.EVENTS, (PublisherRun("p", 0, 1, [bytes(1_000)]),))]
+            )
+        )
     assert path.stat().st_size > 100_000
-    promises.keep(Change(3, BORIS, 9, 7, State(7, 2, b"state"), 8, ENTRIES[2:]))
+    promises.persist(StateChange(3, BORIS, 9, 7, Snapshot(7, 2, b"state"), 8, ENTRIES[2:]))
     assert path.stat().st_size < 1_000
-    promises.keep(Change(4, BORIS, 9, 8, None, 9, ENTRIES[:1]))
+    promises.persist(StateChange(4, BORIS, 9, 8, None, 9, ENTRIES[:1]))
     promises.close()
     promises = open_file(path)
-    assert held(promises) == (4, BORIS, 9, 8, State(7, 2, b"state"), [ENTRIES[2], ENTRIES[0]])
-    assert promises.base == 7
+    assert held(promises) == (4, BORIS, 9, 8, Snapshot(7, 2, b"state"), [ENTRIES[2], ENTRIES[0]])
+    assert promises.snapshot_index == 7
     promises.close()
 
 
 NAMES = st.text(min_size=1, max_size=10)
 NUMBERS = st.integers(0, 2**63 - 1)
-MEMBERS = st.builds(Member, NAMES, NUMBERS)
+MEMBERS = st.builds(MemberId, NAMES, NUMBERS)
 ANY_ENTRY = st.one_of(
-    st.builds(Entry, NUMBERS, st.just(EntryKind.NOTHING), st.none()),
+    st.builds(LogEntry, NUMBERS, st.just(EntryKind.NO_OP), st.none()),
     st.builds(
-        Entry,
+        LogEntry,
         NUMBERS,
-        st.just(EntryKind.VIEW),
+        st.just(EntryKind.MEMBERSHIP),
         st.lists(st.tuples(MEMBERS, st.tuples(st.just("::1"), st.integers(0, 65_535))), max_size=3).map(
-            lambda members: View(tuple(members))
+            lambda members: Membership(tuple(members))
         ),
     ),
     st.builds(
-        Entry,
+        LogEntry,
         NUMBERS,
         st.just(EntryKind.EVENTS),
-        st.lists(st.builds(Run, NAMES, NUMBERS, NUMBERS, st.lists(st.binary(max_size=9), max_size=3)), max_size=3).map(
-            tuple
-        ),
+        st.lists(
+            st.builds(PublisherRun, NAMES, NUMBERS, NUMBERS, st.lists(st.binary(max_size=9), max_size=3)), max_size=3
+        ).map(tuple),
     ),
 )
 
 
 @given(
     st.builds(
-        Change,
+        StateChange,
         NUMBERS,
         st.none() | MEMBERS,
         NUMBERS,
         NUMBERS,
-        st.none() | st.builds(State, NUMBERS, NUMBERS, st.binary(max_size=50)),
+        st.none() | st.builds(Snapshot, NUMBERS, NUMBERS, st.binary(max_size=50)),
         NUMBERS,
         st.lists(ANY_ENTRY, max_size=4),
     )
 )
-def test_a_change_is_what_it_was(change: Change) -> None:
+def test_a_change_is_what_it_was(change: StateChange) -> None:
     assert module._unpack(cbor2.loads(cbor2.dumps(module._pack(change)))) == change

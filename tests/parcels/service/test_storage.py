@@ -13,75 +13,77 @@ from twisted.internet.task import Clock
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.journal.errors import JournalFull, JournalInUse
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.node.ordering.history import Stretch
-from fyrehose_twisted.parcels.node.persistent_state import Change, State
-from fyrehose_twisted.parcels.service.storage import PROMISES, Keeping
-from fyrehose_twisted.parcels.wire.messages import Member
+from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
+from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
+from fyrehose_twisted.parcels.service.storage import STATE_FILE_NAME, Storage
+from fyrehose_twisted.parcels.wire.messages import MemberId
 
 CONFIG = NodeConfig("a")
-MEMBER = Member("a", 7)
+MEMBER = MemberId("a", 7)
 
 
-def change(state: State | None = None) -> Change:
-    return Change(term=3, vote=MEMBER, founding=5, commit=0, state=state, first=0, entries=())
+def change(state: Snapshot | None = None) -> StateChange:
+    return StateChange(
+        term=3, voted_for=MEMBER, cluster_id=5, commit_index=0, snapshot=state, first_index=0, entries=()
+    )
 
 
 @pytest.fixture
-def keeping(tmp_path: Path) -> Iterator[Keeping]:
-    opened = Keeping(tmp_path)
+def keeping(tmp_path: Path) -> Iterator[Storage]:
+    opened = Storage(tmp_path)
     opened.open(CONFIG, Clock(), lambda error: None)
-    assert opened.promises is not None
-    opened.promises.begin(MEMBER)
+    assert opened.persistent_state is not None
+    opened.persistent_state.record_start(MEMBER)
     yield opened
     close(opened)
 
 
-def close(keeping: Keeping) -> None:
+def close(keeping: Storage) -> None:
     """Close it; no thread is at work here that would have to be waited for."""
     assert ensureDeferred(keeping.close()).called
 
 
 @pytest.fixture
-def done(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def done(keeping: Storage, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was done, in order."""
     noted: list[Any] = []
-    journal, promises = keeping.history.journal, keeping.promises  # type: ignore[union-attr]
-    commit, keep = journal.commit, promises.keep  # type: ignore[union-attr]
+    journal, promises = keeping.history.journal, keeping.persistent_state  # type: ignore[union-attr]
+    commit, keep = journal.commit, promises.persist  # type: ignore[union-attr]
 
     def noting_commit(sync: bool = True) -> None:
         noted.append(("journal", sync))
         commit(sync)
 
-    def noting_keep(what: Change) -> None:
+    def noting_keep(what: StateChange) -> None:
         noted.append("promises")
         keep(what)
 
     monkeypatch.setattr(journal, "commit", noting_commit)
-    monkeypatch.setattr(promises, "keep", noting_keep)
+    monkeypatch.setattr(promises, "persist", noting_keep)
     return noted
 
 
-def put(keeping: Keeping, number: int) -> None:
+def put(keeping: Storage, number: int) -> None:
     assert keeping.history is not None
-    keeping.history.put([Stretch(number, "someone", 1, number, [b"x"])])
+    keeping.history.put([SequencedRun(number, "someone", 1, number, [b"x"])])
 
 
-def test_events_are_written_before_promises(keeping: Keeping, done: list[Any]) -> None:
+def test_events_are_written_before_promises(keeping: Storage, done: list[Any]) -> None:
     put(keeping, 1)
-    keeping.keep(change())
-    keeping.keep(change())
+    keeping.persist(change())
+    keeping.persist(change())
     assert done == [("journal", False), "promises", "promises"]
 
 
-def test_events_are_durable_before_promises_no_longer_have_them(keeping: Keeping, done: list[Any]) -> None:
+def test_events_are_durable_before_promises_no_longer_have_them(keeping: Storage, done: list[Any]) -> None:
     put(keeping, 1)
     keeping.save()
-    keeping.keep(change(State(1, 1, b"state")))
+    keeping.persist(change(Snapshot(1, 1, b"state")))
     assert done == [("journal", False), ("journal", True), "promises"]
 
 
 def test_what_cannot_be_written_is_not_promised(
-    keeping: Keeping, done: list[Any], monkeypatch: pytest.MonkeyPatch
+    keeping: Storage, done: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(sync: bool = True) -> None:
         raise JournalFull("there is no room")
@@ -91,34 +93,34 @@ def test_what_cannot_be_written_is_not_promised(
     with monkeypatch.context() as patched:
         patched.setattr(keeping.history.journal, "commit", full)
         with pytest.raises(JournalFull):
-            keeping.keep(change())
+            keeping.persist(change())
     assert done == []
 
 
-def test_it_finds_again_what_it_kept(tmp_path: Path, keeping: Keeping) -> None:
+def test_it_finds_again_what_it_kept(tmp_path: Path, keeping: Storage) -> None:
     put(keeping, 1)
-    keeping.keep(change())
+    keeping.persist(change())
     close(keeping)
-    again = Keeping(tmp_path)
+    again = Storage(tmp_path)
     again.open(CONFIG, Clock(), lambda error: None)
-    assert again.promises is not None
+    assert again.persistent_state is not None
     assert again.history is not None
-    assert (again.promises.member, again.promises.term, again.history.last) == (MEMBER, 3, 1)
+    assert (again.persistent_state.member, again.persistent_state.term, again.history.last) == (MEMBER, 3, 1)
     close(again)
 
 
-def test_a_directory_is_for_one_node(tmp_path: Path, keeping: Keeping) -> None:
+def test_a_directory_is_for_one_node(tmp_path: Path, keeping: Storage) -> None:
     with pytest.raises(JournalInUse):
-        Keeping(tmp_path).check(CONFIG)
+        Storage(tmp_path).check(CONFIG)
     with pytest.raises(JournalInUse):
-        Keeping(tmp_path).open(CONFIG, Clock(), lambda error: None)
-    Keeping(tmp_path / "elsewhere").check(CONFIG)
+        Storage(tmp_path).open(CONFIG, Clock(), lambda error: None)
+    Storage(tmp_path / "elsewhere").check(CONFIG)
 
 
 def test_promises_that_are_damaged_let_go_of_the_journal(tmp_path: Path) -> None:
-    (tmp_path / PROMISES).write_bytes(b"something else")
-    broken = Keeping(tmp_path)
+    (tmp_path / STATE_FILE_NAME).write_bytes(b"something else")
+    broken = Storage(tmp_path)
     with pytest.raises(StateFileError):
         broken.open(CONFIG, Clock(), lambda error: None)
     close(broken)
-    Keeping(tmp_path).check(CONFIG)
+    Storage(tmp_path).check(CONFIG)

@@ -11,10 +11,10 @@ from twisted.python.usage import UsageError
 
 from fyrehose_twisted.journal.retention import parse_retention
 from fyrehose_twisted.journal.store import open_journal
-from fyrehose_twisted.net.options import Listening, parse_listen
+from fyrehose_twisted.net.options import ServerEndpoint, parse_server_endpoint
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service import tap
-from fyrehose_twisted.parcels.service.journal_history import stream_of
+from fyrehose_twisted.parcels.service.journal_history import stream_uri
 from fyrehose_twisted.parcels.service.service import ParcelsNode
 
 SECRET = b"a secret that is long enough"
@@ -63,7 +63,7 @@ def test_what_a_node_is_without_options() -> None:
     config = options["config"]
     assert (config.name, config.cluster, config.advertise) == ("a", "default", ("127.0.0.1", 7878))
     assert (config.neighbours, config.found, config.secret) == ((), False, None)
-    assert options["listening"] == Listening("tcp:7878:interface=127.0.0.1", ("127.0.0.1", 7878), True)
+    assert options["listening"] == ServerEndpoint("tcp:7878:interface=127.0.0.1", ("127.0.0.1", 7878), True)
     assert options["class"] is ParcelProtocol
     assert options["directory"] is None
 
@@ -89,7 +89,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
     assert options["directory"] == tmp_path / "j"
     assert options["journal-config"].retention == parse_retention("7d")
     assert options["token"] == b"a-token-of-visible-characters"
-    assert options["serving"] == Listening("tcp:8080:interface=127.0.0.1", ("127.0.0.1", 8080), True)
+    assert options["serving"] == ServerEndpoint("tcp:8080:interface=127.0.0.1", ("127.0.0.1", 8080), True)
     assert options["web"].allow_private_callbacks
     assert options["web"].callback_ports == (80, 443, 8_443, 9_000)
     assert options["web"].max_body == 1_000
@@ -99,20 +99,23 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "listening"),
     [
-        ("7000", Listening("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("tcp:7000", Listening("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("tcp:port=7000", Listening("tcp:port=7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("tcp:7000:interface=192.0.2.1", Listening("tcp:7000:interface=192.0.2.1", ("192.0.2.1", 7000), False)),
-        ("tcp6:7000", Listening(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
-        (r"tcp6:7000:interface=\:\:", Listening(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
-        (r"tcp6:7000:interface=\:\:1", Listening(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
-        ("ssl:7000:privateKey=k", Listening("ssl:7000:privateKey=k:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
-        ("unix:/run/x", Listening("unix:/run/x:mode=600", None, True)),
-        ("tcp:7000:interface=eth0", Listening("tcp:7000:interface=eth0", ("eth0", 7000), False)),
+        ("7000", ServerEndpoint("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:7000", ServerEndpoint("tcp:7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:port=7000", ServerEndpoint("tcp:port=7000:interface=127.0.0.1", ("127.0.0.1", 7000), True)),
+        ("tcp:7000:interface=192.0.2.1", ServerEndpoint("tcp:7000:interface=192.0.2.1", ("192.0.2.1", 7000), False)),
+        ("tcp6:7000", ServerEndpoint(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
+        (r"tcp6:7000:interface=\:\:", ServerEndpoint(r"tcp6:7000:interface=\:\:", ("::", 7000), False)),
+        (r"tcp6:7000:interface=\:\:1", ServerEndpoint(r"tcp6:7000:interface=\:\:1", ("::1", 7000), True)),
+        (
+            "ssl:7000:privateKey=k",
+            ServerEndpoint("ssl:7000:privateKey=k:interface=127.0.0.1", ("127.0.0.1", 7000), True),
+        ),
+        ("unix:/run/x", ServerEndpoint("unix:/run/x:mode=600", None, True)),
+        ("tcp:7000:interface=eth0", ServerEndpoint("tcp:7000:interface=eth0", ("eth0", 7000), False)),
     ],
 )
-def test_endpoints_name_loopback_unless_they_name_something_else(text: str, listening: Listening) -> None:
-    assert parse_listen("listen", text, "tcp:7878") == listening
+def test_endpoints_name_loopback_unless_they_name_something_else(text: str, listening: ServerEndpoint) -> None:
+    assert parse_server_endpoint("listen", text, "tcp:7878") == listening
 
 
 @pytest.mark.parametrize(
@@ -201,7 +204,7 @@ def test_something_that_is_no_endpoint() -> None:
 
 
 def test_a_journal_that_somebody_else_writes(tmp_path: Path) -> None:
-    journal = open_journal(tmp_path / "j", stream_of("default"))
+    journal = open_journal(tmp_path / "j", stream_uri("default"))
     try:
         assert "is in use by another process that writes to it" in refusal_of("--listen 17878 --journal j")
     finally:

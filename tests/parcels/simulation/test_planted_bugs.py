@@ -9,44 +9,44 @@ import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
 from fyrehose_twisted.parcels.node.discovery import Discovery
-from fyrehose_twisted.parcels.node.membership_changes import Membership
-from fyrehose_twisted.parcels.node.neighbours import Neighbours, Said
+from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
+from fyrehose_twisted.parcels.node.neighbours import DialResult, Neighbours
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
 from fyrehose_twisted.parcels.node.ordering import publisher_sessions as sessions_module
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
-from fyrehose_twisted.parcels.node.ordering.event_numbering import Replica
+from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
-from fyrehose_twisted.parcels.node.ordering.pending import Pending
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed, Session, Sessions
-from fyrehose_twisted.parcels.node.persistent_state import Change, Promises
+from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSession, PublisherSessions, RunPlacement
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
 from fyrehose_twisted.parcels.node.raft import member as order_module
-from fyrehose_twisted.parcels.node.raft.log import Log
-from fyrehose_twisted.parcels.node.raft.member import Order
-from fyrehose_twisted.parcels.node.table_shares import Shares
+from fyrehose_twisted.parcels.node.raft.log import RaftLog
+from fyrehose_twisted.parcels.node.raft.member import RaftMember
+from fyrehose_twisted.parcels.node.table_shares import TableQuota
 from fyrehose_twisted.parcels.simulation.invariants import (
-    Acknowledged,
-    Bounded,
-    Named,
-    OneFounding,
-    OneLeader,
-    OneOrder,
-    PublishersOrder,
-    Recovers,
+    AcknowledgedDurability,
+    ClusterRecovers,
+    MemoryBounded,
+    OneLeaderPerTerm,
+    PublisherOrder,
+    TotalOrder,
+    UniqueEventIds,
+    ValidNeighbourNames,
 )
 from fyrehose_twisted.parcels.simulation.scenarios import (
-    Behind,
     Blackout,
     Crowd,
-    FoundedAnew,
-    Keys,
-    Silence,
+    KeyReuse,
+    LaggingNodes,
+    MinorityLoss,
+    Refounding,
     Storm,
     Strangers,
-    TwoDie,
+    Unresponsive,
 )
-from fyrehose_twisted.parcels.wire.messages import Append, Member, View, VoteGiven
-from fyrehose_twisted.sim.scenario import NOTHING_RAISES
+from fyrehose_twisted.parcels.wire.messages import AppendEntries, MemberId, Membership, RequestVoteReply
+from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
 
 class Gale(Storm):
@@ -54,50 +54,50 @@ class Gale(Storm):
 
     sizes = (3,)
     duration = 100.0
-    interval = 0.5
+    publish_interval = 0.5
 
 
 def votes_twice(patch: Patch) -> None:
-    original = Order.vote_asked
+    original = RaftMember.request_vote_received
 
     def vote_asked(self: Any, *arguments: Any) -> None:
-        self.vote = None
+        self.voted_for = None
         original(self, *arguments)
 
-    patch.setattr(Order, "vote_asked", vote_asked)
+    patch.setattr(RaftMember, "request_vote_received", vote_asked)
 
 
 def votes_for_who_knows_less(patch: Patch) -> None:
-    original = Order.vote_asked
+    original = RaftMember.request_vote_received
 
     def vote_asked(self: Any, message: Any, *arguments: Any) -> None:
         original(self, message._replace(last_term=2**62), *arguments)
 
-    patch.setattr(Order, "vote_asked", vote_asked)
+    patch.setattr(RaftMember, "request_vote_received", vote_asked)
 
 
 def forgets_its_vote_in_a_crash(patch: Patch) -> None:
-    original = Promises.take
+    original = PersistentState.apply
 
-    def take(self: Any, change: Change) -> None:
+    def take(self: Any, change: StateChange) -> None:
         original(self, change)
-        self.vote, self.term = None, max(0, self.term - 1)
+        self.voted_for, self.term = None, max(0, self.term - 1)
 
-    patch.setattr(Promises, "take", take)
+    patch.setattr(PersistentState, "apply", take)
 
 
 def forgets_entries_in_a_crash(patch: Patch) -> None:
-    original = Promises.begin
+    original = PersistentState.record_start
 
-    def begin(self: Any, member: Member) -> None:
+    def begin(self: Any, member: MemberId) -> None:
         self.entries.clear()
         original(self, member)
 
-    patch.setattr(Promises, "begin", begin)
+    patch.setattr(PersistentState, "record_start", begin)
 
 
 def commits_with_too_few(patch: Patch) -> None:
-    patch.setattr(View, "quorum", property(lambda self: max(1, len(self.members) // 2)))
+    patch.setattr(Membership, "quorum", property(lambda self: max(1, len(self.members) // 2)))
 
 
 def a_former_life_keeps_its_vote(patch: Patch) -> None:
@@ -117,46 +117,46 @@ def a_former_life_keeps_its_vote(patch: Patch) -> None:
 
 
 def takes_entries_that_do_not_fit(patch: Patch) -> None:
-    original = Order.append_received
+    original = RaftMember.append_entries_received
 
-    def append_received(self: Any, message: Append, *arguments: Any) -> Any:
+    def append_received(self: Any, message: AppendEntries, *arguments: Any) -> Any:
         previous = min(message.previous, self.log.last)
         term = self.log.term(previous)
         fitting = message._replace(previous=previous, previous_term=0 if term is None else term)
         return original(self, fitting, *arguments)
 
-    patch.setattr(Order, "append_received", append_received)
+    patch.setattr(RaftMember, "append_entries_received", append_received)
 
 
 def keeps_what_another_leader_contradicts(patch: Patch) -> None:
-    patch.setattr(Log, "cut", lambda self, index: None)
+    patch.setattr(RaftLog, "truncate_from", lambda self, index: None)
 
 
 def believes_any_commit(patch: Patch) -> None:
-    original = Order.append_received
+    original = RaftMember.append_entries_received
 
-    def append_received(self: Any, message: Append, *arguments: Any) -> Any:
+    def append_received(self: Any, message: AppendEntries, *arguments: Any) -> Any:
         taken = original(self, message, *arguments)
-        if self.log.last > self.commit and not self.leads:
-            self._commit(self.log.last)
+        if self.log.last > self.commit and not self.is_leader:
+            self._commit_up_to(self.log.last)
         return taken
 
-    patch.setattr(Order, "append_received", append_received)
+    patch.setattr(RaftMember, "append_entries_received", append_received)
 
 
 def numbers_repeats_anew(patch: Patch) -> None:
-    original = Sessions.place
+    original = PublisherSessions.place
 
     def place(self: Any, run: Any, sequence: int) -> Any:
         if run.first == 1:
             self._sessions.pop(run.publisher, None)
         return original(self, run, sequence)
 
-    patch.setattr(Sessions, "place", place)
+    patch.setattr(PublisherSessions, "place", place)
 
 
 def forgets_what_a_key_was_used_for(patch: Patch) -> None:
-    patch.setattr(sessions_module, "digest_of", lambda event: b"")
+    patch.setattr(sessions_module, "event_digest", lambda event: b"")
 
 
 def takes_a_number_for_its_own_by_its_key(patch: Patch) -> None:
@@ -164,7 +164,7 @@ def takes_a_number_for_its_own_by_its_key(patch: Patch) -> None:
 
 
 def does_not_mind_gaps(patch: Patch) -> None:
-    original = Sessions.place
+    original = PublisherSessions.place
 
     def place(self: Any, run: Any, sequence: int) -> Any:
         session = self._sessions.get(run.publisher)
@@ -172,19 +172,19 @@ def does_not_mind_gaps(patch: Patch) -> None:
             session.last = run.first - 1
         return original(self, run, sequence)
 
-    patch.setattr(Sessions, "place", place)
-    original_runs = Pending.runs
-    patch.setattr(Pending, "runs", lambda self: iter(list(original_runs(self))[1:]))
+    patch.setattr(PublisherSessions, "place", place)
+    original_runs = PendingRuns.runs
+    patch.setattr(PendingRuns, "runs", lambda self: iter(list(original_runs(self))[1:]))
 
 
 def answers_repeats_with_the_wrong_number(patch: Patch) -> None:
-    original = Session.numbers
+    original = PublisherSession.find_sequences
 
     def numbers(self: Any, first: int, count: int) -> Any:
         found = original(self, first, count)
         return None if found is None else tuple((max(1, number - 1), size) for number, size in found)
 
-    patch.setattr(Session, "numbers", numbers)
+    patch.setattr(PublisherSession, "find_sequences", numbers)
 
 
 def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
@@ -194,7 +194,7 @@ def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
         sequence = self._delivery.replica.sequence
         original(self, runs)
         for run in runs:
-            placed = Placed(len(run.events), ((sequence + 1, len(run.events)),))
+            placed = RunPlacement(len(run.events), ((sequence + 1, len(run.events)),))
             sequence += len(run.events)
             self._publishing.placed(run, placed, sequence)
 
@@ -202,71 +202,71 @@ def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
 
 
 def skips_what_is_missing(patch: Patch) -> None:
-    original = Delivery.install
+    original = Delivery.install_numbering
 
-    def install(self: Any, replica: Replica) -> None:
+    def install(self: Any, replica: EventNumbering) -> None:
         original(self, replica)
         self.last = replica.sequence
 
-    patch.setattr(Delivery, "install", install)
+    patch.setattr(Delivery, "install_numbering", install)
 
 
 def hands_on_twice(patch: Patch) -> None:
-    original = Delivery.fetched
+    original = Delivery.backfill_received
 
     def fetched(self: Any, message: Any, sender: Any) -> None:
         original(self, message, sender)
         if self.last > 2:
             self.last -= 1
 
-    patch.setattr(Delivery, "fetched", fetched)
+    patch.setattr(Delivery, "backfill_received", fetched)
 
 
 def forgets_publishers_when_it_joins(patch: Patch) -> None:
-    original = Replica.load
+    original = EventNumbering.load
 
-    def load(self: Any, data: bytes) -> View:
+    def load(self: Any, data: bytes) -> Membership:
         view = original(self, data)
-        self.sessions = Sessions()
+        self.sessions = PublisherSessions()
         return view
 
-    patch.setattr(Replica, "load", load)
+    patch.setattr(EventNumbering, "load", load)
 
 
 def begins_at_the_wrong_number(patch: Patch) -> None:
-    original = Replica.load
+    original = EventNumbering.load
 
-    def load(self: Any, data: bytes) -> View:
+    def load(self: Any, data: bytes) -> Membership:
         view = original(self, data)
         self.sequence = max(0, self.sequence - 1)
         return view
 
-    patch.setattr(Replica, "load", load)
+    patch.setattr(EventNumbering, "load", load)
 
 
 def never_removes_anybody(patch: Patch) -> None:
-    patch.setattr(Membership, "counts", lambda self, member, now: True)
-    patch.setattr(Membership, "leaves", lambda self, member: None)
-    original = Membership.review
+    patch.setattr(MembershipChanges, "is_responsive", lambda self, member, now: True)
+    patch.setattr(MembershipChanges, "member_leaving", lambda self, member: None)
+    original = MembershipChanges.propose_change
 
     def review(self: Any, now: float) -> bool:
         return original(self, now) if len(self._order.members) < 3 else False
 
-    patch.setattr(Membership, "review", review)
+    patch.setattr(MembershipChanges, "propose_change", review)
 
 
 def never_asks_for_votes(patch: Patch) -> None:
-    patch.setattr(Order, "_ask", lambda self, now: setattr(self, "_act_at", now + 1.0))
+    patch.setattr(RaftMember, "_start_pre_vote", lambda self, now: setattr(self, "_act_at", now + 1.0))
 
 
 def does_not_dial_again(patch: Patch) -> None:
-    original = Discovery._failed
+    original = Discovery._attempt_failed
 
     def failed(self: Any, target: Any, why: str, now: float) -> None:
         original(self, target, why, now)
         target.next_at = float("inf")
 
-    patch.setattr(Discovery, "_failed", failed)
+    patch.setattr(Discovery, "_attempt_failed", failed)
 
 
 def lets_anybody_in(patch: Patch) -> None:
@@ -274,39 +274,39 @@ def lets_anybody_in(patch: Patch) -> None:
 
 
 def takes_any_name(patch: Patch) -> None:
-    patch.setattr(Discovery, "_unfit_name", lambda self, info: None)
+    patch.setattr(Discovery, "_name_problem", lambda self, info: None)
 
 
 def says_our_own_parcels_to_everybody(patch: Patch) -> None:
     original = Discovery.connected
 
     def connected(self: Any, peer: Any, now: float) -> None:
-        if peer.dialled and self.targets[peer.address].said is Said.DOCUMENT:
-            self.write(peer, VoteGiven(1, True, True))
+        if peer.dialled and self.targets[peer.address].said is DialResult.DOCUMENT_ONLY:
+            self.write(peer, RequestVoteReply(1, True, True))
         original(self, peer, now)
 
     patch.setattr(Discovery, "connected", connected)
 
 
 def founds_every_cluster_alike(patch: Patch) -> None:
-    original = ClusterNode._found
+    original = ClusterNode._bootstrap
 
     def found(self: Any, *arguments: Any, **options: Any) -> None:
         drawn, self._rng = self._rng, Random(7)
         original(self, *arguments, **options)
         self._rng = drawn
 
-    patch.setattr(ClusterNode, "_found", found)
+    patch.setattr(ClusterNode, "_bootstrap", found)
 
 
 def gives_strangers_the_whole_table(patch: Patch) -> None:
-    original = Shares.__init__
+    original = TableQuota.__init__
 
     def begin(self: Any, limit: int, *, secret: bool) -> None:
         original(self, limit, secret=secret)
         self.strangers = self.source = limit
 
-    patch.setattr(Shares, "__init__", begin)
+    patch.setattr(TableQuota, "__init__", begin)
 
 
 def lets_strangers_keep_a_name(patch: Patch) -> None:
@@ -325,57 +325,62 @@ def keeps_all_events(patch: Patch) -> None:
 
 
 def goes_on_without_a_quorum(patch: Patch) -> None:
-    original = Membership.review
+    original = MembershipChanges.propose_change
 
     def review(self: Any, now: float) -> bool:
         due = original(self, now)
         order = self._order
-        if order.view is not None and order.votes and not order.leads and order.heard_of_leader(now) > 8.0:
-            order.view = View(tuple(pair for pair in order.view.members if pair[0] == order.me))
+        if order.view is not None and order.votes and not order.is_leader and order.seconds_since_leader(now) > 8.0:
+            order.view = Membership(tuple(pair for pair in order.view.members if pair[0] == order.me))
         return due
 
-    patch.setattr(Membership, "review", review)
+    patch.setattr(MembershipChanges, "propose_change", review)
 
 
 def loses_the_leader_for_good(patch: Patch) -> None:
-    patch.setattr(order_module, "PATIENCE", (1e9, 2e9))
-    patch.setattr(Order, "leader_gone", lambda self, now: None)
+    patch.setattr(order_module, "ELECTION_TIMEOUT", (1e9, 2e9))
+    patch.setattr(RaftMember, "leader_lost", lambda self, now: None)
 
 
-ORDER = (OneOrder.name, Acknowledged.name, PublishersOrder.name)
+ORDER = (TotalOrder.name, AcknowledgedDurability.name, PublisherOrder.name)
 
 BUGS = [
-    Bug(votes_twice, (OneLeader.name, *ORDER), Storm, seed=0),
-    Bug(votes_for_who_knows_less, (*ORDER, Recovers.name), Gale, seed=6),
-    Bug(forgets_its_vote_in_a_crash, (OneLeader.name, *ORDER, NOTHING_RAISES), Blackout, seed=0),
-    Bug(forgets_entries_in_a_crash, (*ORDER, NOTHING_RAISES, Recovers.name), Blackout, seed=0),
-    Bug(commits_with_too_few, (OneLeader.name, *ORDER), Storm, seed=1),
-    Bug(a_former_life_keeps_its_vote, (OneLeader.name, *ORDER, NOTHING_RAISES, Recovers.name), Storm, seed=0),
-    Bug(takes_entries_that_do_not_fit, (*ORDER, OneFounding.name, NOTHING_RAISES), Storm, seed=0),
-    Bug(keeps_what_another_leader_contradicts, (*ORDER, NOTHING_RAISES), Storm, seed=0),
-    Bug(believes_any_commit, (*ORDER, NOTHING_RAISES), Storm, seed=0),
+    Bug(votes_twice, (OneLeaderPerTerm.name, *ORDER), Storm, seed=0),
+    Bug(votes_for_who_knows_less, (*ORDER, ClusterRecovers.name), Gale, seed=6),
+    Bug(forgets_its_vote_in_a_crash, (OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Blackout, seed=0),
+    Bug(forgets_entries_in_a_crash, (*ORDER, NO_EXCEPTIONS, ClusterRecovers.name), Blackout, seed=0),
+    Bug(commits_with_too_few, (OneLeaderPerTerm.name, *ORDER), Storm, seed=1),
+    Bug(
+        a_former_life_keeps_its_vote,
+        (OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS, ClusterRecovers.name),
+        Storm,
+        seed=0,
+    ),
+    Bug(takes_entries_that_do_not_fit, (*ORDER, UniqueEventIds.name, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(keeps_what_another_leader_contradicts, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(believes_any_commit, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
     Bug(numbers_repeats_anew, ORDER, Gale, seed=3),
-    Bug(forgets_what_a_key_was_used_for, (Acknowledged.name,), Keys, seed=0),
-    Bug(takes_a_number_for_its_own_by_its_key, (Acknowledged.name,), Keys, seed=0),
+    Bug(forgets_what_a_key_was_used_for, (AcknowledgedDurability.name,), KeyReuse, seed=0),
+    Bug(takes_a_number_for_its_own_by_its_key, (AcknowledgedDurability.name,), KeyReuse, seed=0),
     Bug(does_not_mind_gaps, ORDER, Gale, seed=3),
     Bug(answers_repeats_with_the_wrong_number, ORDER, Storm, seed=0),
-    Bug(acknowledges_before_it_is_agreed_on, (*ORDER, NOTHING_RAISES), Storm, seed=0),
-    Bug(skips_what_is_missing, ORDER, Behind, seed=1),
-    Bug(hands_on_twice, (*ORDER, NOTHING_RAISES), Storm, seed=0),
+    Bug(acknowledges_before_it_is_agreed_on, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(skips_what_is_missing, ORDER, LaggingNodes, seed=1),
+    Bug(hands_on_twice, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
     Bug(forgets_publishers_when_it_joins, ORDER, Storm, seed=0),
-    Bug(begins_at_the_wrong_number, (*ORDER, NOTHING_RAISES), Storm, seed=0),
-    Bug(never_removes_anybody, (Recovers.name,), Gale, seed=17),
-    Bug(never_asks_for_votes, (Recovers.name,), TwoDie, seed=4),
-    Bug(does_not_dial_again, (Recovers.name,), Gale, seed=6),
-    Bug(lets_anybody_in, (Recovers.name, OneLeader.name, *ORDER, NOTHING_RAISES), Strangers, seed=0),
-    Bug(takes_any_name, (Named.name,), Strangers, seed=0),
-    Bug(says_our_own_parcels_to_everybody, (NOTHING_RAISES,), Strangers, seed=0),
-    Bug(founds_every_cluster_alike, (OneFounding.name,), FoundedAnew, seed=0),
-    Bug(gives_strangers_the_whole_table, (Recovers.name,), Crowd, seed=0),
-    Bug(lets_strangers_keep_a_name, (Recovers.name,), Crowd, seed=0),
-    Bug(keeps_all_events, (Bounded.name,), Storm, seed=1),
-    Bug(goes_on_without_a_quorum, (OneLeader.name, *ORDER, Recovers.name), Silence, seed=0),
-    Bug(loses_the_leader_for_good, (Recovers.name, Acknowledged.name), TwoDie, seed=5),
+    Bug(begins_at_the_wrong_number, (*ORDER, NO_EXCEPTIONS), Storm, seed=0),
+    Bug(never_removes_anybody, (ClusterRecovers.name,), Gale, seed=17),
+    Bug(never_asks_for_votes, (ClusterRecovers.name,), MinorityLoss, seed=4),
+    Bug(does_not_dial_again, (ClusterRecovers.name,), Gale, seed=6),
+    Bug(lets_anybody_in, (ClusterRecovers.name, OneLeaderPerTerm.name, *ORDER, NO_EXCEPTIONS), Strangers, seed=0),
+    Bug(takes_any_name, (ValidNeighbourNames.name,), Strangers, seed=0),
+    Bug(says_our_own_parcels_to_everybody, (NO_EXCEPTIONS,), Strangers, seed=0),
+    Bug(founds_every_cluster_alike, (UniqueEventIds.name,), Refounding, seed=0),
+    Bug(gives_strangers_the_whole_table, (ClusterRecovers.name,), Crowd, seed=0),
+    Bug(lets_strangers_keep_a_name, (ClusterRecovers.name,), Crowd, seed=0),
+    Bug(keeps_all_events, (MemoryBounded.name,), Storm, seed=1),
+    Bug(goes_on_without_a_quorum, (OneLeaderPerTerm.name, *ORDER, ClusterRecovers.name), Unresponsive, seed=0),
+    Bug(loses_the_leader_for_good, (ClusterRecovers.name, AcknowledgedDurability.name), MinorityLoss, seed=5),
 ]
 
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from fyrehose_twisted.parcels.simulation.scenarios import SCENARIOS, Amnesia, Behind, Storm, Strangers
+from fyrehose_twisted.parcels.simulation.scenarios import SCENARIOS, Amnesia, LaggingNodes, Storm, Strangers
 from fyrehose_twisted.sim.pytest_plugin import Simulate
 from fyrehose_twisted.sim.runs.runner import soak
-from fyrehose_twisted.sim.scenario import Outcome, Scenario
+from fyrehose_twisted.sim.scenario import RunOutcome, Scenario
 
 pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
@@ -15,32 +15,32 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
-    assert outcome.counts["events"] > 0, outcome
-    assert outcome.counts["acknowledged"] > 0, outcome
+    assert outcome.counters["events"] > 0, outcome
+    assert outcome.counters["acknowledged"] > 0, outcome
 
 
-def worth_its_seed(outcome: Outcome) -> bool:
-    return outcome.simulated >= 600 and outcome.faults >= 20 and outcome.operations >= 500
+def worth_its_seed(outcome: RunOutcome) -> bool:
+    return outcome.simulated_seconds >= 600 and outcome.faults >= 20 and outcome.operations >= 500
 
 
 def test_a_storm_is_one(simulate: Simulate) -> None:
     (outcome,) = simulate(Storm, seeds=[5])
     assert worth_its_seed(outcome), outcome
     for what in ("acknowledged", "fetched", "states taken", "not taken"):
-        assert outcome.counts[what] > 0, outcome.counts
-    assert outcome.counts["terms"] > 3
+        assert outcome.counters[what] > 0, outcome.counters
+    assert outcome.counters["terms"] > 3
 
 
 def test_who_was_away_for_long_is_told_what_it_missed(simulate: Simulate) -> None:
-    (outcome,) = simulate(Behind, seeds=[4])
-    assert outcome.counts["skipped"] > 0
-    assert outcome.counts["states taken"] > 3
+    (outcome,) = simulate(LaggingNodes, seeds=[4])
+    assert outcome.counters["skipped"] > 0
+    assert outcome.counters["states taken"] > 3
 
 
 def test_an_operator_forms_the_cluster_anew(simulate: Simulate) -> None:
     (outcome,) = simulate(Amnesia, seeds=[2])
-    assert outcome.counts["reformed"] == 1
-    assert outcome.counts["acknowledged"] > 0
+    assert outcome.counters["reformed"] == 1
+    assert outcome.counters["acknowledged"] > 0
 
 
 def test_parcels_travel_as_bytes_too(simulate: Simulate) -> None:
@@ -63,7 +63,7 @@ def test_random_seeds() -> None:
     summaries = soak(SCENARIOS, float(os.environ.get("SOAK_SECONDS", "60")))
     for name, summary in summaries.items():
         print(
-            f"{name}: {summary.count:,} seeds, {summary.simulated / 3600:,.1f} hours simulated,"
+            f"{name}: {summary.count:,} seeds, {summary.simulated_seconds / 3600:,.1f} hours simulated,"
             f" {summary.operations:,} operations, {summary.faults:,} faults"
         )
     failures = [outcome for summary in summaries.values() for outcome in summary.failures]

@@ -20,7 +20,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.node.status import ClusterState, MemberState, NeighbourState
+from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
 from fyrehose_twisted.parcels.web import WebConfig, site
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.web.site import WebSite
@@ -113,13 +113,13 @@ class Memory:
         """Be in a majority again."""
         self.mode, self.refusing = "Wrk", None
 
-    def state(self) -> ClusterState:
-        members = (MemberState("node-1", "0" * 16, "127.0.0.1:4000", True),)
-        neighbours = (NeighbourState("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
+    def state(self) -> NodeStatus:
+        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True),)
+        neighbours = (NeighbourStatus("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
         counters = {"events_ordered": len(self.log), "bad-parcels": 0}
         why = "alone" if self.mode == "Wrk" else "no quorum"
         head = "node-1", 5, "0" * 16, "test", self.founding, self.mode, why, "node-1" if self.mode == "Wrk" else None
-        return ClusterState(*head, 3, self.last, self.oldest, 1, members, neighbours, counters)
+        return NodeStatus(*head, 3, self.last, self.oldest, 1, members, neighbours, counters)
 
     def found_anew(self, founding: str) -> None:
         """Forget everything, and be another cluster of the same name."""

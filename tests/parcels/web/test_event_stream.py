@@ -13,7 +13,7 @@ from twisted.logger import LogLevel, capturedLogs
 from fyrehose_twisted.parcels.web import WebConfig
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.sse import BadStream, FrameReader
+from fyrehose_twisted.web.sse import FrameReader, MalformedStream
 
 inline = pytest_twisted.ensureDeferred
 
@@ -296,6 +296,6 @@ def test_the_reader_refuses_what_has_no_end() -> None:
             while fed < 2**22:
                 reader.feed(piece)
                 fed += len(piece)
-        except BadStream:
+        except MalformedStream:
             continue
         raise AssertionError(piece[:20])

@@ -8,7 +8,7 @@ import pytest
 import pytest_twisted
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import BeyondEnd, FoundedAnew
+from fyrehose_twisted.errors import BeyondEnd, FoundingMismatch
 from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.web.sse import FrameReader
 
@@ -144,14 +144,14 @@ async def test_a_client_is_told(web: Any, client: Any, reached: Any) -> None:
     assert following.founding == OLD
     web.node.found_anew(NEW)
     web.node.order(*[b"x"] * 8)
-    with pytest.raises(FoundedAnew) as raised:
+    with pytest.raises(FoundingMismatch) as raised:
         await following.stopped
-    assert (raised.value.known, raised.value.founding) == (OLD, NEW)
+    assert (raised.value.expected, raised.value.founding) == (OLD, NEW)
     assert listener.numbers == [1, 2]
     # What it would do in another run, with what it stored.
-    with pytest.raises(FoundedAnew):
+    with pytest.raises(FoundingMismatch):
         await client.follow(listener, following.next, following.founding).stopped
-    with pytest.raises(FoundedAnew):
+    with pytest.raises(FoundingMismatch):
         await client.events(1, 2, OLD)
     assert [event.sequence for event in await client.events(1, 2, NEW)] == [1, 2]
 

@@ -20,33 +20,33 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
-    Append,
-    Appended,
-    Beat,
-    Entry,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
     Extension,
-    Fetch,
-    Fetched,
+    FetchEvents,
+    FetchEventsReply,
+    Heartbeat,
     Hello,
-    Member,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
     Mode,
     NodeInfo,
-    NotPublished,
     Parcel,
     ParcelType,
     Proof,
     Publish,
-    Published,
-    Refusal,
+    PublishAck,
+    PublisherRun,
+    PublishNack,
+    RefusalReason,
     Refused,
-    Run,
-    StatePart,
-    StateTaken,
-    View,
-    VoteAsked,
-    VoteGiven,
+    RequestVote,
+    RequestVoteReply,
     Welcome,
     node_id,
 )
@@ -137,16 +137,18 @@ addresses = st.tuples(st.ip_addresses(v=4).map(str), ports) | st.tuples(
 ids = st.integers(0, 65_535)
 extensions = st.builds(Extension, ids, numbers, st.integers(0, 2**32 - 1))
 infos = st.builds(NodeInfo, ids, st.sampled_from(Mode), texts, addresses, st.none() | extensions)
-runs = st.builds(Run, texts, numbers, small, st.lists(octets, max_size=4).map(tuple))
-views = st.builds(View, st.lists(st.tuples(st.builds(Member, texts, numbers), addresses), max_size=4).map(tuple))
+runs = st.builds(PublisherRun, texts, numbers, small, st.lists(octets, max_size=4).map(tuple))
+views = st.builds(
+    Membership, st.lists(st.tuples(st.builds(MemberId, texts, numbers), addresses), max_size=4).map(tuple)
+)
 entries = st.one_of(
-    st.builds(Entry, numbers, st.just(EntryKind.EVENTS), st.lists(runs, max_size=3).map(tuple)),
-    st.builds(Entry, numbers, st.just(EntryKind.VIEW), views),
-    st.builds(Entry, numbers, st.just(EntryKind.NOTHING), st.none()),
+    st.builds(LogEntry, numbers, st.just(EntryKind.EVENTS), st.lists(runs, max_size=3).map(tuple)),
+    st.builds(LogEntry, numbers, st.just(EntryKind.MEMBERSHIP), views),
+    st.builds(LogEntry, numbers, st.just(EntryKind.NO_OP), st.none()),
 )
 nonces = st.binary(min_size=16, max_size=16)
 proofs = st.binary(min_size=32, max_size=32) | st.just(b"")
-refusals = st.sampled_from(Refusal)
+refusals = st.sampled_from(RefusalReason)
 documents = st.one_of(
     st.builds(Parcel, st.booleans(), st.just(ParcelType.DSC_REQ), ids, infos, octets),
     st.builds(
@@ -160,18 +162,18 @@ ours = st.one_of(
     st.builds(Welcome, texts, numbers, numbers, nonces, proofs),
     st.builds(Proof, proofs),
     st.builds(Refused, refusals, texts),
-    st.builds(Beat, st.sampled_from(Mode), numbers, numbers),
-    st.builds(VoteAsked, numbers, numbers, numbers, st.booleans()),
-    st.builds(VoteGiven, numbers, st.booleans(), st.booleans()),
-    st.builds(Append, numbers, small, numbers, numbers, st.lists(entries, max_size=3).map(tuple)),
-    st.builds(Appended, numbers, st.booleans(), numbers),
-    st.builds(StatePart, numbers, numbers, numbers, numbers, numbers, octets),
-    st.builds(StateTaken, numbers, numbers, numbers),
+    st.builds(Heartbeat, st.sampled_from(Mode), numbers, numbers),
+    st.builds(RequestVote, numbers, numbers, numbers, st.booleans()),
+    st.builds(RequestVoteReply, numbers, st.booleans(), st.booleans()),
+    st.builds(AppendEntries, numbers, small, numbers, numbers, st.lists(entries, max_size=3).map(tuple)),
+    st.builds(AppendEntriesReply, numbers, st.booleans(), numbers),
+    st.builds(InstallSnapshot, numbers, numbers, numbers, numbers, numbers, octets),
+    st.builds(InstallSnapshotReply, numbers, numbers, numbers),
     st.builds(Publish, runs),
-    st.builds(Published, texts, numbers, numbers, st.lists(st.tuples(small, small), max_size=3).map(tuple)),
-    st.builds(NotPublished, texts, numbers, numbers, refusals, texts),
-    st.builds(Fetch, numbers, numbers),
-    st.builds(Fetched, small, st.lists(st.tuples(texts, numbers, numbers, octets), max_size=4).map(tuple)),
+    st.builds(PublishAck, texts, numbers, numbers, st.lists(st.tuples(small, small), max_size=3).map(tuple)),
+    st.builds(PublishNack, texts, numbers, numbers, refusals, texts),
+    st.builds(FetchEvents, numbers, numbers),
+    st.builds(FetchEventsReply, small, st.lists(st.tuples(texts, numbers, numbers, octets), max_size=4).map(tuple)),
 )
 messages: st.SearchStrategy[Message] = documents | ours
 
@@ -288,7 +290,16 @@ class TestRoundTrip:
         data = encode(message)
         head = data[1 : 1 + data[0]]
         kind = type(message)
-        answers = {Welcome, Refused, VoteGiven, Appended, StateTaken, Published, NotPublished, Fetched}
+        answers = {
+            Welcome,
+            Refused,
+            RequestVoteReply,
+            AppendEntriesReply,
+            InstallSnapshotReply,
+            PublishAck,
+            PublishNack,
+            FetchEventsReply,
+        }
         name = WIRE_NAMES[kind].encode()
         flag = b"\xf5" if kind in answers else b"\xf4"
         start = b"\xa5\x6bis_response" + flag + b"\x6bparcel_type" + bytes([0x60 + len(name)]) + name
@@ -297,37 +308,39 @@ class TestRoundTrip:
 
     @pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 1_000, MAX_DATA - 20])
     def test_a_head_says_how_many_bytes_follow(self, size: int) -> None:
-        message = StatePart(1, 2, 3, 4, 5, bytes(size))
+        message = InstallSnapshot(1, 2, 3, 4, 5, bytes(size))
         assert decode(encode(message) * 2) == [message] * 2
 
     @pytest.mark.parametrize(
         "message",
         [
-            Publish(Run("p" * 160, MAX_SEQUENCE, 1, (bytes(MAX_EVENT),))),
-            Append(
+            Publish(PublisherRun("p" * 160, MAX_SEQUENCE, 1, (bytes(MAX_EVENT),))),
+            AppendEntries(
                 MAX_SEQUENCE,
                 MAX_SEQUENCE - 1,
                 MAX_SEQUENCE,
                 MAX_SEQUENCE,
                 (
-                    Entry(
+                    LogEntry(
                         MAX_SEQUENCE,
                         EntryKind.EVENTS,
-                        (Run("p" * 160, MAX_SEQUENCE, MAX_SEQUENCE, (bytes(MAX_EVENT),)),),
+                        (PublisherRun("p" * 160, MAX_SEQUENCE, MAX_SEQUENCE, (bytes(MAX_EVENT),)),),
                     ),
                 ),
             ),
-            Fetched(1, (("p" * 160, MAX_SEQUENCE, MAX_SEQUENCE, bytes(MAX_EVENT)),)),
-            Append(
+            FetchEventsReply(1, (("p" * 160, MAX_SEQUENCE, MAX_SEQUENCE, bytes(MAX_EVENT)),)),
+            AppendEntries(
                 1,
                 1,
                 1,
                 1,
                 (
-                    Entry(
+                    LogEntry(
                         1,
-                        EntryKind.VIEW,
-                        View(tuple((Member("n" * 64, number), ("2001:db8::1", 65_535)) for number in range(256))),
+                        EntryKind.MEMBERSHIP,
+                        Membership(
+                            tuple((MemberId("n" * 64, number), ("2001:db8::1", 65_535)) for number in range(256))
+                        ),
                     ),
                 ),
             ),
@@ -387,15 +400,15 @@ class TestStream:
         assert decoder.feed(bytearray(data[-1:])) == [message]  # type: ignore[arg-type]
 
     def test_it_holds_no_more_than_one_parcel(self) -> None:
-        data = encode(StatePart(1, 2, 3, 4, 5, bytes(MAX_DATA - 20)))
+        data = encode(InstallSnapshot(1, 2, 3, 4, 5, bytes(MAX_DATA - 20)))
         decoder = ParcelDecoder()
         assert len(decoder.feed(data * 20 + data[:-1])) == 20
         assert decoder.waiting == len(data) - 1 <= MAX_PARCEL
 
     def test_what_stands_before_a_bad_parcel_is_returned_first(self) -> None:
-        good = encode(Beat(Mode.WRK, 1, 2))
+        good = encode(Heartbeat(Mode.WRK, 1, 2))
         decoder = ParcelDecoder()
-        assert decoder.feed(good + good + b"\x00" + good) == [Beat(Mode.WRK, 1, 2)] * 2
+        assert decoder.feed(good + good + b"\x00" + good) == [Heartbeat(Mode.WRK, 1, 2)] * 2
         assert decoder.waiting == 0
         for _ in range(2):
             with pytest.raises(BadParcel, match="0 bytes"):
@@ -412,7 +425,7 @@ class TestStream:
         assert decoder.waiting == 0
 
     def test_a_bad_head_is_not_kept_waiting_for_its_data(self) -> None:
-        data = encode(StatePart(1, 2, 3, 4, 5, bytes(1_000)))
+        data = encode(InstallSnapshot(1, 2, 3, 4, 5, bytes(1_000)))
         cut = data[: 1 + data[0]].replace(b"StatePart", b"StatePort")
         assert reason(cut) == "unknown-type"
 
@@ -451,19 +464,21 @@ SEEDS: list[Message] = [
     Parcel(True, ParcelType.DSC_RES, 1, tuple(NodeInfo(i, Mode.WRK, f"node-{i}", ("::1", i)) for i in range(12))),
     Parcel(True, ParcelType.SEQ_RES, 1, 77),
     Hello("cluster", "Ivan", 2**62, 2**61, bytes(16)),
-    Append(
+    AppendEntries(
         2,
         9,
         2,
         8,
         (
-            Entry(2, EntryKind.NOTHING, None),
-            Entry(2, EntryKind.EVENTS, (Run("p", 1, 1, (b"one", b"two")), Run("q", 1, 7, (b"three",)))),
-            Entry(2, EntryKind.VIEW, View(((Member("Ivan", 2**62), ("127.0.0.1", 7_878)),))),
+            LogEntry(2, EntryKind.NO_OP, None),
+            LogEntry(
+                2, EntryKind.EVENTS, (PublisherRun("p", 1, 1, (b"one", b"two")), PublisherRun("q", 1, 7, (b"three",)))
+            ),
+            LogEntry(2, EntryKind.MEMBERSHIP, Membership(((MemberId("Ivan", 2**62), ("127.0.0.1", 7_878)),))),
         ),
     ),
-    Published("p", 1, 1, ((1, 2), (9, 1))),
-    Fetched(4, (("p", 1, 1, b"one"), ("q", 1, 7, b"three"))),
+    PublishAck("p", 1, 1, ((1, 2), (9, 1))),
+    FetchEventsReply(4, (("p", 1, 1, b"one"), ("q", 1, 7, b"three"))),
 ]
 
 

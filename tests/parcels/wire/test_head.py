@@ -10,8 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.parcels.wire.cbor import MAX_NESTING, BadParcel, read
-from fyrehose_twisted.parcels.wire.head import Head, empty_heads, read_head, read_neighbours, write_node, write_parcel
+from fyrehose_twisted.parcels.wire.cbor import MAX_NESTING, BadParcel, decode
+from fyrehose_twisted.parcels.wire.head import (
+    ParcelHead,
+    empty_heads,
+    read_head,
+    read_neighbours,
+    write_node,
+    write_parcel,
+)
 from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_HEAD,
@@ -128,30 +135,33 @@ class TestReading:
     @pytest.mark.parametrize(
         ("content", "expected"),
         [
-            (head(parcel_type=["SeqReq"]), Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (head(parcel_type=b"SeqReq"), Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (head(parcel_type={"SeqReq": None}), Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (head(parcel_type={2: None}), Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (head(body=["Empty"]), Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (head(body=["SeqRes", 5]), Head(False, ParcelType.SEQ_REQ, 1, 0, 5)),
-            (head(body={"SeqRes": [5]}), Head(False, ParcelType.SEQ_REQ, 1, 0, 5)),
-            (head(body={3: {0: 5}}), Head(False, ParcelType.SEQ_REQ, 1, 0, 5)),
-            (head(body={"SeqRes": CBORTag(7, {"seq_number": 5})}), Head(False, ParcelType.SEQ_REQ, 1, 0, 5)),
-            (CBORTag(1, CBORTag(2, head())), Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (head() | {5: 1, "ours": 2, "": 3, b"\xff": 4}, Head(False, ParcelType.SEQ_REQ, 1, 0, None)),
-            (asked(name=b"Ivan"), Head(False, ParcelType.DSC_REQ, 1, 0, IVAN)),
-            (asked(host=["V4", [[127, 0, 0, 1], 7_878]]), Head(False, ParcelType.DSC_REQ, 1, 0, IVAN)),
+            (head(parcel_type=["SeqReq"]), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (head(parcel_type=b"SeqReq"), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (head(parcel_type={"SeqReq": None}), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (head(parcel_type={2: None}), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (head(body=["Empty"]), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (head(body=["SeqRes", 5]), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, 5)),
+            (head(body={"SeqRes": [5]}), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, 5)),
+            (head(body={3: {0: 5}}), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, 5)),
+            (head(body={"SeqRes": CBORTag(7, {"seq_number": 5})}), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, 5)),
+            (CBORTag(1, CBORTag(2, head())), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (head() | {5: 1, "ours": 2, "": 3, b"\xff": 4}, ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)),
+            (asked(name=b"Ivan"), ParcelHead(False, ParcelType.DSC_REQ, 1, 0, IVAN)),
+            (asked(host=["V4", [[127, 0, 0, 1], 7_878]]), ParcelHead(False, ParcelType.DSC_REQ, 1, 0, IVAN)),
             (head(body=["DscReq", [60_396, 1, "Ivan", {0: [[127, 0, 0, 1], 7_878]}]]), None),
-            (asked(ours=[1, 2, 3]), Head(False, ParcelType.DSC_REQ, 1, 0, IVAN._replace(ours=Extension(1, 2, 3)))),
+            (
+                asked(ours=[1, 2, 3]),
+                ParcelHead(False, ParcelType.DSC_REQ, 1, 0, IVAN._replace(ours=Extension(1, 2, 3))),
+            ),
             (asked(ours=CBORTag(9, [1, 2, 3]))["body"], None),
         ],
         ids=lambda value: str(value)[-50:],
     )
-    def test_the_forms_that_the_library_of_the_reference_reads(self, content: Any, expected: Head | None) -> None:
+    def test_the_forms_that_the_library_of_the_reference_reads(self, content: Any, expected: ParcelHead | None) -> None:
         if expected is None and "DscReq" in content:
-            content, expected = head(body=content), Head(False, ParcelType.SEQ_REQ, 1, 0, None)
+            content, expected = head(body=content), ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)
             expected = expected._replace(body=IVAN._replace(ours=Extension(1, 2, 3)))
-        assert read_head(dumps(content)) == (expected or Head(False, ParcelType.SEQ_REQ, 1, 0, IVAN))
+        assert read_head(dumps(content)) == (expected or ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, IVAN))
 
     def test_a_map_or_an_array_is_as_deep_as_the_reference_reads(self) -> None:
         start = b"\xa6" + dumps(head())[1:] + b"\x61x"
@@ -205,13 +215,13 @@ class TestReading:
 
     @pytest.mark.parametrize("value", [1.5, float("inf"), -0.0, 2**64 - 1, -(2**64), None, True, b"", "", [[], {}]])
     def test_what_is_ignored_may_be_anything(self, value: Any) -> None:
-        assert read_head(dumps(head(x=value))) == Head(False, ParcelType.SEQ_REQ, 1, 0, None)
+        assert read_head(dumps(head(x=value))) == ParcelHead(False, ParcelType.SEQ_REQ, 1, 0, None)
 
     @pytest.mark.parametrize(
         "data", [b"\xf9\x3e\x00", b"\xfa\x3f\xc0\x00\x00", b"\xfb\x3f\xf8\x00\x00\x00\x00\x00\x00"]
     )
     def test_floats_have_three_sizes(self, data: bytes) -> None:
-        assert read(data) == 1.5
+        assert decode(data) == 1.5
 
 
 class TestShortCut:
@@ -246,8 +256,8 @@ class TestShortCut:
     def test_it_makes_no_difference(self, before: bytes, number: bytes) -> None:
         start, end = empty_heads(False, "Append", 300)
         for data in (start + number + end, start[:-5] + before + b"\x64size" + number + end):
-            slow: Head | str
-            fast: Head | str
+            slow: ParcelHead | str
+            fast: ParcelHead | str
             try:
                 # A key that the reference ignores takes the head off the short cut.
                 slow = read_head(b"\xa6" + data[1:] + b"\x61x\x00")

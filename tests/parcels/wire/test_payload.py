@@ -17,53 +17,53 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
-    Append,
-    Appended,
-    Beat,
-    Entry,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
-    Fetch,
-    Fetched,
+    FetchEvents,
+    FetchEventsReply,
+    Heartbeat,
     Hello,
-    Member,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
     Mode,
-    NotPublished,
     Parcel,
     Proof,
     Publish,
-    Published,
-    Refusal,
+    PublishAck,
+    PublisherRun,
+    PublishNack,
+    RefusalReason,
     Refused,
-    Run,
-    StatePart,
-    StateTaken,
-    View,
-    VoteAsked,
-    VoteGiven,
+    RequestVote,
+    RequestVoteReply,
     Welcome,
 )
-from fyrehose_twisted.parcels.wire.payload import ANSWERS, WIRE_NAMES, EntryWriter, PayloadWriter, read_payload
+from fyrehose_twisted.parcels.wire.payload import RESPONSES, WIRE_NAMES, EntryWriter, PayloadWriter, read_payload
 
 NONCE, PROOF = bytes(16), bytes(range(32))
-EVENTS = Entry(3, EntryKind.EVENTS, (Run("Ivan", 1, 5, (b"one", b"")), Run("Vera", 2, 1, ())))
-VIEW = Entry(
+EVENTS = LogEntry(3, EntryKind.EVENTS, (PublisherRun("Ivan", 1, 5, (b"one", b"")), PublisherRun("Vera", 2, 1, ())))
+VIEW = LogEntry(
     3,
-    EntryKind.VIEW,
-    View(((Member("Ivan", 7), ("127.0.0.1", 7_878)), (Member("Vera", 2**62), ("2001:db8::1", 65_535)))),
+    EntryKind.MEMBERSHIP,
+    Membership(((MemberId("Ivan", 7), ("127.0.0.1", 7_878)), (MemberId("Vera", 2**62), ("2001:db8::1", 65_535)))),
 )
-NOTHING = Entry(4, EntryKind.NOTHING, None)
+NOTHING = LogEntry(4, EntryKind.NO_OP, None)
 
 EXAMPLES: list[tuple[Message, list[Any]]] = [
     (Hello("c", "Ivan", 1, 2, NONCE), ["c", "Ivan", 1, 2, NONCE]),
     (Welcome("Vera", 1, 2, NONCE, PROOF), ["Vera", 1, 2, NONCE, PROOF]),
     (Proof(b""), [b""]),
-    (Refused(Refusal.NAME_TAKEN, "no"), [3, "no"]),
-    (Beat(Mode.SEQ_RECOVERY, 1, 2), [5, 1, 2]),
-    (VoteAsked(1, 2, 3, True), [1, 2, 3, True]),
-    (VoteGiven(1, False, True), [1, False, True]),
+    (Refused(RefusalReason.NAME_TAKEN, "no"), [3, "no"]),
+    (Heartbeat(Mode.SEQ_RECOVERY, 1, 2), [5, 1, 2]),
+    (RequestVote(1, 2, 3, True), [1, 2, 3, True]),
+    (RequestVoteReply(1, False, True), [1, False, True]),
     (
-        Append(1, 2, 3, 4, (EVENTS, VIEW, NOTHING)),
+        AppendEntries(1, 2, 3, 4, (EVENTS, VIEW, NOTHING)),
         [
             1,
             2,
@@ -83,14 +83,14 @@ EXAMPLES: list[tuple[Message, list[Any]]] = [
             ],
         ],
     ),
-    (Appended(1, True, 9), [1, True, 9]),
-    (StatePart(1, 2, 3, 4, 5, b"state"), [1, 2, 3, 4, 5, b"state"]),
-    (StateTaken(1, 2, 3), [1, 2, 3]),
-    (Publish(Run("p", 1, 2, (b"x",))), [["p", 1, 2, [b"x"]]]),
-    (Published("p", 1, 2, ((7, 2), (30, 1))), ["p", 1, 2, [[7, 2], [30, 1]]]),
-    (NotPublished("p", 1, 2, Refusal.NO_QUORUM, "alone"), ["p", 1, 2, 7, "alone"]),
-    (Fetch(1, 9), [1, 9]),
-    (Fetched(1, (("p", 1, 2, b"x"),)), [1, [["p", 1, 2, b"x"]]]),
+    (AppendEntriesReply(1, True, 9), [1, True, 9]),
+    (InstallSnapshot(1, 2, 3, 4, 5, b"state"), [1, 2, 3, 4, 5, b"state"]),
+    (InstallSnapshotReply(1, 2, 3), [1, 2, 3]),
+    (Publish(PublisherRun("p", 1, 2, (b"x",))), [["p", 1, 2, [b"x"]]]),
+    (PublishAck("p", 1, 2, ((7, 2), (30, 1))), ["p", 1, 2, [[7, 2], [30, 1]]]),
+    (PublishNack("p", 1, 2, RefusalReason.NO_QUORUM, "alone"), ["p", 1, 2, 7, "alone"]),
+    (FetchEvents(1, 9), [1, 9]),
+    (FetchEventsReply(1, (("p", 1, 2, b"x"),)), [1, [["p", 1, 2, b"x"]]]),
 ]
 
 ON_THE_WIRE = {
@@ -152,7 +152,7 @@ class TestLayout:
             assert len(CONTENT[WIRE_NAMES[kind]]) == len(kind._fields)
 
     def test_answers_are_those_that_answer(self) -> None:
-        assert {WIRE_NAMES[kind] for kind in ANSWERS} == {
+        assert {WIRE_NAMES[kind] for kind in RESPONSES} == {
             "Welcome",
             "Refused",
             "VoteGiven",
@@ -171,23 +171,23 @@ class TestLayout:
         assert read_payload(ON_THE_WIRE[type(message)], data) == message
 
     def test_the_numbers_of_modes_are_those_of_the_reference(self) -> None:
-        assert [loads(write(Beat(mode, 0, 0)))[0] for mode in Mode] == [0, 1, 2, 3, 4, 5]
+        assert [loads(write(Heartbeat(mode, 0, 0)))[0] for mode in Mode] == [0, 1, 2, 3, 4, 5]
         assert Mode.SEQ_RECOVERY is list(Mode)[5]
 
     @given(st.integers(0, 2**64 - 1))
     def test_an_integer_is_as_short_as_it_can_be(self, value: int) -> None:
-        assert cbor.integer(value) == dumps(value)
+        assert cbor.encode_integer(value) == dumps(value)
 
     @pytest.mark.parametrize("edge", [0, 23, 24, 255, 256, 1_023, 1_024, 65_535, 65_536, 2**32 - 1, 2**32, 2**64 - 1])
     def test_so_it_is_at_every_edge(self, edge: int) -> None:
-        assert cbor.integer(edge) == dumps(edge)
+        assert cbor.encode_integer(edge) == dumps(edge)
 
     @pytest.mark.parametrize("size", [0, 23, 24, 255, 256, 1_023, 1_024, 65_535, 65_536])
     def test_so_are_lengths(self, size: int) -> None:
-        assert cbor.octets(bytes(size)) == b"".join(cbor.all_octets([bytes(size)])) == dumps(bytes(size))
-        assert cbor.text("x" * size) == dumps("x" * size)
-        assert cbor.array(size) + b"\0" * size == dumps([0] * size)
-        assert cbor.mapping(0) == dumps({})
+        assert cbor.encode_bytes(bytes(size)) == b"".join(cbor.encode_byte_strings([bytes(size)])) == dumps(bytes(size))
+        assert cbor.encode_text("x" * size) == dumps("x" * size)
+        assert cbor.encode_array_header(size) + b"\0" * size == dumps([0] * size)
+        assert cbor.encode_map_header(0) == dumps({})
 
 
 class TestReading:
@@ -264,14 +264,14 @@ class TestReading:
         assert f"beyond {MAX_SEQUENCE}" in why(name, dumps(content))
 
     def test_the_last_number_can_be_had(self) -> None:
-        fetched = Fetched(MAX_SEQUENCE, (("p", 1, 2, b"x"),))
+        fetched = FetchEventsReply(MAX_SEQUENCE, (("p", 1, 2, b"x"),))
         assert read_payload("Fetched", write(fetched)) == fetched
 
     def test_all_that_is_long_comes_as_tuples(self) -> None:
-        append = read_payload("Append", write(MESSAGES[Append]))
+        append = read_payload("Append", write(MESSAGES[AppendEntries]))
         hash(append)
-        hash(read_payload("Fetched", write(MESSAGES[Fetched])))
-        hash(read_payload("Published", write(MESSAGES[Published])))
+        hash(read_payload("Fetched", write(MESSAGES[FetchEventsReply])))
+        hash(read_payload("Published", write(MESSAGES[PublishAck])))
 
 
 def kind_of(name: str) -> type[Any]:
@@ -392,38 +392,42 @@ class TestHostileData:
     def test_many_entries_are_as_many_as_fit(self) -> None:
         entries = [[0, 2, None]] * 13_000
         message = read_payload("Append", dumps([1, 2, 3, 4, entries]))
-        assert message == Append(1, 2, 3, 4, (Entry(0, EntryKind.NOTHING, None),) * 13_000)
+        assert message == AppendEntries(1, 2, 3, 4, (LogEntry(0, EntryKind.NO_OP, None),) * 13_000)
 
 
 class TestWriting:
     @pytest.mark.parametrize(
         "message",
         [
-            Beat(Mode.WRK, -1, 0),
-            Beat(Mode.WRK, 0, MAX_SEQUENCE + 1),
+            Heartbeat(Mode.WRK, -1, 0),
+            Heartbeat(Mode.WRK, 0, MAX_SEQUENCE + 1),
             Hello("x" * 65, "n", 1, 1, NONCE),
             Hello("c", "\u20ac" * 22, 1, 1, NONCE),
             Hello("c", "\ud800", 1, 1, NONCE),
             Hello("c", "n", 1, 1, bytes(15)),
             Welcome("n", 1, 1, NONCE, bytes(31)),
             Proof(bytes(33)),
-            Publish(Run("x" * 161, 1, 1, (b"x",))),
-            Publish(Run("p", 1, 1, (b"x", bytes(MAX_EVENT + 1)))),
-            Publish(Run("p", 1, MAX_SEQUENCE, (b"x", b"y"))),
-            Publish(Run("p", 1, 1, (bytes(40_000), bytes(40_000)))),
-            Published("p", 1, 1, ((MAX_SEQUENCE, 2),)),
-            Fetched(1, (("p", 1, 1, bytes(MAX_EVENT + 1)),)),
-            Fetched(MAX_SEQUENCE, (("p", 1, 1, b""),) * 2),
-            StatePart(1, 2, 3, 4, 5, bytes(MAX_DATA)),
-            Append(1, MAX_SEQUENCE, 1, 1, (NOTHING,)),
-            Append(1, 1, 1, 1, (EVENTS._replace(term=-1),)),
-            Append(1, 1, 1, 1, (EVENTS._replace(kind=EntryKind.NOTHING),)),
-            Append(1, 1, 1, 1, (VIEW._replace(kind=EntryKind.EVENTS),)),
-            Append(1, 1, 1, 1, (NOTHING._replace(kind=EntryKind.VIEW),)),
-            Append(1, 1, 1, 1, (VIEW._replace(content=View(((Member("n", 1), ("localhost", 1)),))),)),
-            Append(1, 1, 1, 1, (VIEW._replace(content=View(((Member("n", 1), ("::1%lo", 1)),))),)),
-            Append(1, 1, 1, 1, (VIEW._replace(content=View(((Member("n", 1), ("127.0.0.1", 65_536)),))),)),
-            Append(1, 1, 1, 1, (VIEW._replace(content=View(((Member("n", 1), ("127.0.0.1", 1)),) * 257)),)),
+            Publish(PublisherRun("x" * 161, 1, 1, (b"x",))),
+            Publish(PublisherRun("p", 1, 1, (b"x", bytes(MAX_EVENT + 1)))),
+            Publish(PublisherRun("p", 1, MAX_SEQUENCE, (b"x", b"y"))),
+            Publish(PublisherRun("p", 1, 1, (bytes(40_000), bytes(40_000)))),
+            PublishAck("p", 1, 1, ((MAX_SEQUENCE, 2),)),
+            FetchEventsReply(1, (("p", 1, 1, bytes(MAX_EVENT + 1)),)),
+            FetchEventsReply(MAX_SEQUENCE, (("p", 1, 1, b""),) * 2),
+            InstallSnapshot(1, 2, 3, 4, 5, bytes(MAX_DATA)),
+            AppendEntries(1, MAX_SEQUENCE, 1, 1, (NOTHING,)),
+            AppendEntries(1, 1, 1, 1, (EVENTS._replace(term=-1),)),
+            AppendEntries(1, 1, 1, 1, (EVENTS._replace(kind=EntryKind.NO_OP),)),
+            AppendEntries(1, 1, 1, 1, (VIEW._replace(kind=EntryKind.EVENTS),)),
+            AppendEntries(1, 1, 1, 1, (NOTHING._replace(kind=EntryKind.MEMBERSHIP),)),
+            AppendEntries(1, 1, 1, 1, (VIEW._replace(content=Membership(((MemberId("n", 1), ("localhost", 1)),))),)),
+            AppendEntries(1, 1, 1, 1, (VIEW._replace(content=Membership(((MemberId("n", 1), ("::1%lo", 1)),))),)),
+            AppendEntries(
+                1, 1, 1, 1, (VIEW._replace(content=Membership(((MemberId("n", 1), ("127.0.0.1", 65_536)),))),)
+            ),
+            AppendEntries(
+                1, 1, 1, 1, (VIEW._replace(content=Membership(((MemberId("n", 1), ("127.0.0.1", 1)),) * 257)),)
+            ),
         ],
         ids=lambda message: repr(message)[:60],
     )
@@ -435,28 +439,28 @@ class TestWriting:
 
     @pytest.mark.parametrize("text", ["x" * 500, "\u20ac" * 500, "half a pair \ud800"])
     def test_a_text_for_people_is_cut_and_mended(self, text: str) -> None:
-        refused = read_payload("Refused", write(Refused(Refusal.NO_QUORUM, text)))
-        assert refused == Refused(Refusal.NO_QUORUM, text[:200].replace("\ud800", "?"))
+        refused = read_payload("Refused", write(Refused(RefusalReason.NO_QUORUM, text)))
+        assert refused == Refused(RefusalReason.NO_QUORUM, text[:200].replace("\ud800", "?"))
 
     @pytest.mark.parametrize(
         ("sent", "read"),
         [("127.0.0.1", "127.0.0.1"), ("2001:DB8:0:0::1", "2001:db8::1"), ("::ffff:10.0.0.1", "::ffff:10.0.0.1")],
     )
     def test_an_address_is_read_in_its_usual_form(self, sent: str, read: str) -> None:
-        entry = VIEW._replace(content=View(((Member("n", 1), (sent, 1)),)))
-        append = read_payload("Append", write(Append(1, 1, 1, 1, (entry,))))
-        assert isinstance(append, Append)
-        assert append.entries[0].content == View(((Member("n", 1), (read, 1)),))
+        entry = VIEW._replace(content=Membership(((MemberId("n", 1), (sent, 1)),)))
+        append = read_payload("Append", write(AppendEntries(1, 1, 1, 1, (entry,))))
+        assert isinstance(append, AppendEntries)
+        assert append.entries[0].content == Membership(((MemberId("n", 1), (read, 1)),))
 
 
 class TestEntryWriter:
     def test_an_entry_is_written_once_for_all_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = count_writes(monkeypatch)
         writer = PayloadWriter()
-        sent = [writer.write(Append(1, previous, 1, 1, (EVENTS, VIEW))) for previous in range(4)]
+        sent = [writer.write(AppendEntries(1, previous, 1, 1, (EVENTS, VIEW))) for previous in range(4)]
         assert counted == [EVENTS, VIEW]
         assert [read_payload("Append", data) for data in sent] == [
-            Append(1, previous, 1, 1, (EVENTS, VIEW)) for previous in range(4)
+            AppendEntries(1, previous, 1, 1, (EVENTS, VIEW)) for previous in range(4)
         ]
 
     def test_an_equal_entry_is_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -469,10 +473,10 @@ class TestEntryWriter:
     def test_an_entry_that_is_gone_leaves_its_identity_to_no_other(self) -> None:
         writer = EntryWriter()
         for term in range(1_000):
-            assert loads(writer.write((Entry(term, EntryKind.NOTHING, None),))) == [[term, 2, None]]
+            assert loads(writer.write((LogEntry(term, EntryKind.NO_OP, None),))) == [[term, 2, None]]
 
     def test_only_so_many_are_remembered(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        entries = [Entry(term, EntryKind.NOTHING, None) for term in range(EntryWriter.ENTRIES + 1)]
+        entries = [LogEntry(term, EntryKind.NO_OP, None) for term in range(EntryWriter.MAX_ENTRIES + 1)]
         writer = EntryWriter()
         writer.write(entries)
         counted = count_writes(monkeypatch)
@@ -482,8 +486,10 @@ class TestEntryWriter:
         assert counted == entries[:1]
 
     def test_nor_are_more_bytes_than_that(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        count = EntryWriter.SIZE // MAX_EVENT + 2
-        entries = [Entry(term, EntryKind.EVENTS, (Run("p", 1, 1, (bytes(MAX_EVENT),)),)) for term in range(count)]
+        count = EntryWriter.MAX_BYTES // MAX_EVENT + 2
+        entries = [
+            LogEntry(term, EntryKind.EVENTS, (PublisherRun("p", 1, 1, (bytes(MAX_EVENT),)),)) for term in range(count)
+        ]
         writer = EntryWriter()
         writer.write(entries)
         counted = count_writes(monkeypatch)
@@ -495,18 +501,18 @@ class TestEntryWriter:
     def test_codecs_remember_nothing_of_one_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
         counted = count_writes(monkeypatch)
         for _ in range(2):
-            PayloadWriter().write(Append(1, 1, 1, 1, (EVENTS,)))
+            PayloadWriter().write(AppendEntries(1, 1, 1, 1, (EVENTS,)))
         assert len(counted) == 2
 
 
-def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[Entry]:
+def count_writes(monkeypatch: pytest.MonkeyPatch) -> list[LogEntry]:
     """Entries that are written from now on, and not remembered."""
     from fyrehose_twisted.parcels.wire import payload as payloads
 
-    counted: list[Entry] = []
-    original: Callable[[Entry], bytes] = payloads._write_entry
+    counted: list[LogEntry] = []
+    original: Callable[[LogEntry], bytes] = payloads._write_entry
 
-    def counting(entry: Entry) -> bytes:
+    def counting(entry: LogEntry) -> bytes:
         counted.append(entry)
         return original(entry)
 

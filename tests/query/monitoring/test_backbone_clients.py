@@ -13,13 +13,13 @@ from fyrehose_twisted.query.monitoring.backbone_clients import (
     MAX_ROWS,
     RATES,
     UNLISTED,
-    BadClients,
+    BackboneClients,
     ClientRates,
-    Clients,
+    MalformedClients,
     clients_url,
     parse_clients,
 )
-from fyrehose_twisted.query.monitoring.scraping import Scraped
+from fyrehose_twisted.query.monitoring.scraping import ScrapeResult
 
 START = 1_700_000_000.0
 
@@ -32,8 +32,8 @@ def page(*rows: Any, **more: Any) -> bytes:
     return json.dumps({"clients": len(rows), "list": rows, **more}).encode()
 
 
-def scraped(at: float, *rows: Any, **more: Any) -> Scraped[Clients]:
-    return Scraped(True, "", at, at, 0, parse_clients(page(*rows, **more)))
+def scraped(at: float, *rows: Any, **more: Any) -> ScrapeResult[BackboneClients]:
+    return ScrapeResult(True, "", at, at, 0, parse_clients(page(*rows, **more)))
 
 
 def test_the_list_is_beside_the_metrics() -> None:
@@ -63,7 +63,7 @@ def test_a_list_has_a_limit_and_each_address_once() -> None:
     ],
 )
 def test_a_page_that_is_no_list_of_clients_is_refused(content: bytes) -> None:
-    with pytest.raises(BadClients):
+    with pytest.raises(MalformedClients):
         parse_clients(content)
 
 
@@ -79,9 +79,9 @@ def test_any_json_is_a_list_of_clients_or_refused(rows: list[Any], unlisted: Any
     content = {"clients": 1, "list": [*rows, {**row(), **more}], "unlisted": unlisted}
     try:
         parsed = parse_clients(json.dumps(content).encode())
-    except BadClients:
+    except MalformedClients:
         return
-    told = ClientRates().describe("one", Scraped(True, "", START, START, 0, parsed), START)
+    told = ClientRates().describe("one", ScrapeResult(True, "", START, START, 0, parsed), START)
     assert json.loads(json.dumps(told, allow_nan=False)) == told
 
 
@@ -116,7 +116,7 @@ def test_clients_that_are_not_listed_any_more_are_forgotten() -> None:
     for step in range(50):
         rates.describe("one", scraped(START + step, row(f"h:{step}", published=step)), START + step)
     assert len(rates._samples["one"]) == 1
-    rates.keep({})
+    rates.retain({})
     assert rates._samples == {}
 
 

@@ -6,32 +6,38 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.query.monitoring.clusters import clusters, judge_cluster
-from fyrehose_twisted.query.monitoring.figures import Figures, durable_journals, kind_of, read_figures
-from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, Finding
-from fyrehose_twisted.query.monitoring.health_rules import BEHIND, behind, judge_service, judge_stream, newest_of
-from fyrehose_twisted.query.monitoring.scraper import Seen, parse_metrics
+from fyrehose_twisted.query.monitoring.clusters import assess_cluster, clusters
+from fyrehose_twisted.query.monitoring.figures import ServiceFigures, durable_journals, kind_of, read_figures
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, HealthFinding
+from fyrehose_twisted.query.monitoring.health_rules import (
+    MAX_LAG,
+    assess_service,
+    assess_stream,
+    measure_lag,
+    newest_sequences,
+)
+from fyrehose_twisted.query.monitoring.scraper import ServiceScrape, parse_metrics
 from fyrehose_twisted.query.monitoring.trends import Trends
 
 START = 1_700_000_000.0
 STREAM = "fyrehose://default"
 
 
-def seen(*lines: str, name: str = "one", now: float = START, **more: Any) -> Seen:
+def seen(*lines: str, name: str = "one", now: float = START, **more: Any) -> ServiceScrape:
     page = "".join(f"fyrehose_{line}\n" for line in lines)
-    known = Seen(name, True, "", now, now, 0, parse_metrics(page.encode()))
+    known = ServiceScrape(name, True, "", now, now, 0, parse_metrics(page.encode()))
     return known._replace(**more)
 
 
-def read(*lines: str, trends: Trends | None = None, now: float = START, **more: Any) -> Figures:
+def read(*lines: str, trends: Trends | None = None, now: float = START, **more: Any) -> ServiceFigures:
     return read_figures(seen(*lines, now=now, **more), Trends() if trends is None else trends, now)
 
 
-def judged(one: Figures, newest: Any = None, least_free: int = 2**30) -> dict[str, Finding]:
-    return {found.what: found for found in judge_service(one, newest or {}, least_free)}
+def judged(one: ServiceFigures, newest: Any = None, least_free: int = 2**30) -> dict[str, HealthFinding]:
+    return {found.kind: found for found in assess_service(one, newest or {}, least_free)}
 
 
-def backbone(sequence: int = 100, rate: int = 0, **more: Any) -> Figures:
+def backbone(sequence: int = 100, rate: int = 0, **more: Any) -> ServiceFigures:
     """Return a backbone that published ``rate`` messages a second in the last five seconds."""
     trends = Trends()
     info = f'info{{service="backbone",stream="{STREAM}"}} 1'
@@ -89,7 +95,7 @@ def test_a_service_that_is_fine_has_no_findings() -> None:
 
 
 def test_a_service_that_does_not_answer_is_down_and_one_missed_scrape_wants_attention() -> None:
-    assert judged(read(*HEALTHY, up=False, why="refused", missed=3))["down"] == Finding(
+    assert judged(read(*HEALTHY, up=False, why="refused", missed=3))["down"] == HealthFinding(
         "one", DOWN, "down", "is down: refused"
     )
     assert judged(read(*HEALTHY, why="closed", missed=1))["scrape"].level == ATTENTION
@@ -101,7 +107,7 @@ def test_drops_of_the_last_five_minutes_want_attention_and_older_ones_do_not() -
     trends = Trends()
     dropped = 'backbone_dropped_total{reason="token"} %d', 'backbone_dropped_total{reason="held_already"} %d'
 
-    def at(second: int, token: int, held: int) -> Figures:
+    def at(second: int, token: int, held: int) -> ServiceFigures:
         lines = dropped[0] % token, dropped[1] % held
         return read(*HEALTHY, *lines, trends=trends, now=START + second)
 
@@ -135,28 +141,28 @@ def test_messages_lost_before_this_service_began_want_attention_for_an_hour() ->
 
 def test_a_journal_that_is_a_million_behind_wants_attention() -> None:
     journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 1000001', "client_connected 1")
-    newest = newest_of([backbone(2_000_000)], [])
-    assert behind(journal, newest) == (1_000_000, BEHIND)
+    newest = newest_sequences([backbone(2_000_000)], [])
+    assert measure_lag(journal, newest) == (1_000_000, MAX_LAG)
     assert judged(journal, newest)["behind"].text == "1,000,000 messages behind"
-    assert "behind" not in judged(journal, newest_of([backbone(1_000_000 + BEHIND)], []))
+    assert "behind" not in judged(journal, newest_sequences([backbone(1_000_000 + MAX_LAG)], []))
 
 
 def test_scrapes_at_different_moments_are_no_lag() -> None:
     # At 500,000 a second two scrapes 2 s apart differ by a million.
     journal = read('info{service="journal"} 1', f'journal_next{{stream="{STREAM}"}} 9000001', "client_connected 1")
-    assert "behind" not in judged(journal, newest_of([backbone(10_000_000, rate=500_000)], []))
+    assert "behind" not in judged(journal, newest_sequences([backbone(10_000_000, rate=500_000)], []))
 
 
 def test_a_client_is_compared_with_the_one_stream_that_there_is() -> None:
     client = read('info{service="client"} 1', "client_connected 1", "client_sequence 40")
-    assert behind(client, newest_of([backbone(100)], [])) == (60, BEHIND)
-    assert behind(client, {"fyrehose://a": (1, 0), "fyrehose://b": (1, 0)}) is None
-    assert behind(client, {}) is None
+    assert measure_lag(client, newest_sequences([backbone(100)], [])) == (60, MAX_LAG)
+    assert measure_lag(client, {"fyrehose://a": (1, 0), "fyrehose://b": (1, 0)}) is None
+    assert measure_lag(client, {}) is None
 
 
 def test_a_client_that_names_its_stream_is_compared_with_that_one() -> None:
     client = read('info{service="client",stream="fyrehose://b"} 1', "client_connected 1", "client_sequence 40")
-    assert behind(client, {"fyrehose://a": (100, 0), "fyrehose://b": (70, 0)}) == (30, BEHIND)
+    assert measure_lag(client, {"fyrehose://a": (100, 0), "fyrehose://b": (70, 0)}) == (30, MAX_LAG)
 
 
 def stream(**more: Any) -> dict[str, Any]:
@@ -176,11 +182,11 @@ def stream(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_journal_of_the_directory(more: dict[str, Any], what: str, level: str) -> None:
-    newest = newest_of([], [stream()])
+    newest = newest_sequences([], [stream()])
     assert newest == {STREAM: (100, 0.0)}
-    assert list(judge_stream(stream(), newest)) == []
-    (found,) = judge_stream(stream(**more), newest)
-    assert (found.subject, found.what, found.level) == (STREAM, what, level)
+    assert list(assess_stream(stream(), newest)) == []
+    (found,) = assess_stream(stream(**more), newest)
+    assert (found.subject, found.kind, found.level) == (STREAM, what, level)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +209,7 @@ def test_a_service_that_wants_attention(lines: list[str], what: str, level: str)
     assert {name: one.level for name, one in found.items()} == {what: level}
 
 
-def parcels(name: str, alive: int, members: int, quorum: int, leader: str = "a", **more: Any) -> Figures:
+def parcels(name: str, alive: int, members: int, quorum: int, leader: str = "a", **more: Any) -> ServiceFigures:
     lines = [
         'info{service="parcels",cluster="c"} 1',
         f'parcels_members{{alive="true"}} {alive}',
@@ -217,34 +223,34 @@ def parcels(name: str, alive: int, members: int, quorum: int, leader: str = "a",
 def test_a_cluster_tells_how_many_more_nodes_may_fail() -> None:
     (cluster,) = clusters([parcels("a", 5, 5, 3), parcels("b", 5, 5, 3)])
     assert (cluster.title, cluster.alive, cluster.may_fail, cluster.leaders) == ("parcels c", 5, 2, ("a",))
-    assert list(judge_cluster(cluster)) == []
+    assert list(assess_cluster(cluster)) == []
 
 
 def test_a_cluster_with_dead_members_wants_attention_and_is_down_without_a_quorum() -> None:
     (cluster,) = clusters([parcels("a", 3, 5, 3), parcels("b", 1, 5, 3)])
-    assert [(one.level, one.text) for one in judge_cluster(cluster)] == [
+    assert [(one.level, one.text) for one in assess_cluster(cluster)] == [
         (ATTENTION, "3 of 5 members are alive; 0 more may fail")
     ]
     (cluster,) = clusters([parcels("a", 2, 5, 3, leader="")])
-    assert {one.what: one.level for one in judge_cluster(cluster)} == {"quorum": DOWN, "leader": DOWN}
+    assert {one.kind: one.level for one in assess_cluster(cluster)} == {"quorum": DOWN, "leader": DOWN}
 
 
 def test_a_cluster_that_has_dropped_its_dead_nodes_wants_attention_until_it_has_some_to_spare() -> None:
     gone = parcels("c", 2, 3, 2, up=False, missed=3)
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2), gone])
-    assert [(one.level, one.text) for one in judge_cluster(cluster)] == [(ATTENTION, "no more node may fail")]
+    assert [(one.level, one.text) for one in assess_cluster(cluster)] == [(ATTENTION, "no more node may fail")]
     (cluster,) = clusters([parcels("a", 2, 2, 2), parcels("b", 2, 2, 2)])
-    assert list(judge_cluster(cluster)) == []
+    assert list(assess_cluster(cluster)) == []
 
 
 def test_nodes_that_name_different_leaders_want_attention() -> None:
     (cluster,) = clusters([parcels("a", 3, 3, 2), parcels("b", 3, 3, 2, leader="b")])
-    assert [one.what for one in judge_cluster(cluster)] == ["leaders"]
+    assert [one.kind for one in assess_cluster(cluster)] == ["leaders"]
 
 
 def test_a_cluster_is_down_when_none_of_its_nodes_answers() -> None:
     (cluster,) = clusters([parcels("a", 3, 3, 2, up=False, missed=3)])
-    assert [(one.what, one.level) for one in judge_cluster(cluster)] == [("no-node", DOWN)]
+    assert [(one.kind, one.level) for one in assess_cluster(cluster)] == [("no-node", DOWN)]
 
 
 @pytest.mark.parametrize(("quorum", "may_fail"), [("hydra_quorum 2", 1), ("hydra_links 2", None)])
@@ -252,4 +258,4 @@ def test_a_hydra_network_counts_its_nodes_and_an_older_one_tells_no_quorum(quoru
     node = read('info{service="hydra",network="n"} 1', "hydra_nodes 3", quorum, 'hydra_leader{leader="a"} 1')
     (cluster,) = clusters([node])
     assert (cluster.title, cluster.members, cluster.may_fail) == ("hydra n", 3, may_fail)
-    assert list(judge_cluster(cluster)) == []
+    assert list(assess_cluster(cluster)) == []

@@ -11,7 +11,7 @@ from twisted.internet.testing import MemoryReactorClock
 
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.monitoring.trends import STEP, STEPS
-from fyrehose_twisted.query.records.journals import Sources
+from fyrehose_twisted.query.records.journals import JournalDirectory
 from fyrehose_twisted.query.service import QueryService
 
 STREAM = "fyrehose://test"
@@ -90,14 +90,14 @@ def test_history_is_that_of_the_service_however_late_a_client_asks(bench: Any) -
 
 def test_the_service_looks_for_its_history_without_any_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reactor, looks = MemoryReactorClock(), list[float]()
-    service = QueryService(Sources(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
-    look = service.site.overview.look
+    service = QueryService(JournalDirectory(tmp_path, lambda stream, payloads: payloads), "tcp:8480", reactor=reactor)
+    look = service.site.overview.collect
 
     def noted() -> None:
         looks.append(reactor.seconds())
         look()
 
-    monkeypatch.setattr(service.site.overview, "look", noted)
+    monkeypatch.setattr(service.site.overview, "collect", noted)
     reactor.advance(1_000)
     service.startService()
     reactor.pump([1.0] * 30)

@@ -79,12 +79,12 @@ def test_increase_counts_the_last_minutes_only() -> None:
 def test_a_figure_from_before_the_history_may_be_of_the_last_hour_until_the_history_is_an_hour() -> None:
     trend = Trend(counter=True)
     trend.add(START, 6_609)
-    assert trend.unproven(START + 60) == 6_609
+    assert trend.uncertain_increase(START + 60) == 6_609
     trend.add(START + 1_800, 6_610)
-    assert trend.unproven(START + 1_800) == 6_610
-    assert trend.unproven(START + STEP * STEPS) == 1
+    assert trend.uncertain_increase(START + 1_800) == 6_610
+    assert trend.uncertain_increase(START + STEP * STEPS) == 1
     trend.add(START + 2 * STEP * STEPS, 6_610)
-    assert trend.unproven(START + 2 * STEP * STEPS) == 0
+    assert trend.uncertain_increase(START + 2 * STEP * STEPS) == 0
 
 
 def test_a_sample_that_is_not_newer_is_ignored() -> None:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.query.records.expression import MAX_DOCUMENT, MAX_PARTS, PARTS, BadExpression, Expression
+from fyrehose_twisted.query.records.expression import MAX_DOCUMENT, MAX_PARTS, PARTS, Expression, InvalidExpression
 from fyrehose_twisted.query.records.pattern import FUNCTIONS, SIMPLE_FILTER
-from fyrehose_twisted.query.records.record_json import Item
+from fyrehose_twisted.query.records.record_json import RecordView
 
 
-def item(document: Any) -> Item:
-    return Item(b"", 0, 1, 1, 0, json.dumps(document).encode())
+def item(document: Any) -> RecordView:
+    return RecordView(b"", 0, 1, 1, 0, json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def item(document: Any) -> Item:
     ],
 )
 def test_what_is_wanted(text: str, document: Any, wanted: bool) -> None:
-    assert Expression(text).wants(item(document)) is wanted
+    assert Expression(text).matches(item(document)) is wanted
 
 
 def test_what_is_no_json_is_never_wanted() -> None:
-    assert not Expression("!a").wants(Item(b"", 0, 1, 1, 0, b"no json"))
+    assert not Expression("!a").matches(RecordView(b"", 0, 1, 1, 0, b"no json"))
 
 
 def test_what_does_not_fit_is_counted() -> None:
     expression = Expression("length(a) > `1`")
-    assert [expression.wants(item(document)) for document in ({"a": 1}, {"a": [1, 2]}, {})] == [False, True, False]
+    assert [expression.matches(item(document)) for document in ({"a": 1}, {"a": [1, 2]}, {})] == [False, True, False]
     assert expression.failed == 2
 
 
@@ -86,7 +86,7 @@ def nested(text: str, times: int) -> str:
     ],
 )
 def test_what_may_not_be(text: str) -> None:
-    with pytest.raises(BadExpression):
+    with pytest.raises(InvalidExpression):
         Expression(text)
 
 
@@ -120,7 +120,7 @@ steps = st.sampled_from(
 def test_nothing_becomes_larger_than_the_record(document: Any, path: list[str]) -> None:
     text = " | ".join(path)
     expression = Expression(text)
-    expression.wants(item(document))
+    expression.matches(item(document))
     try:
         found = jmespath.search(text, document)
     except jmespath.exceptions.JMESPathError:
@@ -131,14 +131,14 @@ def test_nothing_becomes_larger_than_the_record(document: Any, path: list[str]) 
 def test_the_most_that_one_can_ask() -> None:
     document = {"a": [list(range(100))] * 10}
     for step, count in product(("*", "[]", "[*]"), (1, 4)):
-        Expression(" | ".join(["a", *[step] * count])).wants(item(document))
+        Expression(" | ".join(["a", *[step] * count])).matches(item(document))
     assert MAX_PARTS == 32
 
 
 def test_what_is_too_long_is_not_looked_at() -> None:
     expression = Expression("a")
-    assert expression.wants(Item(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 9))))
-    assert not expression.wants(Item(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 8))))
+    assert expression.matches(RecordView(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 9))))
+    assert not expression.matches(RecordView(b"", 0, 1, 1, 0, b'{"a": "%s"}' % (b"x" * (MAX_DOCUMENT - 8))))
     assert expression.failed == 1
 
 
@@ -158,7 +158,7 @@ def test_short_texts_are_filters_exactly_if_the_description_names_them() -> None
     for text in texts:
         try:
             taken.add(Expression(text).text)
-        except BadExpression:
+        except InvalidExpression:
             continue
     assert taken == {text for text in texts if described.match(text)}
     assert {"a", "@", "*", "!a", "a.a", "a|a", "[0]", "''"} < taken

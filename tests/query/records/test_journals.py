@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from fyrehose_twisted.journal.store import Journal, open_journal
-from fyrehose_twisted.query.records.journals import Source, Sources
+from fyrehose_twisted.query.records.journals import JournalDirectory, JournalSource
 from fyrehose_twisted.record import Record
 
 STREAM = "fyrehose://ticks"
@@ -29,10 +29,10 @@ def test_damage_at_the_end_counts_once_when_it_was_there_and_when_it_came(tmp_pa
         append(journal, range(1, 11))
         append(journal, range(11, 21))
         spoil(tmp_path, b"message 15")
-        sources = Sources(tmp_path, lambda stream, payloads: payloads)
-        sources.look_at_all()
+        sources = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
+        sources.refresh_all()
         (source,) = sources
-        assert isinstance(source, Source)
+        assert isinstance(source, JournalSource)
         for _ in range(3):
             assert source.damages == 1
             source.refresh()

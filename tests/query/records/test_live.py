@@ -10,7 +10,7 @@ from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.records.journals import Source
+from fyrehose_twisted.query.records.journals import JournalSource
 
 
 def test_from_now_on(bench: Any, records: str) -> None:
@@ -19,7 +19,7 @@ def test_from_now_on(bench: Any, records: str) -> None:
     assert client.response().headers["content-type"] == "text/event-stream"
     assert (client.told, client.id) == ([], "3")
     bench.put(b"a", b"b")
-    bench.later()
+    bench.later_epoch_start()
     assert (client.told, client.id) == ([4, 5], "5")
 
 
@@ -27,7 +27,7 @@ def test_from_a_number_on(bench: Any, records: str) -> None:
     bench.numbers(2_000)
     client = bench.follow(f"{records}?from=5")
     bench.put(b"a")
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == list(range(5, 2_002))
 
 
@@ -93,7 +93,7 @@ def test_the_next_number_is_waited_for(bench: Any, records: str) -> None:
     clients = [bench.follow(f"{records}?from=4"), bench.follow(records, last_event_id="3")]
     assert [client.told for client in clients] == [[], []]
     bench.put(b"a")
-    bench.later()
+    bench.later_epoch_start()
     assert [client.told for client in clients] == [[4], [4]]
 
 
@@ -103,7 +103,7 @@ def test_the_first_number_is_waited_for_where_nothing_is_known(bench: Any, recor
     assert bench.follow(f"{records}?from=2").response().code == 409
     client = bench.follow(f"{records}?from=1")
     bench.numbers(2)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == [1, 2]
 
 
@@ -112,14 +112,14 @@ def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(b
     keepalive = QueryConfig().keepalive + 0.5
     clients = [bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1&where=none")]
     before = [client.response().body.decode() for client in clients]
-    bench.later(keepalive)
+    bench.later_epoch_start(keepalive)
     assert clients[0].response().body.decode().removeprefix(before[0]) == ": alive\n"
     assert (
         clients[1].response().body.decode().removeprefix(before[1])
         == 'event: position\ndata: {"position":"3"}\nid: 3\n\n'
     )
     before = [client.response().body.decode() for client in clients]
-    bench.later(keepalive)
+    bench.later_epoch_start(keepalive)
     assert [client.response().body.decode().removeprefix(old) for client, old in zip(clients, before, strict=True)] == [
         ": alive\n"
     ] * 2
@@ -131,9 +131,9 @@ def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Any, path:
     httpx, httpx_sse = pytest.importorskip("httpx"), pytest.importorskip("httpx_sse")
     bench.numbers(3)
     client = bench.follow(path)
-    bench.later(QueryConfig().keepalive + 0.5)
+    bench.later_epoch_start(QueryConfig().keepalive + 0.5)
     bench.put(b"passed over")
-    bench.later(QueryConfig().keepalive + 0.5)
+    bench.later_epoch_start(QueryConfig().keepalive + 0.5)
     answer = client.response()
     response = httpx.Response(200, headers={"Content-Type": answer.headers["content-type"]}, content=answer.body)
     events = [(event.event, event.json()) for event in httpx_sse.EventSource(response).iter_sse()]
@@ -149,7 +149,7 @@ def test_before_anything_is_there(bench: Any, records: str) -> None:
     bench.site.sources.look()
     client = bench.follow(records)
     bench.numbers(2)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told[-1] == bench.journal().bounds(0).last
 
 
@@ -157,11 +157,11 @@ def test_what_nobody_has(bench: Any, records: str) -> None:
     bench.numbers(2)
     client = bench.follow(f"{records}?from=1")
     bench.numbers(2, first=6)
-    bench.later()
+    bench.later_epoch_start()
     assert (client.told, client.skipped) == ([1, 2], [])
     bench.journal().lose(0, 3, 5)
     bench.journal().commit()
-    bench.later()
+    bench.later_epoch_start()
     assert (client.told, client.skipped) == ([1, 2, 6, 7], [(3, 5)])
     assert [frame.id for frame in client.frames() if frame.event == "skipped"] == ["5"]
 
@@ -178,10 +178,10 @@ def test_epoch_after_epoch(bench: Any) -> None:
     bench.numbers(2, epoch=3, **stream)
     client = bench.follow("/streams/hydra-net/records?from=3:1")
     bench.numbers(1, epoch=3, first=5, **stream)
-    bench.later()
+    bench.later_epoch_start()
     assert client.id == "3:2"
     bench.numbers(2, epoch=4, **stream)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == [1, 2, 1, 2]
     # Of the hole, and of what is behind it, there is no more to come in order.
     assert client.skipped == [(3, 5)]
@@ -195,10 +195,10 @@ def test_a_filter_passes_over_what_is_not_wanted(bench: Any, records: str) -> No
     client = bench.follow(f"{records}?from=1&where=n%3E%608%60")
     assert client.told == [9, 10]
     bench.numbers(3)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == [9, 10]
     # Whoever comes back need not look at those again.
-    bench.later(16)
+    bench.later_epoch_start(16)
     assert client.id == "13"
 
 
@@ -215,7 +215,7 @@ def test_compressed(bench: Any, records: str) -> None:
     assert client.response().headers["content-encoding"] == "gzip"
     assert client.told == [1, 2, 3]
     bench.numbers(2)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == [1, 2, 3, 4, 5]
 
 
@@ -225,7 +225,7 @@ def test_a_slow_reader_keeps_nobody_waiting(bench: Any, records: str) -> None:
     slow.wire.producer.pauseProducing()
     for _ in range(5):
         bench.put(*[b"x" * 1_000] * 100)
-        bench.later()
+        bench.later_epoch_start()
     assert quick.told == list(range(1, 601))
     assert slow.told == list(range(1, 101))
     before = len(slow.wire.value())
@@ -239,12 +239,12 @@ def test_who_reads_nothing_is_cut_off(bench: Any, records: str) -> None:
     bench.numbers(3)
     slow = bench.follow(f"{records}?from=1")
     slow.wire.producer.pauseProducing()
-    bench.later(29)
+    bench.later_epoch_start(29)
     assert not slow.wire.aborted
-    bench.later(2)
+    bench.later_epoch_start(2)
     assert slow.wire.aborted
     assert bench.site.followers.ended == {"stalled": 1}
-    assert bench.site.followers.following("fyrehose-test") == 0
+    assert bench.site.followers.follower_count("fyrehose-test") == 0
 
 
 def test_whoever_is_paused_gets_nothing(bench: Any, records: str) -> None:
@@ -253,7 +253,7 @@ def test_whoever_is_paused_gets_nothing(bench: Any, records: str) -> None:
     client.wire.producer.pauseProducing()
     before = client.wire.value()
     bench.numbers(3)
-    bench.later(20)
+    bench.later_epoch_start(20)
     assert client.wire.value() == before
 
 
@@ -296,7 +296,7 @@ def test_nobody_looks_where_nobody_follows(bench: Any, records: str) -> None:
     assert len(bench.clock.getDelayedCalls()) < calls
     again = bench.follow(records)
     bench.numbers(1)
-    bench.later()
+    bench.later_epoch_start()
     assert again.told == [2]
 
 
@@ -311,20 +311,20 @@ def test_all_end_when_the_site_is_closed(bench: Any, records: str) -> None:
 def test_a_mistake_ends_one_stream(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(3)
     good = bench.follow(records)
-    original = Source.stretch
+    original = JournalSource.read_span
 
-    def stretch(self: Source, *arguments: Any, **more: Any) -> Any:
+    def stretch(self: JournalSource, *arguments: Any, **more: Any) -> Any:
         if arguments[1] == 1:
             raise ZeroDivisionError
         return original(self, *arguments, **more)
 
-    monkeypatch.setattr(Source, "stretch", stretch)
+    monkeypatch.setattr(JournalSource, "read_span", stretch)
     with capturedLogs() as logs:
         bad = bench.follow(f"{records}?from=1")
     assert [log["log_level"] for log in logs if log["log_level"] >= LogLevel.warn] == [LogLevel.critical]
     assert bad.wire.disconnecting
     bench.numbers(1)
-    bench.later()
+    bench.later_epoch_start()
     assert good.told == [4]
     assert bench.site.followers.ended == {"failed": 1}
 
@@ -334,9 +334,9 @@ def test_more_comes_at_once_than_is_kept(bench: Any, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     bench.numbers(50)
-    bench.later()
+    bench.later_epoch_start()
     bench.numbers(5)
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == list(range(2, 57))
 
 
@@ -346,7 +346,7 @@ def test_the_tail_is_bounded_in_bytes(bench: Any, records: str) -> None:
     client = bench.follow(records)
     for _ in range(4):
         bench.put(*[b"x" * 900] * 3)
-        bench.later()
+        bench.later_epoch_start()
     assert client.told == list(range(2, 14))
     tail = bench.site.followers._tails["fyrehose-test"]
     assert sum(len(item.payload) for item in tail.records) <= 2_000
@@ -357,7 +357,7 @@ def test_while_others_ask_for_ranges(bench: Any, records: str) -> None:
     client = bench.follow(records)
     bench.numbers(1)
     assert bench.ask(records).numbers == [1, 2]  # This looked at the journal, too.
-    bench.later()
+    bench.later_epoch_start()
     assert client.told == [2]
 
 
@@ -411,24 +411,24 @@ def test_another_journal_takes_the_place_of_one(bench: Any, records: str) -> Non
     assert bench.ask(records).numbers == [1, 2]
     again = bench.follow(f"{records}?from=1")
     bench.numbers(1)
-    bench.later()
+    bench.later_epoch_start()
     assert again.told == [1, 2, 3]
 
 
 def test_trouble_that_passes(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(3)
-    original = Source.stretch
+    original = JournalSource.read_span
     left = [OSError(24, "Too many open files"), JournalError("not now")]
 
-    def stretch(self: Source, *arguments: Any, **more: Any) -> Any:
+    def stretch(self: JournalSource, *arguments: Any, **more: Any) -> Any:
         if left:
             raise left.pop()
         return original(self, *arguments, **more)
 
-    monkeypatch.setattr(Source, "stretch", stretch)
+    monkeypatch.setattr(JournalSource, "read_span", stretch)
     client = bench.follow(f"{records}?from=1")
     assert client.told == []
-    bench.later(3)
+    bench.later_epoch_start(3)
     assert client.told == [1, 2, 3]
 
 

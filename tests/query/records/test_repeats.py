@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
-from fyrehose_twisted.payloads import bare, envelopes
+from fyrehose_twisted.payloads import envelope_finder, strip_framing
 from fyrehose_twisted.repeats import WINDOW
 
 
 @pytest.fixture
 def published(bench: Any) -> Any:
     """A stream of 1 to 9, in which 3, 6 and 9 repeat 2, 5 and 8."""
-    bench.make(bare=bare, envelopes=envelopes)
+    bench.make(bare=strip_framing, envelopes=envelope_finder)
     bench.put(*(wrap(b"someones", counter, b'{"n": %d}' % counter) for counter in (0, 1, 1, 2, 3, 3, 4, 5, 5)))
     return bench
 
@@ -76,7 +76,7 @@ def test_who_follows_gets_no_repeats_either(published: Any, records: str) -> Non
     live, marked = published.follow(records), published.follow(f"{records}?repeats=marked")
     for counters in ((5, 6), (6, 6, 7), (4, 8)):
         published.put(*(wrap(b"someones", counter, b"more") for counter in counters))
-        published.later()
+        published.later_epoch_start()
     assert live.told == [11, 14, 16]
     assert whole.told == [1, 2, 4, 5, 7, 8, 11, 14, 16]
     assert marked.told == list(range(10, 17))
@@ -89,7 +89,7 @@ def test_the_newest_that_a_stream_begins_with_are_those_shown(published: Any, re
     assert published.follow(f"{records}?last=100").told == [1, 2, 4, 5, 7, 8]
     published.put(wrap(b"someones", 5, b"more"), wrap(b"someones", 6, b"more"))
     late = published.follow(f"{records}?last=1")
-    published.later()
+    published.later_epoch_start()
     assert late.told == [11]
 
 
@@ -97,7 +97,7 @@ def test_the_tail_of_many_followers_is_read_once(published: Any, records: str) -
     clients = [published.follow(records) for _ in range(3)]
     for counter in range(6, 30):
         published.put(wrap(b"someones", counter, b"more"), wrap(b"someones", counter, b"more"))
-        published.later()
+        published.later_epoch_start()
     tail = published.site.followers._tails["fyrehose-test"]
     assert tail.records, "each client has to find out for itself which messages are repeats"
     assert [client.told for client in clients] == [list(range(10, 58, 2))] * 3

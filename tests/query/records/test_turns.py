@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.query.records.turns import SLICE_STEPS, TURN_STEPS, Turns, TurnsStopped
+from fyrehose_twisted.query.records.turns import SLICE_STEPS, TURN_STEPS, FairScheduler, SchedulerStopped
 
 
 class Work:
@@ -19,7 +19,7 @@ class Work:
         self.now = 0.0
         self.taken: list[str] = []
         self.ended: list[str] = []
-        self.turns = Turns(self.reactor, lambda: self.now)
+        self.turns = FairScheduler(self.reactor, lambda: self.now)
 
     def start(self, client: str, seconds: float, steps: int, name: str = "") -> None:
         def work() -> Iterator[None]:
@@ -112,5 +112,5 @@ def test_what_is_stopped_takes_no_more_steps(work: Work) -> None:
     work.turns.stop()
     (failure,) = told
     assert failure is not None
-    assert failure.check(TurnsStopped)
+    assert failure.check(SchedulerStopped)
     assert work.reactor.calls == []

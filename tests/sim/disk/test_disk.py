@@ -127,7 +127,7 @@ class TestFiles:
         lock.close()
         with pytest.raises(BlockingIOError):
             disk.lock()
-        disk.killed()
+        disk.process_killed()
         disk.lock()
         other.close()
         with pytest.raises(BlockingIOError):
@@ -135,7 +135,7 @@ class TestFiles:
 
 
 class TestCrashes:
-    @pytest.mark.parametrize("crash", [Disk.killed, Disk.power_lost, Disk.wipe])
+    @pytest.mark.parametrize("crash", [Disk.process_killed, Disk.power_lost, Disk.wipe])
     def test_what_was_open_before_is_of_no_more_use(self, crash: Callable[[Disk], None]) -> None:
         disk = new_disk(a=b"x")
         file = disk.open("a", writable=True)
@@ -150,7 +150,7 @@ class TestCrashes:
         def prepare(disk: Disk) -> None:
             disk.open("a", writable=True).write(0, b"y")
             disk.open("new", create=True).write(0, b"z")
-            disk.killed()
+            disk.process_killed()
             assert contents(disk) == {"a": b"y", "new": b"z"}
             assert disk.durable == {"a": b"x", "new": b""}
 
@@ -268,7 +268,7 @@ class TestCrashes:
             if disk.names() == ["a", "b"]:
                 twice += 1
                 disk.open("a", writable=True).write(0, b"x")
-                assert (contents(disk), disk.held) == ({"a": b"x", "b": b"A"}, 2)
+                assert (contents(disk), disk.used_bytes) == ({"a": b"x", "b": b"A"}, 2)
         assert twice
 
     def test_of_two_files_each_is_as_new_as_it_is(self) -> None:
@@ -281,9 +281,9 @@ class TestCrashes:
 
     def test_nothing_is_left_of_a_disk_that_is_lost(self) -> None:
         disk = new_disk(a=b"x")
-        disk.fuse = 100
+        disk.power_cut_after = 100
         disk.wipe()
-        assert (disk.names(), disk.durable, disk.held, disk.fuse) == ([], {}, 0, None)
+        assert (disk.names(), disk.durable, disk.used_bytes, disk.power_cut_after) == ([], {}, 0, None)
         disk.open("a", create=True).write(0, b"y")
 
     def test_what_is_left_is_a_function_of_the_seed(self) -> None:
@@ -307,27 +307,27 @@ class TestFuse:
 
     def test_what_it_does_is_paid_for(self) -> None:
         disk = new_disk(b=b"B")
-        before = disk.used
+        before = disk.spent
         self.work(disk)
-        assert disk.used - before == 1 + 5 + 1 + 1 + 1 + 1 + 1
+        assert disk.spent - before == 1 + 5 + 1 + 1 + 1 + 1 + 1
         contents(disk)
         disk.lock()
-        assert disk.used - before == 11
+        assert disk.spent - before == 11
 
     def test_power_can_be_cut_anywhere(self) -> None:
         seen = []
         for fuse in range(12):
             disk = new_disk(b=b"B")
-            disk.fuse = fuse
+            disk.power_cut_after = fuse
             if fuse < 11:
                 with pytest.raises(PowerCut):
                     self.work(disk)
-                disk.killed()
-                assert disk.fuse is None
+                disk.process_killed()
+                assert disk.power_cut_after is None
             else:
                 self.work(disk)
-                assert disk.fuse == 0
-                disk.fuse = None
+                assert disk.power_cut_after == 0
+                disk.power_cut_after = None
             seen.append((contents(disk), disk.durable))
         tmp = {"b": b"B"}
         assert [state for state, _ in seen] == [
@@ -348,7 +348,7 @@ class TestFuse:
         disk = new_disk(a=b"x")
         file = disk.open("a", writable=True)
         lock = disk.lock()
-        disk.fuse = 2
+        disk.power_cut_after = 2
         with pytest.raises(PowerCut):
             file.write(0, b"123")
         calls: list[Callable[[], object]] = [
@@ -369,16 +369,16 @@ class TestFuse:
                 call()
         file.close()
         lock.close()
-        disk.killed()
+        disk.process_killed()
         assert contents(disk) == {"a": b"12"}
 
     def test_one_that_did_not_burn_outlives_the_process_and_not_the_power(self) -> None:
         disk = new_disk(a=b"x")
-        disk.fuse = 1
-        disk.killed()
-        assert disk.fuse == 1
+        disk.power_cut_after = 1
+        disk.process_killed()
+        assert disk.power_cut_after == 1
         disk.power_lost()
-        assert disk.fuse is None
+        assert disk.power_cut_after is None
 
 
 class TestTroubles:
@@ -388,7 +388,7 @@ class TestTroubles:
         one.write(0, b"12345")
         assert errno_of(other.write, 0, b"1234567") == errno.ENOSPC
         assert contents(disk) == {"a": b"12345", "b": b"12345"}
-        assert disk.held == 10
+        assert disk.used_bytes == 10
         one.write(0, b"abcde")
         assert (
             errno_of(one.write, 4, b"EF") == errno_of(one.write, 9, b"x") == errno_of(one.truncate, 6) == errno.ENOSPC
@@ -412,32 +412,32 @@ class TestTroubles:
         one.close()
         assert errno_of(other.write, 0, b"x") == errno.ENOSPC
         same.close()
-        assert disk.held == 0
+        assert disk.used_bytes == 0
         other.write(0, b"x" * 10)
         disk.rename("a", "a")
-        assert disk.held == 10
+        assert disk.used_bytes == 10
         disk.remove("a")
-        assert disk.held == 10
-        disk.killed()
-        assert disk.held == 0
+        assert disk.used_bytes == 10
+        disk.process_killed()
+        assert disk.used_bytes == 0
 
     def test_what_nobody_has_open_makes_room_at_once(self) -> None:
         disk = new_disk(a=b"123", b=b"4567", c=b"89")
         disk.remove("a")
-        assert disk.held == 6
+        assert disk.used_bytes == 6
         disk.rename("c", "b")
-        assert disk.held == 2
+        assert disk.used_bytes == 2
 
     def test_what_was_open_before_a_crash_does_not_count_and_what_is_since_does(self) -> None:
         disk = new_disk(a=b"123")
         before = disk.open("a")
-        disk.killed()
+        disk.process_killed()
         before.close()
         since = disk.open("a")
         disk.remove("a")
-        assert disk.held == 3
+        assert disk.used_bytes == 3
         since.close()
-        assert disk.held == 0
+        assert disk.used_bytes == 0
         back = 0
         for seed in SEEDS:
             disk = new_disk(seed, a=b"123")
@@ -447,7 +447,7 @@ class TestTroubles:
             if disk.names():
                 back += 1
                 disk.remove("a")
-            assert disk.held == 0
+            assert disk.used_bytes == 0
         assert back
 
     def test_it_can_be_filled_and_mended(self) -> None:
@@ -455,10 +455,10 @@ class TestTroubles:
         file = disk.open("a", writable=True)
         first, second = disk.fill(), disk.fill()
         assert errno_of(file.write, 0, b"abcd") == errno.ENOSPC
-        disk.mend(first)
-        disk.mend(first)
+        disk.clear_impairment(first)
+        disk.clear_impairment(first)
         assert errno_of(file.write, 3, b"d") == errno.ENOSPC
-        disk.mend(second)
+        disk.clear_impairment(second)
         file.write(3, b"d")
         assert contents(disk) == {"a": b"abcd"}
 
@@ -470,13 +470,13 @@ class TestTroubles:
         assert (one.size(), other.read(0, 1)) == (1, b"y")
         everything = disk.fail_reads()
         assert errno_of(other.read, 0, 1) == errno.EIO
-        disk.mend(everything)
+        disk.clear_impairment(everything)
         assert errno_of(one.read, 0, 1) == errno.EIO
         assert other.read(0, 1) == b"y"
-        disk.mend(trouble)
+        disk.clear_impairment(trouble)
         assert one.read(0, 1) == b"x"
         disk.fail_reads()
-        disk.mend()
+        disk.clear_impairment()
         assert one.read(0, 1) == b"x"
 
     def test_what_a_failed_sync_concerned_never_becomes_durable(self) -> None:
@@ -487,12 +487,12 @@ class TestTroubles:
             disk.fail_syncs("a")
             disk.sync()
             assert errno_of(file.sync) == errno.EIO
-            disk.mend()
+            disk.clear_impairment()
             file.sync()
             file.write(7, b"kept")
             file.sync()
             assert file.read(0, 100) == b"xlost\0\0kept"
-            disk.killed()
+            disk.process_killed()
             assert contents(disk)["a"] == b"xlost\0\0kept"
 
         assert after_power_loss(prepare, a=b"xyz") == [{"a": b"x" + bytes(6) + b"kept"}] * len(SEEDS)
@@ -502,7 +502,7 @@ class TestTroubles:
             disk.rename("a", "b")
             disk.fail_syncs()
             assert errno_of(disk.sync) == errno.EIO
-            disk.mend()
+            disk.clear_impairment()
 
         assert {"a": b"x"} in after_power_loss(prepare, a=b"x")
 
@@ -519,7 +519,7 @@ class TestRot:
         for seed in SEEDS:
             disk = new_disk(a=b"\0\0", b=b"", c=b"\0")
             disk.open("c", writable=True).write(1, b"\0\0")
-            where = disk.rot(Random(seed))
+            where = disk.flip_random_bit(Random(seed))
             assert where is not None
             name, offset = where
             assert contents(disk)[name][offset] == disk.durable[name][offset] != 0
@@ -527,12 +527,12 @@ class TestRot:
             assert bits.bit_count() == 1
             seen.add((name, offset, bits))
         assert len(seen) == 3 * 8
-        assert new_disk(a=b"").rot(Random(1)) is None
+        assert new_disk(a=b"").flip_random_bit(Random(1)) is None
 
     def test_it_is_there_at_once_and_for_good(self) -> None:
         disk = new_disk(a=b"abc")
         file = disk.open("a")
-        disk.rot_at("a", 1, 0x20)
+        disk.flip_bits("a", 1, 0x20)
         assert file.read(0, 3) == b"aBc"
         disk.power_lost()
         assert contents(disk) == {"a": b"aBc"}
@@ -541,33 +541,35 @@ class TestRot:
         disk = new_disk(a=b"abc")
         file = disk.open("a", writable=True)
         file.write(1, b"b")
-        disk.rot_at("a", 1, 0x20)
+        disk.flip_bits("a", 1, 0x20)
         assert (file.read(0, 3), disk.durable) == (b"abc", {"a": b"aBc"})
         file.sync()
         assert disk.durable == {"a": b"abc"}
         file.truncate(1)
-        disk.rot_at("a", 2, 1)
+        disk.flip_bits("a", 2, 1)
         assert (file.read(0, 3), disk.durable) == (b"a", {"a": b"abb"})
         file.truncate(3)
         file.sync()
         file.truncate(1)
         file.truncate(3)
-        disk.rot_at("a", 2, 1)
+        disk.flip_bits("a", 2, 1)
         assert (file.read(0, 3), disk.durable) == (b"a\0\0", {"a": b"a\0\1"})
 
     def test_a_share_of_all_files(self) -> None:
         for number, place in enumerate([("a", 0), ("a", 1), ("c", 0), ("c", 1)]):
             disk = new_disk(c=b"12", b=b"", a=b"12")
-            assert disk.rot_share(number / 4, 1) == disk.rot_share(number / 4 + 0.24, 1) == place
+            assert (
+                disk.flip_bits_at_fraction(number / 4, 1) == disk.flip_bits_at_fraction(number / 4 + 0.24, 1) == place
+            )
 
     def test_what_cannot_rot(self) -> None:
         disk = new_disk(a=b"x")
         disk.open("a", writable=True).write(1, b"y")
         for offset, mask in ((1, 1), (-1, 1), (0, 0), (0, 256)):
             with pytest.raises(ValueError, match="1 bytes are durable"):
-                disk.rot_at("a", offset, mask)
+                disk.flip_bits("a", offset, mask)
         with pytest.raises(FileNotFoundError):
-            disk.rot_at("b", 0, 1)
+            disk.flip_bits("b", 0, 1)
 
 
 operations = st.lists(
@@ -610,7 +612,7 @@ def test_what_was_synced_is_there_and_what_was_not_written_is_not(seed: int, ste
         elif what == "sync":
             file.sync()
         elif what == "killed":
-            disk.killed()
+            disk.process_killed()
         else:
             disk.power_lost()
             for each, content in contents(disk).items():

@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import Drained, INode
-from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.interfaces import INode, Outputs
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.disk.disk import Disk
-from fyrehose_twisted.sim.fault_generators import crashes, disks, power_cuts, rots
-from fyrehose_twisted.sim.faults.disk_faults import BadReads, BadSyncs, FullDisk, PowerLoss, Rot
+from fyrehose_twisted.sim.fault_generators import bit_rot, crashes, disk_errors, power_cuts
+from fyrehose_twisted.sim.faults.disk_faults import BitRot, FullDisk, PowerLoss, ReadErrors, SyncErrors
 from fyrehose_twisted.sim.faults.faults import Fault
-from fyrehose_twisted.sim.host import RESTART_AFTER, Host
+from fyrehose_twisted.sim.host import RESTART_DELAY, Host
 from fyrehose_twisted.sim.observer import Observer
 from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
 
 ALL: list[Fault] = [
     FullDisk(1.0, 3.0, "journal-1"),
-    BadReads(1.5, 3.0, "journal-1"),
-    BadSyncs(2.0, 3.0, "journal-1"),
-    Rot(2.5, 0.0, "journal-1", 0.37, 3),
+    ReadErrors(1.5, 3.0, "journal-1"),
+    SyncErrors(2.0, 3.0, "journal-1"),
+    BitRot(2.5, 0.0, "journal-1", 0.37, 3),
     PowerLoss(3.0, 2.5, "journal-1", 345),
 ]
 
@@ -60,9 +60,9 @@ class Diarist:
     def next_deadline(self) -> float:
         return self.deadline
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         due, self.due = self.due, False
-        return Drained(self.entries if due else None, [], [("written", self.entries)] if due else [])
+        return Outputs(self.entries if due else None, [], [("written", self.entries)] if due else [])
 
     def persist(self, number: int) -> None:
         self.file.write(4 * number, number.to_bytes(4, "big"))
@@ -84,15 +84,15 @@ class Diary(Scenario):
             host.on_persist = lambda what, host=host: host.node.persist(what)
         self.network.add("client", ("10.0.0.9", 9), lambda boot: Diarist(boot, Disk(Random(1))))
         self.story = Story()
-        self.network.watch(self.story)
+        self.network.add_observer(self.story)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         names = ("journal-1", "journal-2")
         kinds = [
-            (3.0, disks(names)),
-            (3.0, power_cuts(names, most=60)),
-            (1.0, rots(names)),
-            (1.0, crashes(names, kinds=tuple(Crash), between=0.3)),
+            (3.0, disk_errors(names)),
+            (3.0, power_cuts(names, max_bytes=60)),
+            (1.0, bit_rot(names)),
+            (1.0, crashes(names, kinds=tuple(CrashMode), after_persist=0.3)),
         ]
         return FaultSchedule.draw(rng, 8, until=25.0, kinds=kinds)
 
@@ -106,8 +106,8 @@ class Story(Observer):
     def started(self, host: Host) -> None:
         self.rows.append((round(host.network.elapsed, 3), host.name, "started"))
 
-    def stopped(self, host: Host, how: str) -> None:
-        self.rows.append((round(host.network.elapsed, 3), host.name, how))
+    def stopped(self, host: Host, description: str) -> None:
+        self.rows.append((round(host.network.elapsed, 3), host.name, description))
 
     def of(self, name: str) -> list[tuple[float, str]]:
         """What happened to one host after it started first."""
@@ -154,7 +154,7 @@ def test_power_is_cut_in_the_middle_of_a_write() -> None:
     assert diary.story.of("journal-1") == [(1.75, "power lost while the disk was busy"), (4.25, "started")]
     disk = diary.network.host("journal-1").disk
     assert disk is not None
-    assert disk.fuse is None
+    assert disk.power_cut_after is None
     assert disk.durable["diary"][:24] == b"".join(number.to_bytes(4, "big") for number in range(6))
 
 
@@ -215,11 +215,11 @@ def test_they_are_printed_and_read_back() -> None:
     schedule = FaultSchedule(ALL)
     assert str(schedule) == TEXT
     assert FaultSchedule.parse(TEXT) == schedule
-    assert [fault.names() for fault in schedule] == [("journal-1",)] * 5
-    assert [fault.until for fault in schedule] == [
-        4.0 + RESTART_AFTER,
-        4.5 + RESTART_AFTER,
-        5.0 + RESTART_AFTER,
+    assert [fault.host_names() for fault in schedule] == [("journal-1",)] * 5
+    assert [fault.ends_at for fault in schedule] == [
+        4.0 + RESTART_DELAY,
+        4.5 + RESTART_DELAY,
+        5.0 + RESTART_DELAY,
         2.5,
         8.0,
     ]
@@ -231,9 +231,9 @@ seconds, names = (
 )
 faults = st.one_of(
     st.builds(FullDisk, seconds, seconds, names),
-    st.builds(BadReads, seconds, seconds, names),
-    st.builds(BadSyncs, seconds, seconds, names),
-    st.builds(Rot, seconds, st.just(0.0), names, st.floats(0.0, 1.0, exclude_max=True), st.integers(0, 7)),
+    st.builds(ReadErrors, seconds, seconds, names),
+    st.builds(SyncErrors, seconds, seconds, names),
+    st.builds(BitRot, seconds, st.just(0.0), names, st.floats(0.0, 1.0, exclude_max=True), st.integers(0, 7)),
     st.builds(PowerLoss, seconds, seconds, names, st.integers(0, 10**30)),
 )
 
@@ -265,20 +265,20 @@ def test_what_makes_no_sense_is_shown_how_it_would(line: str, says: str) -> None
 
 def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
     kinds: list[tuple[float, Callable[[Random, float], Fault]]] = [
-        (3.0, disks("ab", longest=3.0)),
-        (1.0, power_cuts("ab", longest=3.0, most=10_000)),
-        (1.0, rots("ab")),
-        (1.0, disks("c", kinds=[BadSyncs])),
+        (3.0, disk_errors("ab", max_duration=3.0)),
+        (1.0, power_cuts("ab", max_duration=3.0, max_bytes=10_000)),
+        (1.0, bit_rot("ab")),
+        (1.0, disk_errors("c", kinds=[SyncErrors])),
     ]
     drawn = FaultSchedule.draw(Random(1), 600, until=60.0, kinds=kinds)
     assert FaultSchedule.parse(str(drawn)) == drawn
-    assert {type(fault) for fault in drawn} == {FullDisk, BadReads, BadSyncs, Rot, PowerLoss}
-    assert {type(fault) for fault in drawn if fault.names() == ("c",)} == {BadSyncs}
-    assert {name for fault in drawn for name in fault.names()} == set("abc")
-    assert all(0.1 <= fault.lasts <= 3.0 for fault in drawn if isinstance(fault, (FullDisk, PowerLoss)))
+    assert {type(fault) for fault in drawn} == {FullDisk, ReadErrors, SyncErrors, BitRot, PowerLoss}
+    assert {type(fault) for fault in drawn if fault.host_names() == ("c",)} == {SyncErrors}
+    assert {name for fault in drawn for name in fault.host_names()} == set("abc")
+    assert all(0.1 <= fault.duration <= 3.0 for fault in drawn if isinstance(fault, (FullDisk, PowerLoss)))
     costs = sorted(fault.cost for fault in drawn if isinstance(fault, PowerLoss))
     assert 1 <= costs[0] < 10 < 1_000 < costs[-1] <= 10_000
-    shares = sorted((fault.share, fault.bit) for fault in drawn if isinstance(fault, Rot))
+    shares = sorted((fault.fraction, fault.bit) for fault in drawn if isinstance(fault, BitRot))
     assert shares[0][0] < 0.1 < 0.9 < shares[-1][0]
     assert {bit for _, bit in shares} == set(range(8))
 

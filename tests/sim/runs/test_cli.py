@@ -187,7 +187,7 @@ class TestOneSeed:
         assert replayed == (1, out, "")
 
     def test_a_seed_is_drawn_and_said(self, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(runner, "fresh_seed", lambda: 1234)
+        monkeypatch.setattr(runner, "random_seed", lambda: 1234)
         status, out, err = simulate("toys:Short")
         assert (status, err) == (0, "fyrehose: seed 1234\n")
         assert out.startswith("toy.short, seed 1234: 1.0 s simulated in 0.")
@@ -600,11 +600,11 @@ def test_the_default_backbone_is_that_of_the_service() -> None:
 
 
 def test_large_numbers_are_put_so_that_they_can_be_read() -> None:
-    from fyrehose_twisted.sim.runs.runner import Summary
-    from fyrehose_twisted.sim.runs.summary_text import of_many
+    from fyrehose_twisted.sim.runs.runner import RunSummary
+    from fyrehose_twisted.sim.runs.summary_text import describe_summary
 
-    summary = Summary("toy.long", 1_000, 612_000.0, 131.0, 1_204_000, 27_001)
-    assert of_many(summary, 2) == (
+    summary = RunSummary("toy.long", 1_000, 612_000.0, 131.0, 1_204_000, 27_001)
+    assert describe_summary(summary, 2) == (
         "toy.long: 1,000 seeds, 170 hours simulated in 131 s on 2 cores: 4,672 simulated hours an hour,"
         " 1.2 million operations, 27,001 faults: everything held"
     )

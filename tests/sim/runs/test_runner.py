@@ -20,24 +20,24 @@ from zope.interface.verify import verifyObject
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import Drained, IDatagramNode
+from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 from fyrehose_twisted.sim.crash_mode import Boot
-from fyrehose_twisted.sim.faults.faults import Cut
+from fyrehose_twisted.sim.faults.faults import PartitionFault
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.runs import runner
 from fyrehose_twisted.sim.runs.runner import (
     ProcessDied,
-    Summary,
-    replay,
+    RunSummary,
+    replay_command,
     run_each,
     run_seed,
     run_seeds,
     soak,
     usable_cores,
 )
-from fyrehose_twisted.sim.runs.scenario_ref import Where, load
-from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
+from fyrehose_twisted.sim.runs.scenario_ref import ScenarioRef, load
+from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS, RunOutcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 HERE = Path(__file__)
@@ -53,7 +53,7 @@ class Counting:
         self.peers = peers
         self.number = 0
         self.due = boot.now
-        self.wanted = Drained(None, [], [])
+        self.wanted = Outputs(None, [], [])
 
     def receive_batch(self, batch: Batch, now: float) -> None:
         self.wanted.events.extend(int(bytes(datagram)) for datagram, _, _ in batch)
@@ -66,8 +66,8 @@ class Counting:
     def next_deadline(self) -> float | None:
         return self.due if self.peers else None
 
-    def drain(self) -> Drained:
-        wanted, self.wanted = self.wanted, Drained(None, [], [])
+    def drain(self) -> Outputs:
+        wanted, self.wanted = self.wanted, Outputs(None, [], [])
         return wanted
 
 
@@ -75,7 +75,7 @@ class WithoutGaps(Invariant):
     name = "without gaps"
     last = 0
 
-    def told(self, host: Host, event: int) -> None:
+    def event_emitted(self, host: Host, event: int) -> None:
         if event != self.last + 1:
             raise Peculiar(self.name, self.network.elapsed, [host.name], f"{event} after {self.last}")
         self.last = event
@@ -97,7 +97,7 @@ class Toy(Scenario):
         self.network.add("sender", ("10.0.0.1", 1), lambda boot: Counting(boot, ("10.0.0.2", 2)))
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
-        return FaultSchedule([Cut(rng.uniform(0, 9), 0.7, ("sender",), ("receiver",))])
+        return FaultSchedule([PartitionFault(rng.uniform(0, 9), 0.7, ("sender",), ("receiver",))])
 
     def digest(self) -> str:
         return str(self.network.scheduler.calls)
@@ -185,7 +185,7 @@ def ended(descriptor: int) -> bool:
     return bool(select.select([descriptor], [], [], 20)[0])
 
 
-def seeds_of(outcomes: list[Outcome]) -> list[int]:
+def seeds_of(outcomes: list[RunOutcome]) -> list[int]:
     return [outcome.seed for outcome in outcomes]
 
 
@@ -196,18 +196,18 @@ def test_the_toys_are_nodes() -> None:
 class TestRunSeed:
     def test_what_is_handed_in_reaches_the_scenario(self) -> None:
         samples: list[float] = []
-        schedule = FaultSchedule([Cut(1.0, 12.0, ("sender",), ("receiver",))] * 2)
+        schedule = FaultSchedule([PartitionFault(1.0, 12.0, ("sender",), ("receiver",))] * 2)
         outcome = run_seed(Toy, 1, faults=schedule, on_sample=samples.append)
         assert (outcome.scenario, outcome.seed, outcome.faults, outcome.violation) == ("toy.counting", 1, 2, None)
         assert samples[:13] == pytest.approx([float(second) for second in range(1, 14)])
-        assert samples[-1] == outcome.simulated
+        assert samples[-1] == outcome.simulated_seconds
         other = run_seed(Toy, 1, split_seed=1)
         assert (other.faults, other.digest) == (1, run_seed(Toy, 1).digest)
 
     def test_what_raises_before_the_run_is_an_outcome_with_its_traceback(self) -> None:
         violation = run_seed(Impossible, 4).violation
         assert violation is not None
-        assert str(violation) == f"{NOTHING_RAISES}: at 0.000000 s, nowhere in particular: ValueError: of course"
+        assert str(violation) == f"{NO_EXCEPTIONS}: at 0.000000 s, nowhere in particular: ValueError: of course"
         assert 'raise ValueError("of course")' in violation.__notes__[0]
 
     def test_what_raises_in_a_node_has_its_traceback_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ class TestRunSeed:
         monkeypatch.setattr(Counting, "tick", tick)
         violation = run_seed(Toy, 4).violation
         assert violation is not None
-        assert (violation.invariant, violation.nodes) == (NOTHING_RAISES, ("sender",))
+        assert (violation.invariant, violation.nodes) == (NO_EXCEPTIONS, ("sender",))
         assert 'raise LookupError("no such number")' in violation.__notes__[0]
 
     def test_an_outcome_does_not_keep_the_network(self) -> None:
@@ -244,20 +244,20 @@ class TestRunSeeds:
         assert type(elsewhere.failures[0].violation) is InvariantViolated
         for summary in (here, elsewhere):
             assert (summary.scenario, summary.count) == ("toy.broken", 12)
-            assert 80 < summary.simulated < 120
+            assert 80 < summary.simulated_seconds < 120
             assert 0 < summary.faults <= 12
-            assert summary.counts["sent"] > 160
-            assert 0 < summary.rate == summary.simulated / summary.took
-        assert (here.counts, here.simulated) == (elsewhere.counts, elsewhere.simulated)
+            assert summary.counters["sent"] > 160
+            assert 0 < summary.rate == summary.simulated_seconds / summary.real_seconds
+        assert (here.counters, here.simulated_seconds) == (elsewhere.counters, elsewhere.simulated_seconds)
 
     def test_everything_is_added_up(self) -> None:
-        found: list[Outcome] = []
+        found: list[RunOutcome] = []
         summary = run_seeds(Toy, [5, 3], jobs=0, on_outcome=found.append)
         assert seeds_of(found) == [5, 3]
-        assert summary.simulated == sum(outcome.simulated for outcome in found) == 20.0
+        assert summary.simulated_seconds == sum(outcome.simulated_seconds for outcome in found) == 20.0
         assert summary.faults == 2
-        assert summary.counts == found[0].counts + found[1].counts
-        assert (summary.failures, Summary("none").rate) == ([], 0.0)
+        assert summary.counters == found[0].counters + found[1].counters
+        assert (summary.failures, RunSummary("none").rate) == ([], 0.0)
 
     @pytest.mark.parametrize("jobs", [0, 1])
     def test_seeds_are_taken_when_they_can_be_run(self, jobs: int) -> None:
@@ -268,7 +268,7 @@ class TestRunSeeds:
                 taken.append(seed)
                 yield seed
 
-        def enough(outcome: Outcome) -> None:
+        def enough(outcome: RunOutcome) -> None:
             if outcome.seed == 5:
                 raise LookupError
 
@@ -391,7 +391,7 @@ class TestLoad:
         assert load("of_mine_alone/in_here.py:Mine") is by_file
         assert load("of_mine_alone.in_here:Outer.Inner").__qualname__ == "Outer.Inner"
         for found in (by_name, by_file):
-            assert Where.of(found).find() is found
+            assert ScenarioRef.of(found).resolve() is found
             assert run_seeds(found, [1], jobs=1).count == 1
 
     def test_a_file_finds_its_neighbours(self, paths: Path) -> None:
@@ -402,8 +402,8 @@ class TestLoad:
         assert run_seeds("there/it.py:It", [1], jobs=1).count == 1
 
     def test_a_module_that_happens_to_have_the_name_is_not_taken(self) -> None:
-        elsewhere = Where("json", "Toy", str(HERE))
-        assert elsewhere.find().name == "toy.counting"
+        elsewhere = ScenarioRef("json", "Toy", str(HERE))
+        assert elsewhere.resolve().name == "toy.counting"
         assert sys.modules["json"].__name__ == "json"
 
     @pytest.mark.parametrize(
@@ -449,10 +449,10 @@ class TestSoak:
         assert 4 <= len(found) <= 8
         assert sum(summary.count for summary in summaries.values()) == len(found)
         assert seeds_of(summaries["toy.broken"].failures) == [101]
-        assert 7 < summaries["toy.counting"].took <= summaries["toy.broken"].took + 1
+        assert 7 < summaries["toy.counting"].real_seconds <= summaries["toy.broken"].real_seconds + 1
 
     def test_each_at_least_once_and_with_fresh_seeds(self) -> None:
-        outcomes: list[Outcome] = []
+        outcomes: list[RunOutcome] = []
         for _ in range(2):
             summaries = soak([Toy, f"{HERE}:Splitting"], 0.0, jobs=1, on_outcome=outcomes.append)
             assert {name: summary.count for name, summary in summaries.items()} == {
@@ -466,4 +466,4 @@ class TestSoak:
 
 
 def test_replay_can_be_pasted_into_a_shell() -> None:
-    assert replay("a file.py:X", 7, "--faults", "f") == "fyrehose simulate 'a file.py:X' --seed 7 --faults f"
+    assert replay_command("a file.py:X", 7, "--faults", "f") == "fyrehose simulate 'a file.py:X' --seed 7 --faults f"

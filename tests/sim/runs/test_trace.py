@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.invariants import InvariantViolated
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 from fyrehose_twisted.sim.schedule import FaultSchedule
-from fyrehose_twisted.sim.trace import Trace
+from fyrehose_twisted.sim.trace import TraceWriter
 
 MakeWorld = Any
 """What the fixture ``world`` returns; see conftest.py."""
@@ -45,10 +45,10 @@ def read(out: StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def traced(world: Any, **options: Any) -> tuple[Trace, StringIO]:
+def traced(world: Any, **options: Any) -> tuple[TraceWriter, StringIO]:
     out = StringIO()
     described = {"describe": lambda thing: f"<{thing!r}>"} | options
-    trace = Trace(world.network, out, scenario="test.trace", seed=7, **described)
+    trace = TraceWriter(world.network, out, scenario="test.trace", seed=7, **described)
     world.network.watch(trace)
     return trace, out
 
@@ -60,20 +60,20 @@ def lines(world: MakeWorld) -> list[dict[str, Any]]:
     a, b = world.add("a", "b")
     trace, out = traced(world)
     network = world.network
-    world["a"].wanted.append(Drained("mark", [Send([b"x"], (b.address, ("10.9.9.9", 9)))], ["event"]))
+    world["a"].wanted.append(Outputs("mark", [Send([b"x"], (b.address, ("10.9.9.9", 9)))], ["event"]))
     a.flush()
     network.run(1.5)
-    for observe in network.observers.operated:
+    for observe in network.observers.operation_performed:
         observe(a, "something")
     for observe in network.observers.linked:
         observe(a, b.address, "connected")
         observe(a, ("10.9.9.9", 9), "refused")
-    FaultSchedule.parse("0.1 pause b for 0.2\n0.4 clock a +1.0").arrange(network)
+    FaultSchedule.parse("0.1 pause b for 0.2\n0.4 clock a +1.0").schedule_on(network)
     network.run(0.5)
-    b.stop(Crash.POWER)
+    b.stop(CrashMode.POWER)
     b.start()
     for observe in network.observers.sent:
-        observe(Packet(99, a, b.address, ("a message", 1), 0.0))
+        observe(SimPacket(99, a, b.address, ("a message", 1), 0.0))
     trace.broken(InvariantViolated("nothing breaks", 2.0, ("a", "b"), "it did"))
     trace.end()
     return read(out)
@@ -90,7 +90,7 @@ def test_each_kind_has_what_belongs_to_it(lines: list[dict[str, Any]]) -> None:
     assert [list(line)[:2] for line in lines[1:]] == [["t", "kind"]] * (len(lines) - 1)
     for kind in FIELDS:
         # The documentation of the class names them all.
-        assert f"``{kind}``" in str(Trace.__doc__)
+        assert f"``{kind}``" in str(TraceWriter.__doc__)
 
 
 def test_it_tells_what_happened(lines: list[dict[str, Any]]) -> None:
@@ -136,7 +136,7 @@ def test_it_is_ascii_and_one_line_each_whatever_is_described(world: MakeWorld) -
     world = world()
     (a,) = world.add("a")
     trace, out = traced(world, describe=lambda thing: "é\n\u2028\x00\ud800")
-    world["a"].wanted.append(Drained(None, [], ["event"]))
+    world["a"].wanted.append(Outputs(None, [], ["event"]))
     a.flush()
     trace.end()
     assert out.getvalue().isascii()
@@ -179,7 +179,9 @@ def test_a_fault_lasts_as_long_as_it_says_itself(world: MakeWorld) -> None:
     world = world()
     world.add("a", "b")
     _, out = traced(world)
-    FaultSchedule.parse("0.5 crash a killed once durable for 2.0\n1.0 crash b killed for 2.0").arrange(world.network)
+    FaultSchedule.parse("0.5 crash a killed once durable for 2.0\n1.0 crash b killed for 2.0").schedule_on(
+        world.network
+    )
     world.network.run(9)
     assert [line["until"] for line in read(out) if line["kind"] == "fault"] == [4.5, 3.0]
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import pytest
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
+from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec, IStreamDecoder, Outputs
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
@@ -109,8 +109,8 @@ class Talker:
     def next_deadline(self) -> float | None:
         return None
 
-    def drain(self) -> Drained:
-        drained = Drained(self.persist, self.wants, self.events)
+    def drain(self) -> Outputs:
+        drained = Outputs(self.persist, self.wants, self.events)
         self.persist, self.wants, self.events = None, [], []
         return drained
 
@@ -141,7 +141,7 @@ class Lines(Observer):
     def __init__(self, *names: str, seed: int = 1, link: Link | None = None, codec: Any = None, **options: Any) -> None:
         self.network = Network(seed, Link(delay=0.25) if link is None else link, **{"start": 0.0} | options)
         self.network.streams.codec = codec
-        self.network.watch(self)
+        self.network.add_observer(self)
         self.words: list[tuple[float, str, str]] = []
         self.hosts = {name: self.add(name) for name in names}
 
@@ -151,8 +151,8 @@ class Lines(Observer):
         host.start()
         return host
 
-    def linked(self, host: Host, to: Address, what: str) -> None:
-        self.words.append((self.network.now, host.name, what))
+    def connection_changed(self, host: Host, to: Address, change: str) -> None:
+        self.words.append((self.network.now, host.name, change))
 
     def __getitem__(self, name: str) -> Talker:
         node: Talker = self.hosts[name].node
@@ -162,7 +162,7 @@ class Lines(Observer):
         self.network.scheduler.run_until(when)
 
     def want(self, name: str, *effects: Any) -> None:
-        self.hosts[name].do(lambda node, now: node.wants.extend(effects))
+        self.hosts[name].perform(lambda node, now: node.matches.extend(effects))
 
     def dial(self, name: str, to: str) -> None:
         self.want(name, Dial(self.hosts[to].address))
@@ -172,7 +172,7 @@ class Lines(Observer):
         self.network.streams.connect(self.hosts[name], self.hosts[to])
 
     def peer(self, name: str, to: str) -> Peer:
-        ends = self.network.streams.ends(self.hosts[name])
+        ends = self.network.streams.connection_ends(self.hosts[name])
         return next(peer for peer in self[name].peers if ends[peer.number].to == self.hosts[to].address)
 
     def write(self, name: str, to: str, *messages: Any) -> None:
@@ -181,29 +181,29 @@ class Lines(Observer):
     def hang_up(self, name: str, to: str) -> None:
         peer = self.peer(name, to)
         self[name].forget(peer)
-        self.want(name, HangUp(peer))
+        self.want(name, Close(peer))
 
     def cut(self, source: str, to: str, lasts: float | None = None) -> None:
         network = self.network
-        change = network.change([self.hosts[source].address], [self.hosts[to].address], up=False)
+        change = network.override_links([self.hosts[source].address], [self.hosts[to].address], up=False)
         if lasts is not None:
-            network.call_in(lasts, lambda: network.restore(change))
+            network.call_in(lasts, lambda: network.remove_override(change))
 
     def cut_both_ways(self, one: str, other: str, lasts: float | None = None) -> None:
         self.cut(one, other, lasts)
         self.cut(other, one, lasts)
 
     def pause(self, name: str, lasts: float) -> None:
-        assert self.hosts[name].stand()
-        self.network.call_in(lasts, self.hosts[name].go_on)
+        assert self.hosts[name].pause()
+        self.network.call_in(lasts, self.hosts[name].resume)
 
     def drops(self) -> dict[str, int]:
-        counts = self.network.counts
+        counts = self.network.counters
         return {key.removeprefix("dropped: "): counts[key] for key in counts if key.startswith("dropped: ")}
 
-    def forgotten(self) -> bool:
+    def on_neighbour_forgotten(self) -> bool:
         """Whether nothing is left of any connection."""
-        return not any(self.network.streams.ends(host) for host in self.hosts.values())
+        return not any(self.network.streams.connection_ends(host) for host in self.hosts.values())
 
 
 class MakeLines(Protocol):

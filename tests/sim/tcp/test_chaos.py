@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.observer import Observer, Packet
+from fyrehose_twisted.sim.observer import Observer, SimPacket
 from fyrehose_twisted.sim.tcp.segments import StreamLimits
-from fyrehose_twisted.sim.trace import Trace
+from fyrehose_twisted.sim.trace import TraceWriter
 
 NOWHERE: Address = ("192.0.2.1", 1)
 
@@ -25,20 +25,20 @@ class Witness(Observer):
     """Minds that every message comes to one end: it arrives, or is dropped."""
 
     def __init__(self) -> None:
-        self.open: dict[int, Packet] = {}
+        self.open: dict[int, SimPacket] = {}
         self.came_to_an_end = 0
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         self.open[packet.number] = packet
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         assert self.open.pop(packet.number) is packet
         assert packet.to == host.address
         self.came_to_an_end += 1
 
-    def dropped(self, packet: Packet, why: str) -> None:
+    def dropped(self, packet: SimPacket, reason: str) -> None:
         assert self.open.pop(packet.number) is packet
-        assert why in ("reset", "timed out", "closed", "down", "gone")
+        assert reason in ("reset", "timed out", "closed", "down", "gone")
         self.came_to_an_end += 1
 
 
@@ -60,7 +60,7 @@ class Chaos:
         self.witness = Witness()
         self.lines.network.watch(self.witness)
         self.out = StringIO()
-        self.trace = Trace(self.lines.network, self.out, scenario="chaos", seed=seed, describe=str)
+        self.trace = TraceWriter(self.lines.network, self.out, scenario="chaos", seed=seed, describe=str)
         self.lines.network.watch(self.trace)
         self.rng = Random(f"{seed}/chaos")
         self.written: dict[Peer, int] = {}
@@ -79,7 +79,7 @@ class Chaos:
 
         node.react = react
 
-    def act(self) -> None:
+    def run_command(self) -> None:
         rng, lines = self.rng, self.lines
         name = rng.choice("abcd")
         host, node = lines.hosts[name], lines[name]
@@ -89,7 +89,7 @@ class Chaos:
             peer = rng.choice(node.peers)
             if host.running:
                 node.forget(peer)
-                lines.want(name, HangUp(peer))
+                lines.want(name, Close(peer))
         elif host.running:
             peer = rng.choice(node.peers)
             first = self.written.get(peer, 0)
@@ -102,17 +102,19 @@ class Chaos:
         network, host, lasts = lines.network, lines.hosts[name], rng.choice((0.1, 1.0, 10.0, 80.0))
         kind = rng.randrange(8)
         if kind < 2 and host.up:
-            host.stop(rng.choice(list(Crash)))
+            host.stop(rng.choice(list(CrashMode)))
             network.call_in(lasts, lambda: self.start(host))
         elif kind == 2 and host.running:
             host.stand()
-            network.call_in(lasts, host.go_on)
+            network.call_in(lasts, host.resume)
         elif kind == 3:
             lines.cut(name, other, lasts)
         elif kind == 4:
             lines.cut_both_ways(name, other, lasts)
         elif kind == 5:
-            slow = network.streams.slow(host, 500.0, lines.hosts[other].address if rng.random() < 0.5 else None)
+            slow = network.streams.throttle_reads(
+                host, 500.0, lines.hosts[other].address if rng.random() < 0.5 else None
+            )
             network.call_in(lasts, lambda: network.streams.hasten(slow))
         elif kind == 6:
             network.streams.reset(host, lines.hosts[other])
@@ -140,7 +142,7 @@ class Chaos:
         """Let everybody write once more, so that who does not know yet finds out, and then hang up."""
         for host in self.lines.hosts.values():
             self.start(host)
-            host.go_on()
+            host.resume()
         for last in (False, True):
             for name in "abcd":
                 for peer in list(self.lines[name].peers):
@@ -149,7 +151,7 @@ class Chaos:
                     self.lines.want(name, Write([f"{peer.number} {first}"], peer))
                     if last:
                         self.lines[name].forget(peer)
-                        self.lines.want(name, HangUp(peer))
+                        self.lines.want(name, Close(peer))
             self.lines.network.run(200.0)
 
 
@@ -162,7 +164,7 @@ def test_whatever_goes_wrong_each_message_arrives_in_order_or_is_dropped(seed: i
     assert counts["sent"] == counts["arrived"] + counts["dropped"] == chaos.witness.came_to_an_end
     assert counts["arrived"] > 500
     assert {what for _, _, what in lines.words} <= WORDS
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
     assert len(lines.network.scheduler) == 0
 
 

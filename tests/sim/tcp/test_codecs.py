@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fyrehose_twisted.effects import Address, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.tcp.route import Dice
-from fyrehose_twisted.sim.tcp.segments import cut_to_read, cut_to_travel
+from fyrehose_twisted.sim.observer import SimPacket
+from fyrehose_twisted.sim.tcp.route import SplitMix64
+from fyrehose_twisted.sim.tcp.segments import split_for_reading, split_into_segments
 
 NOWHERE: Address = ("192.0.2.1", 1)
 
@@ -121,7 +121,7 @@ def test_garbage_resets_and_both_are_told(joined: Any, length_codec: Any) -> Non
     assert (lines["a"].got, lines["a"].ended) == (["answer", "too late"], [(1.5, "reset")])
     assert lines.drops() == {"reset": 1}
     assert lines.words[-2:] == [(1.25, "b", "reset"), (1.5, "a", "reset")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 @pytest.mark.parametrize("split_seed", range(8))
@@ -132,7 +132,7 @@ def test_where_bytes_are_cut_changes_nothing_else(split_seed: int, lines_of: Any
         lines = lines_of("a", "b", codec=codec, split=0.1, split_seed=split_seed, moment=0.02, link=link)
         node = lines["b"]
         node.react = lambda what, detail, peer: (
-            node.wants.append(Write([f"re: {detail}"], peer)) if peer and what == "got" and "7" in detail else None
+            node.matches.append(Write([f"re: {detail}"], peer)) if peer and what == "got" and "7" in detail else None
         )
         lines.dial("a", "b")
         lines.run_until(1)
@@ -152,16 +152,16 @@ def test_where_bytes_are_cut_changes_nothing_else(split_seed: int, lines_of: Any
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20), st.integers(1, 100), st.integers())
 def test_cut_to_travel_loses_nothing(messages: list[bytes], longest: int, seed: int) -> None:
     host: Any = None
-    packets = [Packet(number, host, NOWHERE, data, 0.0) for number, data in enumerate(messages)]
-    segments = cut_to_travel(packets, longest, Dice(str(seed)))
+    packets = [SimPacket(number, host, NOWHERE, data, 0.0) for number, data in enumerate(messages)]
+    segments = split_into_segments(packets, longest, SplitMix64(str(seed)))
     pieces = [segment.data for segment in segments if isinstance(segment.data, bytes)]
     assert b"".join(pieces) == b"".join(messages)
     assert [segment.size for segment in segments] == [len(piece) for piece in pieces]
     assert max(len(piece) for piece in pieces) <= longest
-    assert [packet for segment in segments for packet in segment.ends] == packets
+    assert [packet for segment in segments for packet in segment.completed_packets] == packets
     done = 0
     for row, segment in enumerate(segments):
-        done += len(segment.ends)
+        done += len(segment.completed_packets)
         passed = sum(map(len, pieces[: row + 1]))
         # A packet is in the segment that has its last byte.
         assert sum(map(len, messages[:done])) <= passed
@@ -170,14 +170,16 @@ def test_cut_to_travel_loses_nothing(messages: list[bytes], longest: int, seed: 
 
 def test_what_travels_is_cut_anywhere() -> None:
     host: Any = None
-    packet = Packet(1, host, NOWHERE, bytes(10), 0.0)
-    sizes = [[segment.size for segment in cut_to_travel([packet], 10, Dice(str(seed)))] for seed in range(1_000)]
+    packet = SimPacket(1, host, NOWHERE, bytes(10), 0.0)
+    sizes = [
+        [segment.size for segment in split_into_segments([packet], 10, SplitMix64(str(seed)))] for seed in range(1_000)
+    ]
     assert 700 < sizes.count([10]) < 800
     assert {first for first, *_ in sizes} == set(range(1, 11))
 
 
 @given(st.binary(max_size=300), st.integers())
 def test_cut_to_read_loses_nothing(data: bytes, seed: int) -> None:
-    pieces = list(cut_to_read(data, Random(seed)))
+    pieces = list(split_for_reading(data, Random(seed)))
     assert b"".join(pieces) == data
     assert all(pieces)

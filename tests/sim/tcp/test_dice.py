@@ -5,13 +5,13 @@ from typing import Any
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.link import Link
-from fyrehose_twisted.sim.tcp.route import Dice
+from fyrehose_twisted.sim.tcp.route import SplitMix64
 
 NOWHERE: Address = ("192.0.2.1", 1)
 
 
 def test_they_are_fair() -> None:
-    dice = Dice("seed")
+    dice = SplitMix64("seed")
     numbers = [dice.random() for _ in range(20_000)]
     assert all(0.0 <= number < 1.0 for number in numbers)
     for tenth in range(10):
@@ -25,8 +25,8 @@ def test_they_are_fair() -> None:
 
 
 def test_a_seed_has_numbers_of_its_own() -> None:
-    assert [Dice("a").random() for _ in range(2)] == [Dice("a").random()] * 2
-    assert Dice("a").random() != Dice("b").random()
+    assert [SplitMix64("a").random() for _ in range(2)] == [SplitMix64("a").random()] * 2
+    assert SplitMix64("a").random() != SplitMix64("b").random()
 
 
 def test_each_direction_between_two_hosts_has_its_own(lines_of: Any) -> None:

@@ -70,7 +70,7 @@ def test_what_is_lost_after_a_long_wait_for_room_goes_again_after_0_2_s(joined: 
 
 def test_a_slow_reader_reads_as_fast_as_it_reads(codec: Any, joined: Any) -> None:
     lines = joined(codec=codec)
-    lines.network.streams.slow(lines.hosts["b"], 1_000.0)
+    lines.network.streams.throttle_reads(lines.hosts["b"], 1_000.0)
     messages = [f"{number:0>246}" for number in range(600)]
     lines.write("a", "b", *messages)
     for _ in range(15):
@@ -85,7 +85,7 @@ def test_a_slow_reader_reads_as_fast_as_it_reads(codec: Any, joined: Any) -> Non
 
 def test_a_slow_host_reads_its_connections_in_turn(lines_of: Any) -> None:
     lines = lines_of("a", "b", "c")
-    lines.network.streams.slow(lines.hosts["c"], 256.0)
+    lines.network.streams.throttle_reads(lines.hosts["c"], 256.0)
     lines.link("a", "c")
     lines.link("b", "c")
     lines.write("a", "c", *["a"] * 10)
@@ -96,7 +96,7 @@ def test_a_slow_host_reads_its_connections_in_turn(lines_of: Any) -> None:
 
 def test_one_connection_can_be_slow_alone_until_it_is_hastened(lines_of: Any) -> None:
     lines = lines_of("a", "b", "c")
-    slow = lines.network.streams.slow(lines.hosts["c"], 256.0, lines.hosts["a"].address)
+    slow = lines.network.streams.throttle_reads(lines.hosts["c"], 256.0, lines.hosts["a"].address)
     lines.link("a", "c")
     lines.link("b", "c")
     lines.write("a", "c", *["a"] * 10)
@@ -109,10 +109,10 @@ def test_one_connection_can_be_slow_alone_until_it_is_hastened(lines_of: Any) ->
 
 def test_of_two_that_slow_the_later_counts(joined: Any) -> None:
     lines = joined()
-    slower = lines.network.streams.slow(lines.hosts["b"], 64.0)
+    slower = lines.network.streams.throttle_reads(lines.hosts["b"], 64.0)
     lines.write("a", "b", *range(100))
     lines.run_until(4)
-    lines.network.streams.slow(lines.hosts["b"], 256.0)
+    lines.network.streams.throttle_reads(lines.hosts["b"], 256.0)
     before = len(lines["b"].got)
     lines.run_until(34)
     assert 28 <= len(lines["b"].got) - before <= 32
@@ -123,7 +123,7 @@ def test_of_two_that_slow_the_later_counts(joined: Any) -> None:
 
 def test_a_slow_reader_that_stands_still_reads_on_later(codec: Any, joined: Any) -> None:
     lines = joined(codec=codec)
-    lines.network.streams.slow(lines.hosts["b"], 2_000.0)
+    lines.network.streams.throttle_reads(lines.hosts["b"], 2_000.0)
     lines.write("a", "b", *[f"{number:0>246}" for number in range(100)])
     lines.run_until(2)
     lines.pause("b", 10.0)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.effects import Address, HangUp, Write
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.effects import Address, Close, Write
+from fyrehose_twisted.sim.crash_mode import CrashMode
 
 NOWHERE: Address = ("192.0.2.1", 1)
 
@@ -18,12 +18,12 @@ def test_a_host_that_is_killed_resets(codec: Any, joined: Any) -> None:
     lines = joined(codec=codec)
     lines.write("a", "b", "on its way")
     lines.write("b", "a", "on its way too")
-    lines.hosts["a"].stop(Crash.KILLED)
+    lines.hosts["a"].stop(CrashMode.KILLED)
     lines.run_until(5)
     assert lines["b"].story[1:] == [(0.25, "got", "on its way"), (0.25, "disconnected", "reset")]
     assert lines.drops() == {"reset": 1}
     assert lines.words[2:] == [(0.25, "b", "reset")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_the_kernel_of_one_that_was_killed_still_sends_what_a_node_that_hung_up_wrote(codec: Any, joined: Any) -> None:
@@ -31,15 +31,17 @@ def test_the_kernel_of_one_that_was_killed_still_sends_what_a_node_that_hung_up_
     messages = [f"{number:0>246}" for number in range(600)]
     lines.write("a", "b", *messages)
     lines.hang_up("a", "b")
-    lines.hosts["a"].stop(Crash.KILLED)
+    lines.hosts["a"].stop(CrashMode.KILLED)
     lines.run_until(5)
     assert lines["b"].got == messages
     assert [reason for _, reason in lines["b"].ended] == ["closed"]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
-@pytest.mark.parametrize("crash", [Crash.POWER, Crash.DISK])
-def test_one_that_lost_power_sends_nothing_not_even_what_was_left_when_it_hung_up(crash: Crash, joined: Any) -> None:
+@pytest.mark.parametrize("crash", [CrashMode.POWER, CrashMode.DISK])
+def test_one_that_lost_power_sends_nothing_not_even_what_was_left_when_it_hung_up(
+    crash: CrashMode, joined: Any
+) -> None:
     lines = joined()
     lines.write("a", "b", *range(600))
     lines.hang_up("a", "b")
@@ -53,7 +55,7 @@ def test_one_that_lost_power_sends_nothing_not_even_what_was_left_when_it_hung_u
 def test_a_reset_that_is_cut_off_leaves_a_half_open_connection(codec: Any, joined: Any) -> None:
     lines = joined(codec=codec)
     lines.cut_both_ways("a", "b", lasts=10.0)
-    lines.hosts["a"].stop(Crash.KILLED)
+    lines.hosts["a"].stop(CrashMode.KILLED)
     lines.network.call_in(5.0, lines.hosts["a"].start)
     lines.run_until(100)
     assert lines["b"].ended == []
@@ -62,12 +64,12 @@ def test_a_reset_that_is_cut_off_leaves_a_half_open_connection(codec: Any, joine
     assert lines["b"].ended == [(100.5, "reset")]
     assert lines["a"].story == []
     assert lines.drops() == {"reset": 1}
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_after_a_power_cut_the_next_that_reaches_the_machine_is_reset(codec: Any, joined: Any) -> None:
     lines = joined(codec=codec)
-    lines.hosts["a"].stop(Crash.POWER)
+    lines.hosts["a"].stop(CrashMode.POWER)
     lines.write("b", "a", "into the dark")
     lines.run_until(10)
     assert lines["b"].ended == []
@@ -77,11 +79,11 @@ def test_after_a_power_cut_the_next_that_reaches_the_machine_is_reset(codec: Any
     assert [reason for _, reason in lines["b"].ended] == ["reset"]
     assert 10.5 < lines["b"].ended[0][0] < 20.0
     assert lines["a"].story == []
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
-@pytest.mark.parametrize("crash", [Crash.POWER, Crash.DISK])
-def test_without_power_nothing_answers_and_the_sender_gives_up(crash: Crash, codec: Any, joined: Any) -> None:
+@pytest.mark.parametrize("crash", [CrashMode.POWER, CrashMode.DISK])
+def test_without_power_nothing_answers_and_the_sender_gives_up(crash: CrashMode, codec: Any, joined: Any) -> None:
     lines = joined(codec=codec)
     lines.hosts["a"].stop(crash)
     lines.run_until(100)
@@ -91,7 +93,7 @@ def test_without_power_nothing_answers_and_the_sender_gives_up(crash: Crash, cod
     assert lines["b"].ended == [(160.0, "timed out")]
     assert lines.drops() == {"timed out": 1}
     assert lines.words[-1] == (160.0, "b", "timed out")
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 # Cut back, it arrives, and only the answer does not.
@@ -110,7 +112,7 @@ def test_a_cut_that_is_too_long_ends_it_for_who_writes(source: str, to: str, arr
     lines.write("b", "a", "me")
     lines.run_until(200)
     assert lines["b"].ended == [(120.5, "reset")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_a_cut_that_is_not_too_long_is_not_noticed(codec: Any, joined: Any) -> None:
@@ -152,7 +154,7 @@ def test_who_is_blocked_by_one_that_loses_power_gives_up_too(joined: Any) -> Non
     lines.hosts["b"].stand()
     lines.write("a", "b", *range(530))
     lines.run_until(100)
-    lines.hosts["b"].stop(Crash.POWER)
+    lines.hosts["b"].stop(CrashMode.POWER)
     lines.run_until(300)
     assert [(what, detail) for _, what, detail in lines["a"].story[1:]] == [
         ("blocked", None),
@@ -165,7 +167,7 @@ def test_who_is_blocked_by_one_that_loses_power_gives_up_too(joined: Any) -> Non
 def test_a_lost_reset_is_answered_when_more_is_written(joined: Any) -> None:
     lines = joined()
     lines.cut("a", "b", lasts=2.0)
-    lines.hosts["a"].stop(Crash.KILLED)
+    lines.hosts["a"].stop(CrashMode.KILLED)
     lines.run_until(1)
     lines.write("b", "a", "anybody?")
     lines.run_until(10)
@@ -179,13 +181,13 @@ def test_the_end_is_told_to_one_that_stands_still_when_it_goes_on(joined: Any) -
     lines.pause("b", 10.0)
     lines.write("a", "b", "never read")
     lines.run_until(1)
-    lines.hosts["a"].stop(Crash.KILLED)
+    lines.hosts["a"].stop(CrashMode.KILLED)
     lines.run_until(2)
     lines.hosts["a"].start()
     lines.run_until(20)
     assert lines["b"].story[1:] == [(10.0, "disconnected", "reset")]
     assert lines.drops() == {"reset": 1}
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_one_that_stands_still_is_told_once_however_often_it_was_reset(joined: Any) -> None:
@@ -193,18 +195,18 @@ def test_one_that_stands_still_is_told_once_however_often_it_was_reset(joined: A
     lines.write("b", "a", "on its way")
     lines.run_until(0.1)
     lines.pause("b", 10.0)
-    lines.hosts["a"].stop(Crash.KILLED)  # One reset is for that, and one answers what arrives there after it.
+    lines.hosts["a"].stop(CrashMode.KILLED)  # One reset is for that, and one answers what arrives there after it.
     lines.run_until(20)
     assert lines["b"].story[1:] == [(10.1, "disconnected", "reset")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_a_new_node_has_no_old_connections(joined: Any) -> None:
     lines = joined()
     old = lines.peer("a", "b")
-    lines.hosts["a"].stop(Crash.KILLED)
+    lines.hosts["a"].stop(CrashMode.KILLED)
     lines.hosts["a"].start()
-    lines.want("a", Write(["from the grave"], old), HangUp(old))
+    lines.want("a", Write(["from the grave"], old), Close(old))
     lines.dial("a", "b")
     lines.run_until(5)
     assert lines["b"].got == []
@@ -214,7 +216,7 @@ def test_a_new_node_has_no_old_connections(joined: Any) -> None:
 
 def test_once_something_is_durable_a_crash_comes_before_what_is_written(joined: Any) -> None:
     lines = joined()
-    lines.hosts["a"].stop_after_persisting(Crash.POWER, 1.0)
+    lines.hosts["a"].crash_after_persist(CrashMode.POWER, 1.0)
     node, peer = lines["a"], lines.peer("a", "b")
     node.persist = "mark"
     lines.want("a", Write(["never"], peer))

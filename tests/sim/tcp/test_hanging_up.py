@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fyrehose_twisted.effects import Address, HangUp, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Peer, Write
 from fyrehose_twisted.sim.link import Link
 
 NOWHERE: Address = ("192.0.2.1", 1)
@@ -29,12 +29,12 @@ def test_hanging_up_delivers_what_was_written_and_then_tells_the_other(codec: An
     assert lines["a"].ended == []
     assert lines.drops() == {"closed": 2}
     assert lines.words[-2:] == [(1.0, "a", "closed"), (1.25, "b", "closed")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_hanging_up_on_a_slow_reader_delivers_everything_in_the_end(codec: Any, joined: Any) -> None:
     lines = joined(codec=codec, link=Link(delay=0.1, jitter=0.1, loss=0.2))
-    lines.network.streams.slow(lines.hosts["b"], 4_000.0)
+    lines.network.streams.throttle_reads(lines.hosts["b"], 4_000.0)
     messages = [f"{number:0>246}" for number in range(1_000)]
     lines.write("a", "b", *messages)
     lines.run_until(1)
@@ -48,7 +48,7 @@ def test_hanging_up_on_a_slow_reader_delivers_everything_in_the_end(codec: Any, 
     assert [reason for _, reason in lines["b"].ended] == ["closed"]
     assert [what for _, what, _ in lines["a"].story] == ["connected", "blocked"]
     assert lines.drops() == {"closed": 50}
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_what_was_not_read_when_the_node_hung_up_it_never_gets(codec: Any, joined: Any) -> None:
@@ -58,7 +58,7 @@ def test_what_was_not_read_when_the_node_hung_up_it_never_gets(codec: Any, joine
     def hang_up(what: str, detail: Any, peer: Peer | None) -> None:
         if detail == "message 2" and peer is not None:
             node.forget(peer)
-            node.wants.append(HangUp(peer))
+            node.matches.append(Close(peer))
 
     node.react = hang_up
     lines.write("a", "b", *numbered(600))
@@ -68,7 +68,7 @@ def test_what_was_not_read_when_the_node_hung_up_it_never_gets(codec: Any, joine
     assert node.got == numbered(3)
     assert lines["a"].ended == [(0.5, "closed")]
     assert lines.drops() == {"closed": 597}
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_who_is_blocked_and_hung_up_on_is_told_the_end_and_no_more(joined: Any) -> None:
@@ -76,7 +76,7 @@ def test_who_is_blocked_and_hung_up_on_is_told_the_end_and_no_more(joined: Any) 
     lines.pause("b", 5.0)
     lines.write("a", "b", *range(600))
     lines.run_until(1)
-    lines.hosts["b"].go_on()
+    lines.hosts["b"].resume()
     lines.hang_up("b", "a")
     lines.run_until(70)
     assert [what for _, what, _ in lines["a"].story] == ["connected", "blocked", "disconnected"]
@@ -90,16 +90,16 @@ def test_if_both_hang_up_nobody_is_told(joined: Any) -> None:
     lines.run_until(5)
     assert lines["a"].ended == lines["b"].ended == []
     assert lines.drops() == {"closed": 1}
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_hanging_up_twice_is_hanging_up_once(joined: Any) -> None:
     lines = joined()
     peer = lines.peer("a", "b")
     lines.hang_up("a", "b")
-    lines.want("a", HangUp(peer))
+    lines.want("a", Close(peer))
     lines.run_until(5)
-    lines.want("a", HangUp(peer))
+    lines.want("a", Close(peer))
     lines.run_until(10)
     assert lines["b"].ended == [(0.25, "closed")]
     assert lines.words[2:] == [(0.0, "a", "closed"), (0.25, "b", "closed")]

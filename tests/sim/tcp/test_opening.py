@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from zope.interface.verify import verifyObject
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
-from fyrehose_twisted.interfaces import Drained, ILinkNode, IStreamCodec, IStreamDecoder
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec, IStreamDecoder, Outputs
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.link import Link
 
 NOWHERE: Address = ("192.0.2.1", 1)
@@ -58,14 +58,14 @@ def test_nobody_there_is_refused_after_a_round_trip(lines_of: Any) -> None:
     lines.run_until(5)
     assert lines["a"].story == [(0.5, "dial failed", "refused")]
     assert lines.words == [(0.0, "a", "dialled"), (0.5, "a", "refused")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 @pytest.mark.parametrize("how", ["killed", "told to", "no link node"])
 def test_who_does_not_listen_refuses(how: str, lines_of: Any) -> None:
     lines = lines_of("a", "b")
     if how == "killed":
-        lines.hosts["b"].stop(Crash.KILLED)
+        lines.hosts["b"].stop(CrashMode.KILLED)
     elif how == "told to":
         lines.network.streams.refuse(lines.hosts["b"])
     else:
@@ -73,7 +73,7 @@ def test_who_does_not_listen_refuses(how: str, lines_of: Any) -> None:
     lines.dial("a", "b")
     lines.run_until(5)
     assert lines["a"].story == [(0.5, "dial failed", "refused")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_who_was_told_twice_to_refuse_accepts_when_told_twice(lines_of: Any) -> None:
@@ -91,20 +91,20 @@ def test_who_was_told_twice_to_refuse_accepts_when_told_twice(lines_of: Any) -> 
     assert len(lines["a"].peers) == len(lines["b"].peers) == 1
 
 
-@pytest.mark.parametrize("how", ["cut there", "cut back", Crash.POWER, Crash.DISK])
-def test_it_times_out_where_nobody_answers(how: str | Crash, lines_of: Any) -> None:
+@pytest.mark.parametrize("how", ["cut there", "cut back", CrashMode.POWER, CrashMode.DISK])
+def test_it_times_out_where_nobody_answers(how: str | CrashMode, lines_of: Any) -> None:
     lines = lines_of("a", "b")
     if how == "cut there":
         lines.cut("a", "b")
     elif how == "cut back":
         lines.cut("b", "a")
-    elif isinstance(how, Crash):
+    elif isinstance(how, CrashMode):
         lines.hosts["b"].stop(how)
     lines.dial("a", "b")
     lines.run_until(70)
     assert lines["a"].story == [(5.0, "dial failed", "timed out")]
     assert lines["b"].story == []
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_an_answer_that_takes_too_long_is_none(lines_of: Any) -> None:
@@ -113,7 +113,7 @@ def test_an_answer_that_takes_too_long_is_none(lines_of: Any) -> None:
     lines.run_until(70)
     assert lines["a"].story == [(5.0, "dial failed", "timed out")]
     assert lines["b"].story == []
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 @pytest.mark.parametrize(("source", "to", "opens"), [("a", "b", 1.9), ("b", "a", 1.6)])
@@ -148,11 +148,11 @@ def test_one_can_dial_itself(lines_of: Any) -> None:
     lines.dial("a", "a")
     lines.run_until(1)
     dialler, acceptor = sorted(lines["a"].peers, key=lambda peer: not peer.dialled)
-    lines.want("a", Write(["hello"], dialler), HangUp(acceptor))
+    lines.want("a", Write(["hello"], dialler), Close(acceptor))
     lines["a"].forget(acceptor)
     lines.run_until(2)
     assert lines["a"].ended == [(1.25, "closed")]
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_a_host_that_stands_still_accepts_and_is_told_when_it_goes_on(lines_of: Any) -> None:
@@ -171,7 +171,7 @@ def test_a_host_that_stands_still_accepts_and_is_told_when_it_goes_on(lines_of: 
 def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: Any) -> None:
     lines = lines_of("a", "b", "c")
     node = lines["b"]
-    node.react = lambda what, detail, peer: node.wants.append(Write(["welcome"], peer)) if peer else None
+    node.react = lambda what, detail, peer: node.matches.append(Write(["welcome"], peer)) if peer else None
     lines.network.streams.refuse(lines.hosts["c"])
     lines.dial("a", "c")
     lines.dial("a", "b")
@@ -182,25 +182,25 @@ def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: Any) -> N
     assert lines["a"].story == [(8.0, "dial failed", "refused"), (8.0, "connected", b), (8.0, "got", "welcome")]
 
 
-@pytest.mark.parametrize("crash", Crash)
+@pytest.mark.parametrize("crash", CrashMode)
 @pytest.mark.parametrize("when", [0.1, 0.3])
-def test_a_dialler_that_crashes_leaves_nothing(crash: Crash, when: float, lines_of: Any) -> None:
+def test_a_dialler_that_crashes_leaves_nothing(crash: CrashMode, when: float, lines_of: Any) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.network.call_in(when, lambda: lines.hosts["a"].stop(crash))
     lines.run_until(70)
     assert lines["b"].story == []
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_an_acceptor_that_crashes_before_it_was_told_resets(lines_of: Any) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
-    lines.network.call_in(0.6, lambda: lines.hosts["b"].stop(Crash.KILLED))
+    lines.network.call_in(0.6, lambda: lines.hosts["b"].stop(CrashMode.KILLED))
     lines.run_until(5)
     assert lines["a"].ended == [(0.85, "reset")]
     assert lines["b"].story == []
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_a_handshake_of_which_the_last_word_is_lost_leaves_nothing(lines_of: Any) -> None:
@@ -210,7 +210,7 @@ def test_a_handshake_of_which_the_last_word_is_lost_leaves_nothing(lines_of: Any
     lines.run_until(70)
     assert lines["a"].story == [(0.5, "connected", lines.hosts["b"].address), (60.5, "disconnected", "timed out")]
     assert lines["b"].story == []
-    assert lines.forgotten()
+    assert lines.on_neighbour_forgotten()
 
 
 def test_many_dials_through_a_bad_link_open_on_both_sides_or_on_none(lines_of: Any) -> None:
@@ -272,8 +272,8 @@ def test_what_is_written_to_an_accepted_connection_that_is_gone_names_its_host(s
 
 def test_only_a_link_node_dials(lines_of: Any) -> None:
     class Silent:
-        def drain(self) -> Drained:
-            return Drained(None, [Dial(NOWHERE)], [])
+        def drain(self) -> Outputs:
+            return Outputs(None, [Dial(NOWHERE)], [])
 
     lines = lines_of("a")
     lines.network.add("odd", ("10.0.0.9", 9), lambda boot: Silent())

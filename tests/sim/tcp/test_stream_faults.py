@@ -9,10 +9,10 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.interfaces import ILinkNode, Outputs
 from fyrehose_twisted.sim.fault_generators import half_opens, refusals, resets, slow_readers
-from fyrehose_twisted.sim.faults.faults import Cut, Fault
-from fyrehose_twisted.sim.faults.stream_faults import HalfOpen, Refuse, Reset, SlowReader
+from fyrehose_twisted.sim.faults.faults import Fault, PartitionFault
+from fyrehose_twisted.sim.faults.stream_faults import DialRefusal, HalfOpen, Reset, SlowReader
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
@@ -52,9 +52,9 @@ class Caller:
     def next_deadline(self) -> float | None:
         return None
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         wants, self.wants = self.wants, []
-        return Drained(None, wants, [])
+        return Outputs(None, wants, [])
 
 
 class Office:
@@ -66,7 +66,7 @@ class Office:
             self.network.add(name, (f"10.0.0.{number}", number), lambda boot: Caller()).start()
         for one, other in ("ab", "bc", "ac"):
             self.network.streams.connect(self.network.host(one), self.network.host(other))
-        FaultSchedule.parse(faults).arrange(self.network)
+        FaultSchedule.parse(faults).schedule_on(self.network)
 
     def __getitem__(self, name: str) -> Caller:
         node: Caller = self.network.host(name).node
@@ -78,19 +78,19 @@ class Office:
 
     def write(self, name: str, to: str, *messages: Any) -> None:
         address = self.network.host(to).address
-        ends = self.network.streams.ends(self.network.host(name))
+        ends = self.network.streams.connection_ends(self.network.host(name))
         peer = next(peer for peer in self[name].peers if ends[peer.number].to == address)
-        self.network.host(name).do(lambda node, now: node.wants.append(Write(messages, peer)))
+        self.network.host(name).perform(lambda node, now: node.matches.append(Write(messages, peer)))
 
     def dial(self, name: str, to: str) -> None:
         address = self.network.host(to).address
-        self.network.host(name).do(lambda node, now: node.wants.append(Dial(address)))
+        self.network.host(name).perform(lambda node, now: node.matches.append(Dial(address)))
 
 
 ALL: list[Fault] = [
     Reset(1.0, 0.0, "a", "b"),
     HalfOpen(1.5, 0.0, "a", "b"),
-    Refuse(2.0, 3.0, "a"),
+    DialRefusal(2.0, 3.0, "a"),
     SlowReader(2.25, 5.0, "a", 1_000.0),
     SlowReader(2.5, 5.0, "a", 0.5, "b"),
 ]
@@ -113,7 +113,7 @@ def test_reset_tells_both_sides_of_every_connection_between_the_two() -> None:
     office.run_until(5.0)
     assert office["a"].story == [(1.0, "disconnected", "reset")] * 2
     assert office["b"].story == [(1.0, "disconnected", "reset")] * 2
-    assert office.network.counts["dropped: reset"] == 1
+    assert office.network.counters["dropped: reset"] == 1
     assert office["c"].story == []
     assert len(office["c"].peers) == 2
 
@@ -125,7 +125,7 @@ def test_reset_ends_what_only_one_side_takes_for_open(fault: str) -> None:
     office.run_until(5.0)
     assert office["b"].story == [(0.6, "disconnected", "reset")] * 2
     assert office["a"].story == [(0.6, "disconnected", "reset")]
-    assert [len(office.network.streams.ends(office.network.host(name))) for name in ("a", "b")] == [1, 1]
+    assert [len(office.network.streams.connection_ends(office.network.host(name))) for name in ("a", "b")] == [1, 1]
 
 
 def test_half_open_tells_the_second_and_the_first_finds_out_when_it_writes() -> None:
@@ -231,36 +231,36 @@ def test_each_kind_is_drawn_and_what_is_drawn_is_read_back() -> None:
     kinds = [
         (1.0, resets("abc")),
         (1.0, half_opens("abc")),
-        (1.0, refusals("abc", longest=3.0)),
-        (1.0, slow_readers("abc", rates=(10.0, 1_000.0), longest=4.0)),
+        (1.0, refusals("abc", max_duration=3.0)),
+        (1.0, slow_readers("abc", rates=(10.0, 1_000.0), max_duration=4.0)),
     ]
     drawn = FaultSchedule.draw(Random(1), 400, until=60.0, kinds=kinds)
     assert FaultSchedule.parse(str(drawn)) == drawn
-    assert {type(fault) for fault in drawn} == {Reset, HalfOpen, Refuse, SlowReader}
+    assert {type(fault) for fault in drawn} == {Reset, HalfOpen, DialRefusal, SlowReader}
     for fault in drawn:
-        assert len(set(fault.names())) == len(fault.names())
-        assert set(fault.names()) <= set("abc")
-    assert {len(fault.names()) for fault in drawn if isinstance(fault, SlowReader)} == {1, 2}
-    assert all(0.1 <= fault.lasts <= 3.0 for fault in drawn if isinstance(fault, Refuse))
+        assert len(set(fault.host_names())) == len(fault.host_names())
+        assert set(fault.host_names()) <= set("abc")
+    assert {len(fault.host_names()) for fault in drawn if isinstance(fault, SlowReader)} == {1, 2}
+    assert all(0.1 <= fault.duration <= 3.0 for fault in drawn if isinstance(fault, DialRefusal))
     rates = sorted(fault.rate for fault in drawn if isinstance(fault, SlowReader))
     assert 10.0 <= rates[0] < 20.0 < 500.0 < rates[-1] <= 1_000.0
     Office(str(drawn)).run_until(100.0)
 
 
 def test_they_name_whom_they_concern() -> None:
-    assert [fault.names() for fault in ALL] == [("a", "b"), ("a", "b"), ("a",), ("a",), ("a", "b")]
+    assert [fault.host_names() for fault in ALL] == [("a", "b"), ("a", "b"), ("a",), ("a",), ("a", "b")]
 
 
 def test_they_can_be_drawn_and_shrunk() -> None:
     kinds: list[tuple[float, Callable[[Random, float], Fault]]] = [
         (1.0, lambda rng, at: Reset(at, 0.0, "a", "b")),
         (1.0, lambda rng, at: HalfOpen(at, 0.0, "b", "c")),
-        (1.0, lambda rng, at: Refuse(at, rng.uniform(1.0, 5.0), "c")),
+        (1.0, lambda rng, at: DialRefusal(at, rng.uniform(1.0, 5.0), "c")),
         (1.0, lambda rng, at: SlowReader(at, rng.uniform(1.0, 5.0), "b", 1_000.0)),
-        (1.0, lambda rng, at: Cut(at, rng.uniform(1.0, 5.0), ("a",), ("c",))),
+        (1.0, lambda rng, at: PartitionFault(at, rng.uniform(1.0, 5.0), ("a",), ("c",))),
     ]
     drawn = FaultSchedule.draw(Random(1), 30, until=60.0, kinds=kinds)
-    assert {type(fault) for fault in drawn} == {Reset, HalfOpen, Refuse, SlowReader, Cut}
+    assert {type(fault) for fault in drawn} == {Reset, HalfOpen, DialRefusal, SlowReader, PartitionFault}
 
     def half_open_is_noticed(schedule: FaultSchedule) -> bool:
         office = Office(str(schedule)).run_until(100.0)
@@ -270,5 +270,5 @@ def test_they_can_be_drawn_and_shrunk() -> None:
     (fault,) = shrink(drawn, half_open_is_noticed)
     assert isinstance(fault, HalfOpen)
     slow = FaultSchedule([SlowReader(0.0, 16.0, "b", 1_000.0)])
-    (shorter,) = shrink(slow, lambda schedule: any(fault.lasts >= 1.0 for fault in schedule))
+    (shorter,) = shrink(slow, lambda schedule: any(fault.duration >= 1.0 for fault in schedule))
     assert shorter == SlowReader(0.0, 1.0, "b", 1_000.0)

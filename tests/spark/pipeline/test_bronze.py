@@ -45,7 +45,7 @@ def test_small_files_are_replaced_whole(spark: SparkSession, tmp_path: Path) -> 
 def test_a_mark_that_is_no_json_is_told(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "mark", "{")
     with pytest.raises(StateFileError, match="mark is no JSON object"):
-        Files(spark, str(tmp_path)).read_mark("mark")
+        Files(spark, str(tmp_path)).read_json("mark")
 
 
 def test_the_query_that_began_goes_on(spark: SparkSession, tmp_path: Path) -> None:

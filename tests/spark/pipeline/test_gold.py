@@ -41,7 +41,7 @@ def table(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
 
 
 def with_edges(spark: SparkSession, silver: DataFrame, window: str) -> DataFrame:
-    found = buckets.edges(silver, window).collect()
+    found = buckets.bucket_edges(silver, window).collect()
     schema = ", ".join(part for part in buckets.EDGES.split(", ") if "_batch" not in part)
     return spark.createDataFrame(found, schema)
 
@@ -72,7 +72,7 @@ def test_gaps_are_the_runs_that_nobody_has(spark: SparkSession) -> None:
 def test_numbers_of_which_nothing_came_are_a_gap_without_a_time(spark: SparkSession) -> None:
     silver = table(spark, [{"sequence": n, "status": "lost", "payload": None} for n in (5, 6, 2_500)])
     [gap] = gold.gaps(silver, with_edges(spark, silver, "1 minute"), "1 minute").collect()
-    assert (gap.first_missing, gap.last_missing, gap.closed_at, gap.hour) == (5, 2_500, None, gold.NO_HOUR)
+    assert (gap.first_missing, gap.last_missing, gap.closed_at, gap.hour) == (5, 2_500, None, gold.UNKNOWN_HOUR)
 
 
 def test_windows_count_what_came_in_them(spark: SparkSession) -> None:

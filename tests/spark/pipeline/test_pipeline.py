@@ -20,10 +20,10 @@ import pytest
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.pipeline import buckets
-from fyrehose_twisted.spark.pipeline.command import described
-from fyrehose_twisted.spark.pipeline.run import Pipeline, Plan, Summary
-from fyrehose_twisted.spark.pipeline.settings import Wanted
-from fyrehose_twisted.spark.source.journal_locations import origins_at
+from fyrehose_twisted.spark.pipeline.command import format_summary
+from fyrehose_twisted.spark.pipeline.run import Pipeline, PipelineSummary, Plan
+from fyrehose_twisted.spark.pipeline.settings import RequestedSettings
+from fyrehose_twisted.spark.source.journal_locations import locations_in_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,8 +40,8 @@ def record(number: int, late: int = 0, payload: bytes | None = None) -> Record:
     return Record(STREAM, 0, number, START + number * 20_000_000 + late, wrap(b"someone!", number, payload))
 
 
-def run(spark: SparkSession, out: Path, *journals: Path, **more: Any) -> Summary:
-    origins = [origin for path in journals for origin in origins_at(str(path), path.parent.name)]
+def run(spark: SparkSession, out: Path, *journals: Path, **more: Any) -> PipelineSummary:
+    origins = [origin for path in journals for origin in locations_in_path(str(path), path.parent.name)]
     return Pipeline(spark, Plan(origins, str(out), once=True, **more)).run()
 
 
@@ -80,7 +80,7 @@ def test_step_by_step_gives_what_all_at_once_gives(
     summary = run(spark, tmp_path / "out", a, b, queries=sql)
     assert summary.new_batches == 1
     assert (summary.quarantined, summary.numbers) == (1, 359)
-    assert "  quarantine  1 number on which journals disagree" in described(summary)
+    assert "  quarantine  1 number on which journals disagree" in format_summary(summary)
 
     run(spark, tmp_path / "again", a, b, queries=sql)
     for name in ("bronze", "silver", "quarantine", "gold/traffic", "gold/latency", "gold/gaps", "gold/busiest"):
@@ -130,9 +130,9 @@ def _plain(value: Any) -> Any:
 def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 150)])
     out = tmp_path / "out"
-    run(spark, out, journal, wanted=Wanted(schema="n BIGINT, other STRING"))
+    run(spark, out, journal, wanted=RequestedSettings(schema="n BIGINT, other STRING"))
     assert "message" in spark.read.parquet(str(out / "silver")).columns
-    run(spark, out, journal, wanted=Wanted(no_json=True, window="1 day"))
+    run(spark, out, journal, wanted=RequestedSettings(no_json=True, window="1 day"))
     silver = spark.read.parquet(str(out / "silver"))
     assert "message" not in silver.columns
     assert silver.count() == 149
@@ -142,9 +142,9 @@ def test_other_settings_make_all_tables_anew(spark: SparkSession, write_journal:
 @pytest.mark.soak(seconds=120)
 def test_it_goes_on_until_it_is_stopped(spark: SparkSession, write_journal: WriteJournal, tmp_path: Path) -> None:
     journal = write_journal([record(n) for n in range(1, 50)])
-    origins = origins_at(str(journal))
+    origins = locations_in_path(str(journal))
     pipeline = Pipeline(spark, Plan(origins, str(tmp_path / "out"), trigger=0.2, refresh=0.5))
-    done: list[Summary] = []
+    done: list[PipelineSummary] = []
     running = threading.Thread(target=lambda: done.append(pipeline.run()))
     running.start()
     wait_for(lambda: (tmp_path / "out/gold/traffic").exists(), running.join)
@@ -211,7 +211,7 @@ def _kill_at(stages: Sequence[str], spark: SparkSession, write_journal: WriteJou
                 os.killpg(process.pid, signal.SIGKILL)
             _, said = process.communicate()
         assert process.returncode == -signal.SIGKILL, (stage, said[-2_000:])
-    origins = origins_at(str(journal), "a")
+    origins = locations_in_path(str(journal), "a")
     summary = Pipeline(spark, Plan(origins, str(out), once=True)).run()
     assert (summary.bronze_rows, summary.numbers, summary.lost) == (4_000, 4_000, 10)
     source = spark.read.format("fyrehose").option("columns", "sequence,received_at,payload,status").load(str(journal))

@@ -13,17 +13,17 @@ import pytest
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED, wrap
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
-from fyrehose_twisted.repeats import WINDOW, Repeats, Run
+from fyrehose_twisted.repeats import WINDOW, EnvelopeRun, RepeatDetector
 from fyrehose_twisted.spark.pipeline import buckets
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
 from fyrehose_twisted.spark.pipeline.json_payloads import (
     check_field,
-    given_schema,
     inferred_schema,
-    schema_of_text,
+    parse_schema,
+    parse_schema_option,
     with_messages,
 )
-from fyrehose_twisted.spark.pipeline.json_payloads import sent_at as sent_micros
+from fyrehose_twisted.spark.pipeline.json_payloads import sent_time_micros as sent_micros
 from fyrehose_twisted.spark.pipeline.silver import JUMP_US, quarantine, silver, silver_schema
 
 if TYPE_CHECKING:
@@ -182,12 +182,12 @@ def test_spark_marks_the_repeats_that_subscribers_leave_out(spark: SparkSession)
     kept: list[tuple[str, int, bytes]] = []
     expected = set()
     for stream in range(60):
-        repeats, number = Repeats(), 1
+        repeats, number = RepeatDetector(), 1
         for _ in range(rng.randint(1, 25)):
             number += rng.choice((1, 1, 1, 2, WINDOW - 1, WINDOW, rng.randint(1, WINDOW)))
             publisher, counter = rng.choice((b"someone!", b"somebody")), rng.randint(0, 3)
             kept.append((f"fyrehose://{stream}", number, wrap(publisher, counter, b"x")))
-            if repeats.add(Run(number, int.from_bytes(publisher, "big"), counter, 1)):
+            if repeats.add(EnvelopeRun(number, int.from_bytes(publisher, "big"), counter, 1)):
                 expected.add((f"fyrehose://{stream}", number))
     rows = spark.createDataFrame(
         [(stream, 0, number, bytearray(payload)) for stream, number, payload in kept],
@@ -234,7 +234,7 @@ def test_bad_json_is_kept_with_its_reason(spark: SparkSession) -> None:
     good = {b'{"n": 1, "in": {"x": [1.5]}}': (1, [1.5]), b' {"n": null}': (None, None), b"{}": (None, None)}
     payloads = [*good, *BAD]
     rows = spark.createDataFrame([(bytearray(one),) for one in payloads], "payload BINARY")
-    schema = schema_of_text("n BIGINT, in STRUCT<x: ARRAY<DOUBLE>>")
+    schema = parse_schema("n BIGINT, in STRUCT<x: ARRAY<DOUBLE>>")
     found = {bytes(row.payload): row for row in with_messages(rows, schema).collect()}
     assert {payload: row.bad_json for payload, row in found.items()} == BAD | dict.fromkeys(good)
     assert all(found[payload].message is None for payload in BAD)
@@ -276,15 +276,15 @@ def test_when_it_was_sent(spark: SparkSession) -> None:
 @pytest.mark.parametrize("text", ["price DOUBEL", "BIGINT", "v VARIANT", "_corrupt_record STRING", "{}", ""])
 def test_a_schema_that_is_none_is_refused(spark: SparkSession, text: str) -> None:
     with pytest.raises(ConfigurationError, match="--schema"):
-        given_schema(spark, text)
+        parse_schema_option(spark, text)
 
 
 def test_a_schema_can_stand_in_a_file(spark: SparkSession, tmp_path: Path) -> None:
-    wanted = schema_of_text("price DOUBLE, at TIMESTAMP")
+    wanted = parse_schema("price DOUBLE, at TIMESTAMP")
     for text in ("price DOUBLE,\n  at TIMESTAMP\n", wanted.json()):
         path = tmp_path / "schema"
         path.write_text(text)
-        assert given_schema(spark, str(path)) == wanted
+        assert parse_schema_option(spark, str(path)) == wanted
     assert json.loads(wanted.json())["type"] == "struct"
 
 

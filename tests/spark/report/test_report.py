@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.report import command
-from fyrehose_twisted.spark.report.axis import BINS, Axis, Count, marks
-from fyrehose_twisted.spark.report.binning import Lane, Pair
+from fyrehose_twisted.spark.report.axis import MAX_BINS, Axis, BinCount, make_bars
+from fyrehose_twisted.spark.report.binning import FindingLane, JournalPair
 from fyrehose_twisted.spark.report.page import render, write_page
-from fyrehose_twisted.spark.report.page_data import WORST, Gathered, Traffic, gather
-from fyrehose_twisted.spark.report.rows import listings
-from fyrehose_twisted.spark.report.tables import Tables, find_tables
-from fyrehose_twisted.spark.report.text import delay, length, short_names, utc, verdict
-from fyrehose_twisted.spark.report.timeline import Span, Timeline, central, steps
+from fyrehose_twisted.spark.report.page_data import TOP_FINDINGS, ReportData, StreamTraffic, load_page_data
+from fyrehose_twisted.spark.report.rows import report_tables
+from fyrehose_twisted.spark.report.tables import TableLocations, find_tables
+from fyrehose_twisted.spark.report.text import format_delay, format_length, format_utc, short_names, summary_verdict
+from fyrehose_twisted.spark.report.timeline import Timeline, WeightedSpan, bin_width, trim_outliers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,7 +101,7 @@ def test_each_place_of_an_axis_is_that_of_its_number(one: int, other: int, data:
     assert not any(low <= axis.number(place) <= high for low, high in axis.breaks)
     assert axis.number(0) == first
     assert axis.number(axis.length - 1) == last
-    assert axis.length <= BINS * axis.width
+    assert axis.length <= MAX_BINS * axis.width
     ticks = axis.ticks()
     assert all(axis.place(int(tick.text.replace(",", ""))) == tick.place for tick in ticks)
 
@@ -118,7 +118,7 @@ def test_a_small_hole_stays_on_the_axis() -> None:
 
 def test_neighbouring_bins_make_one_mark_if_they_are_equally_full() -> None:
     axis = Axis(STREAM, 0, 1, 4_000)
-    made = marks(axis, [Count(4, 10, 0), Count(3, 10, 1), Count(5, 1, 1), Count(9, 10, 1)])
+    made = make_bars(axis, [BinCount(4, 10, 0), BinCount(3, 10, 1), BinCount(5, 1, 1), BinCount(9, 10, 1)])
     assert [(mark.first, mark.last, mark.numbers, mark.runs) for mark in made] == [
         (3, 4, 20, 1),
         (5, 5, 1, 1),
@@ -131,19 +131,19 @@ def test_neighbouring_bins_make_one_mark_if_they_are_equally_full() -> None:
 
 
 def test_one_record_in_a_thousand_does_not_stretch_the_axis_of_time() -> None:
-    spans = [Span(0, 10, 1), Span(10**9, 10**9 + 50, 5_000), Span(10**12, 10**12 + 10, 2)]
-    assert central(spans, 5_003, 10**12 + 10) == Span(10**9, 10**9 + 50, 5_000)
+    spans = [WeightedSpan(0, 10, 1), WeightedSpan(10**9, 10**9 + 50, 5_000), WeightedSpan(10**12, 10**12 + 10, 2)]
+    assert trim_outliers(spans, 5_003, 10**12 + 10) == WeightedSpan(10**9, 10**9 + 50, 5_000)
 
 
 def test_what_is_not_rare_stays_on_the_axis_of_time() -> None:
-    spans = [Span(0, 10, 50), Span(400, 450, 500)]
-    assert central(spans, 550, 450) is None
+    spans = [WeightedSpan(0, 10, 50), WeightedSpan(400, 450, 500)]
+    assert trim_outliers(spans, 550, 450) is None
 
 
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=30))
 def test_what_is_left_has_nearly_all(weights: list[int]) -> None:
-    spans = [Span(10**index, 10**index + 1, weight) for index, weight in enumerate(weights)]
-    found = central(spans, sum(weights), 10 ** len(weights))
+    spans = [WeightedSpan(10**index, 10**index + 1, weight) for index, weight in enumerate(weights)]
+    found = trim_outliers(spans, sum(weights), 10 ** len(weights))
     if found is not None:
         assert found.weight >= 0.9 * sum(weights)
         assert found.weight == sum(span.weight for span in spans if found.start <= span.start and span.end <= found.end)
@@ -151,7 +151,7 @@ def test_what_is_left_has_nearly_all(weights: list[int]) -> None:
 
 @given(st.integers(0, 10**15), st.integers(1, 10**15), st.integers(1, 10**9))
 def test_bins_are_whole_windows_and_cover_all(start: int, span: int, window: int) -> None:
-    width, bins = steps(start, start + span, window)
+    width, bins = bin_width(start, start + span, window)
     assert width % window == 0
     assert (bins - 1) * width < span <= bins * width
     assert bins <= 360
@@ -170,10 +170,14 @@ def test_names_of_journals_are_what_is_different_in_them() -> None:
 
 
 def test_times_are_said_in_their_units() -> None:
-    assert [delay(1), delay(1_500), delay(2_500_000)] == ["1 µs", "1.5 ms", "2.5 s"]
-    assert [length(10_000_000), length(90_000_000), length(7_200_000_000)] == ["10 s", "90 s", "2 h"]
-    assert utc(0) == "1970-01-01 00:00:00"
-    assert utc(10**18) == "1e+12 s after 1970"
+    assert [format_delay(1), format_delay(1_500), format_delay(2_500_000)] == ["1 µs", "1.5 ms", "2.5 s"]
+    assert [format_length(10_000_000), format_length(90_000_000), format_length(7_200_000_000)] == [
+        "10 s",
+        "90 s",
+        "2 h",
+    ]
+    assert format_utc(0) == "1970-01-01 00:00:00"
+    assert format_utc(10**18) == "1e+12 s after 1970"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +194,7 @@ def test_times_are_said_in_their_units() -> None:
 def test_the_verdict(status: int, findings: Any, journals: str, level: str, headline: str) -> None:
     totals = {key: {"runs": runs, "numbers": numbers} for key, (runs, numbers) in findings.items()}
     said = {"status": status, "findings": totals, "records": 5, "journals": [journal(name) for name in journals]}
-    made = verdict(Gathered(Tables([], verdicts=[(Path("x"), said)])))
+    made = summary_verdict(ReportData(TableLocations([], verdicts=[(Path("x"), said)])))
     assert (made.level, made.headline) == (level, headline)
     assert len(made.findings) == len(findings)
 
@@ -200,25 +204,25 @@ def test_the_verdict(status: int, findings: Any, journals: str, level: str, head
 
 def timeline(rows: dict[str | None, dict[int, dict[str, int]]], bins: int = 3, **more: int) -> Timeline:
     start = 1_700_000_000_000_000
-    whole = Span(start, start + bins * 10_000_000, 100)
+    whole = WeightedSpan(start, start + bins * 10_000_000, 100)
     return Timeline(start, 10_000_000, bins, whole.end, 10_000_000, whole, more.get("hidden", 0), rows)
 
 
 def test_nothing_in_the_data_becomes_markup() -> None:
     said = {"status": 0, "journals": [{**journal(HOSTILE), "stream": HOSTILE}]}
-    found = Gathered(Tables([Path(HOSTILE)], verdicts=[(Path(HOSTILE), said)]))
-    found.streams = [Traffic(HOSTILE, 1, 5, 500, 0, 0, 0, 0)]
+    found = ReportData(TableLocations([Path(HOSTILE)], verdicts=[(Path(HOSTILE), said)]))
+    found.streams = [StreamTraffic(HOSTILE, 1, 5, 500, 0, 0, 0, 0)]
     counts = dict.fromkeys(("messages", "bytes", "lost", "repairs", "repeats", "gaps"), 1)
     found.traffic = timeline({HOSTILE: {0: counts}})
     text = render(found, HOSTILE, NOW)
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
-    plain = render(Gathered(Tables([])), "x", NOW)
+    plain = render(ReportData(TableLocations([])), "x", NOW)
     assert text.lower().count("<script") == plain.lower().count("<script")
 
 
 def test_the_page_of_nothing_has_sentences() -> None:
-    text = render(Gathered(Tables([Path("empty")])), "Nothing", NOW)
+    text = render(ReportData(TableLocations([Path("empty")])), "Nothing", NOW)
     for sentence in (
         "There is nothing in these tables yet.",
         "no traffic in gold",
@@ -236,7 +240,7 @@ def test_a_page_takes_the_place_of_another_only_when_it_is_complete(
     out.write_text("old")
     monkeypatch.setattr("os.replace", lambda *paths: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space"):
-        write_page(Gathered(Tables([])), out, "x", NOW)
+        write_page(ReportData(TableLocations([])), out, "x", NOW)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert out.read_text() == "old"
 
@@ -289,21 +293,27 @@ def test_what_verify_wrote_is_counted(spark: SparkSession, tmp_path: Path) -> No
         for number in range(500, 510) for name, payload in versions
     ])  # fmt: skip
     write_verdict(tmp_path, [journal("east", 1, 2**47 + 2_001), journal("west")], {}, 2)
-    found = gather(spark, find_tables([tmp_path]))
+    found = load_page_data(spark, find_tables([tmp_path]))
     assert [(group.reason, group.runs, group.numbers) for group in found.groups] == [
         ("payload", 1, 10),
         ("nobody", 1, 2**47),
         ("lost", 100, 100),
     ]
-    assert [one.reason for one in found.worst] == ["payload", "nobody", *["lost"] * WORST]
-    (numbers,) = found.numbers
+    assert [one.reason for one in found.top_findings] == ["payload", "nobody", *["lost"] * TOP_FINDINGS]
+    (numbers,) = found.sequence_plots
     assert numbers.axis.length < 3_000
-    lost = numbers.lanes[Lane("missing", "lost", "east")]
+    lost = numbers.lanes[FindingLane("missing", "lost", "east")]
     assert (sum(one.numbers for one in lost), sum(one.runs for one in lost)) == (100, 100)
     axis = numbers.axis
     assert {one.bin for one in lost} == {axis.place(first) // axis.width for first in range(1, 1_000, 10)}
     assert {pair: sum(one.numbers for one in counts) for pair, counts in numbers.pairs.items()} == dict.fromkeys(
-        [Pair("east", "south"), Pair("east", "west"), Pair("south", "west"), Pair("south", "south")], 10
+        [
+            JournalPair("east", "south"),
+            JournalPair("east", "west"),
+            JournalPair("south", "west"),
+            JournalPair("south", "south"),
+        ],
+        10,
     )
     text = render(found, "x", NOW)
     assert "140,737,488,355,328 in no journal" in text
@@ -323,34 +333,34 @@ def test_what_the_pipeline_wrote_is_counted(spark: SparkSession, tmp_path: Path)
         {"stream": STREAM, "epoch": 0, "bucket": 0, "sequence": number, "status": "ok", "copies": 2,
          "late_copies": number % 2, "repeat": number == 5} for number in range(1, 21)
     ])  # fmt: skip
-    found = gather(spark, find_tables([tmp_path]))
-    assert found.streams == [Traffic(STREAM, 722, 72_004, 7_200_400, 360, 0, 720, 0)]
+    found = load_page_data(spark, find_tables([tmp_path]))
+    assert found.streams == [StreamTraffic(STREAM, 722, 72_004, 7_200_400, 360, 0, 720, 0)]
     traffic = found.traffic
     assert traffic is not None
     assert traffic.hidden == 4
-    assert (traffic.start, traffic.until) == tuple(
+    assert (traffic.start, traffic.end) == tuple(
         round(time.timestamp() * 1e6) for time in (NOW, NOW + timedelta(hours=2))
     )
     assert (traffic.bins, traffic.step) == (360, 20_000_000)
     assert sum(one["messages"] for one in traffic.rows[STREAM].values()) == 72_000
     assert found.latency is not None
     assert found.latency.rows[STREAM][359] == {"p50_us": 10, "p95_us": 20, "p99_us": 30, "copies": 10, "max_us": 759}
-    (numbers,) = found.numbers
-    assert sorted(numbers.lanes[Lane("missing", "nobody", None)]) == [
-        Count(bin, 1, int(bin == 20)) for bin in range(20, 30)
+    (numbers,) = found.sequence_plots
+    assert sorted(numbers.lanes[FindingLane("missing", "nobody", None)]) == [
+        BinCount(bin, 1, int(bin == 20)) for bin in range(20, 30)
     ]
-    assert sorted(numbers.repairs) == [Count(bin, 1, 1) for bin in range(0, 20, 2)]
-    assert [listing.name for listing in listings(found)] == ["findings", "refined", "traffic"]
+    assert sorted(numbers.repairs) == [BinCount(bin, 1, 1) for bin in range(0, 20, 2)]
+    assert [listing.name for listing in report_tables(found)] == ["findings", "refined", "traffic"]
     assert "4 messages, sent or lost (0.00553 %), between 1970-01-01 00:00:00 and 2200-01-01" in render(found, "x", NOW)
 
 
 def test_empty_tables_and_a_single_window(spark: SparkSession, tmp_path: Path) -> None:
     for name in TYPES:
         (tmp_path / name).mkdir(parents=True)
-    found = gather(spark, find_tables([tmp_path]))
-    assert (found.groups, found.numbers, found.traffic, found.latency) == ([], [], None, None)
+    found = load_page_data(spark, find_tables([tmp_path]))
+    assert (found.groups, found.sequence_plots, found.traffic, found.latency) == ([], [], None, None)
     write(tmp_path, "gold/traffic", [window(NOW, 1)])
-    found = gather(spark, find_tables([tmp_path]))
+    found = load_page_data(spark, find_tables([tmp_path]))
     assert found.traffic is not None
     assert (found.traffic.bins, found.traffic.hidden) == (1, 0)
     assert "1 message and 100 bytes from 2026-01-31 12:00:00 to 2026-01-31 12:00:10 UTC" in render(found, "x", NOW)

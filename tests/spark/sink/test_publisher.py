@@ -23,7 +23,7 @@ from fyrehose_twisted.errors import (
     SequenceRegressed,
 )
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.events import Failed
+from fyrehose_twisted.fyrehose.events import ClientFailed
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.client.client import Client
@@ -39,11 +39,11 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     PacketType,
     Push,
 )
-from fyrehose_twisted.interfaces import Drained
+from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.spark.sink import threaded_client as exchange_module
-from fyrehose_twisted.spark.sink.identity import wrapped_by_place
+from fyrehose_twisted.spark.sink.identity import wrap_by_position
 from fyrehose_twisted.spark.sink.publisher import BlockingPublisher
-from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
+from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 
 DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""
@@ -162,7 +162,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 def wrapped(payloads: list[bytes]) -> list[bytes]:
-    return wrapped_by_place(b"test", 0, payloads)
+    return wrap_by_position(b"test", 0, payloads)
 
 
 def test_all_arrive_in_order_and_are_counted(start: Start) -> None:
@@ -170,13 +170,13 @@ def test_all_arrive_in_order_and_are_counted(start: Start) -> None:
     with publishing(backbone) as publisher:
         publisher.publish(iter(wrapped(numbers(300))))
         publisher.flush()
-        first, last = publisher.numbers
+        first, last = publisher.sequence_range
         assert (publisher.published, first) == (300, 11)
         assert last >= 310, "a message that comes back late is sent again, and gets another number"
-        publisher.publish(wrapped_by_place(b"test", 1, [b"one more"]))
+        publisher.publish(wrap_by_position(b"test", 1, [b"one more"]))
         publisher.flush()
-        assert (publisher.published, publisher.numbers[0]) == (301, 11)
-        assert publisher.numbers[1] > last
+        assert (publisher.published, publisher.sequence_range[0]) == (301, 11)
+        assert publisher.sequence_range[1] > last
     assert backbone.distinct() == [*numbers(300), b"one more"]
 
 
@@ -184,7 +184,7 @@ def test_nothing_to_publish_waits_for_nothing(start: Start) -> None:
     with publishing(start()) as publisher:
         publisher.publish([])
         publisher.flush()
-        assert (publisher.published, publisher.numbers) == (0, (0, 0))
+        assert (publisher.published, publisher.sequence_range) == (0, (0, 0))
 
 
 def test_what_the_network_loses_is_published_all_the_same(start: Start) -> None:
@@ -236,7 +236,7 @@ def test_no_more_are_under_way_than_allowed(start: Start, hurry: Callable[[], No
         publisher.flush()
         backbone.loss_in = 1.0
         backbone.pushed.clear()
-        publisher.publish(wrapped_by_place(b"test", 1, numbers(100)))
+        publisher.publish(wrap_by_position(b"test", 1, numbers(100)))
         backbone.wait_until(lambda: len(backbone.pushed) == 3)
         hurry()
         with pytest.raises(PublishTimeout, match=r"message 200, counted from 0, did not come back"):
@@ -254,19 +254,19 @@ def test_a_backbone_that_dies(start: Start, hurry: Callable[[], None]) -> None:
         pattern = (
             rf"message 10, .* backbone {backbone.text} within 120 s; 10 did. The backbone answered last \d+\.\d s ago"
         )
-        endless = (data for chunk in count(1) for data in wrapped_by_place(b"test", chunk, [bytes(1_000)] * 1_000))
+        endless = (data for chunk in count(1) for data in wrap_by_position(b"test", chunk, [bytes(1_000)] * 1_000))
         with pytest.raises(PublishTimeout, match=pattern):
             publisher.publish(endless)
 
 
 def test_who_waits_in_vain_is_told_what_could_not_be_sent() -> None:
     node = Client(("127.0.0.1", 9), ClientConfig(), Random(1), 0.0)
-    exchange = Exchange(node, bound_towards(("127.0.0.1", 9), 65_536))
+    exchange = ThreadedClient(node, bind_towards(("127.0.0.1", 9), 65_536))
     exchange._bursts.errors.update({"ENETUNREACH": 1_200, "EINVAL": 1})
-    told = str(exchange._late([3, 4]))
+    told = str(exchange._timeout_error([3, 4]))
     assert told.startswith("message 3, counted from 0, did not come back from the backbone 127.0.0.1:9 within 30 s")
     assert told.endswith("; not sent: 1,200 datagrams (Network is unreachable)")
-    for one in (exchange._socket, exchange._wake, exchange._alarm):
+    for one in (exchange._socket, exchange._wake_reader, exchange._wake_writer):
         one.close()
 
 
@@ -305,15 +305,15 @@ class FailingNode:
     def next_deadline(self) -> None:
         return None
 
-    def drain(self) -> Drained:
-        return Drained(None, [], [Failed(SequenceRegressed("numbers are given twice"))])
+    def drain(self) -> Outputs:
+        return Outputs(None, [], [ClientFailed(SequenceRegressed("numbers are given twice"))])
 
     def leave(self, now: float) -> None:
         raise AssertionError("this has to be told, too")
 
 
 def test_what_the_node_fails_with_is_raised() -> None:
-    exchange = Exchange(FailingNode(), bound_towards(("127.0.0.1", 9), 65_536))  # type: ignore[arg-type]
+    exchange = ThreadedClient(FailingNode(), bind_towards(("127.0.0.1", 9), 65_536))  # type: ignore[arg-type]
     exchange.start()
     with pytest.raises(SequenceRegressed, match="numbers are given twice"):
         exchange.wait_connected(DEADLINE)

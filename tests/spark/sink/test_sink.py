@@ -22,17 +22,17 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, OperationalError
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.events import MessagesDelivered
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE, MAX_ENVELOPED, Envelope, unwrap
 from fyrehose_twisted.spark.sink import make_stream_writer, make_writer, publish
-from fyrehose_twisted.spark.sink.identity import scope_of, wrapped_by_id, wrapped_by_place
-from fyrehose_twisted.spark.sink.ledger import Finished, Ledger
+from fyrehose_twisted.spark.sink.identity import encode_scope, wrap_by_id, wrap_by_position
+from fyrehose_twisted.spark.sink.ledger import FinishedBatches, Ledger
 from fyrehose_twisted.spark.sink.options import sink_options
-from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolved
-from fyrehose_twisted.spark.sink.rows import RowNotPublishable, Rows, chunks, json_of
+from fyrehose_twisted.spark.sink.publisher import BlockingPublisher, resolve_backbone
+from fyrehose_twisted.spark.sink.rows import RowExtractor, RowNotPublishable, chunks, row_to_json
 from fyrehose_twisted.spark.sink.task import Receipt
-from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
+from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 from fyrehose_twisted.spark.sink.writer import PublishedPartition
 
 if TYPE_CHECKING:
@@ -43,25 +43,25 @@ DEADLINE = 120.0
 """Seconds after which a test fails. Nothing waits that long unless it is broken."""
 
 
-class Subscriber(Exchange):
+class Subscriber(ThreadedClient):
     """Receives a stream as it is on the wire."""
 
     def __init__(self, backbone: str) -> None:
-        address = resolved(backbone)
+        address = resolve_backbone(backbone)
         node = Client(address, ClientConfig(raw=True), SystemRandom(), time())
-        super().__init__(node, bound_towards(address, 4 * 2**20))
+        super().__init__(node, bind_towards(address, 4 * 2**20))
         self.backbone = backbone
         self.data: list[bytes] = []
         self.more = threading.Condition()
         self.start()
         assert self.wait_connected(DEADLINE)
 
-    def _take(self, event: object) -> None:
-        if isinstance(event, Delivered):
+    def _handle_event(self, event: object) -> None:
+        if isinstance(event, MessagesDelivered):
             with self.more:
                 self.data += [message.payload for message in event.messages]
                 self.more.notify_all()
-        super()._take(event)
+        super()._handle_event(event)
 
     def take(self) -> list[bytes]:
         """Return what has been published with envelopes since the last call. What came back late may be there twice."""
@@ -108,8 +108,8 @@ def schema_of(*columns: str) -> Any:
 
 
 def rows(table: Mapping[str, Any], *columns: str, **options: str) -> list[tuple[bytes, bytes]]:
-    taken = Rows(sink_options({"backbone": BACKBONE} | options), schema_of(*columns))
-    return [tuple(row) for row in taken.of(pyarrow.table(table).to_batches(max_chunksize=2), 7)]
+    taken = RowExtractor(sink_options({"backbone": BACKBONE} | options), schema_of(*columns))
+    return [tuple(row) for row in taken.extract(pyarrow.table(table).to_batches(max_chunksize=2), 7)]
 
 
 def payloads(data: list[bytes]) -> list[bytes]:
@@ -150,7 +150,7 @@ def test_everything_that_spark_has_as_json() -> None:
         "true": True,
         "nested": {"list": [{"far": float("inf"), "key": b"a"}, None]},
     }
-    assert json.loads(json_of(row)) == {
+    assert json.loads(row_to_json(row)) == {
         "instant": "2026-01-31T12:00:00.000005Z",
         "local": "2026-01-31T12:00:00",
         "day": "2026-01-31",
@@ -240,8 +240,8 @@ def envelopes(data: list[bytes]) -> list[Envelope]:
 
 @given(st.lists(st.binary(max_size=8), min_size=1), st.binary(max_size=4), st.integers(0, 9))
 def test_the_same_rows_get_the_same_envelopes(rows: list[bytes], scope: bytes, chunk: int) -> None:
-    first = wrapped_by_place(scope, chunk, rows)
-    assert first == wrapped_by_place(scope, chunk, list(rows))
+    first = wrap_by_position(scope, chunk, rows)
+    assert first == wrap_by_position(scope, chunk, list(rows))
     assert [data[ENVELOPE_SIZE:] for data in first] == rows
     assert [counter for _, counter in envelopes(first)] == list(range(len(rows)))
 
@@ -251,14 +251,14 @@ def test_the_same_rows_get_the_same_envelopes(rows: list[bytes], scope: bytes, c
     st.tuples(st.binary(max_size=2), st.integers(0, 2), st.lists(st.binary(max_size=1), min_size=1, max_size=3)),
 )
 def test_other_rows_get_other_envelopes(one: Any, other: Any) -> None:
-    shared = set(envelopes(wrapped_by_place(*one))) & set(envelopes(wrapped_by_place(*other)))
+    shared = set(envelopes(wrap_by_position(*one))) & set(envelopes(wrap_by_position(*other)))
     assert bool(shared) == (one == other)
 
 
 @given(st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=2))), st.randoms())
 def test_an_id_gets_its_envelope_wherever_it_stands(rows: list[tuple[bytes, bytes]], rng: Any) -> None:
     def by_row(rows: list[tuple[bytes, bytes]], scope: bytes = b"") -> set[tuple[bytes, Envelope]]:
-        data = wrapped_by_id(scope, [row_id for row_id, _ in rows], [payload for _, payload in rows])
+        data = wrap_by_id(scope, [row_id for row_id, _ in rows], [payload for _, payload in rows])
         return set(zip([row_id for row_id, _ in rows], envelopes(data), strict=True))
 
     once = by_row(rows)
@@ -271,7 +271,7 @@ def test_an_id_gets_its_envelope_wherever_it_stands(rows: list[tuple[bytes, byte
 
 @given(st.lists(st.text(max_size=3)), st.lists(st.text(max_size=3)))
 def test_scopes_differ_where_a_part_does(one: list[str], other: list[str]) -> None:
-    assert (scope_of(*one) == scope_of(*other)) == (one == other)
+    assert (encode_scope(*one) == encode_scope(*other)) == (one == other)
 
 
 def test_chunks() -> None:
@@ -297,7 +297,7 @@ def test_the_ledger(tmp_path: Path) -> None:
     again = Ledger.at(f"file:{path}".replace(" ", "%20"))
     assert again is not None
     finished = again.read()
-    assert finished == Finished("q", 4)
+    assert finished == FinishedBatches("q", 4)
     assert [finished.covers("q", 4), finished.covers("q", 0), finished.covers("q", 5), finished.covers("r", 4)] == [
         *(True, True),
         *(False, False),
@@ -322,7 +322,7 @@ def test_committing_a_micro_batch(tmp_path: Path) -> None:
     writer.commit([PublishedPartition(Receipt(0, 2, 1, 2)), PublishedPartition(Receipt(1, 3, 3, 5))], 8)
     written = json.loads((path / "fyrehose-sink" / "finished.json").read_text())
     assert written == {"query": "q", "batch": 8, "messages": 5}
-    writer.commit([PublishedPartition(Receipt(0), again=True)], 3)
+    writer.commit([PublishedPartition(Receipt(0), skipped=True)], 3)
     assert json.loads((path / "fyrehose-sink" / "finished.json").read_text()) == written
     (path / "fyrehose-sink" / "finished.new").mkdir()
     with pytest.raises(OperationalError, match=r"finished.new cannot be written: Is a directory"):

@@ -138,7 +138,7 @@ def test_parquet_and_tail_are_one_table(spark: SparkSession, write_journal: Any,
     path = write_journal([n for n in range(1, 101) if n != 50], lost=[(50, 50)])
     seal(LocalDirectory(path), STREAM, 0)
     reader = open_reader(path)
-    export(reader, tmp_path / "cold", tell=print)
+    export(reader, tmp_path / "cold", on_message=print)
     reader.close()
     write_journal(range(101, 121), path=path)
     frame = read_journal(spark, str(path), parquet=str(tmp_path / "cold"))

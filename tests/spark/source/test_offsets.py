@@ -16,14 +16,14 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.watermark import read_mark
+from fyrehose_twisted.journal.format.watermark import read_position
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.store import Journal
 from fyrehose_twisted.spark.source.data_source import FyrehoseReader
-from fyrehose_twisted.spark.source.journal_locations import Origin, origins_at, reader_of
-from fyrehose_twisted.spark.source.offsets import UnknownJournal, key_of, resolved, taken_apart, written
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation, cached_reader, locations_in_path
+from fyrehose_twisted.spark.source.offsets import UnknownJournal, journal_key, make_offset, parse_offset, resolve_offset
 from fyrehose_twisted.spark.source.options import read_options
-from fyrehose_twisted.spark.source.planning import lanes
+from fyrehose_twisted.spark.source.planning import epoch_ranges
 from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
 STREAM = "fyrehose://test"
@@ -36,7 +36,7 @@ def reader(path: Path | str, **given: str) -> FyrehoseStreamReader:
 
 
 def tag_of(path: Path) -> str:
-    mark = read_mark(LocalDirectory(path))
+    mark = read_position(LocalDirectory(path))
     assert mark is not None
     return f"{mark.tag:08x}"
 
@@ -92,18 +92,18 @@ class TestSpelling:
         assert reader(path).latestOffset(later, ALL) == later
 
     def test_the_server_of_a_journal_may_be_written_in_any_way(self) -> None:
-        served = Origin("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7), tag=5)
+        served = JournalLocation("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7), tag=5)
         old = {"journals": {"localhost:7": {STREAM: {"0": 9}}}}
-        assert resolved(old, [served], fail=True).ends == {("00000005", STREAM, 0): 9}
+        assert resolve_offset(old, [served], fail_on_data_loss=True).ends == {("00000005", STREAM, 0): 9}
         for other in ("localhost:8", "elsewhere:7"):
             with pytest.raises(UnknownJournal):
-                resolved({"journals": {other: {STREAM: {"0": 9}}}}, [served], fail=True)
+                resolve_offset({"journals": {other: {STREAM: {"0": 9}}}}, [served], fail_on_data_loss=True)
 
     def test_one_whose_tag_is_not_told_goes_by_its_place(self) -> None:
-        served = Origin("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7))
-        offset = written({(key_of(served), STREAM, 0): 9}, [served])
+        served = JournalLocation("127.0.0.1:7", STREAM, None, ("127.0.0.1", 7))
+        offset = make_offset({(journal_key(served), STREAM, 0): 9}, [served])
         assert offset == {"journals": {"127.0.0.1:7": {STREAM: {"0": 9}}}, "tags": {}}
-        assert resolved(offset, [served], fail=True).ends == {("127.0.0.1:7", STREAM, 0): 9}
+        assert resolve_offset(offset, [served], fail_on_data_loss=True).ends == {("127.0.0.1:7", STREAM, 0): 9}
 
 
 class TestEarlierReleases:
@@ -149,7 +149,7 @@ class TestGone:
         shutil.copytree(path, tmp_path / "journal-9" / path.name)
         with pytest.raises(ConfigurationError, match=f"{path} and .* are copies of one journal of {STREAM}"):
             reader(tmp_path / "journal-*").initialOffset()
-        assert len(lanes(read_options({"path": str(tmp_path / "journal-*")}, streaming=False))) == 2
+        assert len(epoch_ranges(read_options({"path": str(tmp_path / "journal-*")}, streaming=False))) == 2
 
 
 class TestMadeAnew:
@@ -181,16 +181,16 @@ class TestMadeAnew:
         batch = FyrehoseReader(read_options({"path": str(path)}, streaming=False), RECORD)
         (part,) = batch.partitions()
         made_anew(path, write_journal, [(n, b"other") for n in range(1, 11)])
-        reader_of(origins_at(str(path))[0])  # Another query of this process has looked since.
+        cached_reader(locations_in_path(str(path))[0])  # Another query of this process has looked since.
         with pytest.raises(JournalReplaced, match=f"{path} holds another journal now"):
             list(batch.read(part))
 
     def test_a_batch_reads_the_new_one(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         options = read_options({"path": str(path)}, streaming=False)
-        assert [lane.next for lane in lanes(options)] == [11]
+        assert [lane.next for lane in epoch_ranges(options)] == [11]
         made_anew(path, write_journal, range(1, 4))
-        assert [lane.next for lane in lanes(options)] == [4]
+        assert [lane.next for lane in epoch_ranges(options)] == [4]
 
 
 def test_an_offset_of_another_source_is_refused() -> None:
@@ -201,7 +201,7 @@ def test_an_offset_of_another_source_is_refused() -> None:
         {"journals": {}, "tags": {"a": {"b": "zz"}}},
     ):
         with pytest.raises(JournalError, match="which is none of this source"):
-            taken_apart(wrong)
+            parse_offset(wrong)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ class TestBeyondTheEnd:
         path = write_journal(range(1, 11))
         words = f"startingOffsets 12 lies beyond the end of {STREAM}: epoch 0 of it goes up to 10 in {path}"
         with pytest.raises(ConfigurationError, match=words):
-            lanes(read_options({"path": str(path), "startingOffsets": start}, streaming=False))
+            epoch_ranges(read_options({"path": str(path), "startingOffsets": start}, streaming=False))
         with pytest.raises(ConfigurationError, match=words):
             reader(path, startingOffsets=start).initialOffset()
 
@@ -228,26 +228,28 @@ class TestBeyondTheEnd:
         (path / "0000000001.log").write_bytes(data.replace(b"message 8", b"massage 8"))
         options = {"path": str(path), "startingOffsets": "9"}
         with pytest.raises(JournalDamaged, match="numbers 6 to 10 of epoch 0"):
-            lanes(read_options(options, streaming=False))
-        assert lanes(read_options({**options, "failOnDataLoss": "false"}, streaming=False)) == []
+            epoch_ranges(read_options(options, streaming=False))
+        assert epoch_ranges(read_options({**options, "failOnDataLoss": "false"}, streaming=False)) == []
 
     def test_the_next_number_is_none(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
-        assert lanes(read_options({"path": str(path), "startingOffsets": "11"}, streaming=False)) == []
-        assert taken_apart(reader(path, startingOffsets="11").initialOffset()).ends == {(tag_of(path), STREAM, 0): 11}
+        assert epoch_ranges(read_options({"path": str(path), "startingOffsets": "11"}, streaming=False)) == []
+        assert parse_offset(reader(path, startingOffsets="11").initialOffset()).ends == {(tag_of(path), STREAM, 0): 11}
 
     def test_a_number_for_all_has_to_fit_one(self, tmp_path: Path, write_journal: Any) -> None:
         write_journal(range(1, 11))
         write_journal(range(1, 101), stream="hydra://net")
         options = {"path": str(tmp_path / "journal-*"), "startingOffsets": "50"}
-        assert [lane.origin.stream for lane in lanes(read_options(options, streaming=False))] == ["hydra://net"]
+        assert [lane.location.stream for lane in epoch_ranges(read_options(options, streaming=False))] == [
+            "hydra://net"
+        ]
         with pytest.raises(ConfigurationError, match="lies beyond the end"):
-            lanes(read_options({**options, "startingOffsets": "102"}, streaming=False))
+            epoch_ranges(read_options({**options, "startingOffsets": "102"}, streaming=False))
 
     def test_a_start_behind_the_end_that_is_asked_for(self, write_journal: Any) -> None:
         options = {"path": str(write_journal(range(1, 11))), "startingOffsets": "8", "endingOffsets": "5"}
         with pytest.raises(ConfigurationError, match="startingOffsets 8 lies beyond endingOffsets 5 for epoch 0"):
-            lanes(read_options(options, streaming=False))
+            epoch_ranges(read_options(options, streaming=False))
 
 
 def test_relative_paths_are_those_of_who_registered_the_source(
@@ -258,27 +260,27 @@ def test_relative_paths_are_those_of_who_registered_the_source(
     relative = str(path.relative_to(tmp_path))
     for spelled, label in ((relative, relative), ("journal-*", relative), (str(path), str(path))):
         options = read_options({"path": spelled}, streaming=False, directory=str(tmp_path))
-        assert [(one.journal, one.path) for one in options.origins()] == [(label, str(path))]
+        assert [(one.journal, one.path) for one in options.locations()] == [(label, str(path))]
     options = read_options({"path": path.name, "directory": str(path.parent)}, streaming=False, directory="/nowhere")
-    assert [one.journal for one in options.origins()] == [path.name]
+    assert [one.journal for one in options.locations()] == [path.name]
     with pytest.raises(JournalError, match="there is no journal at"):
-        read_options({"path": relative}, streaming=False).origins()
+        read_options({"path": relative}, streaming=False).locations()
 
 
 class TestEndsThatNobodyKnows:
     """Batches and streams end with an error where rows would be left out, though no number says which."""
 
-    def refusals(self, path: Path, *, rows: bool = True) -> set[str]:
+    def errors(self, path: Path, *, rows: bool = True) -> set[str]:
         said = set()
         for look in (
-            lambda: lanes(read_options({"path": str(path)}, streaming=False)),
+            lambda: epoch_ranges(read_options({"path": str(path)}, streaming=False)),
             lambda: reader(path).latestOffset(read_all(path, failOnDataLoss="false"), ALL),
             lambda: open_reader(path).to_arrow(),
         ):
             with pytest.raises(JournalDamaged) as raised:
                 look()
             said.add(str(raised.value.damage).rpartition("/")[2])
-        found = lanes(read_options({"path": str(path), "failOnDataLoss": "false"}, streaming=False))
+        found = epoch_ranges(read_options({"path": str(path), "failOnDataLoss": "false"}, streaming=False))
         assert bool(found) == rows
         return said
 
@@ -293,7 +295,7 @@ class TestEndsThatNobodyKnows:
         """Then the mark has no watermarks."""
         path = write_journal(range(1, 11), group=5)
         with closing(open_reader(path)) as reader:
-            last = list(reader.segments[0].shelves[0])[-1]
+            last = list(reader.segments[0].frame_indexes[0])[-1]
         with (path / "0000000001.log").open("r+b") as file:
             file.seek(last.offset + 20)
             file.write(b"x")

@@ -13,10 +13,10 @@ from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalError, NotInJournal
 from fyrehose_twisted.journal.reader import open_reader
 from fyrehose_twisted.journal.remote.client import RemoteJournal
-from fyrehose_twisted.spark.source.journal_locations import Origin, address_of, origins_at
-from fyrehose_twisted.spark.source.options import At, microseconds, next_at, read_options, reader_options
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation, locations_in_path, parse_server_address
+from fyrehose_twisted.spark.source.options import ReadBound, offset_at, parse_timestamp, read_options, reader_options
 from fyrehose_twisted.spark.source.parquet_union import read_with_parquet
-from fyrehose_twisted.spark.source.planning import lanes
+from fyrehose_twisted.spark.source.planning import epoch_ranges
 
 
 def options(streaming: bool | None = None, **given: str) -> Any:
@@ -24,8 +24,8 @@ def options(streaming: bool | None = None, **given: str) -> Any:
 
 
 def test_a_batch_reads_all_and_a_stream_what_comes() -> None:
-    assert options().start == At("earliest")
-    assert options(streaming=True).start == At("latest")
+    assert options().start == ReadBound("earliest")
+    assert options(streaming=True).start == ReadBound("latest")
     assert options().columns == RECORD
 
 
@@ -87,23 +87,23 @@ def test_what_is_wrong_is_said(given: dict[str, str], words: str) -> None:
 def test_offsets_may_be_a_number_or_one_for_each_stream_or_epoch() -> None:
     stream, other = "fyrehose://a", "hydra://b"
     at = options(startingOffsets="17").start
-    assert next_at(at, ["here"], stream, 0) == next_at(at, ["there"], other, 3) == 17
+    assert offset_at(at, ["here"], stream, 0) == offset_at(at, ["there"], other, 3) == 17
     at = options(startingOffsets=json.dumps({stream: 5, other: {"3": 9}})).start
-    assert [next_at(at, ["here"], *what) for what in ((stream, 0), (other, 3), (other, 4))] == [
+    assert [offset_at(at, ["here"], *what) for what in ((stream, 0), (other, 3), (other, 4))] == [
         5,
         9,
         None,
     ]
     at = options(startingOffsets=json.dumps({"journals": {"here": {stream: {"0": 8}}}})).start
-    assert [next_at(at, names, stream, 0) for names in (["x", "here"], ["there"])] == [8, None]
+    assert [offset_at(at, names, stream, 0) for names in (["x", "here"], ["there"])] == [8, None]
 
 
 def test_times() -> None:
-    assert microseconds("1970-01-01T00:00:01Z") == 1_000_000
-    assert microseconds("1970-01-01T01:00:01.5+01:00") == 1_500_000
-    assert microseconds("1970-01-01 00:00:01") == 1_000_000
-    assert microseconds("2500") == 2_500_000
-    assert microseconds("-1") == -1_000
+    assert parse_timestamp("1970-01-01T00:00:01Z") == 1_000_000
+    assert parse_timestamp("1970-01-01T01:00:01.5+01:00") == 1_500_000
+    assert parse_timestamp("1970-01-01 00:00:01") == 1_000_000
+    assert parse_timestamp("2500") == 2_500_000
+    assert parse_timestamp("-1") == -1_000
 
 
 def test_durations() -> None:
@@ -112,10 +112,10 @@ def test_durations() -> None:
 
 
 def test_addresses() -> None:
-    assert address_of("host:2324") == ("host", 2324)
-    assert address_of("[::1]:2324") == ("::1", 2324)
+    assert parse_server_address("host:2324") == ("host", 2324)
+    assert parse_server_address("[::1]:2324") == ("::1", 2324)
     for text in ("host", "host:", ":5", "host:0", "host:65536", "/a/path:5", "host:x"):
-        assert address_of(text) is None
+        assert parse_server_address(text) is None
 
 
 def test_secrets_stay_out_of_what_is_printed(tmp_path: Path) -> None:
@@ -129,30 +129,30 @@ def test_secrets_stay_out_of_what_is_printed(tmp_path: Path) -> None:
 
 def test_what_is_no_journal_is_said(tmp_path: Path, write_journal: Any) -> None:
     with pytest.raises(JournalError, match="no such directory"):
-        origins_at(str(tmp_path / "nowhere"))
+        locations_in_path(str(tmp_path / "nowhere"))
     (tmp_path / "empty").mkdir()
     with pytest.raises(JournalError, match="holds no journal"):
-        origins_at(str(tmp_path / "empty"))
+        locations_in_path(str(tmp_path / "empty"))
     path = write_journal([1])
     with pytest.raises(JournalError, match="is not a directory"):
-        origins_at(str(next(path.iterdir())))
+        locations_in_path(str(next(path.iterdir())))
     with pytest.raises(JournalError, match=r"no journal is of stream fyrehose://x; there is fyrehose://test"):
-        read_options({"path": str(path), "stream": "fyrehose://x"}, streaming=False).origins()
+        read_options({"path": str(path), "stream": "fyrehose://x"}, streaming=False).locations()
 
 
 def test_a_journal_may_not_be_given_twice(write_journal: Any) -> None:
     path = write_journal([1])
     with pytest.raises(ConfigurationError, match="given twice"):
-        read_options({"paths": json.dumps([str(path), str(path)])}, streaming=False).origins()
+        read_options({"paths": json.dumps([str(path), str(path)])}, streaming=False).locations()
 
 
 def test_patterns_name_several_journals(tmp_path: Path, write_journal: Any) -> None:
     paths = [write_journal([1]), write_journal([1]), write_journal([1], stream="hydra://net")]
-    found = read_options({"path": str(tmp_path / "journal-*")}, streaming=False).origins()
+    found = read_options({"path": str(tmp_path / "journal-*")}, streaming=False).locations()
     assert sorted(origin.journal for origin in found) == sorted(map(str, paths))
-    one = read_options({"path": str(tmp_path / "journal-*"), "stream": "hydra:*"}, streaming=False).origins()
+    one = read_options({"path": str(tmp_path / "journal-*"), "stream": "hydra:*"}, streaming=False).locations()
     assert [origin.stream for origin in one] == ["hydra://net"]
-    again = read_options(reader_options(found), streaming=False).origins()
+    again = read_options(reader_options(found), streaming=False).locations()
     assert again == found
 
 
@@ -161,17 +161,17 @@ def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_jour
     path = write_journal([1])
     (tmp_path / "journal-new" / "fyrehose-test").mkdir(parents=True)
     (tmp_path / "journal-notes.txt").write_text("no journal")
-    assert [origin.journal for origin in origins_at(str(tmp_path / "journal-*"))] == [str(path)]
+    assert [origin.journal for origin in locations_in_path(str(tmp_path / "journal-*"))] == [str(path)]
     with pytest.raises(JournalError, match=r"nothing at .*journal-n.* holds a journal"):
-        origins_at(str(tmp_path / "journal-n*"))
+        locations_in_path(str(tmp_path / "journal-n*"))
 
 
 def test_options_for_journals_name_no_other_streams_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may have more streams than those that were chosen."""
-    served = [Origin("host:1", f"hydra://{name}", None, ("host", 1)) for name in "abc"]
+    served = [JournalLocation("host:1", f"hydra://{name}", None, ("host", 1)) for name in "abc"]
     monkeypatch.setattr("fyrehose_twisted.spark.source.options.origins_on", lambda *_: served)
     for chosen in (served[:1], served[:2], served):
-        assert read_options(reader_options(chosen), streaming=False).origins() == chosen
+        assert read_options(reader_options(chosen), streaming=False).locations() == chosen
 
 
 def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_streams_of_a_server_share_a_connection(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(RemoteJournal, "reader", lambda remote, stream: readers.append((remote, stream)))
     monkeypatch.setattr("fyrehose_twisted.spark.source.journal_locations._remotes", {})
     for stream, port in (("hydra://a", 1), ("hydra://b", 1), ("hydra://a", 2)):
-        Origin("one", stream, None, ("host", port)).open()
+        JournalLocation("one", stream, None, ("host", port)).open()
     (first, _), (second, _), (third, _) = readers
     assert first is second
     assert (second.port, third.port) == (1, 2)
@@ -191,14 +191,14 @@ def test_offsets_of_streams_that_are_not_read(write_journal: Any) -> None:
     path = write_journal([1])
     given = {"path": str(path), "endingOffsets": '{"fyrehose://typo": 5}'}
     with pytest.raises(ConfigurationError, match="offset for stream fyrehose://typo, which is not read; there is"):
-        lanes(read_options(given, streaming=False))
+        epoch_ranges(read_options(given, streaming=False))
 
 
 def test_files_that_are_missing_between_others(tmp_path: Path, write_journal: Any) -> None:
     path = write_journal([1, *range(41, 51), *range(91, 101)], lost=[(2, 40), (51, 90)])
     out = tmp_path / "out"
     with closing(open_reader(path)) as reader:
-        written = export(reader, out, numbers=10, tell=lambda text: None)
+        written = export(reader, out, numbers=10, on_message=lambda text: None)
     assert len(written) == 3
     spark: Any = _NoSession()
     with pytest.raises(_NoSession):  # Lost numbers need no files.

@@ -15,13 +15,13 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.disk import LocalDirectory
-from fyrehose_twisted.journal.format.watermark import read_mark
+from fyrehose_twisted.journal.format.watermark import read_position
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.source import streaming
-from fyrehose_twisted.spark.source.data_source import FyrehoseDataSource, columns_of
+from fyrehose_twisted.spark.source.data_source import FyrehoseDataSource, schema_columns
 from fyrehose_twisted.spark.source.options import read_options
 from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader, UnknownJournal
 
@@ -40,7 +40,7 @@ def offset(path: Path, next: int, epoch: int = 0, stream: str = STREAM) -> dict[
 
 
 def tag_of(path: Path) -> str:
-    mark = read_mark(LocalDirectory(path))
+    mark = read_position(LocalDirectory(path))
     assert mark is not None
     return f"{mark.tag:08x}"
 
@@ -60,7 +60,7 @@ def test_a_stream_of_the_source_reads_the_columns_that_it_is_told_to() -> None:
     schema = StructType([StructField("sequence", LongType()), StructField("payload", BinaryType())])
     stream = source.streamReader(schema)
     assert isinstance(stream, FyrehoseStreamReader)
-    assert columns_of(schema) == ("sequence", "payload")
+    assert schema_columns(schema) == ("sequence", "payload")
     assert stream.getDefaultReadLimit() == ALL
     for field, words in (
         (StructField("sequence", BinaryType()), "the schema has sequence BINARY; the source has "),

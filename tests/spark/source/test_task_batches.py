@@ -23,10 +23,17 @@ from fyrehose_twisted.journal.upkeep.seal import seal
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.source import journal_locations, planning
 from fyrehose_twisted.spark.source.data_source import FyrehoseReader, PushdownReader
-from fyrehose_twisted.spark.source.journal_locations import Origin, origins_at, reader_of
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation, cached_reader, locations_in_path
 from fyrehose_twisted.spark.source.options import read_options
-from fyrehose_twisted.spark.source.planning import SMALL_TASK, TASKS, Lane, Range, packed, ranges
-from fyrehose_twisted.spark.source.task_batches import batches
+from fyrehose_twisted.spark.source.planning import (
+    MIN_TASK_NUMBERS,
+    TARGET_TASKS,
+    EpochRange,
+    TaskRange,
+    pack_ranges,
+    task_ranges,
+)
+from fyrehose_twisted.spark.source.task_batches import read_range
 
 STREAM = "fyrehose://test"
 START = 1_700_000_000_000_000
@@ -34,15 +41,15 @@ START = 1_700_000_000_000_000
 
 def whole(path: Path, size: int = 1_000_000, columns: Any = RECORD, **more: Any) -> list[dict[str, Any]]:
     """Return all rows of a journal, read in ranges of ``size``."""
-    (origin,) = origins_at(str(path))
-    reader = reader_of(origin)
+    (origin,) = locations_in_path(str(path))
+    reader = cached_reader(origin)
     reader.refresh()
     rows = []
     for epoch in reader.epochs():
         bounds = reader.bounds(epoch)
         assert bounds is not None
-        for part in ranges(Lane(origin, epoch, bounds.first, bounds.next), size):
-            rows += [row for batch in batches(part, columns, **more) for row in batch.to_pylist()]
+        for part in task_ranges(EpochRange(origin, epoch, bounds.first, bounds.next), size):
+            rows += [row for batch in read_range(part, columns, **more) for row in batch.to_pylist()]
     return rows
 
 
@@ -81,7 +88,7 @@ def test_ranges_that_begin_within_a_frame_and_go_on_in_others(write_journal: Any
 def test_columns_come_in_the_order_in_which_they_are_named(write_journal: Any) -> None:
     path = write_journal([1, 2])
     columns = ("payload", "journal", "sequence", "segment")
-    (batch,) = batches(Range(origins_at(str(path))[0], 0, 1, 2, 3), columns)
+    (batch,) = read_range(TaskRange(locations_in_path(str(path))[0], 0, 1, 2, 3), columns)
     assert batch.schema.names == list(columns)
     assert batch.to_pylist()[1] == {
         "payload": b"message 2",
@@ -93,7 +100,7 @@ def test_columns_come_in_the_order_in_which_they_are_named(write_journal: Any) -
 
 def test_the_schema_is_exactly_what_spark_wants(write_journal: Any) -> None:
     path = write_journal([1])
-    (batch,) = batches(Range(origins_at(str(path))[0], 0, 1, 1, 2), tuple(COLUMNS))
+    (batch,) = read_range(TaskRange(locations_in_path(str(path))[0], 0, 1, 1, 2), tuple(COLUMNS))
     kinds = {
         "STRING": pyarrow.string(),
         "BIGINT": pyarrow.int64(),
@@ -105,14 +112,14 @@ def test_the_schema_is_exactly_what_spark_wants(write_journal: Any) -> None:
 
 def test_small_frames_are_put_together(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_journal(range(1, 101), group=1)
-    part = Range(origins_at(str(path))[0], 0, 1, 100, 101)
-    assert [len(batch) for batch in batches(part, RECORD)] == [100]
+    part = TaskRange(locations_in_path(str(path))[0], 0, 1, 100, 101)
+    assert [len(batch) for batch in read_range(part, RECORD)] == [100]
     monkeypatch.setattr(arrow, "BATCH_ROWS", 30)
-    assert [len(batch) for batch in batches(part, RECORD)] == [30, 30, 30, 10]
+    assert [len(batch) for batch in read_range(part, RECORD)] == [30, 30, 30, 10]
     monkeypatch.setattr(arrow, "BATCH_ROWS", 1_000)
     monkeypatch.setattr(arrow, "BATCH_BYTES", 50)
-    assert {len(batch) for batch in list(batches(part, RECORD))[:-1]} == {5, 6}
-    assert [row["payload"] for batch in batches(part, RECORD) for row in batch.to_pylist()] == [
+    assert {len(batch) for batch in list(read_range(part, RECORD))[:-1]} == {5, 6}
+    assert [row["payload"] for batch in read_range(part, RECORD) for row in batch.to_pylist()] == [
         b"message %d" % number for number in range(1, 101)
     ]
 
@@ -140,14 +147,20 @@ def test_gaps_up_to_the_limit_get_a_row_for_each_number(write_journal: Any, monk
 def test_what_is_lost_later_does_not_change_a_batch(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaps, "GAP_ROWS", 10)
     path = write_journal([1], lost=[(2, 9)])
-    (origin,) = origins_at(str(path))
+    (origin,) = locations_in_path(str(path))
     before = [
-        row for part in ranges(Lane(origin, 0, 1, 10), 3) for one in batches(part, RECORD) for row in one.to_pylist()
+        row
+        for part in task_ranges(EpochRange(origin, 0, 1, 10), 3)
+        for one in read_range(part, RECORD)
+        for row in one.to_pylist()
     ]
     write_journal([30], lost=[(10, 29)], path=path)
-    reader_of(origin).refresh()
+    cached_reader(origin).refresh()
     after = [
-        row for part in ranges(Lane(origin, 0, 1, 10), 4) for one in batches(part, RECORD) for row in one.to_pylist()
+        row
+        for part in task_ranges(EpochRange(origin, 0, 1, 10), 4)
+        for one in read_range(part, RECORD)
+        for row in one.to_pylist()
     ]
     assert before == after
     assert len(after) == 9
@@ -197,19 +210,19 @@ def test_what_retention_drops_meanwhile_is_raised_or_lost(tmp_path: Path) -> Non
         for low in range(1, 401, 20):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
             journal.commit()
-        (origin,) = origins_at(str(tmp_path))
-        first = reader_of(origin).bounds(0).first  # type: ignore[union-attr]
-        part = Range(origin, 0, first, 400, 401)
+        (origin,) = locations_in_path(str(tmp_path))
+        first = cached_reader(origin).bounds(0).first  # type: ignore[union-attr]
+        part = TaskRange(origin, 0, first, 400, 401)
         for low in range(401, 601, 20):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
             journal.commit()
         journal.trim()
-        reader_of(origin).refresh()
-        kept = reader_of(origin).bounds(0).first  # type: ignore[union-attr]
+        cached_reader(origin).refresh()
+        kept = cached_reader(origin).bounds(0).first  # type: ignore[union-attr]
         assert first < kept
         with pytest.raises(NotInJournal, match="any more"):
-            list(batches(part, RECORD))
-        rows = [row for batch in batches(part, RECORD, fail_on_data_loss=False) for row in batch.to_pylist()]
+            list(read_range(part, RECORD))
+        rows = [row for batch in read_range(part, RECORD, fail_on_data_loss=False) for row in batch.to_pylist()]
         assert [row["sequence"] for row in rows] == list(range(first, 401))
         assert numbers(rows, "lost") == list(range(first, min(kept, 401)))
 
@@ -217,9 +230,9 @@ def test_what_retention_drops_meanwhile_is_raised_or_lost(tmp_path: Path) -> Non
 def test_nothing_is_read_beyond_the_watermark(write_journal: Any) -> None:
     path = write_journal([1, 2, 3, 5, 6])
     assert numbers(whole(path), "ok") == [1, 2, 3]
-    (origin,) = origins_at(str(path))
+    (origin,) = locations_in_path(str(path))
     with pytest.raises(JournalError, match="is to be read up to 5 of epoch 0"):
-        list(batches(Range(origin, 0, 1, 5, 6), RECORD))
+        list(read_range(TaskRange(origin, 0, 1, 5, 6), RECORD))
 
 
 def test_epochs(write_journal: Any) -> None:
@@ -230,7 +243,7 @@ def test_epochs(write_journal: Any) -> None:
 
 def test_an_origin_that_has_gone(write_journal: Any, tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"no directory .* on this machine"):
-        Origin("x", STREAM, str(tmp_path / "gone")).open()
+        JournalLocation("x", STREAM, str(tmp_path / "gone")).open()
 
 
 def test_segments_cut_while_it_is_written(tmp_path: Path) -> None:
@@ -240,13 +253,13 @@ def test_segments_cut_while_it_is_written(tmp_path: Path) -> None:
         for low in range(1, 2_001, 100):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 100)])
             journal.commit()
-            (origin,) = origins_at(str(tmp_path))
-            reader = reader_of(origin)
+            (origin,) = locations_in_path(str(tmp_path))
+            reader = cached_reader(origin)
             reader.refresh()
             bounds = reader.bounds(0)
             assert bounds is not None
-            part = Range(origin, 0, low, bounds.next - 1, bounds.next)
-            seen += [row["sequence"] for batch in batches(part, RECORD) for row in batch.to_pylist()]
+            part = TaskRange(origin, 0, low, bounds.next - 1, bounds.next)
+            seen += [row["sequence"] for batch in read_range(part, RECORD) for row in batch.to_pylist()]
     assert seen == list(range(1, 2_001))
 
 
@@ -295,20 +308,20 @@ def test_small_journals_share_tasks(tmp_path: Path, write_journal: Any) -> None:
 
 
 def test_how_ranges_are_put_together(write_journal: Any) -> None:
-    (origin,) = origins_at(str(write_journal([1])))
+    (origin,) = locations_in_path(str(write_journal([1])))
 
     def sizes(*counts: int, size: int = 1_000_000) -> list[list[int]]:
-        found = [Range(origin, 0, 1, count, count + 1) for count in counts]
-        return [[one.last for one in some] for some in packed(found, size)]
+        found = [TaskRange(origin, 0, 1, count, count + 1) for count in counts]
+        return [[one.last for one in some] for some in pack_ranges(found, size)]
 
     assert sizes() == []
     assert sizes(10, 10, 10) == [[10, 10, 10]]
     assert sizes(1_000_000, 1_000_000) == [[1_000_000], [1_000_000]]
-    assert sizes(SMALL_TASK - 1, 1, 1) == [[SMALL_TASK - 1, 1], [1]]
+    assert sizes(MIN_TASK_NUMBERS - 1, 1, 1) == [[MIN_TASK_NUMBERS - 1, 1], [1]]
     assert sizes(*[40] * 4, size=100) == [[40, 40], [40, 40]]
     assert sizes(2**40, 1, size=100) == [[2**40], [1]]
-    many = sizes(*[SMALL_TASK] * 10 * TASKS)
-    assert len(many) == TASKS
+    many = sizes(*[MIN_TASK_NUMBERS] * 10 * TARGET_TASKS)
+    assert len(many) == TARGET_TASKS
     assert {len(some) for some in many} == {10}
 
 
@@ -331,7 +344,7 @@ def test_only_what_is_asked_for_is_read(
         read.append(length)
         return original(self, offset, length)
 
-    reader_of(origins_at(str(path))[0])
+    cached_reader(locations_in_path(str(path))[0])
     monkeypatch.setattr(LocalFile, "read", counting)
     assert whole(path, columns=columns) == wanted
     size = 10_000 * (100 if "payload" in columns else 16 if "received_at" in columns else 16 if gaps else 0)
@@ -351,11 +364,11 @@ def test_columns_without_numbers_are_in_order_too(write_journal: Any, size: int)
 def test_a_long_stretch_that_is_not_kept_gets_two_rows(write_journal: Any) -> None:
     path = write_journal([2**40, 2**40 + 1], begin=2**40)
     options = read_options({"path": str(path), "startingOffsets": "7", "failOnDataLoss": "false"}, streaming=False)
-    parts = [part for lane in planning.lanes(options) for part in ranges(lane, 1_000)]
+    parts = [part for lane in planning.epoch_ranges(options) for part in task_ranges(lane, 1_000)]
     rows = [
         (row["sequence"], row["status"])
         for part in parts
-        for batch in batches(part, RECORD, fail_on_data_loss=False)
+        for batch in read_range(part, RECORD, fail_on_data_loss=False)
         for row in batch.to_pylist()
     ]
     assert rows == [(7, "lost"), (2**40 - 1, "lost"), (2**40, "ok"), (2**40 + 1, "ok")]
@@ -366,13 +379,13 @@ def test_files_that_go_while_they_are_read(tmp_path: Path) -> None:
         for low in range(1, 401, 20):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
             journal.commit()
-    (origin,) = origins_at(str(tmp_path))
-    part = Range(origin, 0, 1, 400, 401)
-    assert sum(map(len, batches(part, RECORD))) == 400
+    (origin,) = locations_in_path(str(tmp_path))
+    part = TaskRange(origin, 0, 1, 400, 401)
+    assert sum(map(len, read_range(part, RECORD))) == 400
     sorted(tmp_path.glob("*.log"))[3].unlink()
     with pytest.raises(JournalError, match=r"had all from 1 to 400 of epoch 0 .* lacks 40 of them"):
-        list(batches(part, RECORD))
-    rows = [row for batch in batches(part, RECORD, fail_on_data_loss=False) for row in batch.to_pylist()]
+        list(read_range(part, RECORD))
+    rows = [row for batch in read_range(part, RECORD, fail_on_data_loss=False) for row in batch.to_pylist()]
     assert len(numbers(rows, "lost")) == 40
 
 
@@ -388,14 +401,14 @@ def test_damage_that_stops_the_watermark_is_raised(write_journal: Any) -> None:
     file.with_suffix(".idx").unlink()
     options = {"path": str(path)}
     with pytest.raises(JournalDamaged, match=f"{path}/0000000001.seg"):
-        planning.lanes(read_options(options, streaming=False))
-    planning.lanes(read_options({**options, "endingOffsets": "1"}, streaming=False))
-    planning.lanes(read_options({**options, "failOnDataLoss": "false"}, streaming=False))
+        planning.epoch_ranges(read_options(options, streaming=False))
+    planning.epoch_ranges(read_options({**options, "endingOffsets": "1"}, streaming=False))
+    planning.epoch_ranges(read_options({**options, "failOnDataLoss": "false"}, streaming=False))
 
 
 def test_a_gap_that_may_still_be_filled_is_no_damage(write_journal: Any) -> None:
     path = write_journal([1, 2, 3, 5, 6])
-    (lane,) = planning.lanes(read_options({"path": str(path)}, streaming=False))
+    (lane,) = planning.epoch_ranges(read_options({"path": str(path)}, streaming=False))
     assert (lane.first, lane.next) == (1, 4)
 
 
@@ -404,34 +417,34 @@ def test_no_files_stay_open_when_a_range_is_read(tmp_path: Path) -> None:
         for low in range(1, 401, 20):
             journal.append([Record(STREAM, 0, n, START, b"%100d" % n) for n in range(low, low + 20)])
             journal.commit()
-    (origin,) = origins_at(str(tmp_path))
-    assert sum(map(len, batches(Range(origin, 0, 1, 400, 401), RECORD))) == 400
+    (origin,) = locations_in_path(str(tmp_path))
+    assert sum(map(len, read_range(TaskRange(origin, 0, 1, 400, 401), RECORD))) == 400
     open_here = [os.readlink(file) for file in Path("/proc/self/fd").iterdir() if file.is_symlink()]
     assert not [name for name in open_here if name.startswith(str(tmp_path))]
 
 
 def test_a_worker_looks_again_how_far_a_journal_goes(write_journal: Any) -> None:
     path = write_journal([1, 2])
-    (origin,) = origins_at(str(path))
+    (origin,) = locations_in_path(str(path))
     write_journal([3, 4], path=path)
-    assert sum(map(len, batches(Range(origin, 0, 1, 4, 5), RECORD))) == 4
+    assert sum(map(len, read_range(TaskRange(origin, 0, 1, 4, 5), RECORD))) == 4
 
 
 def test_a_fork_has_readers_of_its_own(write_journal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    (origin,) = origins_at(str(write_journal([1])))
-    with closing(reader_of(origin)) as before:
-        assert reader_of(origin) is before
+    (origin,) = locations_in_path(str(write_journal([1])))
+    with closing(cached_reader(origin)) as before:
+        assert cached_reader(origin) is before
         monkeypatch.setattr(os, "getpid", lambda: 1)
-        assert reader_of(origin) is not before
+        assert cached_reader(origin) is not before
     assert len(journal_locations._readers) == 1
 
 
 def test_a_batch_begins_and_ends_where_there_is_something(write_journal: Any) -> None:
     path = write_journal(range(50, 61), begin=50)
-    (lane,) = planning.lanes(read_options({"path": str(path), "endingOffsets": "1000"}, streaming=False))
+    (lane,) = planning.epoch_ranges(read_options({"path": str(path), "endingOffsets": "1000"}, streaming=False))
     assert (lane.first, lane.next) == (50, 61)
     with pytest.raises(NotInJournal, match=r"begins at 50 of epoch 0 .* wanted from 7 on"):
-        planning.lanes(read_options({"path": str(path), "startingOffsets": "7"}, streaming=False))
+        planning.epoch_ranges(read_options({"path": str(path), "startingOffsets": "7"}, streaming=False))
 
 
 def test_a_start_at_a_time_has_what_was_repaired_before_others_came(tmp_path: Path) -> None:
@@ -441,7 +454,7 @@ def test_a_start_at_a_time_has_what_was_repaired_before_others_came(tmp_path: Pa
             journal.append([Record(STREAM, 0, n, times[n], b"")])
             journal.commit()
     given = {"path": str(tmp_path), "startingTimestamp": "2023-11-14T22:13:20.080Z"}
-    (lane,) = planning.lanes(read_options(given, streaming=False))
+    (lane,) = planning.epoch_ranges(read_options(given, streaming=False))
     assert lane.first == 40
 
 
@@ -452,6 +465,6 @@ def test_damage_that_the_watermark_has_passed_does_not_end_a_read(write_journal:
     data[data.find(b"message 25")] ^= 1
     file.write_bytes(data)
     write_journal([*range(21, 41), 70], path=path)
-    (lane,) = planning.lanes(read_options({"path": str(path)}, streaming=False))
+    (lane,) = planning.epoch_ranges(read_options({"path": str(path)}, streaming=False))
     assert lane.next == 61
-    assert reader_of(lane.origin).damages  # type: ignore[union-attr]
+    assert cached_reader(lane.location).damages  # type: ignore[union-attr]

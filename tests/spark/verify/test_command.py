@@ -14,10 +14,10 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.spark.session import session_options
+from fyrehose_twisted.spark.session import add_session_options
 from fyrehose_twisted.spark.verify import command
-from fyrehose_twisted.spark.verify.output import Output
-from fyrehose_twisted.spark.verify.verdict import ROWS, conclusion, verdict
+from fyrehose_twisted.spark.verify.output import VerificationOutput
+from fyrehose_twisted.spark.verify.verdict import MAX_ROWS, conclusion, verdict
 
 STREAM = "fyrehose://test"
 
@@ -26,7 +26,7 @@ Run = Callable[..., int]
 
 def parse(*arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    session_options(command.add_parser(parser.add_subparsers()))
+    add_session_options(command.add_parser(parser.add_subparsers()))
     return parser.parse_args(["verify", "--quiet", *arguments])
 
 
@@ -149,15 +149,15 @@ def test_what_may_not_be_replaced(spark: Any, tmp_path: Path, write_journal: Any
         run(write_journal([1]), "--out", tmp_path / "out")
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="file is not a directory"):
-        Output(spark, str(tmp_path / "file"))
+        VerificationOutput(spark, str(tmp_path / "file"))
     (tmp_path / "half" / "findings").mkdir(parents=True)
     with pytest.raises(ConfigurationError, match="half holds findings"):
-        Output(spark, str(tmp_path / "half"))
+        VerificationOutput(spark, str(tmp_path / "half"))
 
 
 class TestOutput:
-    def replace(self, output: Output, said: str, error: type[Exception] | None = None) -> None:
-        with output.replacing():
+    def replace(self, output: VerificationOutput, said: str, error: type[Exception] | None = None) -> None:
+        with output.replace_atomically():
             output.write_summary({"said": said})
             if error is not None:
                 raise error
@@ -168,8 +168,8 @@ class TestOutput:
 
     def test_what_fails_leaves_what_was_there(self, spark: Any, tmp_path: Path) -> None:
         where = str(tmp_path / "out")
-        self.replace(Output(spark, where), "first")
-        output = Output(spark, where)
+        self.replace(VerificationOutput(spark, where), "first")
+        output = VerificationOutput(spark, where)
         with pytest.raises(ZeroDivisionError):
             self.replace(output, "second", ZeroDivisionError)
         assert self.said(tmp_path) == "first"
@@ -177,10 +177,10 @@ class TestOutput:
 
     def test_what_a_crash_left_is_put_back_or_removed(self, spark: Any, tmp_path: Path) -> None:
         where = str(tmp_path / "out")
-        self.replace(Output(spark, where), "first")
+        self.replace(VerificationOutput(spark, where), "first")
         (tmp_path / "out").rename(tmp_path / ".out.old")  # Between two renames.
         (tmp_path / ".out.partial").mkdir()
-        output = Output(spark, where)
+        output = VerificationOutput(spark, where)
         assert self.said(tmp_path) == "first"
         self.replace(output, "second")
         assert self.said(tmp_path) == "second"
@@ -250,7 +250,7 @@ class TestVerdict:
         assert "  a: 5 to 9 of epoch 7 of fyrehose://test" in lines
 
     def test_many_epochs(self) -> None:
-        lines = list(verdict(self.summary(*(self.journal("a", epoch) for epoch in range(ROWS + 3)))))
+        lines = list(verdict(self.summary(*(self.journal("a", epoch) for epoch in range(MAX_ROWS + 3)))))
         assert lines[-2] == "  … and 3 more"
 
     def test_nothing(self) -> None:

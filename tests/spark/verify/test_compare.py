@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.journal.block import Block, runs_of_integers
-from fyrehose_twisted.journal.catalog import Stored
+from fyrehose_twisted.journal.block import Block, integer_ranges
+from fyrehose_twisted.journal.catalog import StoredBlock
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 from fyrehose_twisted.spark.verify import compare, planning, share_reader, tables
 from fyrehose_twisted.spark.verify.compare import Comparison
-from fyrehose_twisted.spark.verify.parts import Extent, Part, Share
-from fyrehose_twisted.spark.verify.payload_comparison import Rows, unlike
-from fyrehose_twisted.spark.verify.runs import Edge, Run, Runs, joined
+from fyrehose_twisted.spark.verify.parts import ComparisonRange, Extent, Share
+from fyrehose_twisted.spark.verify.payload_comparison import PayloadRows, differing_rows
+from fyrehose_twisted.spark.verify.runs import FindingRun, FindingRunMerger, ShareEdge, merge_runs
 
 STREAM, TOLERANCE = "test://stream", 100
 BASE = 5
@@ -86,7 +86,7 @@ class FakeReader(JournalReader):
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
         return list(RangeSet((number, number) for number in self.made.lost).intersection(first, last))
 
-    def stored(self, epoch: int, first: int, last: int, on_damage: Any = None, **_: Any) -> Iterator[list[Stored]]:
+    def stored(self, epoch: int, first: int, last: int, on_damage: Any = None, **_: Any) -> Iterator[list[StoredBlock]]:
         frames = []
         for index, frame in enumerate(self.made.frames):
             inside = [row for row in frame if first <= row[0] <= last]
@@ -103,7 +103,7 @@ class FakeReader(JournalReader):
             while frames and frames[0][1][0][0] <= reach:
                 window.append(frames.pop(0))
                 reach = max(reach, window[-1][1][-1][0])
-            yield [Stored(f"{index}.log", block_of(rows, self.made.wrap)) for index, rows in sorted(window)]
+            yield [StoredBlock(f"{index}.log", block_of(rows, self.made.wrap)) for index, rows in sorted(window)]
 
 
 def made(
@@ -136,18 +136,22 @@ def made(
 
 def extent(journals: Sequence[Made], later: int | None = None) -> Extent:
     shares = tuple(
-        Share(Origin(one.name, STREAM, one.name), Bounds(one.first, one.next, one.next - 1), later=later)
+        Share(
+            JournalLocation(one.name, STREAM, one.name),
+            Bounds(one.first, one.next, one.next - 1),
+            later_epoch_start=later,
+        )
         for one in journals
     )
     first, next = min(one.first for one in journals), max(one.next for one in journals)
     return Extent(STREAM, 0, journals[0].wrap, first, next, shares)
 
 
-def parts(journals: Sequence[Made], rows: int, later: int | None = None) -> list[Part]:
+def parts(journals: Sequence[Made], rows: int, later: int | None = None) -> list[ComparisonRange]:
     readers = {one.name: FakeReader(one) for one in journals}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "planned_reader", lambda origin: (readers[origin.journal], False))
-        return list(planning.plan([extent(journals, later)], rows))
+        return list(planning.plan_ranges([extent(journals, later)], rows))
 
 
 def comparisons(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) -> Iterator[Comparison]:
@@ -156,15 +160,15 @@ def comparisons(journals: Sequence[Made], rows: int = 1_000, later: int | None =
         yield Comparison(part, TOLERANCE, lambda share, epoch, readers=readers: readers[share.origin.journal])
 
 
-def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) -> list[Run]:
+def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) -> list[FindingRun]:
     """Return all that is found, edges between ranges compared as the window function does it."""
-    found: list[Run] = []
-    edges: dict[str, Edge] = {}
-    whole = Runs()
+    found: list[FindingRun] = []
+    edges: dict[str, ShareEdge] = {}
+    whole = FindingRunMerger()
     for comparison in comparisons(journals, rows, later):
         for some in comparison.runs():
             for one in some:
-                if isinstance(one, Run):
+                if isinstance(one, FindingRun):
                     found.append(one)
                     continue
                 before = edges.get(one.journal)
@@ -172,14 +176,14 @@ def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) 
                     detail = share_reader.fall(before.last_time - one.first_time)
                     whole.add("clock", "backwards", one.journal, one.first, one.first, detail)
                 edges[one.journal] = one
-    return list(joined([*found, *whole.close()]))
+    return list(merge_runs([*found, *whole.close()]))
 
 
-def without_detail(found: Sequence[Run]) -> list[tuple[Any, ...]]:
+def without_detail(found: Sequence[FindingRun]) -> list[tuple[Any, ...]]:
     return [tuple(run[:6]) for run in found]
 
 
-def numbers_of(found: Sequence[Run]) -> dict[tuple[str, str, str | None], list[int]]:
+def numbers_of(found: Sequence[FindingRun]) -> dict[tuple[str, str, str | None], list[int]]:
     """Return the numbers of which each is said; none of the ranges is wide here."""
     said: dict[tuple[str, str, str | None], list[int]] = {}
     for run in found:
@@ -291,11 +295,11 @@ def test_it_finds_what_one_finds_number_by_number(
         assert numbers_of(found) == oracle(journals, later)
         assert all(run.numbers == run.last - run.first + 1 for run in found)
         assert found == runs(journals, 1_000, later)
-        healed = table(journals, rows, tables.healed)
+        healed = table(journals, rows, tables.healed_batches)
         assert [(row["sequence"], row["payload"], row["status"], row["journal"]) for row in healed] == healed_by_oracle(
             journals
         )
-        quarantined = table(journals, rows, tables.quarantine)
+        quarantined = table(journals, rows, tables.quarantine_batches)
     wrap = journals[0].wrap
     disputed = oracle(journals, None).get(("divergence", "payload", None), [])
     assert [(row["sequence"], row["journal"], row["payload"]) for row in quarantined] == [
@@ -311,10 +315,10 @@ def test_it_finds_what_one_finds_number_by_number(
 def test_payloads_are_compared_byte_for_byte(pairs: list[tuple[bytes, bytes, bool]], skipped: int) -> None:
     rows = [(number, Version(one, 0)) for number, (one, _, _) in enumerate(pairs)]
     others = [(number, Version(one if same else other, 0)) for number, (one, other, same) in enumerate(pairs)]
-    here, there = (Rows.of(block_of(of)) for of in (rows, others))
+    here, there = (PayloadRows.of(block_of(of)) for of in (rows, others))
     picked = np.arange(skipped % (len(pairs) + 1), len(pairs))
     expected = [rows[row][1].payload != others[row][1].payload for row in picked]
-    assert unlike(here.take(picked), there.take(picked)).tolist() == expected
+    assert differing_rows(here.take(picked), there.take(picked)).tolist() == expected
 
 
 def test_journals_that_agree() -> None:
@@ -326,9 +330,11 @@ def test_a_difference_names_who_differs() -> None:
     records = [(number, b"x%d" % number, number) for number in range(10)]
     changed = [*records[:4], (4, b"y4", 4), (5, b"y5", 5), *records[6:]]
     found = runs([made("a", records), made("b", changed), made("c", changed)])
-    assert found == [Run("divergence", "payload", None, 4, 5, 2, "b, c differ from a")]
+    assert found == [FindingRun("divergence", "payload", None, 4, 5, 2, "b, c differ from a")]
     found = runs([made("a", [*records, (9, b"again", 9)]), made("b", records)])
-    assert found == [Run("divergence", "payload", None, 9, 9, 1, "b differs from a; a stores more than one payload")]
+    assert found == [
+        FindingRun("divergence", "payload", None, 9, 9, 1, "b differs from a; a stores more than one payload")
+    ]
 
 
 def test_a_jump_of_the_numbers_is_one_range_and_two_rows() -> None:
@@ -342,7 +348,7 @@ def test_a_jump_of_the_numbers_is_one_range_and_two_rows() -> None:
         ("missing", "nobody", None, 2, JUMP - 1, JUMP - 2),
     ]
     for rows in (1, 10, 2**45):
-        healed = table([one], rows, tables.healed)
+        healed = table([one], rows, tables.healed_batches)
         assert [(row["sequence"], row["status"]) for row in healed] == [
             (1, "ok"),
             (2, "lost"),
@@ -360,7 +366,7 @@ def test_how_the_numbers_are_cut_does_not_say_which_lost_ones_are_listed(
     monkeypatch.setattr("fyrehose_twisted.spark.verify.compare.LONGEST_LISTED", 4)
     numbers = [1, 2, 7, 13, 14, 20]
     one = made("a", [(number, b"", number) for number in numbers])
-    healed = table([one], rows, tables.healed)
+    healed = table([one], rows, tables.healed_batches)
     lost = [row["sequence"] for row in healed if row["status"] == "lost"]
     assert lost == [3, 4, 5, 6, 8, 12, 15, 19]
     assert [row["sequence"] for row in healed if row["status"] == "ok"] == numbers
@@ -369,7 +375,7 @@ def test_how_the_numbers_are_cut_does_not_say_which_lost_ones_are_listed(
 def test_large_payloads_are_cut_into_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BATCH_BYTES", 1_000)
     records = [(number, bytes([number % 256]) * 700, number) for number in range(20)]
-    batches = [batch for one in comparisons([made("a", records)]) for batch in tables.healed(one)]
+    batches = [batch for one in comparisons([made("a", records)]) for batch in tables.healed_batches(one)]
     assert [len(batch) for batch in batches] == [1] * 20
     rows = [row for batch in batches for row in batch.to_pylist()]
     assert [(row["sequence"], row["payload"]) for row in rows] == [(number, payload) for number, payload, _ in records]
@@ -378,15 +384,15 @@ def test_large_payloads_are_cut_into_batches(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_clock_that_goes_back_within_the_tolerance_is_fine() -> None:
     records = [(1, b"", 1_000), (2, b"", 1_000 - TOLERANCE), (3, b"", 1_000 - 2 * TOLERANCE - 1)]
     for rows in (1, 10):
-        assert runs([made("a", records)], rows) == [Run("clock", "backwards", "a", 3, 3, 1, "by 0.000101 s")]
+        assert runs([made("a", records)], rows) == [FindingRun("clock", "backwards", "a", 3, 3, 1, "by 0.000101 s")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from([None, "x"])), unique_by=lambda one: one[0]))
 def test_runs_are_joined_however_they_were_cut(numbers: list[tuple[int, str | None]]) -> None:
-    found = list(joined(Run("missing", "lost", "a", at, at, 1, detail) for at, detail in numbers))
+    found = list(merge_runs(FindingRun("missing", "lost", "a", at, at, 1, detail) for at, detail in numbers))
     expected = []
     for detail in (None, "x"):
         expected += [
-            (first, last, detail) for first, last in runs_of_integers(sorted(at for at, of in numbers if of == detail))
+            (first, last, detail) for first, last in integer_ranges(sorted(at for at, of in numbers if of == detail))
         ]
     assert sorted(((run.first, run.last, run.detail) for run in found), key=str) == sorted(expected, key=str)

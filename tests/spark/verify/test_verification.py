@@ -20,14 +20,14 @@ from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig
 from fyrehose_twisted.record import Record
 from fyrehose_twisted.spark.source import journal_locations as origins_module
-from fyrehose_twisted.spark.source.journal_locations import Origin, origins_on
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation, locations_on_server
 from fyrehose_twisted.spark.source.options import read_options
-from fyrehose_twisted.spark.source.planning import lanes
+from fyrehose_twisted.spark.source.planning import epoch_ranges
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
-from fyrehose_twisted.spark.verify.parts import Part
-from fyrehose_twisted.spark.verify.planning import extents, plan
-from fyrehose_twisted.spark.verify.runs import Run, joined
+from fyrehose_twisted.spark.verify.parts import ComparisonRange
+from fyrehose_twisted.spark.verify.planning import find_extents, plan_ranges
+from fyrehose_twisted.spark.verify.runs import FindingRun, merge_runs
 from fyrehose_twisted.spark.verify.summary import summary_of
 from fyrehose_twisted.spark.verify.verification import Verification
 
@@ -37,30 +37,32 @@ SECOND = 1_000_000
 TOLERANCE = 60 * SECOND
 
 
-def origin(name: str, path: Path, stream: str = STREAM) -> Origin:
-    return Origin(name, stream, str(path))
+def origin(name: str, path: Path, stream: str = STREAM) -> JournalLocation:
+    return JournalLocation(name, stream, str(path))
 
 
-def parts(origins: Sequence[Origin], rows: int = 1_000_000) -> list[Part]:
-    return list(plan(extents(origins), rows))
+def parts(origins: Sequence[JournalLocation], rows: int = 1_000_000) -> list[ComparisonRange]:
+    return list(plan_ranges(find_extents(origins), rows))
 
 
-def found(origins: Sequence[Origin], rows: int = 1_000_000) -> list[Run]:
+def found(origins: Sequence[JournalLocation], rows: int = 1_000_000) -> list[FindingRun]:
     """Return the runs of all journals, of one stream and epoch, without a Spark."""
     comparisons = [Comparison(part, TOLERANCE) for part in parts(origins, rows)]
-    return list(joined(run for one in comparisons for some in one.runs() for run in some if isinstance(run, Run)))
+    return list(
+        merge_runs(run for one in comparisons for some in one.runs() for run in some if isinstance(run, FindingRun))
+    )
 
 
-def healed(origins: Sequence[Origin], rows: int = 1_000_000) -> list[dict[str, Any]]:
+def healed(origins: Sequence[JournalLocation], rows: int = 1_000_000) -> list[dict[str, Any]]:
     return [
         row
         for part in parts(origins, rows)
-        for batch in tables.healed(Comparison(part, TOLERANCE))
+        for batch in tables.healed_batches(Comparison(part, TOLERANCE))
         for row in batch.to_pylist()
     ]
 
 
-def told(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
+def told(runs: Sequence[FindingRun]) -> list[tuple[Any, ...]]:
     return [run[1:5] for run in runs]
 
 
@@ -68,7 +70,7 @@ def put_in_order(path: Path) -> None:
     """Let all segments but the last be sealed."""
     with closing(Journal(LocalDirectory(path), STREAM)) as journal:
         journal.roll()
-        journal.tidy()
+        journal.compact()
 
 
 def flip(path: Path, offset: int) -> None:
@@ -79,11 +81,11 @@ def flip(path: Path, offset: int) -> None:
 
 class TestDamage:
     @pytest.fixture
-    def good(self, write_journal: Any) -> Origin:
+    def good(self, write_journal: Any) -> JournalLocation:
         return origin("good", write_journal(range(1, 501), group=100))
 
     @pytest.fixture
-    def bad(self, write_journal: Any) -> Path:
+    def malformed_lines(self, write_journal: Any) -> Path:
         path: Path = write_journal(range(1, 501), group=100)
         return path
 
@@ -91,11 +93,11 @@ class TestDamage:
         """Return the file, offset and size of the frame that has a number."""
         with closing(open_reader(path)) as reader:
             for segment in reader.segments:
-                for header in segment.shelves[0].covering(number, number) if 0 in segment.shelves else ():
+                for header in segment.frame_indexes[0].covering(number, number) if 0 in segment.frame_indexes else ():
                     return path / segment.name, header.offset, header.size
         raise AssertionError(number)
 
-    def check(self, good: Origin, bad: Path, first: int, last: int, detail: str) -> None:
+    def check(self, good: JournalLocation, bad: Path, first: int, last: int, detail: str) -> None:
         both = [origin("bad", bad), good]
         runs = found(both)
         assert told(runs) == [("damaged", "bad", first, last)]
@@ -107,24 +109,24 @@ class TestDamage:
         assert {row["journal"] for row in rows if first <= row["sequence"] <= last} == {"good"}
         assert {row["journal"] for row in rows if not first <= row["sequence"] <= last} <= {"bad", "good"}
 
-    def test_a_body_in_an_open_segment(self, good: Origin, bad: Path) -> None:
+    def test_a_body_in_an_open_segment(self, good: JournalLocation, bad: Path) -> None:
         file, offset, size = self.frame(bad, 250)
         flip(file, offset + size - 20)
         self.check(good, bad, 201, 300, "numbers 201 to 300 of epoch 0: the checksum of the body is wrong")
 
-    def test_a_header_in_an_open_segment(self, good: Origin, bad: Path) -> None:
+    def test_a_header_in_an_open_segment(self, good: JournalLocation, bad: Path) -> None:
         file, offset, _ = self.frame(bad, 250)
         flip(file, offset + 20)
         self.check(good, bad, 201, 300, "the checksum of the header is wrong")
 
-    def test_a_body_in_a_sealed_segment(self, good: Origin, bad: Path) -> None:
+    def test_a_body_in_a_sealed_segment(self, good: JournalLocation, bad: Path) -> None:
         put_in_order(bad)
         file, offset, size = self.frame(bad, 250)
         assert file.suffix == ".seg"
         flip(file, offset + size - 20)
         self.check(good, bad, 1, 500, "the checksum of the body is wrong")
 
-    def test_a_sealed_segment_that_is_cut(self, good: Origin, write_journal: Any) -> None:
+    def test_a_sealed_segment_that_is_cut(self, good: JournalLocation, write_journal: Any) -> None:
         path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
         put_in_order(path)
         write_journal(range(401, 501), path=path)
@@ -133,7 +135,7 @@ class TestDamage:
         file.write_bytes(file.read_bytes()[: offset + size // 2])
         self.check(good, path, first, last, file.name)
 
-    def test_a_sealed_segment_without_an_index_that_is_damaged(self, good: Origin, write_journal: Any) -> None:
+    def test_a_sealed_segment_without_an_index_that_is_damaged(self, good: JournalLocation, write_journal: Any) -> None:
         path = write_journal(range(1, 401), group=100, segment_bytes=4_000)
         put_in_order(path)
         write_journal(range(401, 501), path=path)
@@ -143,7 +145,7 @@ class TestDamage:
         flip(file, offset + 20)
         self.check(good, path, first, last, f"{file.name}, bytes")
 
-    def test_an_open_segment_that_is_cut_ends_where_it_is_cut(self, good: Origin, bad: Path) -> None:
+    def test_an_open_segment_that_is_cut_ends_where_it_is_cut(self, good: JournalLocation, bad: Path) -> None:
         file, offset, size = self.frame(bad, 450)
         file.write_bytes(file.read_bytes()[: offset + size // 2])
         runs = found([origin("bad", bad), good])
@@ -162,8 +164,8 @@ class TestDamage:
     def range_of(self, path: Path, number: int) -> tuple[int, int]:
         with closing(open_reader(path)) as reader:
             for segment in reader.segments:
-                if 0 in segment.shelves and segment.shelves[0].covering(number, number):
-                    return segment.shelves[0].first, segment.shelves[0].last
+                if 0 in segment.frame_indexes and segment.frame_indexes[0].covering(number, number):
+                    return segment.frame_indexes[0].first, segment.frame_indexes[0].last
         raise AssertionError(number)
 
 
@@ -176,7 +178,7 @@ class TestOneJournal:
         assert (rows[4]["status"], rows[4]["payload"]) == ("ok", b"four")
         assert (rows[5]["status"], rows[5]["payload"], rows[5]["journal"]) == ("quarantined", None, None)
         [part] = parts([origin("a", path)])
-        versions = [row for batch in tables.quarantine(Comparison(part, 0)) for row in batch.to_pylist()]
+        versions = [row for batch in tables.quarantine_batches(Comparison(part, 0)) for row in batch.to_pylist()]
         assert [(row["sequence"], row["segment"], row["payload"]) for row in versions] == [
             (5, "0000000001.log", b"five"),
             (5, "0000000001.log", b"other"),
@@ -236,13 +238,19 @@ class TestSeveral:
         assert bounds is not None
         assert 50 < bounds.first < 300
         origins_module._readers.clear()
-        runs = [run for part in planned for some in Comparison(part, 0).runs() for run in some if isinstance(run, Run)]
-        assert told(list(joined(runs))) == [("before", "trimmed", 1, bounds.first - 1)]
+        runs = [
+            run
+            for part in planned
+            for some in Comparison(part, 0).runs()
+            for run in some
+            if isinstance(run, FindingRun)
+        ]
+        assert told(list(merge_runs(runs))) == [("before", "trimmed", 1, bounds.first - 1)]
 
     def test_a_journal_that_is_gone(self, write_journal: Any) -> None:
         path = write_journal(range(1, 11))
         [part] = parts([origin("a", path)])
-        moved = [replace(share, origin=origin("a", path.parent / "gone")) for share in part.shares]
+        moved = [replace(share, location=origin("a", path.parent / "gone")) for share in part.shares]
         with pytest.raises(JournalError, match="gone on this machine"):
             list(Comparison(replace(part, shares=tuple(moved)), 0).runs())
 
@@ -253,11 +261,11 @@ class TestSeveral:
         if same == "place":
             two[1] = origin("b", path.parent / path.name / ".")
         with pytest.raises(ConfigurationError, match="given twice"):
-            extents(two)
+            find_extents(two)
 
     def test_nothing(self) -> None:
         with pytest.raises(ConfigurationError, match="name at least one"):
-            extents([])
+            find_extents([])
 
 
 @pytest_twisted.ensureDeferred
@@ -269,8 +277,8 @@ async def test_journals_that_are_served(write_journal: Any) -> None:
     factory = JournalServerFactory(lambda: readers, None)
     port = reactor.listenTCP(0, factory, interface="127.0.0.1")  # type: ignore[attr-defined]
 
-    def compare() -> list[Run]:
-        served = origins_on(f"127.0.0.1:{port.getHost().port}", name="served")
+    def compare() -> list[FindingRun]:
+        served = locations_on_server(f"127.0.0.1:{port.getHost().port}", name="served")
         return found([*served, origin("file", other)], 100)
 
     try:
@@ -300,11 +308,11 @@ async def test_a_served_journal_that_ends_at_damage_is_not_well(write_journal: A
     place = f"127.0.0.1:{port.getHost().port}"
     try:
         with pytest.raises(JournalDamaged, match=f"{place}/{file.name}, .* numbers 201 to 300"):
-            await deferToThread(lambda: extents(origins_on(place)))
+            await deferToThread(lambda: find_extents(locations_on_server(place)))
         with pytest.raises(JournalDamaged, match="numbers 201 to 300"):
-            await deferToThread(lambda: lanes(read_options({"journal": place}, streaming=False)))
+            await deferToThread(lambda: epoch_ranges(read_options({"journal": place}, streaming=False)))
         given = {"journal": place, "failOnDataLoss": "false"}
-        (lane,) = await deferToThread(lambda: lanes(read_options(given, streaming=False)))
+        (lane,) = await deferToThread(lambda: epoch_ranges(read_options(given, streaming=False)))
         assert lane.next == 201
     finally:
         await port.stopListening()
@@ -312,7 +320,7 @@ async def test_a_served_journal_that_ends_at_damage_is_not_well(write_journal: A
 
 
 @pytest.fixture
-def replicas(write_journal: Callable[..., Path]) -> list[Origin]:
+def replicas(write_journal: Callable[..., Path]) -> list[JournalLocation]:
     """Two streams: one in two journals, with something of everything, and one in one of them."""
 
     def record(number: int, payload: bytes | None = None, late: int = 0) -> Record:
@@ -335,7 +343,7 @@ def rows_of(frame: Any) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=str)
 
 
-def test_spark_finds_the_same_however_the_numbers_are_cut(spark: Any, replicas: list[Origin]) -> None:
+def test_spark_finds_the_same_however_the_numbers_are_cut(spark: Any, replicas: list[JournalLocation]) -> None:
     with Verification(spark, replicas, rows_per_partition=300) as verification:
         findings = verification.findings().collect()
         assert {(row.kind, row.reason, row.journal, row["first"], row["last"], row["count"]) for row in findings} == {

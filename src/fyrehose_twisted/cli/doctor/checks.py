@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fyrehose_twisted.cli.doctor import clock, disk, kernel, limits, offload, ports, software
-from fyrehose_twisted.cli.doctor.finding import Finding, unknown
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, unknown
 
 CHECKS = (
     software.PYTHON,
@@ -19,46 +19,46 @@ CHECKS = (
     disk.DIRECTORY,
     disk.FSYNC,
     disk.FILE_SYSTEM,
-    disk.ROOM,
+    disk.FREE_SPACE,
     ports.PORTS,
     limits.OPEN_FILES,
-    clock.SYNCHRONISED,
-    clock.RUNS,
+    clock.CLOCK,
+    clock.CLOCK_STEPS,
     kernel.DROPS,
 )
 """Names of checks. Those of disks are made for each directory, and that of ports has more to say if one is taken."""
 
-Check = Callable[[], Finding | Sequence[Finding]]
+Check = Callable[[], DoctorFinding | Sequence[DoctorFinding]]
 
 
-def examine(directories: Sequence[Path]) -> Iterator[Finding]:
+def run_checks(directories: Sequence[Path]) -> Iterator[DoctorFinding]:
     """Make all checks, and yield what each finds when it is done.
 
     :param directories: where journals and state files shall lie.
     """
-    began = clock.look()
+    began = clock.sample_clocks()
     try:
-        dropped = kernel.drops()
+        dropped = kernel.read_udp_counters()
     except (OSError, ValueError):  # The check says so once more.
         dropped = None
-    yield from _safely(software.PACKAGES, software.check_software)
-    yield from _safely(kernel.BUFFERS, kernel.check_buffers)
-    yield from _safely(offload.SEND, offload.check_offload)
+    yield from _run_check(software.PACKAGES, software.check_software)
+    yield from _run_check(kernel.BUFFERS, kernel.check_buffers)
+    yield from _run_check(offload.SEND, offload.check_offload)
     for directory in directories:
-        yield from _safely(disk.DIRECTORY, lambda directory=directory: disk.check_directory(directory))  # type: ignore[misc]
-    yield from _safely(ports.PORTS, ports.check_ports)
-    yield from _safely(limits.OPEN_FILES, limits.check_open_files)
-    yield from _safely(clock.SYNCHRONISED, clock.check_kept)
+        yield from _run_check(disk.DIRECTORY, lambda directory=directory: disk.check_directory(directory))  # type: ignore[misc]
+    yield from _run_check(ports.PORTS, ports.check_ports)
+    yield from _run_check(limits.OPEN_FILES, limits.check_open_files)
+    yield from _run_check(clock.CLOCK, clock.check_synchronisation)
     # Last, as they compare now with the beginning.
-    yield from _safely(clock.RUNS, lambda: clock.check_run(began))
-    yield from _safely(kernel.DROPS, lambda: kernel.check_drops(dropped))
+    yield from _run_check(clock.CLOCK_STEPS, lambda: clock.check_steps(began))
+    yield from _run_check(kernel.DROPS, lambda: kernel.check_drops(dropped))
 
 
-def _safely(name: str, check: Check) -> Sequence[Finding]:
+def _run_check(name: str, check: Check) -> Sequence[DoctorFinding]:
     """Make a check; what it cannot cope with keeps nobody from the others."""
     try:
         found = check()
     except Exception as error:
         reason = f"the check failed with {type(error).__name__}: {error}"
         return [unknown(name, reason.partition("\n")[0], "look for yourself, and report this")]
-    return [found] if isinstance(found, Finding) else found
+    return [found] if isinstance(found, DoctorFinding) else found

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn
 
-SYNCHRONISED, RUNS = "clock", "clock runs"
+CLOCK, CLOCK_STEPS = "clock", "clock runs"
 
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
 """What systemd-timesyncd touches each time it has set the clock."""
@@ -24,12 +24,12 @@ LARGE_ERROR = 5.0
 
 _UNSYNC = 0x40  # Of <linux/timex.h>.
 _TIME_ERROR = 5
-_WHY = "tokens hold for steps of 30 s, timers of a backbone follow this clock, and records keep its time"
-_ADVICE = f"run chrony or systemd-timesyncd: {_WHY}"
-_LOOK = f"see, in a container on its host, that chrony or another keeps it right: {_WHY}"
+_CONSEQUENCE = "tokens hold for steps of 30 s, timers of a backbone follow this clock, and records keep its time"
+_ADVICE = f"run chrony or systemd-timesyncd: {_CONSEQUENCE}"
+_CONTAINER_ADVICE = f"see, in a container on its host, that chrony or another keeps it right: {_CONSEQUENCE}"
 
 
-class Kept(NamedTuple):
+class KernelClock(NamedTuple):
     """What the kernel knows about its clock.
 
     :ivar synchronised: whether somebody keeps it right.
@@ -40,7 +40,7 @@ class Kept(NamedTuple):
     error: float
 
 
-class Reading(NamedTuple):
+class ClockSample(NamedTuple):
     """One look at two clocks, in seconds: that of the system, and the one that nobody sets."""
 
     wall: float
@@ -60,7 +60,7 @@ class _Timex(ctypes.Structure):
     )
 
 
-def ask_kernel() -> Kept:
+def read_kernel_clock() -> KernelClock:
     """Ask the kernel about its clock, and change nothing.
 
     :raises OSError: if it does not tell, as in many containers, or is not Linux.
@@ -76,10 +76,10 @@ def ask_kernel() -> Kept:
     if state < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "adjtimex")
-    return Kept(state != _TIME_ERROR and not timex.status & _UNSYNC, timex.maxerror / 1e6)
+    return KernelClock(state != _TIME_ERROR and not timex.status & _UNSYNC, timex.maxerror / 1e6)
 
 
-def judge_kept(kept: Kept | OSError, *, timesync: bool) -> Finding:
+def assess_synchronisation(kept: KernelClock | OSError, *, timesync: bool) -> DoctorFinding:
     """Say whether the clock is right.
 
     :param kept: what the kernel says, or why it does not.
@@ -87,43 +87,43 @@ def judge_kept(kept: Kept | OSError, *, timesync: bool) -> Finding:
     """
     if isinstance(kept, OSError):
         if timesync:
-            return ok(SYNCHRONISED, "systemd-timesyncd has set it since the start")
-        return unknown(SYNCHRONISED, kept, _LOOK)
+            return ok(CLOCK, "systemd-timesyncd has set it since the start")
+        return unknown(CLOCK, kept, _CONTAINER_ADVICE)
     if not kept.synchronised:
-        return warn(SYNCHRONISED, "nobody keeps it right: the kernel takes it for not synchronised", _ADVICE)
+        return warn(CLOCK, "nobody keeps it right: the kernel takes it for not synchronised", _ADVICE)
     if kept.error > LARGE_ERROR:
         found = f"synchronised, and may still be wrong by {kept.error:.3g} s"
-        return warn(SYNCHRONISED, found, f"see whether its time servers can be reached: {_WHY}")
-    return ok(SYNCHRONISED, f"synchronised, right to within {kept.error * 1000:.3g} ms")
+        return warn(CLOCK, found, f"see whether its time servers can be reached: {_CONSEQUENCE}")
+    return ok(CLOCK, f"synchronised, right to within {kept.error * 1000:.3g} ms")
 
 
-def judge_run(before: Reading, after: Reading) -> Finding:
+def assess_steps(before: ClockSample, after: ClockSample) -> DoctorFinding:
     """Say whether the clock was set between two looks."""
     passed = after.steady - before.steady
     step = after.wall - before.wall - passed
     if passed <= 0:
-        return warn(RUNS, "the steady clock stands still", "see whether this machine is being emulated")
+        return warn(CLOCK_STEPS, "the steady clock stands still", "see whether this machine is being emulated")
     if abs(step) > STEP:
         way = "ahead" if step > 0 else "back"
         found = f"the clock was set {way} by {abs(step):.3g} s within the {passed:.3g} s of this check"
-        return warn(RUNS, found, f"let it be slewed, not set; one service for time is enough: {_WHY}")
-    return ok(RUNS, f"{passed:.3g} s passed, on the clock and by the count; nobody set it meanwhile")
+        return warn(CLOCK_STEPS, found, f"let it be slewed, not set; one service for time is enough: {_CONSEQUENCE}")
+    return ok(CLOCK_STEPS, f"{passed:.3g} s passed, on the clock and by the count; nobody set it meanwhile")
 
 
-def look() -> Reading:
+def sample_clocks() -> ClockSample:
     """Look at both clocks."""
-    return Reading(time.time(), time.monotonic())
+    return ClockSample(time.time(), time.monotonic())
 
 
-def check_kept() -> Finding:
+def check_synchronisation() -> DoctorFinding:
     """See whether the clock is right."""
     try:
-        kept: Kept | OSError = ask_kernel()
+        kept: KernelClock | OSError = read_kernel_clock()
     except OSError as error:
         kept = error
-    return judge_kept(kept, timesync=os.path.exists(TIMESYNC))
+    return assess_synchronisation(kept, timesync=os.path.exists(TIMESYNC))
 
 
-def check_run(before: Reading) -> Finding:
+def check_steps(before: ClockSample) -> DoctorFinding:
     """See whether the clock was set since ``before``."""
-    return judge_run(before, look())
+    return assess_steps(before, sample_clocks())

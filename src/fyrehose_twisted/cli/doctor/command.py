@@ -41,12 +41,12 @@ def run(options: argparse.Namespace) -> int:
     """Make all checks, print what they find, and return the exit status."""
     import json
 
-    from fyrehose_twisted.cli.doctor.checks import examine
-    from fyrehose_twisted.cli.doctor.finding import lines, status
+    from fyrehose_twisted.cli.doctor.checks import run_checks
+    from fyrehose_twisted.cli.doctor.finding import exit_status, format_findings
 
-    findings = list(examine(options.directory or [Path()]))
+    findings = list(run_checks(options.directory or [Path()]))
     if options.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
-        print(*lines(findings), sep="\n")
-    return status(findings, strict=options.strict)
+        print(*format_findings(findings), sep="\n")
+    return exit_status(findings, strict=options.strict)

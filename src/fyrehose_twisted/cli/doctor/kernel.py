@@ -10,8 +10,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn, wrong
+from fyrehose_twisted.wording import pluralize
 
 BUFFERS, DROPS = "kernel buffers", "UDP drops"
 
@@ -25,10 +25,10 @@ SHOWN = 3
 """So many sockets that have lost something are shown."""
 
 _LINUX = sys.platform == "linux"
-_WHY = "a burst that does not fit is lost, and repaired at the cost of others"
+_CONSEQUENCE = "a burst that does not fit is lost, and repaired at the cost of others"
 
 
-class Buffers(NamedTuple):
+class SocketBuffers(NamedTuple):
     """Bytes that a socket got for each direction.
 
     :ivar error: why it got none: ``errno`` of what refused them.
@@ -39,20 +39,20 @@ class Buffers(NamedTuple):
     error: int | None = None
 
 
-class Drops(NamedTuple):
+class UdpCounters(NamedTuple):
     """Counters of UDP since the machine, or the container's network, was started.
 
     :ivar received: datagrams handed to sockets.
-    :ivar full: datagrams dropped because the receive buffer was full.
+    :ivar buffer_errors: datagrams dropped because the receive buffer was full.
     :ivar errors: datagrams not handed over for any reason, ``full`` included.
     """
 
     received: int
-    full: int
+    buffer_errors: int
     errors: int
 
 
-def buffers_of_a_socket(wanted: int) -> Buffers:
+def probe_socket_buffers(wanted: int) -> SocketBuffers:
     """Ask for ``wanted`` bytes in each direction, as :class:`~fyrehose_twisted.net.udp.DatagramPort` does.
 
     :raises OSError: if there are no UDP sockets.
@@ -62,15 +62,15 @@ def buffers_of_a_socket(wanted: int) -> Buffers:
             for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
                 probe.setsockopt(socket.SOL_SOCKET, option, wanted)
         except OSError as error:  # Linux gives less instead; the BSDs and macOS refuse.
-            return Buffers(0, 0, error.errno)
+            return SocketBuffers(0, 0, error.errno)
         share = 2 if _LINUX else 1  # Linux reports twice what it gives, to account for its own overhead.
         receive, send = (
             probe.getsockopt(socket.SOL_SOCKET, option) // share for option in (socket.SO_RCVBUF, socket.SO_SNDBUF)
         )
-    return Buffers(receive, send)
+    return SocketBuffers(receive, send)
 
 
-def judge_buffers(given: Buffers, wanted: int, limits: dict[str, str]) -> Finding:
+def assess_buffers(given: SocketBuffers, wanted: int, limits: dict[str, str]) -> DoctorFinding:
     """Say what buffers mean.
 
     :param wanted: bytes that the library asks for.
@@ -81,7 +81,7 @@ def judge_buffers(given: Buffers, wanted: int, limits: dict[str, str]) -> Findin
         advice = "see which limit of the kernel it is"
         if given.error == ENOBUFS:
             advice = f"as root: sysctl kern.ipc.maxsockbuf={2 * wanted}"
-        return wrong(BUFFERS, f"the kernel refuses {size(wanted)} ({name}): no UDP port will open", advice)
+        return wrong(BUFFERS, f"the kernel refuses {format_size(wanted)} ({name}): no UDP port will open", advice)
     said = ", ".join(f"net.core.{name} {text}" for name, text in limits.items())
     said = f" ({said})" if said else ""
     small = [
@@ -90,17 +90,17 @@ def judge_buffers(given: Buffers, wanted: int, limits: dict[str, str]) -> Findin
         if bytes_ < wanted
     ]
     if not small:
-        return ok(BUFFERS, f"{size(wanted)} are asked for each way, and given{said}")
-    found = " and ".join(f"{size(bytes_)} to {way}" for way, _, bytes_ in small)
+        return ok(BUFFERS, f"{format_size(wanted)} are asked for each way, and given{said}")
+    found = " and ".join(f"{format_size(bytes_)} to {way}" for way, _, bytes_ in small)
     settings = " ".join(f"net.core.{limit}={wanted}" for _, limit, _ in small)
     return warn(
         BUFFERS,
-        f"the kernel gives {found}; {size(wanted)} are asked for{said}",
-        f"as root, on the host: sysctl -w {settings}, then restart what runs; {_WHY}",
+        f"the kernel gives {found}; {format_size(wanted)} are asked for{said}",
+        f"as root, on the host: sysctl -w {settings}, then restart what runs; {_CONSEQUENCE}",
     )
 
 
-def limits() -> dict[str, str]:
+def read_limits() -> dict[str, str]:
     """Return the kernel's limits as they can be read; containers and other systems may have none."""
     found = {}
     for name in ("rmem_max", "wmem_max"):
@@ -108,32 +108,32 @@ def limits() -> dict[str, str]:
             text = (LIMITS / name).read_text().strip()
         except OSError:
             continue
-        found[name] = size(int(text)) if text.isdecimal() else text
+        found[name] = format_size(int(text)) if text.isdecimal() else text
     return found
 
 
-def parse_drops(snmp: str) -> Drops:
+def parse_udp_counters(snmp: str) -> UdpCounters:
     """Read the counters out of ``/proc/net/snmp``. :raises ValueError: if they are not in it."""
     rows = [line.split()[1:] for line in snmp.splitlines() if line.startswith("Udp:")]
     if len(rows) < 2:
         raise ValueError(f"{SNMP} has no line of UDP")
     counters = dict(zip(rows[0], rows[1], strict=False))
     try:
-        return Drops(*(int(counters[name]) for name in ("InDatagrams", "RcvbufErrors", "InErrors")))
+        return UdpCounters(*(int(counters[name]) for name in ("InDatagrams", "RcvbufErrors", "InErrors")))
     except KeyError as error:
         raise ValueError(f"{SNMP} does not have {error.args[0]}") from error
 
 
-def drops() -> Drops:
+def read_udp_counters() -> UdpCounters:
     """Read the counters.
 
     :raises OSError: if they cannot be read.
     :raises ValueError: if they are not there.
     """
-    return parse_drops(SNMP.read_text())
+    return parse_udp_counters(SNMP.read_text())
 
 
-def parse_losses(sockets: str) -> dict[int, int]:
+def parse_socket_drops(sockets: str) -> dict[int, int]:
     """Read ``/proc/net/udp``: return how many datagrams the sockets that are open now have lost, by local port."""
     found: dict[int, int] = {}
     for line in sockets.splitlines()[1:]:
@@ -145,60 +145,60 @@ def parse_losses(sockets: str) -> dict[int, int]:
     return found
 
 
-def losses() -> dict[int, int]:
+def read_socket_drops() -> dict[int, int]:
     """Return what open sockets have lost, as far as that can be read."""
     found: dict[int, int] = {}
     for path in SOCKETS:
         with suppress(OSError):
-            for port, lost in parse_losses(path.read_text()).items():
+            for port, lost in parse_socket_drops(path.read_text()).items():
                 found[port] = found.get(port, 0) + lost
     return found
 
 
-def judge_drops(before: Drops, after: Drops, lost: dict[int, int]) -> Finding:
+def assess_drops(before: UdpCounters, after: UdpCounters, lost: dict[int, int]) -> DoctorFinding:
     """Say what the counters mean. Only what happens now, or to what is open now, has to be looked at.
 
     :param before: as they were when the checks began.
     :param lost: what sockets have lost that are open now, by local port.
     """
-    now = after.full - before.full
-    found = f"{after.full:,} of {after.received + after.errors:,} datagrams found the receive buffer full"
-    if after.errors > after.full:
-        found += f", {after.errors - after.full:,} were bad or had no memory"
+    now = after.buffer_errors - before.buffer_errors
+    found = f"{after.buffer_errors:,} of {after.received + after.errors:,} datagrams found the receive buffer full"
+    if after.errors > after.buffer_errors:
+        found += f", {after.errors - after.buffer_errors:,} were bad or had no memory"
     if now > 0:
         found += f"; {now:,} of them in the moment of this check"
     if lost:
         worst = sorted(lost.items(), key=itemgetter(1), reverse=True)
         found += "; of the ports that are open now, " + ", ".join(f"{port} lost {n:,}" for port, n in worst[:SHOWN])
-        found += f" and {counted(len(worst) - SHOWN, 'other')} lost some" if len(worst) > SHOWN else ""
+        found += f" and {pluralize(len(worst) - SHOWN, 'other')} lost some" if len(worst) > SHOWN else ""
     if now > 0 or lost:
-        return warn(DROPS, found, f"give whoever reads there larger buffers, or more of a processor: {_WHY}")
-    if after.full * MANY_DROPS > after.received + after.errors:
+        return warn(DROPS, found, f"give whoever reads there larger buffers, or more of a processor: {_CONSEQUENCE}")
+    if after.buffer_errors * MANY_DROPS > after.received + after.errors:
         return ok(DROPS, found, "look again while the services run: this counts for all processes, since the start")
     return ok(DROPS, found)
 
 
-def check_buffers() -> Finding:
+def check_buffers() -> DoctorFinding:
     """See what a socket gets."""
     from fyrehose_twisted.net.udp import KERNEL_BUFFER
 
     try:
-        given = buffers_of_a_socket(KERNEL_BUFFER)
+        given = probe_socket_buffers(KERNEL_BUFFER)
     except OSError as error:
         return wrong(BUFFERS, f"there are no UDP sockets: {error.strerror}", "see what forbids them here")
-    return judge_buffers(given, KERNEL_BUFFER, limits())
+    return assess_buffers(given, KERNEL_BUFFER, read_limits())
 
 
-def check_drops(before: Drops | None) -> Finding:
+def check_drops(before: UdpCounters | None) -> DoctorFinding:
     """See what was dropped; ``before`` is ``None`` if it could not be read then."""
     try:
-        after = drops()
+        after = read_udp_counters()
     except (OSError, ValueError) as error:
         return unknown(DROPS, error, "look at the counters with: netstat -s")
-    return judge_drops(after if before is None else before, after, losses())
+    return assess_drops(after if before is None else before, after, read_socket_drops())
 
 
-def size(count: int) -> str:
+def format_size(count: int) -> str:
     """Return a number of bytes as people say it."""
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if count >= unit:

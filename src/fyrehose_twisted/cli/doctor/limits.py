@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn, wrong
 
 OPEN_FILES = "open files"
 
-NEEDED, ENOUGH = 192, 1_024
+MIN_OPEN_FILES, RECOMMENDED_OPEN_FILES = 192, 1_024
 """A journal opens up to 128 files at once; a node takes hundreds of connections unless it is told less."""
 
 
-def judge_open_files(soft: int | None, hard: int | None) -> Finding:
+def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
     """Say what a limit means; ``None`` is none.
 
     :param soft: what counts.
@@ -19,17 +19,21 @@ def judge_open_files(soft: int | None, hard: int | None) -> Finding:
     if soft is None:
         return ok(OPEN_FILES, "a process may have any number")
     found = f"a process may have {soft:,}, and raise that to {'any number' if hard is None else f'{hard:,}'}"
-    enough = hard is None or hard >= ENOUGH
-    advice = f"ulimit -n {ENOUGH}" if enough else f"as root: raise the hard limit to {ENOUGH}"
+    enough = hard is None or hard >= RECOMMENDED_OPEN_FILES
+    advice = (
+        f"ulimit -n {RECOMMENDED_OPEN_FILES}"
+        if enough
+        else f"as root: raise the hard limit to {RECOMMENDED_OPEN_FILES}"
+    )
     advice += ", or LimitNOFILE= of systemd: each connection takes one, and a journal up to 128"
-    if soft < NEEDED:
+    if soft < MIN_OPEN_FILES:
         return wrong(OPEN_FILES, found, advice)
-    if soft < ENOUGH:
+    if soft < RECOMMENDED_OPEN_FILES:
         return warn(OPEN_FILES, found, advice)
     return ok(OPEN_FILES, found)
 
 
-def check_open_files() -> Finding:
+def check_open_files() -> DoctorFinding:
     """Look at the limit of this process, which those have that are started beside it."""
     try:
         import resource
@@ -39,4 +43,4 @@ def check_open_files() -> Finding:
         )
     except (ImportError, OSError, ValueError) as error:
         return unknown(OPEN_FILES, error, "see with: ulimit -n")
-    return judge_open_files(soft, hard)
+    return assess_open_files(soft, hard)

@@ -27,26 +27,26 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
         before, separator, after = line.partition(" - ")
         left, right = before.split(" "), after.split(" ")
         if separator and len(left) > 4 and right[0]:
-            found.append(Mount(Path(_unescaped(left[4])), right[0]))
+            found.append(Mount(Path(_unescape(left[4])), right[0]))
     return found
 
 
-def mount_of(path: Path, mounted: Sequence[Mount]) -> Mount | None:
+def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
     """Return what ``path``, absolute and without links, lies on: the last of several in one place.
 
     ``None`` if nothing is mounted above it.
     """
     best: Mount | None = None
-    for mount in mounted:
+    for mount in mounts:
         if path.is_relative_to(mount.point) and (best is None or len(mount.point.parts) >= len(best.point.parts)):
             best = mount
     return best
 
 
-def mounts() -> list[Mount]:
+def read_mounts() -> list[Mount]:
     """Return what this process sees mounted. :raises OSError: if the system does not say."""
     return parse_mounts(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), text)

@@ -6,26 +6,26 @@ import select
 import socket
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, warn, wrong
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, warn, wrong
 
 SEND, RECEIVE = "GSO", "GRO"
 
 SIZE, COUNT = 100, 64
 """Bytes of a datagram, and how many go out in one burst: so many are sent by all kernels that send bursts at all."""
 
-PATIENCE = 1.0
+RECEIVE_TIMEOUT = 1.0
 """Seconds to wait for the next datagram on loopback, where it is there at once."""
 
 _COST = "a system call for each datagram, where one does for up to 64"
 
 
-class Trial(NamedTuple):
+class OffloadProbe(NamedTuple):
     """What became of a burst that was sent on loopback.
 
     :ivar segments: datagrams that one call is thought to send at most; 1 without GSO.
     :ivar sends: calls that it took to send the burst.
     :ivar receives: whether the socket could be told to receive bursts.
-    :ivar whole: datagrams that arrived as they were sent.
+    :ivar intact: datagrams that arrived as they were sent.
     :ivar calls: in how many receive calls they arrived.
     :ivar errors: datagrams that the kernel refused, by the name of the error.
     """
@@ -33,15 +33,15 @@ class Trial(NamedTuple):
     segments: int
     sends: int
     receives: bool
-    whole: int
+    intact: int
     calls: int
     errors: dict[str, int]
 
 
-def send_burst() -> Trial:
+def probe_offload() -> OffloadProbe:
     """Send a burst on loopback and see how it arrives. :raises OSError: if there is no loopback."""
     from fyrehose_twisted.effects import Burst
-    from fyrehose_twisted.net.gso import ROOM, BurstSocket
+    from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket
 
     sent = [bytes([number]) * SIZE for number in range(COUNT)]
     with (
@@ -51,24 +51,24 @@ def send_burst() -> Trial:
         for made in (here, there):
             made.setblocking(False)
             made.bind(("127.0.0.1", 0))
-        counted: Any = _Counted(here)
-        sender, receiver = BurstSocket(counted), BurstSocket(there)
+        counted: Any = _CountingSocket(here)
+        sender, receiver = SegmentingSocket(counted), SegmentingSocket(there)
         if sender.segments > 1:
             sender.send(Burst(b"".join(sent), SIZE), there.getsockname())
         else:
             for datagram in sent:
                 sender.send(Burst(datagram, SIZE), there.getsockname())
         arrived: list[bytes] = []
-        calls, buffer, own = 0, bytearray(ROOM), here.getsockname()
+        calls, buffer, own = 0, bytearray(RECEIVE_BYTES), here.getsockname()
         while len(arrived) < COUNT and _readable(there):
             batch = receiver.receive_batch(buffer, calls=1)
             calls += 1
             arrived += [bytes(datagram) for datagram, peer, _ in batch if peer == own]
         whole = sum(one == other for one, other in zip(sent, arrived, strict=False))
-        return Trial(sender.segments, counted.sends, receiver.receives_bursts, whole, calls, dict(sender.errors))
+        return OffloadProbe(sender.segments, counted.sends, receiver.receives_bursts, whole, calls, dict(sender.errors))
 
 
-class _Counted:
+class _CountingSocket:
     """A socket that counts the calls that send: a burst that the kernel refuses is sent as single datagrams."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -92,25 +92,25 @@ class _Counted:
 def _readable(one: socket.socket) -> bool:
     # Not select.select(), which takes no descriptor from 1,024 on.
     if not hasattr(select, "poll"):
-        return bool(select.select([one], [], [], PATIENCE)[0])
+        return bool(select.select([one], [], [], RECEIVE_TIMEOUT)[0])
     waiting = select.poll()
     waiting.register(one, select.POLLIN)
-    return bool(waiting.poll(PATIENCE * 1000))
+    return bool(waiting.poll(RECEIVE_TIMEOUT * 1000))
 
 
-def judge_burst(trial: Trial) -> list[Finding]:
+def assess_offload(probe: OffloadProbe) -> list[DoctorFinding]:
     """Say what became of the burst: one finding for sending, one for receiving."""
-    if trial.whole < COUNT:
-        refused = "".join(f", {count} refused with {name}" for name, count in trial.errors.items())
-        lost = f"{trial.whole} of {COUNT} datagrams arrived on 127.0.0.1{refused}"
+    if probe.intact < COUNT:
+        refused = "".join(f", {count} refused with {name}" for name, count in probe.errors.items())
+        lost = f"{probe.intact} of {COUNT} datagrams arrived on 127.0.0.1{refused}"
         return [
             wrong(SEND, lost, "see whether a firewall or a sandbox stands between processes of this machine"),
             wrong(RECEIVE, lost, "the same"),
         ]
-    return [_judge_sending(trial), _judge_receiving(trial)]
+    return [_assess_sending(probe), _assess_receiving(probe)]
 
 
-def _judge_sending(trial: Trial) -> Finding:
+def _assess_sending(trial: OffloadProbe) -> DoctorFinding:
     if trial.segments > 1 and trial.sends == 1:
         return ok(SEND, f"UDP_SEGMENT works: {COUNT} datagrams went out in one call on loopback")
     if trial.segments > 1:
@@ -119,7 +119,7 @@ def _judge_sending(trial: Trial) -> Finding:
     return warn(SEND, f"no UDP_SEGMENT: sending takes {_COST}", "Linux has it since 4.18; nothing fails without")
 
 
-def _judge_receiving(trial: Trial) -> Finding:
+def _assess_receiving(trial: OffloadProbe) -> DoctorFinding:
     if not trial.receives:
         return warn(RECEIVE, f"no UDP_GRO: receiving takes {_COST}", "Linux has it since 5.0; nothing fails without")
     bursts = trial.sends == 1
@@ -132,10 +132,10 @@ def _judge_receiving(trial: Trial) -> Finding:
     return ok(RECEIVE, "UDP_GRO is taken; as none is sent, there is no burst on loopback to try it with")
 
 
-def check_offload() -> list[Finding]:
+def check_offload() -> list[DoctorFinding]:
     """Try both."""
     try:
-        return judge_burst(send_burst())
+        return assess_offload(probe_offload())
     except OSError as error:
         reason = f"UDP on 127.0.0.1 does not work: {error.strerror}"
         return [wrong(check, reason, "bring loopback up: ip link set lo up") for check in (SEND, RECEIVE)]

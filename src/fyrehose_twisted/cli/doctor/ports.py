@@ -10,7 +10,7 @@ from errno import EADDRINUSE, errorcode
 from pathlib import Path
 from typing import NamedTuple
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, warn, wrong
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, warn, wrong
 
 PORTS = "ports"
 PROC = Path("/proc")
@@ -52,7 +52,7 @@ DEFAULT_PORTS = (
 )
 
 
-class Owner(NamedTuple):
+class PortOwner(NamedTuple):
     """A process that has a port.
 
     :ivar command: its command line.
@@ -62,7 +62,7 @@ class Owner(NamedTuple):
     command: str
 
 
-class Taken(NamedTuple):
+class OccupiedPort(NamedTuple):
     """A port that could not be bound.
 
     :ivar error: ``errno`` of what refused it.
@@ -71,18 +71,18 @@ class Taken(NamedTuple):
 
     port: Port
     error: int
-    owner: Owner | None
+    owner: PortOwner | None
 
 
-def judge_ports(free: Sequence[Port], taken: Sequence[Taken]) -> list[Finding]:
+def assess_ports(free: Sequence[Port], occupied: Sequence[OccupiedPort]) -> list[DoctorFinding]:
     """Say what it means which ports are free: a finding for all that are, one for each that is not."""
     findings = []
     if free:
         findings.append(ok(PORTS, f"free on {HOST}: {', '.join(map(str, free))}"))
-    return [*findings, *map(_judge_taken, taken)]
+    return [*findings, *map(_assess_occupied, occupied)]
 
 
-def _judge_taken(taken: Taken) -> Finding:
+def _assess_occupied(taken: OccupiedPort) -> DoctorFinding:
     port, owner = taken.port, taken.owner
     service = port.use.partition(",")[0]
     if taken.error != EADDRINUSE:
@@ -93,13 +93,13 @@ def _judge_taken(taken: Taken) -> Finding:
         look = f"ss -lpn 'sport = :{port.number}'"
         advice = f"nothing, if {service} runs already; else see as root: {look}, or name another port"
         return warn(PORTS, f"{port} is in use, by whom cannot be known", advice)
-    found = f"{port} is in use by process {owner.process}: {_shortened(owner.command)}"
+    found = f"{port} is in use by process {owner.process}: {_shorten(owner.command)}"
     if any(name in owner.command for name in _OURS):
         return ok(PORTS, found)
     return warn(PORTS, found, f"stop it, or name another port for {service}")
 
 
-def sockets_of(table: str) -> dict[int, set[int]]:
+def parse_sockets(table: str) -> dict[int, set[int]]:
     """Read ``/proc/net/tcp`` or one of its kind: return the inodes of the sockets at each local port."""
     found: dict[int, set[int]] = {}
     for line in table.splitlines()[1:]:
@@ -111,9 +111,9 @@ def sockets_of(table: str) -> dict[int, set[int]]:
     return found
 
 
-def owners(inodes: set[int]) -> dict[int, Owner]:
+def find_owners(inodes: set[int]) -> dict[int, PortOwner]:
     """Return the processes that have these sockets, by inode, of those that we may look at."""
-    found: dict[int, Owner] = {}
+    found: dict[int, PortOwner] = {}
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     for process in _processes():
         with suppress(OSError):  # It is somebody else's, or has ended.
@@ -121,7 +121,7 @@ def owners(inodes: set[int]) -> dict[int, Owner]:
                 with suppress(OSError):
                     inode = wanted.get(os.readlink(entry.path))
                     if inode is not None:
-                        found.setdefault(inode, Owner(process, _command(process)))
+                        found.setdefault(inode, PortOwner(process, _command(process)))
         if len(found) == len(wanted):
             break
     return found
@@ -141,14 +141,14 @@ def _command(process: int) -> str:
     return "unnamed"
 
 
-def _shortened(command: str) -> str:
+def _shorten(command: str) -> str:
     """A program, and the script that it may run, say more without their directories."""
     words = command.split(" ")
     words[:2] = [word.rpartition("/")[2] or word for word in words[:2]]
     return " ".join(words)[:_COMMAND_LENGTH]
 
 
-def try_port(port: Port) -> int | None:
+def probe_port(port: Port) -> int | None:
     """Bind a port as a service would; return ``errno`` if that fails."""
     kind = socket.SOCK_DGRAM if port.kind == "udp" else socket.SOCK_STREAM
     try:
@@ -164,25 +164,25 @@ def try_port(port: Port) -> int | None:
     return None
 
 
-def look_at(ports: Sequence[Port]) -> tuple[list[Port], list[Taken]]:
+def probe_ports(ports: Sequence[Port]) -> tuple[list[Port], list[OccupiedPort]]:
     """Return which ports are free, and which are not."""
-    errors = {port: try_port(port) for port in ports}
+    errors = {port: probe_port(port) for port in ports}
     inodes: dict[tuple[str, int], set[int]] = {}
     for kind in {port.kind for port, error in errors.items() if error is not None}:
         for name in (kind, f"{kind}6"):
             with suppress(OSError):
-                for number, there in sockets_of((PROC / "net" / name).read_text()).items():
+                for number, there in parse_sockets((PROC / "net" / name).read_text()).items():
                     inodes.setdefault((kind, number), set()).update(there)
     of_port = {port: inodes.get((port.kind, port.number), set()) for port, error in errors.items() if error is not None}
-    found = owners(set().union(*of_port.values())) if any(of_port.values()) else {}
+    found = find_owners(set().union(*of_port.values())) if any(of_port.values()) else {}
     free = [port for port, error in errors.items() if error is None]
     taken = [
-        Taken(port, errors[port] or 0, next((found[inode] for inode in sorted(there) if inode in found), None))
+        OccupiedPort(port, errors[port] or 0, next((found[inode] for inode in sorted(there) if inode in found), None))
         for port, there in of_port.items()
     ]
     return free, taken
 
 
-def check_ports() -> list[Finding]:
+def check_ports() -> list[DoctorFinding]:
     """Look at the ports of all services."""
-    return judge_ports(*look_at(DEFAULT_PORTS))
+    return assess_ports(*probe_ports(DEFAULT_PORTS))

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module, metadata
 from typing import NamedTuple
 
-from fyrehose_twisted.cli.doctor.finding import Finding, ok, unknown, warn, wrong
-from fyrehose_twisted.cli.doctor.java import NEWEST, OLDEST, Java, javas
+from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn, wrong
+from fyrehose_twisted.cli.doctor.java import NEWEST, OLDEST, JavaInstallation, find_javas
 
 PYTHON, PACKAGES, EXTRAS, JAVA = "python", "packages", "extras", "java"
 
@@ -43,11 +43,11 @@ class Requirement(NamedTuple):
         """Say whether this version will do; ``None`` is none at all."""
         if version is None:
             return False
-        have = release(version)
-        return all(_OPERATORS[operator](have, release(bound)) for operator, bound in self.bounds)
+        have = parse_release(version)
+        return all(_OPERATORS[operator](have, parse_release(bound)) for operator, bound in self.bounds)
 
 
-def release(version: str) -> tuple[int, ...]:
+def parse_release(version: str) -> tuple[int, ...]:
     """Return the numbers that a version begins with, zeros at the end left out: ``24.11.0rc1`` is (24, 11)."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     numbers = [int(number) for number in match[0].split(".")] if match else []
@@ -67,7 +67,7 @@ def parse_requirement(text: str) -> Requirement | None:
     return Requirement(match[1], tuple(sorted(bounds, reverse=True)), extra and extra[1])
 
 
-def judge_python(version: tuple[int, ...], said: str) -> Finding:
+def assess_python(version: tuple[int, ...], said: str) -> DoctorFinding:
     """Say whether this Python will do.
 
     :param said: its version as it is shown.
@@ -78,7 +78,9 @@ def judge_python(version: tuple[int, ...], said: str) -> Finding:
     return ok(PYTHON, said)
 
 
-def judge_packages(needed: Sequence[Requirement], versions: Mapping[str, str], broken: Mapping[str, str]) -> Finding:
+def assess_packages(
+    needed: Sequence[Requirement], versions: Mapping[str, str], broken: Mapping[str, str]
+) -> DoctorFinding:
     """Say whether what all need is there.
 
     :param versions: of what is installed, by name.
@@ -95,7 +97,7 @@ def judge_packages(needed: Sequence[Requirement], versions: Mapping[str, str], b
     return ok(PACKAGES, ", ".join(f"{need.name} {versions[need.name]}" for need in needed))
 
 
-def judge_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) -> Finding:
+def assess_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) -> DoctorFinding:
     """Say which extras can be used; none of them has to be."""
     usable, missing, names = [], [], []
     for extra in EXTRA_NAMES:
@@ -116,7 +118,7 @@ def judge_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) -> 
     return ok(EXTRAS, f"{found}; not installed: {', '.join(missing)}", advice)
 
 
-def judge_java(spark: bool, found: Iterable[Java]) -> Finding:
+def assess_java(spark: bool, found: Iterable[JavaInstallation]) -> DoctorFinding:
     """Say whether Spark has a Java.
 
     :param spark: whether the extra is usable.
@@ -127,17 +129,17 @@ def judge_java(spark: bool, found: Iterable[Java]) -> Finding:
     misfits = []
     for java in found:
         if java.version is not None and OLDEST <= java.version <= NEWEST:
-            return ok(JAVA, f"Java {java.version} of {java.where}, {java.program}")
+            return ok(JAVA, f"Java {java.version} of {java.origin}, {java.program}")
         what = "does not start" if java.version is None else f"is Java {java.version}"
-        misfits.append(f"{java.program} of {java.where} {what}")
+        misfits.append(f"{java.program} of {java.origin} {what}")
     said = f"Spark has no Java {OLDEST} to {NEWEST}: {'; '.join(misfits) or 'there is none'}"
     return warn(JAVA, said, f"install Java {OLDEST}, or one from PyPI: pip install '{DISTRIBUTION}[spark]'")
 
 
-def check_software() -> list[Finding]:
+def check_software() -> list[DoctorFinding]:
     """Look at Python, at the packages that all need, at the extras, and at Java if Spark is there."""
     said = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.release()}"
-    python = judge_python(sys.version_info[:3], said)
+    python = assess_python(sys.version_info[:3], said)
     try:
         texts = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -151,9 +153,9 @@ def check_software() -> list[Finding]:
     spark = all(need.met_by(versions.get(need.name)) for need in extras if need.extra == "spark")
     return [
         python,
-        judge_packages(always, versions, _broken(need.name for need in always if need.name in versions)),
-        judge_extras(extras, versions),
-        judge_java(spark, javas()),
+        assess_packages(always, versions, _find_broken(need.name for need in always if need.name in versions)),
+        assess_extras(extras, versions),
+        assess_java(spark, find_javas()),
     ]
 
 
@@ -169,7 +171,7 @@ def _versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _broken(names: Iterable[str]) -> dict[str, str]:
+def _find_broken(names: Iterable[str]) -> dict[str, str]:
     found = {}
     for name in names:
         try:

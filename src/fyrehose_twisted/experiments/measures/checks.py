@@ -4,45 +4,47 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from fyrehose_twisted.experiments.measures.tree_metrics import Measures
-from fyrehose_twisted.experiments.measures.trees import ends, streams_of
-from fyrehose_twisted.experiments.simulated_network import World
+from fyrehose_twisted.experiments.measures.tree_metrics import TreeMetrics
+from fyrehose_twisted.experiments.measures.trees import find_streams, trace_to_roots
+from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 
-def check_world(world: World, measures: Measures) -> None:
+def check_network(network: SimulatedNetwork, measures: TreeMetrics) -> None:
     """See :meth:`~fyrehose_twisted.experiments.trials.experiment.TreeExperiment.check`."""
-    keys = sorted({key for node in world.nodes.values() for key in node.streams})
+    keys = sorted({key for node in network.nodes.values() for key in node.streams})
     for key in keys:
-        _check_tree(world, key)
-    limit = world.policy.max_streams
-    for number, node in world.nodes.items():
+        _check_tree(network, key)
+    limit = network.policy.max_streams
+    for number, node in network.nodes.items():
         if len(node.streams) > limit:
-            _violated(world, "limits", f"{len(node.streams)} streams are over the limit of {limit}", number)
-    if measures.delivered_twice:
-        number, key, packet = measures.delivered_twice[0]
-        _violated(world, "delivered once", f"packet {packet} of {key.hex()} was delivered twice", number)
+            _raise_violation(network, "limits", f"{len(node.streams)} streams are over the limit of {limit}", number)
+    if measures.duplicate_deliveries:
+        number, key, packet = measures.duplicate_deliveries[0]
+        _raise_violation(network, "delivered once", f"packet {packet} of {key.hex()} was delivered twice", number)
 
 
-def _check_tree(world: World, key: bytes) -> None:
-    streams = streams_of(world, key)
+def _check_tree(network: SimulatedNetwork, key: bytes) -> None:
+    streams = find_streams(network, key)
     tree = {number: None if one.parent is None else one.parent.node for number, one in streams.items()}
-    tops, _, cyclic = ends(tree)
+    tops, _, cyclic = trace_to_roots(tree)
     if cyclic:
-        _violated(world, "no cycle", f"{key.hex()}: they are above themselves", *cyclic)
+        _raise_violation(network, "no cycle", f"{key.hex()}: they are above themselves", *cyclic)
     for number, stream in streams.items():
         parent = tree[number]
         if parent is not None:
             above = streams.get(parent)
             if above is None or number not in {one.node for one in above.subscribers}:
-                _violated(world, "symmetry", f"{key.hex()}: the parent of {number} does not know of it", number, parent)
+                _raise_violation(
+                    network, "symmetry", f"{key.hex()}: the parent of {number} does not know of it", number, parent
+                )
         for subscriber in stream.subscribers:
             if subscriber.link is not None and tree.get(subscriber.node, -1) != number:
                 what = f"{key.hex()}: {subscriber.node} is no subscriber of {number} any more, which does not know that"
-                _violated(world, "symmetry", what, number, subscriber.node)
+                _raise_violation(network, "symmetry", what, number, subscriber.node)
         if number not in tops or not streams[tops[number]].is_root:
-            _violated(world, "everybody reaches a root", f"{key.hex()}: {number} does not", number)
+            _raise_violation(network, "everybody reaches a root", f"{key.hex()}: {number} does not", number)
 
 
-def _violated(world: World, invariant: str, what: str, *nodes: int) -> NoReturn:
-    raise InvariantViolated(invariant, world.now, [f"node {node}" for node in nodes[:10]], what)
+def _raise_violation(network: SimulatedNetwork, invariant: str, detail: str, *nodes: int) -> NoReturn:
+    raise InvariantViolated(invariant, network.now, [f"node {node}" for node in nodes[:10]], detail)

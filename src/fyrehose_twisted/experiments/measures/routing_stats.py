@@ -14,13 +14,13 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.topologies.greedy_routing import route
 from fyrehose_twisted.experiments.topologies.topology import Topology
 
-WITHIN = (10, 18)
+DEFAULT_HOP_LIMITS = (10, 18)
 """Hops that a request has in networks of old and of today."""
 _Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Estimate:
     """An estimate, and the interval around it that covers the true value in 95 of 100 studies."""
 
     value: float
@@ -49,14 +49,14 @@ class GreedyStudy:
 
     topology: str
     routes: int
-    success: Figure
-    hops: Figure
-    p95: Figure
+    success: Estimate
+    hops: Estimate
+    p95: Estimate
     most: int
-    within: dict[int, Figure]
+    within: dict[int, Estimate]
 
 
-def study(topology: Topology, routes: int, seed: int, within: tuple[int, ...] = WITHIN) -> GreedyStudy:
+def study(topology: Topology, routes: int, seed: int, within: tuple[int, ...] = DEFAULT_HOP_LIMITS) -> GreedyStudy:
     """Route from nodes drawn to other nodes drawn.
 
     The intervals are about the network that is given; another one of the same kind differs by more.
@@ -76,43 +76,43 @@ def study(topology: Topology, routes: int, seed: int, within: tuple[int, ...] = 
     return GreedyStudy(
         topology=topology.name,
         routes=routes,
-        success=share(len(hops), routes),
-        hops=mean(hops),
-        p95=quantile(hops, 0.95),
+        success=proportion(len(hops), routes),
+        hops=mean_estimate(hops),
+        p95=quantile_estimate(hops, 0.95),
         most=int(hops[-1]) if len(hops) else 0,
-        within={most: share(int((hops <= most).sum()), routes) for most in within},
+        within={most: proportion(int((hops <= most).sum()), routes) for most in within},
     )
 
 
-def share(count: int, total: int) -> Figure:
+def proportion(count: int, total: int) -> Estimate:
     """Return the share ``count / total`` with Wilson's interval."""
     value = count / total
     middle = (value + _Z**2 / (2 * total)) / (1 + _Z**2 / total)
     half = _Z / (1 + _Z**2 / total) * sqrt(value * (1 - value) / total + _Z**2 / (4 * total**2))
     # With none or all, rounding may leave the estimate a hair outside.
-    return Figure(value, min(value, max(0.0, middle - half)), max(value, min(1.0, middle + half)))
+    return Estimate(value, min(value, max(0.0, middle - half)), max(value, min(1.0, middle + half)))
 
 
-def mean(values: NDArray[np.int64]) -> Figure:
+def mean_estimate(values: NDArray[np.int64]) -> Estimate:
     """Return the mean, with the interval of the normal distribution; of no values it is nan, of one it has none."""
     if not len(values):
-        return Figure(nan, nan, nan)
+        return Estimate(nan, nan, nan)
     value = float(values.mean())
     if len(values) == 1:
-        return Figure(value, nan, nan)
+        return Estimate(value, nan, nan)
     half = _Z * float(values.std(ddof=1)) / sqrt(len(values))
-    return Figure(value, value - half, value + half)
+    return Estimate(value, value - half, value + half)
 
 
-def quantile(ordered: NDArray[np.int64], at: float) -> Figure:
+def quantile_estimate(ordered: NDArray[np.int64], at: float) -> Estimate:
     """Return a quantile of values in ascending order, with the interval between order statistics; of none it is nan.
 
     It is the lowest value that a share ``at`` of all does not exceed.
     """
     count = len(ordered)
     if not count:
-        return Figure(nan, nan, nan)
+        return Estimate(nan, nan, nan)
     half = _Z * sqrt(count * at * (1 - at))
     ranks = [at * count, at * count - half, at * count + half + 1]
     value, low, high = (float(ordered[min(count - 1, max(0, int(np.ceil(rank)) - 1))]) for rank in ranks)
-    return Figure(value, low, high)
+    return Estimate(value, low, high)

@@ -1,6 +1,6 @@
 """What is measured in an experiment (document 003 says what a tree is; what is worth knowing of one is ours).
 
-Of trees, as they are when :meth:`Measures.metrics` is called, over all keys that somebody wants:
+Of trees, as they are when :meth:`TreeMetrics.metrics` is called, over all keys that somebody wants:
 
 ``keys``, ``subscribers`` (that run), ``members`` (nodes that have the stream), ``members_per_subscriber``,
 ``roots_per_key``, ``reach`` (share of the subscribers that are in the largest tree of their key), ``depth_mean`` and
@@ -38,198 +38,200 @@ from dataclasses import dataclass, field
 from math import inf, nan
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.experiments.measures.trees import ends, streams_of
+from fyrehose_twisted.experiments.measures.trees import find_streams, trace_to_roots
 from fyrehose_twisted.freenet.events import (
-    Attached,
-    Delivered,
-    Dropped,
     Event,
-    Published,
-    Restarting,
+    PacketPublished,
+    PacketsDelivered,
+    ParentChanged,
+    ParentLost,
+    StreamDropped,
 )
 from fyrehose_twisted.freenet.wire.messages import ResubscribeRequest
 
 if TYPE_CHECKING:
-    from fyrehose_twisted.experiments.simulated_network import World
+    from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 
-_Packet = tuple[bytes, int, bytes]
+_PacketId = tuple[bytes, int, bytes]
 """Key, number and data of a packet."""
 
 
 @dataclass(slots=True)
-class _Sent:
+class _PublishedPacket:
     """A packet.
 
     :ivar data: what was published. Two roots may give one number to two packets.
     :ivar step: of the publication. Steps number publications, deliveries and departures in order: several happen at one
         time.
     :ivar expected: subscribers that ran then.
-    :ivar got: step of the delivery to each of these.
+    :ivar deliveries: step of the delivery to each of these.
     """
 
     key: bytes
     data: bytes
-    at: float
+    published_at: float
     step: int
     expected: frozenset[int]
     in_repair: bool
-    got: dict[int, int] = field(default_factory=dict)
+    deliveries: dict[int, int] = field(default_factory=dict)
 
 
-class Measures:
+class TreeMetrics:
     """Watches nodes.
 
-    :ivar delivered_twice: node, key and number of what an application was given twice.
+    :ivar duplicate_deliveries: node, key and number of what an application was given twice.
     """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._wanting: dict[bytes, dict[int, None]] = {}
+    def __init__(self, network: SimulatedNetwork) -> None:
+        self._network = network
+        self._subscribers: dict[bytes, dict[int, None]] = {}
         self._known_keys: set[bytes] = set()
-        self._first: list[list[int]] = []
-        self._later: list[list[int]] = []
+        self._first_costs: list[list[int]] = []
+        self._later_costs: list[list[int]] = []
         self._hops: list[int] = []
         self._failed = 0
-        self._sent: dict[_Packet, _Sent] = {}
-        self._under_way: dict[int, _Sent] = {}
-        self._early: dict[_Packet, list[tuple[int, float, int]]] = {}
+        self._published_packets: dict[_PacketId, _PublishedPacket] = {}
+        self._unpublished: dict[int, _PublishedPacket] = {}
+        self._early_deliveries: dict[_PacketId, list[tuple[int, float, int]]] = {}
         self._departures: dict[tuple[int, bytes], list[int]] = {}
-        self._left_early: dict[_Packet, set[int]] = {}
+        self._left_early: dict[_PacketId, set[int]] = {}
         """Nodes that left while a copy of a packet was travelling."""
         self._steps = 0
         self._latencies: list[float] = []
-        self._broken = False
+        self._faulted = False
         self._orphans: dict[tuple[int, bytes], float] = {}
-        self._repairs: list[float] = []
+        self._repair_times: list[float] = []
         self._lost_parents = 0
         self._members: set[tuple[int, bytes]] = set()
         self._member_seconds = 0.0
-        self._looked_at = 0.0
-        self._seen: set[tuple[int, _Packet]] = set()
+        self._accounted_until = 0.0
+        self._seen_deliveries: set[tuple[int, _PacketId]] = set()
         self._counts: Counter[str] = Counter()
-        self.delivered_twice: list[tuple[int, bytes, int]] = []
+        self.duplicate_deliveries: list[tuple[int, bytes, int]] = []
 
     # What happens
 
-    def wanted(self, node: int, key: bytes) -> None:
+    def subscribe_started(self, node: int, key: bytes) -> None:
         """An application subscribes."""
-        self._wanting.setdefault(key, {})[node] = None
+        self._subscribers.setdefault(key, {})[node] = None
 
-    def unwanted(self, node: int, key: bytes) -> None:
+    def unsubscribed(self, node: int, key: bytes) -> None:
         """It does not want the stream any longer."""
-        self._wanting.get(key, {}).pop(node, None)
-        self._departed(node, key)
+        self._subscribers.get(key, {}).pop(node, None)
+        self._record_departure(node, key)
 
     def subscribed(self, node: int, key: bytes, cost: Sequence[int], hops: int) -> None:
         """A subscription succeeded."""
         self._hops.append(hops)
-        accounts = self._later if key in self._known_keys else self._first
+        accounts = self._later_costs if key in self._known_keys else self._first_costs
         self._known_keys.add(key)
         accounts.append(list(cost))
 
-    def not_subscribed(self, node: int, key: bytes, cost: Sequence[int]) -> None:
+    def subscribe_failed(self, node: int, key: bytes, cost: Sequence[int]) -> None:
         """It did not."""
         self._failed += 1
 
-    def publishing(self, token: int, node: int, key: bytes, data: bytes) -> None:
+    def publish_started(self, token: int, node: int, key: bytes, data: bytes) -> None:
         """An application publishes."""
-        down = self._world.down
-        expected = frozenset(one for one in self._wanting.get(key, ()) if one not in down)
-        self._under_way[token] = _Sent(key, data, self._world.now, self._step(), expected, self._broken)
+        down = self._network.down
+        expected = frozenset(one for one in self._subscribers.get(key, ()) if one not in down)
+        self._unpublished[token] = _PublishedPacket(
+            key, data, self._network.now, self._next_step(), expected, self._faulted
+        )
 
-    def not_published(self, token: int) -> None:
+    def publish_failed(self, token: int) -> None:
         """Nothing came of it."""
-        self._under_way.pop(token, None)
+        self._unpublished.pop(token, None)
 
-    def failed(self) -> None:
+    def fault_occurred(self) -> None:
         """Something breaks."""
-        self._broken = True
+        self._faulted = True
 
-    def died(self, node: int) -> None:
+    def node_died(self, node: int) -> None:
         """A node is gone."""
-        for key, nodes in self._wanting.items():
+        for key, nodes in self._subscribers.items():
             if node in nodes:
-                self._departed(node, key)
+                self._record_departure(node, key)
         gone = [member for member in self._members if member[0] == node]
-        self._count_time()
+        self._accumulate_membership()
         self._members.difference_update(gone)
         for orphan in [orphan for orphan in self._orphans if orphan[0] == node]:
             del self._orphans[orphan]
         # Whoever starts anew may be given again what it was given in another life.
-        self._seen = {seen for seen in self._seen if seen[0] != node}
+        self._seen_deliveries = {seen for seen in self._seen_deliveries if seen[0] != node}
 
-    def told(self, node: int, event: Event) -> None:
+    def on_event(self, node: int, event: Event) -> None:
         """A node tells something."""
         match event:
-            case Attached(key, _):
-                self._count_time()
+            case ParentChanged(key, _):
+                self._accumulate_membership()
                 self._members.add((node, key))
                 since = self._orphans.pop((node, key), None)
                 if since is not None:
-                    self._repairs.append(self._world.now - since)
-            case Dropped(key):
-                self._count_time()
+                    self._repair_times.append(self._network.now - since)
+            case StreamDropped(key):
+                self._accumulate_membership()
                 self._members.discard((node, key))
                 self._orphans.pop((node, key), None)
-            case Restarting(key, _):
+            case ParentLost(key, _):
                 self._lost_parents += 1
-                self._orphans.setdefault((node, key), self._world.now)
-            case Delivered(key, packets):
+                self._orphans.setdefault((node, key), self._network.now)
+            case PacketsDelivered(key, packets):
                 for packet in packets:
-                    self._delivered(node, (key, packet.number, packet.data))
-            case Published(token, key, number):
-                self._published(token, key, number)
+                    self._record_receipt(node, (key, packet.number, packet.data))
+            case PacketPublished(token, key, number):
+                self._record_publication(token, key, number)
             case _:
                 pass
 
-    def passed(self) -> None:
+    def time_passed(self) -> None:
         """Time has passed."""
-        self._count_time()
+        self._accumulate_membership()
 
-    def _count_time(self) -> None:
-        now = self._world.now
-        self._member_seconds += (now - self._looked_at) * len(self._members)
-        self._looked_at = now
+    def _accumulate_membership(self) -> None:
+        now = self._network.now
+        self._member_seconds += (now - self._accounted_until) * len(self._members)
+        self._accounted_until = now
 
-    def _published(self, token: object, key: bytes, number: int) -> None:
+    def _record_publication(self, token: object, key: bytes, number: int) -> None:
         assert isinstance(token, int), "tokens are the experiment's"
-        if token not in self._under_way:
+        if token not in self._unpublished:
             return
-        sent = self._under_way.pop(token)
+        sent = self._unpublished.pop(token)
         packet = key, number, sent.data
-        self._sent[packet] = sent
-        for node, when, step in self._early.pop(packet, ()):
-            self._arrived(sent, node, when, step)
+        self._published_packets[packet] = sent
+        for node, when, step in self._early_deliveries.pop(packet, ()):
+            self._record_delivery(sent, node, when, step)
 
-    def _delivered(self, node: int, packet: _Packet) -> None:
-        if (node, packet) in self._seen:
+    def _record_receipt(self, node: int, packet: _PacketId) -> None:
+        if (node, packet) in self._seen_deliveries:
             key, number, _ = packet
-            self.delivered_twice.append((node, key, number))
-        self._seen.add((node, packet))
-        sent, now, step = self._sent.get(packet), self._world.now, self._step()
+            self.duplicate_deliveries.append((node, key, number))
+        self._seen_deliveries.add((node, packet))
+        sent, now, step = self._published_packets.get(packet), self._network.now, self._next_step()
         if sent is None:
             # Others have it before the publisher learns that they do.
-            self._early.setdefault(packet, []).append((node, now, step))
+            self._early_deliveries.setdefault(packet, []).append((node, now, step))
         else:
-            self._arrived(sent, node, now, step)
+            self._record_delivery(sent, node, now, step)
 
-    def _arrived(self, sent: _Sent, node: int, when: float, step: int) -> None:
+    def _record_delivery(self, sent: _PublishedPacket, node: int, when: float, step: int) -> None:
         # A subscriber that left and came back gets the packet as one that comes later.
-        if node in sent.expected and node not in sent.got and step < self._departure(sent, node):
-            sent.got[node] = step
-            self._latencies.append(when - sent.at)
+        if node in sent.expected and node not in sent.deliveries and step < self._first_departure(sent, node):
+            sent.deliveries[node] = step
+            self._latencies.append(when - sent.published_at)
 
-    def _step(self) -> int:
+    def _next_step(self) -> int:
         self._steps += 1
         return self._steps
 
-    def _departed(self, node: int, key: bytes) -> None:
-        self._departures.setdefault((node, key), []).append(self._step())
-        for packet in self._world.copies:
+    def _record_departure(self, node: int, key: bytes) -> None:
+        self._departures.setdefault((node, key), []).append(self._next_step())
+        for packet in self._network.packets_in_flight:
             if packet[0] == key:
                 self._left_early.setdefault(packet, set()).add(node)
 
-    def _departure(self, sent: _Sent, node: int) -> float:
+    def _first_departure(self, sent: _PublishedPacket, node: int) -> float:
         """Return the step at which a subscriber left first after the publication of a packet, infinity if it stayed."""
         steps = self._departures.get((node, sent.key), ())
         place = bisect(steps, sent.step)
@@ -237,41 +239,41 @@ class Measures:
 
     # What came of it
 
-    def metrics(self, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
+    def metrics(self, subscribers: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
         """Return all that is measured.
 
-        :param wanted: the subscribers of each key that run.
+        :param subscribers: the subscribers of each key that run.
         """
-        self._count_time()
-        found = _trees(self._world, wanted)
-        found |= self._subscriptions()
-        found |= self._packets()
-        found |= self._repaired()
-        found["messages"] = float(self._world.sent.total())
-        found["simulated"] = self._world.now
+        self._accumulate_membership()
+        found = _tree_metrics(self._network, subscribers)
+        found |= self._subscription_metrics()
+        found |= self._packet_metrics()
+        found |= self._repair_metrics()
+        found["messages"] = float(self._network.sent_by_type.total())
+        found["simulated"] = self._network.now
         return found
 
-    def _subscriptions(self) -> dict[str, float]:
+    def _subscription_metrics(self) -> dict[str, float]:
         tries = len(self._hops) + self._failed
         counts = self._node_counts()
         return {
             "subscribe_success": len(self._hops) / tries if tries else nan,
             "subscribe_hops": _mean(self._hops),
-            "subscribe_requests_first": _mean([cost[0] for cost in self._first]),
-            "subscribe_requests_later": _mean([cost[0] for cost in self._later]),
-            "subscribe_messages_first": _mean([cost[1] for cost in self._first]),
-            "subscribe_messages_later": _mean([cost[1] for cost in self._later]),
+            "subscribe_requests_first": _mean([cost[0] for cost in self._first_costs]),
+            "subscribe_requests_later": _mean([cost[0] for cost in self._later_costs]),
+            "subscribe_messages_first": _mean([cost[1] for cost in self._first_costs]),
+            "subscribe_messages_later": _mean([cost[1] for cost in self._later_costs]),
             "overload_rate": counts["overloads"] / counts["requests"] if counts["requests"] else nan,
         }
 
-    def _packets(self) -> dict[str, float]:
+    def _packet_metrics(self) -> dict[str, float]:
         due = got = lost = 0
-        for packet, sent in self._sent.items():
-            last = max(sent.got.values(), default=sent.step)
-            absent = sent.expected - sent.got.keys() - self._left_early.get(packet, set())
-            missing = sum(self._departure(sent, node) > last for node in absent)
-            due += len(sent.got) + missing
-            got += len(sent.got)
+        for packet, sent in self._published_packets.items():
+            last = max(sent.deliveries.values(), default=sent.step)
+            absent = sent.expected - sent.deliveries.keys() - self._left_early.get(packet, set())
+            missing = sum(self._first_departure(sent, node) > last for node in absent)
+            due += len(sent.deliveries) + missing
+            got += len(sent.deliveries)
             lost += missing if sent.in_repair else 0
         counts = self._node_counts()
         latencies = sorted(self._latencies)
@@ -280,30 +282,30 @@ class Measures:
             "duplicates": counts["data_same"] / len(latencies) if latencies else nan,
             "latency_p50": _quantile(latencies, 0.5),
             "latency_p99": _quantile(latencies, 0.99),
-            "lost_in_repair": float(lost) if self._broken else nan,
+            "lost_in_repair": float(lost) if self._faulted else nan,
         }
 
-    def _repaired(self) -> dict[str, float]:
+    def _repair_metrics(self) -> dict[str, float]:
         counts = self._node_counts()
-        repairs, orphans = sorted(self._repairs), self._lost_parents
+        repairs, orphans = sorted(self._repair_times), self._lost_parents
         hours = self._member_seconds / 3_600.0
         return {
             "repair_time_p50": _quantile(repairs, 0.5),
             "repair_time_p99": _quantile(repairs, 0.99),
-            "repair_requests": self._world.sent[ResubscribeRequest] / orphans if orphans else nan,
+            "repair_requests": self._network.sent_by_type[ResubscribeRequest] / orphans if orphans else nan,
             "repair_restarted": counts["restarted_sent"] / orphans if orphans else nan,
             "restarts_per_stream_hour": (orphans + counts["volunteered"]) / hours if hours else nan,
         }
 
     def _node_counts(self) -> Counter[str]:
         total: Counter[str] = Counter()
-        for node in self._world.nodes.values():
+        for node in self._network.nodes.values():
             for name in ("overloads", "requests", "data_same", "restarted_sent", "volunteered"):
-                total[name] += node.counts[name]
+                total[name] += node.counters[name]
         return total
 
 
-def _trees(world: World, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
+def _tree_metrics(network: SimulatedNetwork, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
     roots: list[int] = []
     reached = members = cycles = subscribers = 0
     depths: list[int] = []
@@ -311,9 +313,9 @@ def _trees(world: World, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, flo
     stress: Counter[tuple[int, int]] = Counter()
     fan_outs: list[int] = []
     for key, nodes in wanted.items():
-        streams = streams_of(world, key)
+        streams = find_streams(network, key)
         tree = {number: None if one.parent is None else one.parent.node for number, one in streams.items()}
-        tops, heights, cyclic = ends(tree)
+        tops, heights, cyclic = trace_to_roots(tree)
         members += len(tree)
         cycles += len(cyclic)
         subscribers += len(nodes)
@@ -323,13 +325,13 @@ def _trees(world: World, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, flo
             roots.append(sum(one.is_root for one in streams.values()))
             reached += max(sizes.values(), default=0)
         depths += [heights[node] for node in nodes if node in heights]
-        stretches += _stretches(world, nodes, tops, heights)
+        stretches += _path_stretches(network, nodes, tops, heights)
         for number, parent in tree.items():
             if parent is not None:
                 stress[min(number, parent), max(number, parent)] += 1
         # Of those that are no children any more, some are kept for when they come back.
         fan_outs += Counter(parent for parent in tree.values() if parent is not None).values()
-    per_node = [len(node.streams) for node in world.nodes.values() if node.streams]
+    per_node = [len(node.streams) for node in network.nodes.values() if node.streams]
     return {
         "keys": float(len(wanted)),
         "subscribers": float(subscribers),
@@ -350,19 +352,21 @@ def _trees(world: World, wanted: Mapping[bytes, Sequence[int]]) -> dict[str, flo
     }
 
 
-def _stretches(world: World, nodes: Iterable[int], tops: Mapping[int, int], heights: Mapping[int, int]) -> list[float]:
+def _path_stretches(
+    network: SimulatedNetwork, nodes: Iterable[int], tops: Mapping[int, int], heights: Mapping[int, int]
+) -> list[float]:
     by_root: dict[int, list[int]] = {}
     for node in nodes:
         if heights.get(node, 0) > 0:
             by_root.setdefault(tops[node], []).append(node)
     found: list[float] = []
     for root, below in by_root.items():
-        shortest = _distances(world, root, set(below))
+        shortest = _distances(network, root, set(below))
         found += [heights[node] / shortest[node] for node in below if node in shortest]
     return found
 
 
-def _distances(world: World, start: int, wanted: set[int]) -> dict[int, int]:
+def _distances(network: SimulatedNetwork, start: int, wanted: set[int]) -> dict[int, int]:
     """Return how many links lead from one node to others, by the shortest way."""
     known = {start: 0}
     line = deque([start])
@@ -370,7 +374,7 @@ def _distances(world: World, start: int, wanted: set[int]) -> dict[int, int]:
     while line and left:
         one = line.popleft()
         following = known[one] + 1
-        for other in world.linked(one):
+        for other in network.linked_nodes(one):
             if other not in known:
                 known[other] = following
                 line.append(other)

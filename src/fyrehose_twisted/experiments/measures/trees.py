@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fyrehose_twisted.experiments.simulated_network import World
+from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 from fyrehose_twisted.freenet.node.stream import Stream
 
 Tree = dict[int, int | None]
 """The parent of each member; ``None`` for who has none."""
 
 
-def streams_of(world: World, key: bytes) -> dict[int, Stream]:
+def find_streams(network: SimulatedNetwork, key: bytes) -> dict[int, Stream]:
     """Return the streams of all nodes that have one for ``key``."""
     found = {}
-    for number, node in world.nodes.items():
+    for number, node in network.nodes.items():
         stream = node.streams.get(key)
         if stream is not None:
             found[number] = stream
     return found
 
 
-def tree_of(world: World, key: bytes) -> Tree:
+def find_tree(network: SimulatedNetwork, key: bytes) -> Tree:
     """Return the parents of all that have a stream for ``key``."""
     return {
         number: None if stream.parent is None else stream.parent.node
-        for number, stream in streams_of(world, key).items()
+        for number, stream in find_streams(network, key).items()
     }
 
 
-def ends(tree: Mapping[int, int | None]) -> tuple[dict[int, int], dict[int, int], list[int]]:
+def trace_to_roots(tree: Mapping[int, int | None]) -> tuple[dict[int, int], dict[int, int], list[int]]:
     """Return for each member where its way up ends and how long it is, and the members of cycles.
 
     A way that leads into a cycle, or to somebody who is no member, ends nowhere: then the member is in neither.

@@ -8,9 +8,9 @@ from math import cos, inf, isnan, pi, sin
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.report.trace_replay import Recording
-from fyrehose_twisted.experiments.report.tree_state import Moment
+from fyrehose_twisted.experiments.report.tree_state import TreeState
 from fyrehose_twisted.freenet.wire.location import key_location
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 INK, SOFT, LINE, ADRIFT, WAITING, LINK = "#17202b", "#53606e", "#b7c0c9", "#c4122f", "#a65300", "#c3cbd3"
 RAMP = ((53, 21, 95), (58, 79, 154), (42, 120, 142), (31, 148, 117), (90, 154, 28))
@@ -18,7 +18,7 @@ RAMP = ((53, 21, 95), (58, 79, 154), (42, 120, 142), (31, 148, 117), (90, 154, 2
 
 _MARGIN = 46.0
 _LINE = 19.0
-_SMALLEST, _LARGEST = 240, 10_000
+_MIN_WIDTH, _MAX_WIDTH = 240, 10_000
 
 
 def draw(recording: Recording, key: bytes, t: float, *, width: int = 720, links: bool = False) -> str:
@@ -33,34 +33,34 @@ def draw(recording: Recording, key: bytes, t: float, *, width: int = 720, links:
     """
     if not 0.0 <= t < inf:
         raise ConfigurationError(f"t={t!r}: a moment is 0 or more seconds after the start")
-    if not _SMALLEST <= width <= _LARGEST:
-        raise ConfigurationError(f"width={width!r} is outside {_SMALLEST} to {_LARGEST:,} pixels")
+    if not _MIN_WIDTH <= width <= _MAX_WIDTH:
+        raise ConfigurationError(f"width={width!r} is outside {_MIN_WIDTH} to {_MAX_WIDTH:,} pixels")
     text = _Drawing(recording.state_at(key, t), key, float(width)).text(links)
     return text.encode("ascii", "xmlcharrefreplace").decode("ascii")
 
 
 class _Drawing:
-    def __init__(self, moment: Moment, key: bytes, width: float) -> None:
-        self._moment = moment
+    def __init__(self, state: TreeState, key: bytes, width: float) -> None:
+        self._state = state
         self._key = key
         self._width = width
         self._centre = width / 2
         self._radius = width / 2 - _MARGIN
-        self._depths = moment.depths
+        self._depths = state.depths
         self._deepest = max(self._depths.values(), default=0)
-        self._size = max(2.0, min(4.5, 2.9 * self._radius / max(1, len(moment.members))))
-        self._parents = set(moment.parents.values())
+        self._size = max(2.0, min(4.5, 2.9 * self._radius / max(1, len(state.members))))
+        self._parents = set(state.parents.values())
 
     def text(self, links: bool) -> str:
         legend, height = self._legend()
-        said = escape(self._said())
+        said = escape(self._summary())
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_number(self._width)} {_number(height)}" '
             f'width="{_number(self._width)}" height="{_number(height)}" role="img" aria-label="{said}" '
             'font-family="Helvetica, Arial, sans-serif" font-size="12">',
             f"<title>{said}</title>",
             f'<rect width="{_number(self._width)}" height="{_number(height)}" fill="#ffffff"/>',
-            self._ground(),
+            self._ring(),
             self._links() if links else "",
             self._edges(),
             self._nodes(),
@@ -69,22 +69,22 @@ class _Drawing:
         ]
         return "\n".join(part for part in parts if part)
 
-    def _said(self) -> str:
-        moment = self._moment
+    def _summary(self) -> str:
+        moment = self._state
         alive = len(moment.subscribers - moment.down)
         reach = "none" if isnan(moment.reach) else f"{moment.reach:.1%}"
         return (
-            f"Key {self._key.hex()[:12]} after {moment.t:g} s: {counted(len(moment.members), 'member')}, "
-            f"{counted(alive, 'subscriber')}, {counted(len(moment.roots), 'root')}, "
-            f"{len(moment.adrift)} cut off, reach {reach}"
+            f"Key {self._key.hex()[:12]} after {moment.t:g} s: {pluralize(len(moment.members), 'member')}, "
+            f"{pluralize(alive, 'subscriber')}, {pluralize(len(moment.roots), 'root')}, "
+            f"{len(moment.unrooted)} cut off, reach {reach}"
         )
 
-    def _at(self, location: float, radius: float | None = None) -> tuple[float, float]:
+    def _point(self, location: float, radius: float | None = None) -> tuple[float, float]:
         angle = 2 * pi * location
         away = self._radius if radius is None else radius
         return self._centre + away * sin(angle), self._centre - away * cos(angle)
 
-    def _ground(self) -> str:
+    def _ring(self) -> str:
         key = key_location(self._key)
         parts = [
             f'<circle cx="{_number(self._centre)}" cy="{_number(self._centre)}" r="{_number(self._radius)}" '
@@ -94,7 +94,7 @@ class _Drawing:
             if min(abs(tick - key), 1 - abs(tick - key)) > 0.035:
                 parts.append(self._label(f"{tick:g}", tick, SOFT))
         angle = _number(360 * key)
-        x, y = self._at(key, self._radius + 7)
+        x, y = self._point(key, self._radius + 7)
         parts.append(
             f'<path d="M0 0L-5 -11L5 -11Z" transform="translate({_number(x)} {_number(y)}) rotate({angle})" '
             f'fill="{INK}"/>'
@@ -104,15 +104,15 @@ class _Drawing:
 
     def _label(self, text: str, location: float, colour: str) -> str:
         # Words are wider than high, so beside the ring they need more room.
-        x, y = self._at(location, self._radius + 23 + 7 * abs(sin(2 * pi * location)))
+        x, y = self._point(location, self._radius + 23 + 7 * abs(sin(2 * pi * location)))
         return f'<text x="{_number(x)}" y="{_number(y + 4)}" text-anchor="middle" fill="{colour}">{text}</text>'
 
     def _links(self) -> str:
-        paths = "".join(f'<path d="{self._curve(one, other)}"/>' for one, other in sorted(self._moment.links))
+        paths = "".join(f'<path d="{self._curve(one, other)}"/>' for one, other in sorted(self._state.links))
         return f'<g class="links" fill="none" stroke="{LINK}" stroke-width="0.4">{paths}</g>'
 
     def _edges(self) -> str:
-        parents = self._moment.parents
+        parents = self._state.parents
         # The deepest first, so that what is near the root lies above; what is cut off above all.
         order = sorted(parents, key=lambda node: (node not in self._depths, -self._depths.get(node, 0), node))
         paths = []
@@ -127,10 +127,10 @@ class _Drawing:
 
     def _curve(self, node: int, parent: int) -> str:
         """A curve that bends towards the centre; the farther apart its ends are, the nearer it comes."""
-        one, other = self._moment.locations[node], self._moment.locations[parent]
+        one, other = self._state.locations[node], self._state.locations[parent]
         apart = (other - one + 0.5) % 1.0 - 0.5
-        bend = self._at(one + apart / 2, self._radius * (0.92 - 0.92 * (2 * abs(apart)) ** 0.6))
-        points = (self._at(one), bend, self._at(other))
+        bend = self._point(one + apart / 2, self._radius * (0.92 - 0.92 * (2 * abs(apart)) ** 0.6))
+        points = (self._point(one), bend, self._point(other))
         start, middle, end = (f"{_number(x)} {_number(y)}" for x, y in points)
         return f"M{start}Q{middle} {end}"
 
@@ -139,20 +139,20 @@ class _Drawing:
         return ADRIFT if depth is None else _depth_colour(depth, self._deepest)
 
     def _nodes(self) -> str:
-        moment = self._moment
+        moment = self._state
         members = moment.members
         shown = members | moment.subscribers | moment.down
         marks = []
         for node in sorted(range(len(moment.locations)), key=lambda node: (node in moment.roots, node in members)):
-            x, y = self._at(moment.locations[node])
+            x, y = self._point(moment.locations[node])
             if node not in shown:
                 marks.append(f'<circle cx="{_number(x)}" cy="{_number(y)}" r="1" fill="{LINE}"/>')
             else:
-                marks.append(_placed(self._mark(node), x, y))
+                marks.append(_translated(self._mark(node), x, y))
         return f'<g class="nodes">{"".join(marks)}</g>'
 
     def _mark(self, node: int) -> str:
-        moment, size = self._moment, self._size
+        moment, size = self._state, self._size
         if node in moment.down:
             return _cross(size, ADRIFT if node in self._parents else SOFT)
         if node not in moment.members:
@@ -165,7 +165,7 @@ class _Drawing:
 
     def _legend(self) -> tuple[str, float]:
         """Return what explains the shapes that there are, and how high all of it is."""
-        moment = self._moment
+        moment = self._state
         alive = moment.members - moment.down
         middle = _depth_colour(1, max(2, self._deepest))
         entries: list[tuple[bool, str, Callable[[], str]]] = [
@@ -183,7 +183,7 @@ class _Drawing:
                 lambda: _disc(3.5, ADRIFT, hollow=False) + _halo(6.5, ADRIFT),
             ),
             (
-                bool(moment.adrift),
+                bool(moment.unrooted),
                 "cut off from the root",
                 lambda: f'<path d="M-9 5Q0 -9 9 5" fill="none" stroke="{ADRIFT}" stroke-dasharray="5 3"/>',
             ),
@@ -200,12 +200,12 @@ class _Drawing:
             if x > 12.0 and x + wide > self._width:
                 x, y = 12.0, y + _LINE
             start = x + (0 if text.startswith("depth") else 9)
-            parts.append(_placed(mark(), start, y))
+            parts.append(_translated(mark(), start, y))
             parts.append(f'<text x="{_number(x + ahead + 8)}" y="{_number(y + 4)}" fill="{INK}">{text}</text>')
             x += wide
-        said = self._said()
+        said = self._summary()
         # Where the words of a line end is only estimated: fonts differ.
-        lines = _wrapped(said, max(20, int((self._width - 24) / 6.6)))
+        lines = _wrap(said, max(20, int((self._width - 24) / 6.6)))
         for line in lines:
             y += _LINE
             parts.append(f'<text x="12" y="{_number(y + 4)}" fill="{SOFT}">{escape(line)}</text>')
@@ -221,16 +221,16 @@ class _Drawing:
         )
 
 
-def _wrapped(text: str, most: int) -> list[str]:
+def _wrap(text: str, width: int) -> list[str]:
     lines = [""]
     for word in text.split():
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > most:
+        if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return lines
 
 
-def _placed(mark: str, x: float, y: float) -> str:
+def _translated(mark: str, x: float, y: float) -> str:
     return f'<g transform="translate({_number(x)} {_number(y)})">{mark}</g>'
 
 

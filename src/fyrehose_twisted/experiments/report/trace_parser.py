@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
 
-OF_A_STREAM = {
+STREAM_CHANGES = {
     "attached": "parent",
     "root": None,
     "detached": None,
@@ -21,35 +21,35 @@ OF_A_STREAM = {
 }
 """Changes of a stream, each with the field that it has besides its key and its node."""
 
-OF_THE_NETWORK = {"down": None, "up": None, "moved": "location", "linked": "b", "unlinked": "b"}
+NETWORK_CHANGES = {"down": None, "up": None, "moved": "location", "linked": "b", "unlinked": "b"}
 """Changes of the network, which concern all streams, each with the field that it has besides its node.
 
 Who comes ``up`` may have ``kept`` (true) its streams: it was only cut off. Otherwise it has forgotten them.
 """
 
-LONGEST = 1e9
+MAX_DURATION = 1e9
 """Seconds; no recording is longer."""
 
 _KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_SIZE}}}")
-_NEEDS_A_LIVING_NODE = frozenset({"attached", "root", "detached", "published", "delivered"})
+_REQUIRE_RUNNING_NODE = frozenset({"attached", "root", "detached", "published", "delivered"})
 
 
-class Change(NamedTuple):
+class TraceChange(NamedTuple):
     """Something that happened; changes sort in the order of the trace."""
 
     line: int
     """Of the trace."""
     t: float
     """Seconds since the start."""
-    what: str
-    """A key of :data:`OF_A_STREAM` or of :data:`OF_THE_NETWORK`."""
+    kind: str
+    """A key of :data:`STREAM_CHANGES` or of :data:`NETWORK_CHANGES`."""
     node: int
     value: int | float | None = None
     """Parent of who is attached, number of a packet, location of who moved, other end of a link; of who comes up, 1 if
     it has kept its streams."""
 
 
-class Reading:
+class TraceParser:
     """A trace of which some lines have been read.
 
     :ivar seed: of the experiment; ``None`` if the trace does not say.
@@ -64,7 +64,7 @@ class Reading:
 
     def __init__(self, entry: dict[str, Any]) -> None:
         if entry.get("what") != "network":
-            raise ValueError(f"what is {_shown(entry.get('what'))}: the first line has to tell of the network")
+            raise ValueError(f"what is {_abbreviate(entry.get('what'))}: the first line has to tell of the network")
         self.t = _time(entry.get("t"))
         locations = entry.get("locations")
         if not isinstance(locations, list) or not locations:
@@ -76,12 +76,12 @@ class Reading:
         self.links = frozenset(self._link(one, other) for one, other in links)
         self.seed = entry.get("seed")
         if self.seed is not None and (isinstance(self.seed, bool) or not isinstance(self.seed, int)):
-            raise ValueError(f"seed is {_shown(self.seed)}, not a whole number")
+            raise ValueError(f"seed is {_abbreviate(self.seed)}, not a whole number")
         self.policy = entry.get("policy", {})
         if not isinstance(self.policy, dict):
-            raise ValueError(f"policy is {_shown(self.policy)}, not an object")
-        self.network: list[Change] = []
-        self.streams: dict[bytes, list[Change]] = {}
+            raise ValueError(f"policy is {_abbreviate(self.policy)}, not an object")
+        self.network: list[TraceChange] = []
+        self.streams: dict[bytes, list[TraceChange]] = {}
         self._down: dict[int, float] = {}
 
     def add(self, line: int, entry: dict[str, Any]) -> None:
@@ -90,20 +90,20 @@ class Reading:
         :raises ValueError: if it is malformed, impossible or out of order.
         """
         what = entry.get("what")
-        if not isinstance(what, str) or not (what in OF_A_STREAM or what in OF_THE_NETWORK):
-            known = ", ".join([*OF_A_STREAM, *OF_THE_NETWORK])
-            raise ValueError(f"what is {_shown(what)}; after the first line it is one of {known}")
+        if not isinstance(what, str) or not (what in STREAM_CHANGES or what in NETWORK_CHANGES):
+            known = ", ".join([*STREAM_CHANGES, *NETWORK_CHANGES])
+            raise ValueError(f"what is {_abbreviate(what)}; after the first line it is one of {known}")
         t = _time(entry.get("t"))
         if t < self.t:
             raise ValueError(f"t is {t}, but {self.t} came before; a trace is in order of time")
         self.t = t
-        if what in OF_THE_NETWORK:
+        if what in NETWORK_CHANGES:
             self._add_to_network(line, t, what, entry)
             return
         node = self._node("node", entry.get("node"))
-        if what in _NEEDS_A_LIVING_NODE and node in self._down:
+        if what in _REQUIRE_RUNNING_NODE and node in self._down:
             raise ValueError(f"node {node} is {what}, but is down since {self._down[node]} s")
-        name = OF_A_STREAM[what]
+        name = STREAM_CHANGES[what]
         value = None
         if name == "parent":
             value = self._node(name, entry.get(name))
@@ -112,11 +112,11 @@ class Reading:
         elif name == "number":
             value = _packet(entry.get(name))
         key = _key(entry.get("key"))
-        self.streams.setdefault(key, []).append(Change(line, t, what, node, value))
+        self.streams.setdefault(key, []).append(TraceChange(line, t, what, node, value))
 
     def _add_to_network(self, line: int, t: float, what: str, entry: dict[str, Any]) -> None:
         value: int | float | None = None
-        if OF_THE_NETWORK[what] == "b":
+        if NETWORK_CHANGES[what] == "b":
             node, value = self._link(entry.get("a"), entry.get("b"))
         else:
             node = self._node("node", entry.get("node"))
@@ -127,7 +127,7 @@ class Reading:
             value = _kept(entry.get("kept", False))
         elif what == "moved":
             value = _location(entry.get("location"))
-        self.network.append(Change(line, t, what, node, value))
+        self.network.append(TraceChange(line, t, what, node, value))
 
     def _link(self, one: object, other: object) -> tuple[int, int]:
         low, high = sorted((self._node("a", one), self._node("b", other)))
@@ -138,11 +138,11 @@ class Reading:
     def _node(self, name: str, value: object) -> int:
         count = len(self.locations)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-            raise ValueError(f"{name} is {_shown(value)}; the nodes are 0 to {count - 1}")
+            raise ValueError(f"{name} is {_abbreviate(value)}; the nodes are 0 to {count - 1}")
         return value
 
 
-def parse(line: str) -> dict[str, Any]:
+def parse_line(line: str) -> dict[str, Any]:
     """Return the object on a line.
 
     :raises ValueError: if there is none.
@@ -158,35 +158,35 @@ def parse(line: str) -> dict[str, Any]:
 
 
 def _time(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST:
-        raise ValueError(f"t is {_shown(value)}, not a time from 0 to {LONGEST:.0f} s")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_DURATION:
+        raise ValueError(f"t is {_abbreviate(value)}, not a time from 0 to {MAX_DURATION:.0f} s")
     return float(value)
 
 
 def _location(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1:
-        raise ValueError(f"location {_shown(value)}: it goes from 0 up to, but not including, 1")
+        raise ValueError(f"location {_abbreviate(value)}: it goes from 0 up to, but not including, 1")
     return float(value)
 
 
 def _packet(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PACKET:
-        raise ValueError(f"number is {_shown(value)}, not that of a packet")
+        raise ValueError(f"number is {_abbreviate(value)}, not that of a packet")
     return value
 
 
 def _kept(value: object) -> int:
     if not isinstance(value, bool):
-        raise ValueError(f"kept is {_shown(value)}, neither true nor false")
+        raise ValueError(f"kept is {_abbreviate(value)}, neither true nor false")
     return int(value)
 
 
 def _key(value: object) -> bytes:
     if not isinstance(value, str) or not _KEY.fullmatch(value):
-        raise ValueError(f"key is {_shown(value)}, not {2 * KEY_SIZE} hexadecimal digits in lower case")
+        raise ValueError(f"key is {_abbreviate(value)}, not {2 * KEY_SIZE} hexadecimal digits in lower case")
     return bytes.fromhex(value)
 
 
-def _shown(value: object) -> str:
+def _abbreviate(value: object) -> str:
     text = "missing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -12,8 +12,8 @@ from heapq import merge
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.report.trace_parser import Change, Reading, parse
-from fyrehose_twisted.experiments.report.tree_state import Moment
+from fyrehose_twisted.experiments.report.trace_parser import TraceChange, TraceParser, parse_line
+from fyrehose_twisted.experiments.report.tree_state import TreeState
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class Recording:
     policy: dict[str, Any]
     locations: tuple[float, ...]
     links: frozenset[tuple[int, int]]
-    network: tuple[Change, ...]
-    streams: dict[bytes, tuple[Change, ...]]
+    network: tuple[TraceChange, ...]
+    streams: dict[bytes, tuple[TraceChange, ...]]
     finish: float
 
     @classmethod
@@ -44,14 +44,14 @@ class Recording:
         :raises ConfigurationError: if a line is malformed, impossible or out of order, and says which; or if there is
             none.
         """
-        reading: Reading | None = None
+        reading: TraceParser | None = None
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                entry = parse(line)
+                entry = parse_line(line)
                 if reading is None:
-                    reading = Reading(entry)
+                    reading = TraceParser(entry)
                 else:
                     reading.add(number, entry)
             except (ValueError, RecursionError) as error:
@@ -77,7 +77,7 @@ class Recording:
             raise ConfigurationError(f"{len(found)} keys begin with {prefix!r}; give more of one of {some}")
         raise ConfigurationError(f"no key begins with {prefix!r}; there are {some}")
 
-    def changes(self, key: bytes) -> Iterator[Change]:
+    def changes(self, key: bytes) -> Iterator[TraceChange]:
         """Return what happened to a stream and to the network, in the order of the trace.
 
         :raises ConfigurationError: if the trace has no such stream.
@@ -86,33 +86,33 @@ class Recording:
             raise ConfigurationError(f"the trace has no stream with key {key.hex()}")
         return merge(self.network, self.streams[key])
 
-    def state_at(self, key: bytes, t: float) -> Moment:
+    def state_at(self, key: bytes, t: float) -> TreeState:
         """Return the tree of a key after all that happened until ``t``, with what happened just then.
 
         :raises ConfigurationError: if the trace has no such stream.
         """
-        tree = _Tree(self)
+        tree = _TreeReplay(self)
         for change in self.changes(key):
             if change.t > t:
                 break
             tree.apply(change)
-        return tree.at(t)
+        return tree.snapshot(t)
 
 
-class _Tree:
+class _TreeReplay:
     def __init__(self, recording: Recording) -> None:
         self._locations = list(recording.locations)
         self._links = set(recording.links)
         self._parents: dict[int, int] = {}
-        self._before: dict[int, tuple[int | None, bool, bool]] = {}
+        self._suspended: dict[int, tuple[int | None, bool, bool]] = {}
         self._sets: dict[str, set[int]] = {name: set() for name in ("root", "detached", "subscribed", "down")}
 
-    def apply(self, change: Change) -> None:
-        what, node, value = change.what, change.node, change.value
+    def apply(self, change: TraceChange) -> None:
+        what, node, value = change.kind, change.node, change.value
         sets = self._sets
         if what in ("attached", "root", "detached", "dropped", "down"):
             if what == "down" and node not in sets["down"]:
-                self._before[node] = (self._parents.get(node), node in sets["root"], node in sets["detached"])
+                self._suspended[node] = (self._parents.get(node), node in sets["root"], node in sets["detached"])
             self._parents.pop(node, None)
             sets["root"].discard(node)
             sets["detached"].discard(node)
@@ -125,7 +125,7 @@ class _Tree:
             sets["subscribed"].discard(node)
         elif what == "up":
             sets["down"].discard(node)
-            self._came_back(node, kept=bool(value))
+            self._restore(node, kept=bool(value))
         elif what == "moved":
             assert value is not None
             self._locations[node] = float(value)
@@ -134,8 +134,8 @@ class _Tree:
             link = (min(node, value), max(node, value))
             (self._links.add if what == "linked" else self._links.discard)(link)
 
-    def _came_back(self, node: int, *, kept: bool) -> None:
-        parent, root, detached = self._before.pop(node, (None, False, False))
+    def _restore(self, node: int, *, kept: bool) -> None:
+        parent, root, detached = self._suspended.pop(node, (None, False, False))
         if kept and parent is not None:
             self._parents[node] = parent
         if kept and root:
@@ -143,9 +143,9 @@ class _Tree:
         if kept and detached:
             self._sets["detached"].add(node)
 
-    def at(self, t: float) -> Moment:
+    def snapshot(self, t: float) -> TreeState:
         sets = {name: frozenset(some) for name, some in self._sets.items()}
-        return Moment(
+        return TreeState(
             t=t,
             locations=tuple(self._locations),
             links=frozenset(self._links),

@@ -9,7 +9,7 @@ from math import nan
 
 
 @dataclass(frozen=True)
-class Moment:
+class TreeState:
     """The tree of one key, and the network below it.
 
     A node that is down is no member: whatever it had is gone. It may be somebody's parent until that one notices.
@@ -41,17 +41,17 @@ class Moment:
     @cached_property
     def depths(self) -> dict[int, int]:
         """Hops to the root, of each member that reaches one."""
-        return {node: depth for node, (_, depth) in self._places.items()}
+        return {node: depth for node, (_, depth) in self._positions.items()}
 
     @property
-    def adrift(self) -> frozenset[int]:
+    def unrooted(self) -> frozenset[int]:
         """Members that reach no root: somebody above them is detached, down or no member, or they are in a cycle."""
         return self.members - self.depths.keys()
 
     @property
     def trees(self) -> dict[int, int]:
         """The root of each member that reaches one."""
-        return {node: root for node, (root, _) in self._places.items()}
+        return {node: root for node, (root, _) in self._positions.items()}
 
     @property
     def reach(self) -> float:
@@ -64,7 +64,7 @@ class Moment:
         return max(counts.values(), default=0) / len(alive)
 
     @cached_property
-    def _places(self) -> dict[int, tuple[int, int]]:
+    def _positions(self) -> dict[int, tuple[int, int]]:
         places: dict[int, tuple[int, int] | None] = {root: (root, 0) for root in self.roots}
         for member in self.parents:
             path = []

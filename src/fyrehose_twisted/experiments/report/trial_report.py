@@ -10,9 +10,9 @@ from math import isfinite
 from typing import IO, Any
 
 from fyrehose_twisted.experiments.trials.trial import Trial
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
-MEANINGS = {
+METRIC_DESCRIPTIONS = {
     "keys": "streams that somebody wants",
     "subscribers": "subscribers that run, of all streams together",
     "members": "nodes that have a stream, of all streams together",
@@ -52,21 +52,21 @@ MEANINGS = {
 """What each metric is, in the order in which they are told."""
 
 
-class Account:
+class TrialReport:
     """What is told of a trial that has run.
 
-    :ivar metrics: of the experiment, in the order of :data:`MEANINGS`.
+    :ivar metrics: of the experiment, in the order of :data:`METRIC_DESCRIPTIONS`.
     """
 
     def __init__(self, trial: Trial) -> None:
         measured = trial.experiment.metrics()
-        self.metrics = {name: measured[name] for name in MEANINGS}
+        self.metrics = {name: measured[name] for name in METRIC_DESCRIPTIONS}
         self._trial = trial
 
     def row(self) -> dict[str, object]:
         """Return everything by name of its column: what was done, what came of it. Names do not depend on anything."""
         trial, experiment = self._trial, self._trial.experiment
-        course = asdict(trial.course)
+        course = asdict(trial.plan)
         return {
             "topology": experiment.topology.name,
             "nodes": experiment.topology.n,
@@ -95,14 +95,14 @@ class Account:
 
     def write_json(self, out: IO[str]) -> None:
         """Write one object: ``row`` and ``stages``; what there is nothing of is ``null``."""
-        stages = [_finite(asdict(stage)) for stage in self._trial.stages]
-        json.dump({"row": _finite(self.row()), "stages": stages}, out, indent=1, allow_nan=False)
+        stages = [_replace_non_finite(asdict(stage)) for stage in self._trial.stages]
+        json.dump({"row": _replace_non_finite(self.row()), "stages": stages}, out, indent=1, allow_nan=False)
         out.write("\n")
 
     def lines(self) -> Iterator[str]:
         """Return text: how far it came when, and all metrics."""
         topology = self._trial.experiment.topology
-        yield f"{topology.name}: {counted(topology.n, 'node')}, {counted(topology.links, 'link')}"
+        yield f"{topology.name}: {pluralize(topology.n, 'node')}, {pluralize(topology.links, 'link')}"
         yield ""
         head = ("", "seconds", "running", "subscribers", "members", "roots a key", "reach")
         rows = [
@@ -121,22 +121,22 @@ class Account:
         yield ""
         width = max(map(len, self.metrics))
         for name, value in self.metrics.items():
-            yield f"{name:{width}}  {_shown(value):>11}  {MEANINGS[name]}"
+            yield f"{name:{width}}  {_format_value(value):>11}  {METRIC_DESCRIPTIONS[name]}"
         yield ""
 
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """Return what was achieved."""
         trial, metrics = self._trial, self.metrics
         keys = len(trial.keys)
         parts = [
-            f"{trial.subscribed:,} of {counted(trial.tried, 'subscription')} to {counted(keys, 'key')}",
-            f"{_shown(metrics['roots_per_key'])} {'root' if metrics['roots_per_key'] == 1 else 'roots'} a key",
-            f"{_percent(metrics['reach'])} of the subscribers in the largest tree",
+            f"{trial.subscribed:,} of {pluralize(trial.tried, 'subscription')} to {pluralize(keys, 'key')}",
+            f"{_format_value(metrics['roots_per_key'])} {'root' if metrics['roots_per_key'] == 1 else 'roots'} a key",
+            f"{_format_percent(metrics['reach'])} of the subscribers in the largest tree",
         ]
         if trial.offered:
             parts.append(
-                f"{trial.published:,} of {counted(trial.offered, 'packet')} published,"
-                f" {_percent(metrics['delivery_ratio'])} of the deliveries came"
+                f"{trial.published:,} of {pluralize(trial.offered, 'packet')} published,"
+                f" {_format_percent(metrics['delivery_ratio'])} of the deliveries came"
             )
         if trial.violation is not None:
             holds = f"but {trial.violation}"
@@ -154,16 +154,16 @@ def _table(rows: list[tuple[str, ...]]) -> Iterator[str]:
         yield "  ".join((first.ljust(widths[0]), *cells)).rstrip()
 
 
-def _shown(value: float) -> str:
+def _format_value(value: float) -> str:
     if value != value:
         return "-"
     return f"{value:,.0f}" if value == round(value) else f"{value:,.3f}"
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     # Down, so that 100 % are all of them.
     return "none" if share != share else f"{int(share * 1_000) / 10:g} %"
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
+def _replace_non_finite(values: dict[str, Any]) -> dict[str, Any]:
     return {name: None if isinstance(value, float) and not isfinite(value) else value for name, value in values.items()}

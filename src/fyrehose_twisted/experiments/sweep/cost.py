@@ -21,14 +21,14 @@ WAVE_SECONDS = 60.0
 _LINK, _NODE, _SWAP, _MESSAGE = 2e-7, 5e-6, 9e-6, 18e-6
 
 
-class Task(NamedTuple):
+class SweepTask(NamedTuple):
     """Networks that one worker simulates, one after another.
 
-    :ivar places: of the networks in the grid.
+    :ivar positions: of the networks in the grid.
     :ivar seconds: how long they take, as estimated.
     """
 
-    places: tuple[int, ...]
+    positions: tuple[int, ...]
     seconds: float
 
 
@@ -47,7 +47,7 @@ def estimate(cell: Cell) -> float:
     return one.n * (_NODE + one.degree * _LINK) + swaps * _SWAP + messages * _MESSAGE
 
 
-def make_tasks(costs: Iterable[tuple[int, float]], cores: int) -> Iterator[Task]:
+def make_tasks(costs: Iterable[tuple[int, float]], cores: int) -> Iterator[SweepTask]:
     """Yield tasks for networks, of which each has a place and a cost in seconds, in their order.
 
     A task is ended as soon as it takes :data:`TASK_SECONDS`, or earlier if there is not enough for all cores.
@@ -62,13 +62,13 @@ def make_tasks(costs: Iterable[tuple[int, float]], cores: int) -> Iterator[Task]
         seconds += cost
         # Sums of the same numbers in another order may differ a little.
         if seconds >= enough * (1 - 1e-9):
-            yield Task(tuple(places), seconds)
+            yield SweepTask(tuple(places), seconds)
             places, seconds = [], 0.0
     if places:
-        yield Task(tuple(places), seconds)
+        yield SweepTask(tuple(places), seconds)
 
 
-def wave(costs: Sequence[tuple[int, float]], cores: int, seconds: float) -> list[Task]:
+def take_wave(costs: Sequence[tuple[int, float]], cores: int, seconds: float) -> list[SweepTask]:
     """Return the tasks of the first networks that keep ``cores`` busy for ``seconds``; the longest task comes first."""
     count, total = 0, 0.0
     while count < len(costs) and (total < seconds * cores or not count):

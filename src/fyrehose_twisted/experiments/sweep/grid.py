@@ -35,12 +35,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, Settings, Value, typed
+from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, NetworkSettings, Value, coerce_value
 
 MAX_NETWORKS = 1_000_000
 """A sweep has at most so many networks."""
 
-_HEAD = ("seed", "replicas", "grid")
+_TOP_LEVEL_KEYS = ("seed", "replicas", "grid")
 
 
 class Seeds(NamedTuple):
@@ -58,23 +58,25 @@ class Cell(NamedTuple):
     :ivar grid: the name of the grid that it is in, or ``""``.
     :ivar number: which combination, from 0, over all grids of the file.
     :ivar replica: from 0.
-    :ivar root: the seed of the sweep.
+    :ivar sweep_seed: the seed of the sweep.
     """
 
     grid: str
     number: int
     replica: int
-    root: int
-    settings: Settings
+    sweep_seed: int
+    settings: NetworkSettings
 
     def seeds(self) -> Seeds:
         """Return its seeds. They depend on nothing else than the seed of the sweep, the number and the replica."""
-        state = np.random.SeedSequence(self.root, spawn_key=(self.number, self.replica)).generate_state(4, np.uint64)
+        state = np.random.SeedSequence(self.sweep_seed, spawn_key=(self.number, self.replica)).generate_state(
+            4, np.uint64
+        )
         return Seeds(*(int(one) >> 1 for one in state))
 
 
 @dataclass(frozen=True)
-class Part:
+class GridPart:
     """All combinations of some values.
 
     :ivar axes: the values of each setting that was given, in the order of :data:`DEFAULTS`.
@@ -83,7 +85,7 @@ class Part:
 
     name: str
     axes: Mapping[str, tuple[Value, ...]]
-    combinations: tuple[Settings, ...]
+    combinations: tuple[NetworkSettings, ...]
 
 
 @dataclass(frozen=True)
@@ -97,11 +99,11 @@ class Grid:
 
     seed: int
     replicas: int
-    parts: tuple[Part, ...]
+    parts: tuple[GridPart, ...]
     files: Mapping[str, str]
 
     @cached_property
-    def combinations(self) -> tuple[tuple[str, Settings], ...]:
+    def combinations(self) -> tuple[tuple[str, NetworkSettings], ...]:
         """The combinations of all grids, each with the name of its grid."""
         return tuple((part.name, one) for part in self.parts for one in part.combinations)
 
@@ -112,9 +114,9 @@ class Grid:
         """Yield all networks, the replicas of a combination one after another."""
         return map(self.cell, range(len(self)))
 
-    def cell(self, place: int) -> Cell:
-        """Return the network that comes after ``place`` others."""
-        number, replica = divmod(place, self.replicas)
+    def cell(self, position: int) -> Cell:
+        """Return the network that comes after ``position`` others."""
+        number, replica = divmod(position, self.replicas)
         name, settings = self.combinations[number]
         return Cell(name, number, replica, self.seed, settings)
 
@@ -145,19 +147,21 @@ def read_grid(path: Path) -> Grid:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
-def make_grid(said: Mapping[str, Any], directory: Path) -> Grid:
+def make_grid(document: Mapping[str, Any], directory: Path) -> Grid:
     """Return the grid that is said so.
 
     :param directory: where files are that are named without a directory.
     :raises ConfigurationError: if something is not possible.
     """
-    seed, replicas = (_count(name, said.get(name, 1), least) for name, least in (("seed", 0), ("replicas", 1)))
-    common = {name: value for name, value in said.items() if name not in _HEAD}
-    tables = said.get("grid", [{}])
+    seed, replicas = (
+        _check_count(name, document.get(name, 1), least) for name, least in (("seed", 0), ("replicas", 1))
+    )
+    common = {name: value for name, value in document.items() if name not in _TOP_LEVEL_KEYS}
+    tables = document.get("grid", [{}])
     if not isinstance(tables, list) or not tables or not all(isinstance(one, dict) for one in tables):
         raise ConfigurationError("grid: write [[grid]] above each grid, with two brackets on either side")
     files: dict[Path, _File] = {}
-    parts: list[Part] = []
+    parts: list[GridPart] = []
     for number, table in enumerate(tables):
         name = table.get("name", "")
         if not isinstance(name, str) or (len(tables) > 1 and not name):
@@ -169,7 +173,7 @@ def make_grid(said: Mapping[str, Any], directory: Path) -> Grid:
             axes = _axes(common | own)
             if prod(map(len, axes.values())) * replicas > MAX_NETWORKS:
                 raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks")
-            parts.append(Part(name, axes, tuple(_combinations(axes, directory, files))))
+            parts.append(GridPart(name, axes, tuple(_combinations(axes, directory, files))))
         except ConfigurationError as error:
             raise ConfigurationError(f"[[grid]] {name!r}: {error}" if name else str(error)) from None
     grid = Grid(seed, replicas, tuple(parts), {str(path): one.digest for path, one in files.items()})
@@ -178,22 +182,24 @@ def make_grid(said: Mapping[str, Any], directory: Path) -> Grid:
     return grid
 
 
-def _axes(said: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
-    for name in said:
+def _axes(settings: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
+    for name in settings:
         if name not in DEFAULTS:
-            close = get_close_matches(name, [*DEFAULTS, *_HEAD], 1, 0.5)
-            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*_HEAD, *DEFAULTS])}"
+            close = get_close_matches(name, [*DEFAULTS, *_TOP_LEVEL_KEYS], 1, 0.5)
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join([*_TOP_LEVEL_KEYS, *DEFAULTS])}"
             raise ConfigurationError(f"there is no setting {name!r}; {hint}")
     axes: dict[str, tuple[Value, ...]] = {}
     for name in DEFAULTS:
-        if name not in said:
+        if name not in settings:
             continue
-        values = said[name] if isinstance(said[name], list) else [said[name]]
+        values = settings[name] if isinstance(settings[name], list) else [settings[name]]
         if not values:
             raise ConfigurationError(f"{name}=[]: give it one value at least, or leave it out")
-        axes[name] = tuple(typed(name, value) for value in values)
+        axes[name] = tuple(coerce_value(name, value) for value in values)
         if len(set(axes[name])) < len(values):
-            raise ConfigurationError(f"{name}={said[name]!r}: a value is there twice; replicas = N repeats networks")
+            raise ConfigurationError(
+                f"{name}={settings[name]!r}: a value is there twice; replicas = N repeats networks"
+            )
     return axes
 
 
@@ -203,7 +209,9 @@ class _File(NamedTuple):
     degree: float
 
 
-def _combinations(axes: Mapping[str, Sequence[Value]], directory: Path, files: dict[Path, _File]) -> Iterator[Settings]:
+def _combinations(
+    axes: Mapping[str, Sequence[Value]], directory: Path, files: dict[Path, _File]
+) -> Iterator[NetworkSettings]:
     for values in product(*axes.values()):
         given = dict(zip(axes, values, strict=True))
         if given.get("topology") == "file" and given.get("file"):
@@ -213,12 +221,12 @@ def _combinations(axes: Mapping[str, Sequence[Value]], directory: Path, files: d
                     raise ConfigurationError(f"{said}: the file says it; give others a [[grid]] of their own")
             path = (directory / str(given["file"])).resolve()
             if path not in files:
-                files[path] = _read(path)
+                files[path] = _read_file(path)
             given |= {"file": str(path), "n": files[path].n, "degree": files[path].degree}
-        yield Settings.of(given)
+        yield NetworkSettings.from_values(given)
 
 
-def _read(path: Path) -> _File:
+def _read_file(path: Path) -> _File:
     from fyrehose_twisted.experiments.topologies.topology import Topology
 
     try:
@@ -228,7 +236,7 @@ def _read(path: Path) -> _File:
         raise ConfigurationError(f"file={str(path)!r}: {error.strerror}") from None
 
 
-def _count(name: str, value: object, least: int) -> int:
+def _check_count(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
         raise ConfigurationError(f"{name}={value!r}: it has to be one whole number from {least}")
     return value

@@ -24,11 +24,11 @@ class Interval(NamedTuple):
     mean: float
     low: float | None
     high: float | None
-    least: float
-    most: float
+    minimum: float
+    maximum: float
 
 
-def interval(values: Sequence[float], lowest: float = 0.0, highest: float = math.inf) -> Interval:
+def confidence_interval(values: Sequence[float], lowest: float = 0.0, highest: float = math.inf) -> Interval:
     """Return the mean of values, its confidence interval, and the lowest and highest of them.
 
     :param values: one at least.
@@ -39,25 +39,25 @@ def interval(values: Sequence[float], lowest: float = 0.0, highest: float = math
     mean, least, most = float(array.mean()), float(array.min()), float(array.max())
     if len(array) < 2:
         return Interval(1, mean, None, None, least, most)
-    half = quantile(len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
+    half = t_quantile(len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
     return Interval(
         len(array), mean, max(min(lowest, least), mean - half), min(max(highest, most), mean + half), least, most
     )
 
 
 @cache
-def quantile(freedom: int) -> float:
+def t_quantile(freedom: int) -> float:
     """Return how many standard errors an interval reaches to either side, with so many degrees of freedom."""
     low, high = 0.0, 16.0
-    while _inside(high, freedom) < CONFIDENCE:
+    while _central_probability(high, freedom) < CONFIDENCE:
         low, high = high, 2.0 * high
     for _ in range(64):
         middle = (low + high) / 2
-        low, high = (middle, high) if _inside(middle, freedom) < CONFIDENCE else (low, middle)
+        low, high = (middle, high) if _central_probability(middle, freedom) < CONFIDENCE else (low, middle)
     return high
 
 
-def _inside(t: float, freedom: int) -> float:
+def _central_probability(t: float, freedom: int) -> float:
     """Return the chance that Student's t is between ``-t`` and ``t`` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)

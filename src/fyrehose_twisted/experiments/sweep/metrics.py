@@ -10,16 +10,16 @@ class Metric(NamedTuple):
 
     :ivar title: what a plot of it is called.
     :ivar unit: of its numbers, or ``""``.
-    :ivar most: the highest that it can be.
-    :ivar least: the lowest.
-    :ivar about: what it is, in a sentence.
+    :ivar maximum: the highest that it can be.
+    :ivar minimum: the lowest.
+    :ivar description: what it is, in a sentence.
     """
 
     title: str
     unit: str = ""
-    about: str = ""
-    most: float = float("inf")
-    least: float = 0.0
+    description: str = ""
+    maximum: float = float("inf")
+    minimum: float = 0.0
 
 
 METRICS: dict[str, Metric] = {
@@ -30,7 +30,7 @@ METRICS: dict[str, Metric] = {
         "Members of a tree for each subscriber", "", "Members are subscribers and those that only pass packets on."
     ),
     "roots_per_key": Metric(
-        "Roots of a key", "roots", "One is as it should be; each more is a tree of its own.", least=1.0
+        "Roots of a key", "roots", "One is as it should be; each more is a tree of its own.", minimum=1.0
     ),
     "reach": Metric("Reach", "", "Share of the living subscribers that are in the largest tree of their key.", 1.0),
     "subscribe_success": Metric("Subscriptions that succeeded", "", "Share of those that were asked for.", 1.0),
@@ -42,7 +42,7 @@ METRICS: dict[str, Metric] = {
     "depth_mean": Metric("Depth", "hops", "Hops from a subscriber up to its root."),
     "depth_max": Metric("Greatest depth", "hops", "Hops from the subscriber that is furthest from its root."),
     "stretch": Metric(
-        "Stretch", "", "Depth of a subscriber, divided by the hops of the shortest path to its root.", least=1.0
+        "Stretch", "", "Depth of a subscriber, divided by the hops of the shortest path to its root.", minimum=1.0
     ),
     "link_stress_mean": Metric("Trees on a link", "", "On average, over the links that are part of any."),
     "link_stress_max": Metric("Most trees on a link"),
@@ -79,5 +79,5 @@ METRICS: dict[str, Metric] = {
 }
 """All that is measured, in the order of columns: by the experiment, but for ``publish_success`` and ``refused``."""
 
-RENAMED = {"keys": "streams", "subscribers": "living_subscribers"}
+RENAMED_METRICS = {"keys": "streams", "subscribers": "living_subscribers"}
 """What an experiment calls as a setting is called, and how it is called here."""

@@ -10,8 +10,8 @@ import numpy as np
 
 from fyrehose_twisted.errors import TooManyStreams
 from fyrehose_twisted.experiments.sweep.grid import Cell, Seeds
-from fyrehose_twisted.experiments.sweep.metrics import RENAMED
-from fyrehose_twisted.experiments.sweep.settings import Settings
+from fyrehose_twisted.experiments.sweep.metrics import RENAMED_METRICS
+from fyrehose_twisted.experiments.sweep.settings import NetworkSettings
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PACKET_SIZE = 100
 HOUR = 3_600.0
-STEP = 1.0
+POLL_INTERVAL = 1.0
 """Simulated seconds between two looks for the answer to a subscriber, where messages are lost."""
 
 
@@ -44,7 +44,7 @@ def run_network(cell: Cell) -> dict[str, Any]:
     experiment = TreeExperiment(
         topology, settings.policy, latency=settings.latency, loss=settings.loss, seed=seeds.experiment
     )
-    run = _Run(experiment, settings, np.random.default_rng(seeds.choices))
+    run = _NetworkRun(experiment, settings, np.random.default_rng(seeds.choices))
     run.subscribe()
     run.publish()
     if settings.kill:
@@ -52,11 +52,11 @@ def run_network(cell: Cell) -> dict[str, Any]:
         run.publish()
     if settings.churn:
         run.churn()
-    measured = {RENAMED.get(name, name): value for name, value in experiment.metrics().items()}
+    measured = {RENAMED_METRICS.get(name, name): value for name, value in experiment.metrics().items()}
     return {**measured, **run.counts(), "violation": run.violation(), "took_topology": took}
 
 
-def make_topology(settings: Settings, seeds: Seeds) -> Topology:
+def make_topology(settings: NetworkSettings, seeds: Seeds) -> Topology:
     """Return the links of a network."""
     from fyrehose_twisted.experiments.topologies.topology import Topology
 
@@ -74,20 +74,20 @@ def make_topology(settings: Settings, seeds: Seeds) -> Topology:
     return Topology.from_edges(made.edges(), scrambled).swap(settings.rounds, seeds.swapping)
 
 
-class _Run:
+class _NetworkRun:
     """What is done in a network."""
 
-    def __init__(self, experiment: TreeExperiment, settings: Settings, rng: np.random.Generator) -> None:
+    def __init__(self, experiment: TreeExperiment, settings: NetworkSettings, rng: np.random.Generator) -> None:
         self._experiment, self._settings, self._rng = experiment, settings, rng
         keys = [rng.bytes(KEY_SIZE) for _ in range(settings.keys)]
-        self._wanted = {key: rng.choice(settings.n, settings.subscribers, replace=False).tolist() for key in keys}
-        self._refused = self._published = self._tried = 0
+        self._subscribers = {key: rng.choice(settings.n, settings.subscribers, replace=False).tolist() for key in keys}
+        self._refused = self._published = self._attempted = 0
 
     def subscribe(self) -> None:
-        for key, nodes in self._wanted.items():
+        for key, nodes in self._subscribers.items():
             for node in nodes:
                 try:
-                    answer = self._experiment.subscribe(node, key).addErrback(_counted)
+                    answer = self._experiment.subscribe(node, key).addErrback(_ignore_failure)
                 except TooManyStreams:
                     self._refused += 1
                     continue
@@ -121,7 +121,7 @@ class _Run:
         """Return what the experiment does not measure."""
         return {
             "refused": float(self._refused),
-            "publish_success": self._published / self._tried if self._tried else math.nan,
+            "publish_success": self._published / self._attempted if self._attempted else math.nan,
         }
 
     def violation(self) -> str | None:
@@ -145,20 +145,20 @@ class _Run:
             return
         until = self._experiment.now + self._settings.settle
         while not answer.called and self._experiment.now < until:
-            self._experiment.run(min(self._experiment.now + STEP, until))
+            self._experiment.run(min(self._experiment.now + POLL_INTERVAL, until))
 
     def _publish_to_all(self) -> None:
-        for key in self._wanted:
+        for key in self._subscribers:
             there = self._experiment.subscribers(key)
             if there:
                 node = there[int(self._rng.integers(len(there)))]
-                self._tried += 1
+                self._attempted += 1
                 data = self._rng.bytes(PACKET_SIZE)
-                self._experiment.publish(node, key, data).addCallbacks(self._was_published, _counted)
+                self._experiment.publish(node, key, data).addCallbacks(self._count_published, _ignore_failure)
 
-    def _was_published(self, number: int) -> None:
+    def _count_published(self, number: int) -> None:
         self._published += 1
 
 
-def _counted(failure: object) -> None:
+def _ignore_failure(failure: object) -> None:
     """What fails is counted; here nobody waits for it."""

@@ -14,24 +14,24 @@ from string import Template
 
 from plotly.offline import get_plotlyjs
 
-from fyrehose_twisted.experiments.sweep.figures import faint, number, plot_of
+from fyrehose_twisted.experiments.sweep.figures import band_colour, format_number, make_plot
 from fyrehose_twisted.experiments.sweep.metrics import METRICS
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
-from fyrehose_twisted.experiments.sweep.sweep_data import Gathered, Panel, Part, text
+from fyrehose_twisted.experiments.sweep.sweep_data import GridReport, Panel, SweepData, format_value
 from fyrehose_twisted.spark.report.style import DARK, SERIES, Plot
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
-TOLD = 10
+MAX_ERROR_KINDS = 10
 """At most so many kinds of errors are shown."""
 COLUMNS = ("networks", "mean", "95 % from", "to", "lowest", "highest")
 
 
-class _Page(Template):
+class _SweepTemplate(Template):
     # CSS and script have both $ and single @.
     delimiter = "@@"
 
 
-def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
+def write_page(sweep: SweepData, out: Path, title: str, now: datetime) -> None:
     """Write the page. It takes the place of what was there only when it is complete.
 
     :param now: when it is made, in UTC.
@@ -41,7 +41,7 @@ def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
     try:
         with open(temporary, "wb") as file:
             # Names of files may have bytes that are no text.
-            file.write(render(found, title, now).encode("utf-8", "replace"))
+            file.write(render(sweep, title, now).encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, out)
@@ -50,79 +50,79 @@ def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
         raise
 
 
-def render(found: Gathered, title: str, now: datetime) -> str:
+def render(sweep: SweepData, title: str, now: datetime) -> str:
     """Return the page. Nothing that comes from data can become markup or script."""
-    sections, plots = [_verdict(found)], []
-    for index, part in enumerate(found.parts):
-        made = [plot_of(panel, part, f"{panel.metric}-{index}") for panel in part.panels]
+    sections, plots = [_verdict(sweep)], []
+    for index, part in enumerate(sweep.parts):
+        made = [make_plot(panel, part, f"{panel.metric}-{index}") for panel in part.panels]
         plots += made
-        sections += _part(part, found.replicas, made)
+        sections += _grid_sections(part, sweep.replicas, made)
     figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots}
-    dark = DARK | {faint(colour): faint(colour, dark=True) for colour in SERIES}
+    dark = DARK | {band_colour(colour): band_colour(colour, dark=True) for colour in SERIES}
     data = json.dumps({"figures": figures, "dark": dark}, separators=(",", ":")).replace("<", "\\u003c")
     template = files("fyrehose_twisted.spark.report").joinpath("page.html").read_text("utf-8")
-    body = f"<header><h1>{escape(title)}</h1></header>\n<main>\n{''.join(sections)}</main>\n{_footer(found, now)}"
-    return _Page(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
+    body = f"<header><h1>{escape(title)}</h1></header>\n<main>\n{''.join(sections)}</main>\n{_footer(sweep, now)}"
+    return _SweepTemplate(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
 
 
-def _verdict(found: Gathered) -> str:
-    failed, violated = found.errors.total(), found.violations.total()
-    wanted = sum(part.wanted for part in found.parts)
-    several = f" in {len(found.parts)} grids" if len(found.parts) > 1 else ""
+def _verdict(sweep: SweepData) -> str:
+    failed, violated = sweep.errors.total(), sweep.violations.total()
+    wanted = sum(part.expected for part in sweep.parts)
+    several = f" in {len(sweep.parts)} grids" if len(sweep.parts) > 1 else ""
     level = "divergence" if violated else "losses" if failed else "good"
-    headline = f"{counted(found.networks, 'network')}{several}"
-    sentences = [f"{counted(found.replicas, 'replica')} of each cell, from seed {found.seed}."]
-    if found.conditions:
-        sentences.append(f"Only those with {' and '.join(found.conditions)}.")
-    elif found.networks < wanted:
+    headline = f"{pluralize(sweep.networks, 'network')}{several}"
+    sentences = [f"{pluralize(sweep.replicas, 'replica')} of each cell, from seed {sweep.seed}."]
+    if sweep.conditions:
+        sentences.append(f"Only those with {' and '.join(sweep.conditions)}.")
+    elif sweep.networks < wanted:
         level = "unknown" if level == "good" else level
-        sentences.append(f"{wanted - found.networks:,} of {wanted:,} are not simulated yet.")
-    sentences.append(f"They kept a core busy for {number(found.took)} s.")
+        sentences.append(f"{wanted - sweep.networks:,} of {wanted:,} are not simulated yet.")
+    sentences.append(f"They kept a core busy for {format_number(sweep.took)} s.")
     sentences.append(f"{failed:,} failed; in {violated:,} an invariant was broken." if failed or violated else
                      "None failed, and no invariant was broken.")  # fmt: skip
-    items = _told(found.violations, "broke an invariant") + _told(found.errors, "failed")
+    items = _outcome_items(sweep.violations, "broke an invariant") + _outcome_items(sweep.errors, "failed")
     return (
         f'<section class="card verdict {level}" id="verdict" aria-labelledby="headline">'
         f'<h2 id="headline">{escape(headline)}</h2><p>{escape(" ".join(sentences))}</p>{_list(items)}</section>\n'
     )
 
 
-def _told(said: Counter[str], what: str) -> list[str]:
-    items = [f"{counted(count, 'network')} {what}: {one}" for one, count in said.most_common(TOLD)]
-    rest = sum(said.values()) - sum(count for _, count in said.most_common(TOLD))
-    return items + ([f"{counted(rest, 'network')} {what} in other ways"] if rest else [])
+def _outcome_items(said: Counter[str], what: str) -> list[str]:
+    items = [f"{pluralize(count, 'network')} {what}: {one}" for one, count in said.most_common(MAX_ERROR_KINDS)]
+    rest = sum(said.values()) - sum(count for _, count in said.most_common(MAX_ERROR_KINDS))
+    return items + ([f"{pluralize(rest, 'network')} {what} in other ways"] if rest else [])
 
 
-def _part(part: Part, replicas: int, plots: Sequence[Plot]) -> list[str]:
+def _grid_sections(part: GridReport, replicas: int, plots: Sequence[Plot]) -> list[str]:
     title = f"Grid {part.name}" if part.name else "The grid"
     others = ", ".join(
-        f"{name}={text(value)}" for name, value in DEFAULTS.items() if name not in part.axes and value != ""
+        f"{name}={format_value(value)}" for name, value in DEFAULTS.items() if name not in part.axes and value != ""
     )
-    note = f"{counted(part.networks, 'network')} of {part.wanted:,}. Lines go over {part.axis}."
-    rows = [[f"{name}", ", ".join(map(text, values))] for name, values in part.axes.items()]
+    note = f"{pluralize(part.networks, 'network')} of {part.expected:,}. Lines go over {part.axis}."
+    rows = [[f"{name}", ", ".join(map(format_value, values))] for name, values in part.axes.items()]
     sections = [f"<h2>{escape(title)}</h2>\n", _table(f"grid-{title}", "Settings", note, ("setting", "values"), rows)]
     sections.append(
         f'<details class="soft"><summary>All else is as it is by default</summary>{escape(others)}</details>\n'
     )
     for panel, plot in zip(part.panels, plots, strict=True):
-        sections += [_figure(plot), _numbers(panel, part, plot.name)]
+        sections += [_figure(plot), _number_table(panel, part, plot.name)]
     if part.unmeasured:
         names = ", ".join(METRICS[name].title.lower() for name in part.unmeasured)
         sections.append(f'<p class="soft">There was nothing to measure for: {escape(names)}.</p>\n')
     return sections
 
 
-def _numbers(panel: Panel, part: Part, name: str) -> str:
+def _number_table(panel: Panel, part: GridReport, name: str) -> str:
     rows = []
     for series in panel.series:
-        settings = [text(value) for value in series.settings.values()]
+        settings = [format_value(value) for value in series.settings.values()]
         for at, said in series.points:
-            values = [number(one) for one in (said.mean, said.low, said.high, said.least, said.most)]
-            rows.append([*settings, text(at), f"{said.networks:,}", *values])
+            values = [format_number(one) for one in (said.mean, said.low, said.high, said.minimum, said.maximum)]
+            rows.append([*settings, format_value(at), f"{said.networks:,}", *values])
     metric = METRICS[panel.metric]
     title = f"{metric.title}, in numbers"
-    columns = (*part.varying, panel.axis, *COLUMNS)
-    return _table(f"{name}-numbers", title, metric.unit, columns, rows, words=len(part.varying) + 1)
+    columns = (*part.varied, panel.axis, *COLUMNS)
+    return _table(f"{name}-numbers", title, metric.unit, columns, rows, words=len(part.varied) + 1)
 
 
 def _table(
@@ -161,9 +161,9 @@ def _figure(plot: Plot) -> str:
     )
 
 
-def _footer(found: Gathered, now: datetime) -> str:
-    made = ", ".join(f"{name} {one}" for name, one in found.versions.items())
-    said = f"Made {now:%Y-%m-%d %H:%M:%S} UTC from {found.where}, which was simulated by {made}."
+def _footer(sweep: SweepData, now: datetime) -> str:
+    made = ", ".join(f"{name} {one}" for name, one in sweep.versions.items())
+    said = f"Made {now:%Y-%m-%d %H:%M:%S} UTC from {sweep.where}, which was simulated by {made}."
     return f"<footer><p>{escape(said)}</p></footer>"
 
 

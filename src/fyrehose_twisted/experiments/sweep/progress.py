@@ -14,7 +14,7 @@ POLL_INTERVAL = 0.5
 """Seconds between two looks at what is done."""
 
 
-class Meter:
+class SweepProgress:
     """Networks that are done, of how many; how many of them a second; and the time that is left.
 
     :param done: networks that were there at the start.
@@ -22,9 +22,9 @@ class Meter:
     """
 
     def __init__(self, total: int, done: int, seconds: float, *, quiet: bool) -> None:
-        self._left = seconds
+        self._total_cost = seconds
         self._began = time.monotonic()
-        self._paid = 0.0
+        self._completed_cost = 0.0
         self._shown = 0
         self._bar = ProgressBar(
             total=total,
@@ -42,7 +42,7 @@ class Meter:
 
     def show(self, networks: int, seconds: float) -> None:
         """Show that so many networks are done in this wave, which were estimated to take so long."""
-        left = self._text_left(self._paid + seconds)
+        left = self._text_left(self._completed_cost + seconds)
         self._bar.set_postfix_str(left, refresh=False)
         self._bar.update(networks - self._shown)
         self._shown = networks
@@ -50,7 +50,7 @@ class Meter:
     def end_wave(self, networks: int, seconds: float) -> None:
         """Count a wave as done."""
         self.show(networks, seconds)
-        self._paid += seconds
+        self._completed_cost += seconds
         self._shown = 0
 
     def close(self) -> None:
@@ -74,8 +74,8 @@ class Meter:
             over.set()
             watching.join()
 
-    def _text_left(self, paid: float) -> str:
-        if not paid or not self._left:
+    def _text_left(self, completed: float) -> str:
+        if not completed or not self._total_cost:
             return "time left unknown"
         passed = time.monotonic() - self._began
-        return f"{ProgressBar.format_interval(passed * max(0.0, self._left - paid) / paid)} left"
+        return f"{ProgressBar.format_interval(passed * max(0.0, self._total_cost - completed) / completed)} left"

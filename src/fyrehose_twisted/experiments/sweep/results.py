@@ -14,7 +14,7 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, StateFileError
 from fyrehose_twisted.experiments.sweep.grid import Grid
-from fyrehose_twisted.experiments.sweep.rows import ERROR, KEYS, arrow_schema
+from fyrehose_twisted.experiments.sweep.rows import ERROR, KEY_COLUMNS, arrow_schema
 
 MANIFEST, NETWORKS, LOCK = "sweep.json", "networks", ".lock"
 FORMAT = 1
@@ -22,7 +22,7 @@ FORMAT = 1
 _WAVE = re.compile(r"wave=(\d{5,})")
 
 
-class Results:
+class SweepResults:
     """What a sweep has found so far.
 
     Waves are ``networks/wave=00000`` and so on, in Parquet. Whatever kills a sweep, a wave is there as a whole, or not
@@ -39,7 +39,7 @@ class Results:
         return str(self._networks)
 
     @contextmanager
-    def writing(self, grid: Grid, versions: Mapping[str, str]) -> Iterator[list[str]]:
+    def open_for_writing(self, grid: Grid, versions: Mapping[str, str]) -> Iterator[list[str]]:
         """Let nobody else write for the time of the block, and take away what an earlier one has left unfinished.
 
         Yields what the user has to know: each version that is another one than before.
@@ -86,10 +86,10 @@ class Results:
             raise ConfigurationError(f"{path} is not the manifest of a sweep of this version; name another directory")
         return said
 
-    def finished(self) -> set[tuple[int, int]]:
+    def finished_networks(self) -> set[tuple[int, int]]:
         """Return the cell and the replica of each network that has a row."""
         found = self.read([])
-        return set(zip(*(found.column(name).to_pylist() for name in KEYS), strict=True))
+        return set(zip(*(found.column(name).to_pylist() for name in KEY_COLUMNS), strict=True))
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
         """Return the table, or some columns of it beside those of the keys, in the order of networks.
@@ -100,7 +100,9 @@ class Results:
         import pyarrow.parquet as parquet
 
         schema = arrow_schema()
-        names = schema.names if columns is None else [*KEYS, *(name for name in columns if name not in KEYS)]
+        names = (
+            schema.names if columns is None else [*KEY_COLUMNS, *(name for name in columns if name not in KEY_COLUMNS)]
+        )
         wanted = pyarrow.schema([schema.field(name) for name in names])
         tables = []
         for path in self._waves():
@@ -117,7 +119,7 @@ class Results:
                     )
             tables += found
         whole = pyarrow.concat_tables(tables) if tables else wanted.empty_table()
-        return whole.sort_by([(name, "ascending") for name in KEYS])
+        return whole.sort_by([(name, "ascending") for name in KEY_COLUMNS])
 
     def add(self, table: Any) -> None:
         """Add a wave. When this returns, it is on the disk."""
@@ -125,12 +127,12 @@ class Results:
         number = int(waves[-1].name.partition("=")[2]) + 1 if waves else 0
         partial = self._networks / f".wave-{number:05}"
         partial.mkdir()
-        _write(partial / "part-0.parquet", table)
-        _sync(partial)
+        _write_table(partial / "part-0.parquet", table)
+        _sync_directory(partial)
         partial.rename(self._networks / f"wave={number:05}")
-        _sync(self._networks)
+        _sync_directory(self._networks)
 
-    def forget_errors(self) -> int:
+    def drop_errors(self) -> int:
         """Take away the rows of networks that failed, and return how many there were."""
         import pyarrow.compute as compute
         import pyarrow.parquet as parquet
@@ -145,9 +147,9 @@ class Results:
                 forgotten += table.num_rows - kept.num_rows
                 partial = self._networks / f".wave-{path.name}-{part.name}"
                 partial.mkdir()
-                _write(partial / part.name, kept)
+                _write_table(partial / part.name, kept)
                 os.replace(partial / part.name, part)
-                _sync(path)
+                _sync_directory(path)
                 partial.rmdir()
         return forgotten
 
@@ -190,10 +192,10 @@ class Results:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, self.directory / MANIFEST)
-        _sync(self.directory)
+        _sync_directory(self.directory)
 
 
-def _write(path: Path, table: Any) -> None:
+def _write_table(path: Path, table: Any) -> None:
     import pyarrow.parquet as parquet
 
     with open(path, "wb") as file:
@@ -202,7 +204,7 @@ def _write(path: Path, table: Any) -> None:
         os.fsync(file.fileno())
 
 
-def _sync(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -12,14 +12,14 @@ from fyrehose_twisted.experiments.sweep.grid import Cell
 from fyrehose_twisted.experiments.sweep.metrics import METRICS
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
 
-Found = dict[str, Any]
-RunNetwork = Callable[[Cell], Found]
+Measurements = dict[str, Any]
+RunNetwork = Callable[[Cell], Measurements]
 """Simulates a network, and returns what was measured."""
 
-KEYS = ("cell", "replica")
+KEY_COLUMNS = ("cell", "replica")
 """The columns that say which network a row is of."""
 VIOLATION, ERROR = "violation", "error"
-TOOK = ("took_topology", "took")
+DURATION_COLUMNS = ("took_topology", "took")
 """Seconds that the links of a network took, and all of it. They are another each time; all else is the same."""
 
 _TYPES = {bool: "boolean", int: "bigint", float: "double", str: "string"}
@@ -33,7 +33,7 @@ _COLUMNS = {
     **dict.fromkeys(METRICS, "double"),
     VIOLATION: "string",
     ERROR: "string",
-    **dict.fromkeys(TOOK, "double"),
+    **dict.fromkeys(DURATION_COLUMNS, "double"),
 }
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
 """The table as Spark wants to know it. Where there was nothing to measure, a metric is null."""
@@ -47,7 +47,7 @@ def arrow_schema() -> Any:
     return pyarrow.schema([(name, kinds.get(kind, pyarrow.string())) for name, kind in _COLUMNS.items()])
 
 
-def row_of(cell: Cell, run: RunNetwork) -> dict[str, Any]:
+def simulate_row(cell: Cell, run: RunNetwork) -> dict[str, Any]:
     """Simulate a network and return its row. If that fails, the row says how."""
     began = perf_counter()
     row = blank_row(cell)
@@ -58,7 +58,7 @@ def row_of(cell: Cell, run: RunNetwork) -> dict[str, Any]:
                 raise LookupError(f"{name} was measured, and there is no column for it")
             row[name] = None if isinstance(value, float) and math.isnan(value) else value
     except Exception as error:
-        row = blank_row(cell) | {ERROR: _told(error)}
+        row = blank_row(cell) | {ERROR: _describe_error(error)}
     return row | {"took": perf_counter() - began}
 
 
@@ -70,14 +70,14 @@ def blank_row(cell: Cell) -> dict[str, Any]:
     return dict.fromkeys(_COLUMNS) | known
 
 
-def batch_of(rows: Sequence[Mapping[str, Any]]) -> Any:
+def to_arrow_batch(rows: Sequence[Mapping[str, Any]]) -> Any:
     """Return rows as one Arrow batch."""
     import pyarrow
 
     return pyarrow.RecordBatch.from_pylist(list(rows), schema=arrow_schema())
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Return what an error says, and where in our code it was raised."""
     said = " ".join(f"{type(error).__name__}: {error}".split())
     frames = traceback.extract_tb(error.__traceback__)

@@ -16,7 +16,7 @@ Value = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NetworkSettings:
     """One network, but for its seed. Times are in seconds of simulated time.
 
     :ivar topology: how nodes are linked: ``kleinberg``, ``random``, ``ring``, ``swapped``, which is ``kleinberg`` with
@@ -77,7 +77,7 @@ class Settings:
         self._check_links()
 
     def _check_links(self) -> None:
-        for name, where in _ONLY_WITH.items():
+        for name, where in _TOPOLOGIES_OF.items():
             if getattr(self, name) != DEFAULTS[name] and self.topology not in where:
                 raise ConfigurationError(
                     f"{name}={getattr(self, name)!r} means nothing with topology={self.topology!r}, only with"
@@ -94,18 +94,18 @@ class Settings:
             raise ConfigurationError(f"degree={self.degree:g}: in a ring it is even, half of it on either side")
 
     @classmethod
-    def of(cls, values: Mapping[str, Value]) -> Settings:
+    def from_values(cls, values: Mapping[str, Value]) -> NetworkSettings:
         """Return the settings that have these values, and defaults for others; names are those of a file.
 
         :raises ConfigurationError: if a value is out of range, or two do not go together.
         """
-        own: dict[str, Any] = {name: value for name, value in values.items() if name not in OF_POLICY}
-        policy: dict[str, Any] = {name: value for name, value in values.items() if name in OF_POLICY}
+        own: dict[str, Any] = {name: value for name, value in values.items() if name not in POLICY_DEFAULTS}
+        policy: dict[str, Any] = {name: value for name, value in values.items() if name in POLICY_DEFAULTS}
         return cls(**own, policy=Policy(**policy))
 
     def values(self) -> dict[str, Value]:
         """Return all values by name, those of the policy last."""
-        return {name: getattr(self.policy if name in OF_POLICY else self, name) for name in DEFAULTS}
+        return {name: getattr(self.policy if name in POLICY_DEFAULTS else self, name) for name in DEFAULTS}
 
 
 _RANGES = {
@@ -115,15 +115,17 @@ _RANGES = {
     "subscribers": (1, 1_000_000),
     "packets": (0, 1_000_000),
 }
-_ONLY_WITH = {"file": ("file",), "lattice": ("kleinberg", "swapped"), "rounds": ("swapped",)}
+_TOPOLOGIES_OF = {"file": ("file",), "lattice": ("kleinberg", "swapped"), "rounds": ("swapped",)}
 
-OF_POLICY: dict[str, Any] = {one.name: one.default for one in fields(Policy)}
+POLICY_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Policy)}
 """The settings that are fields of a policy."""
-DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Settings) if one.name != "policy"} | OF_POLICY
+DEFAULTS: dict[str, Any] = {
+    one.name: one.default for one in fields(NetworkSettings) if one.name != "policy"
+} | POLICY_DEFAULTS
 """All settings by name, in the order of columns, and their defaults. A value is of the type of its default."""
 
 
-def typed(name: str, value: object) -> Value:
+def coerce_value(name: str, value: object) -> Value:
     """Return ``value`` as a value of the setting ``name``.
 
     :raises ConfigurationError: if it is of another type.
@@ -133,7 +135,7 @@ def typed(name: str, value: object) -> Value:
         return float(value)
     if type(value) is kind:
         return value  # type: ignore[return-value]  # It is the type of a value.
-    raise ConfigurationError(f"{name}={value!r}: it has to be {_KINDS[kind]}")
+    raise ConfigurationError(f"{name}={value!r}: it has to be {_TYPE_NAMES[kind]}")
 
 
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

@@ -6,31 +6,31 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fyrehose_twisted.experiments.sweep.cost import FIRST_WAVE_SECONDS, WAVE_SECONDS, estimate, wave
+from fyrehose_twisted.experiments.sweep.cost import FIRST_WAVE_SECONDS, WAVE_SECONDS, estimate, take_wave
 from fyrehose_twisted.experiments.sweep.grid import Cell, Grid
 from fyrehose_twisted.experiments.sweep.network import run_network
-from fyrehose_twisted.experiments.sweep.progress import Meter
-from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.progress import SweepProgress
+from fyrehose_twisted.experiments.sweep.results import SweepResults
 from fyrehose_twisted.experiments.sweep.rows import (
     ERROR,
     SCHEMA,
     VIOLATION,
     RunNetwork,
     arrow_schema,
-    batch_of,
     blank_row,
-    row_of,
+    simulate_row,
+    to_arrow_batch,
 )
-from fyrehose_twisted.spark.errors import one_line
+from fyrehose_twisted.spark.errors import error_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_DIED = "Python worker"
+_WORKER_DIED = "Python worker"
 """So what Spark says begins if a worker has ended; that need not be the end of the others."""
 
 
-class Counts(NamedTuple):
+class SweepCounts(NamedTuple):
     """What is in the table of a sweep.
 
     :ivar failed: networks that have an error instead of numbers.
@@ -42,16 +42,16 @@ class Counts(NamedTuple):
     violated: int
 
 
-def unfinished(grid: Grid, results: Results) -> list[Cell]:
+def unfinished_cells(grid: Grid, results: SweepResults) -> list[Cell]:
     """Return the networks of ``grid`` that ``results`` has no row of."""
-    finished = results.finished()
+    finished = results.finished_networks()
     return [cell for cell in grid.cells() if (cell.number, cell.replica) not in finished]
 
 
 def sweep(
     spark: SparkSession,
     cells: Sequence[Cell],
-    results: Results,
+    results: SweepResults,
     *,
     quiet: bool = False,
     run: RunNetwork = run_network,
@@ -63,33 +63,37 @@ def sweep(
     :raises OSError: if rows cannot be written. What Spark raises if it fails for another reason than a network.
     """
     costs = [estimate(cell) for cell in cells]
-    there = len(results.finished())
-    meter = Meter(there + len(cells), there, sum(costs), quiet=quiet)
+    there = len(results.finished_networks())
+    meter = SweepProgress(there + len(cells), there, sum(costs), quiet=quiet)
     try:
-        _run_waves(_Job(spark, run, meter), cells, costs, results, wave_seconds)
+        _run_waves(_WaveRunner(spark, run, meter), cells, costs, results, wave_seconds)
     finally:
         meter.close()
 
 
-def count(results: Results) -> Counts:
+def count_networks(results: SweepResults) -> SweepCounts:
     """Return how many networks there are, how many of them failed, and in how many an invariant was broken."""
     found = results.read([ERROR, VIOLATION])
     failed, violated = (found.num_rows - found.column(name).null_count for name in (ERROR, VIOLATION))
-    return Counts(found.num_rows, failed, violated)
+    return SweepCounts(found.num_rows, failed, violated)
 
 
-def versions() -> dict[str, str]:
+def software_versions() -> dict[str, str]:
     """Return the versions of what the numbers depend on."""
     return {name: version(name) for name in ("fyrehose_twisted", "numpy")}
 
 
-def _run_waves(job: _Job, left: Sequence[Cell], costs: Sequence[float], results: Results, longest: float) -> None:
+def _run_waves(
+    job: _WaveRunner, cells: Sequence[Cell], costs: Sequence[float], results: SweepResults, longest: float
+) -> None:
     start, seconds, scale = 0, min(FIRST_WAVE_SECONDS, longest), 1.0
-    while start < len(left):
-        ahead = [(place, scale * costs[place]) for place in range(start, len(left))]
-        tasks = wave(ahead, job.cores, seconds)
-        count = sum(len(task.places) for task in tasks)
-        table = job.run([_Cells([left[place] for place in task.places], task.seconds / scale) for task in tasks])
+    while start < len(cells):
+        ahead = [(place, scale * costs[place]) for place in range(start, len(cells))]
+        tasks = take_wave(ahead, job.cores, seconds)
+        count = sum(len(task.positions) for task in tasks)
+        table = job.run(
+            [_CellBatch([cells[place] for place in task.positions], task.seconds / scale) for task in tasks]
+        )
         results.add(table)
         estimated = sum(costs[start : start + count])
         took = sum(table.column("took").to_pylist())
@@ -97,16 +101,16 @@ def _run_waves(job: _Job, left: Sequence[Cell], costs: Sequence[float], results:
         start, seconds = start + count, longest
 
 
-class _Cells(NamedTuple):
+class _CellBatch(NamedTuple):
     cells: list[Cell]
     seconds: float
 
 
-class _Job:
+class _WaveRunner:
     """Runs waves."""
 
-    def __init__(self, spark: SparkSession, run: RunNetwork, meter: Meter) -> None:
-        self._spark, self._run_network, self._meter = spark, run, meter
+    def __init__(self, spark: SparkSession, run: RunNetwork, progress: SweepProgress) -> None:
+        self._spark, self._run_network, self._progress = spark, run, progress
 
     @property
     def cores(self) -> int:
@@ -114,7 +118,7 @@ class _Job:
         cores: int = self._spark.sparkContext.defaultParallelism
         return cores
 
-    def run(self, tasks: Sequence[_Cells]) -> Any:
+    def run(self, tasks: Sequence[_CellBatch]) -> Any:
         """Return the rows of all networks of these tasks, as an Arrow table."""
         import pyarrow
 
@@ -125,17 +129,17 @@ class _Job:
             networks.add(cells)
             seconds.add(cost)
 
-        with self._meter.watching(lambda: (networks.value, seconds.value)):
+        with self._progress.watching(lambda: (networks.value, seconds.value)):
             rows = self._rows(tasks, tell)
-        self._meter.end_wave(sum(len(one.cells) for one in tasks), sum(one.seconds for one in tasks))
+        self._progress.end_wave(sum(len(one.cells) for one in tasks), sum(one.seconds for one in tasks))
         return pyarrow.concat_tables(rows).cast(arrow_schema())
 
-    def _rows(self, tasks: Sequence[_Cells], tell: Callable[[int, float], None]) -> list[Any]:
+    def _rows(self, tasks: Sequence[_CellBatch], tell: Callable[[int, float], None]) -> list[Any]:
         try:
             return [self._simulate(tasks, tell)]
         except Exception as error:
-            told = one_line(error)
-            if told is None or _DIED not in told:
+            told = error_line(error)
+            if told is None or _WORKER_DIED not in told:
                 raise
         # A network that takes its worker with it, by eating all memory, must not take the others too.
         halves = _halves(tasks)
@@ -143,10 +147,10 @@ class _Job:
             import pyarrow
 
             lost = blank_row(tasks[0].cells[0]) | {ERROR: told, "took": 0.0}
-            return [pyarrow.Table.from_batches([batch_of([lost])])]
+            return [pyarrow.Table.from_batches([to_arrow_batch([lost])])]
         return [table for half in halves for table in self._rows(half, tell)]
 
-    def _simulate(self, tasks: Sequence[_Cells], tell: Callable[[int, float], None]) -> Any:
+    def _simulate(self, tasks: Sequence[_CellBatch], tell: Callable[[int, float], None]) -> Any:
         run = self._run_network
 
         def work(numbers: Iterator[Any]) -> Iterator[Any]:
@@ -154,14 +158,14 @@ class _Job:
                 for number in batch.column(0).to_pylist():
                     cells, seconds = tasks[number]
                     # Each batch costs as much as a small network.
-                    yield batch_of([row_of(cell, run) for cell in cells])
+                    yield to_arrow_batch([simulate_row(cell, run) for cell in cells])
                     tell(len(cells), seconds)
 
         frame = self._spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(work, SCHEMA)
         return frame.toArrow()
 
 
-def _halves(tasks: Sequence[_Cells]) -> tuple[list[_Cells], list[_Cells]] | None:
+def _halves(tasks: Sequence[_CellBatch]) -> tuple[list[_CellBatch], list[_CellBatch]] | None:
     """Return two parts of the work, ``None`` if it is one network."""
     if len(tasks) > 1:
         return list(tasks[: len(tasks) // 2]), list(tasks[len(tasks) // 2 :])
@@ -169,4 +173,4 @@ def _halves(tasks: Sequence[_Cells]) -> tuple[list[_Cells], list[_Cells]] | None
     if len(cells) == 1:
         return None
     middle = len(cells) // 2
-    return [_Cells(cells[:middle], seconds / 2)], [_Cells(cells[middle:], seconds / 2)]
+    return [_CellBatch(cells[:middle], seconds / 2)], [_CellBatch(cells[middle:], seconds / 2)]

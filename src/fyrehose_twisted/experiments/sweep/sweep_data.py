@@ -10,13 +10,13 @@ from math import prod
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.sweep.interval import Interval, interval
+from fyrehose_twisted.experiments.sweep.interval import Interval, confidence_interval
 from fyrehose_twisted.experiments.sweep.metrics import METRICS
-from fyrehose_twisted.experiments.sweep.results import Results
+from fyrehose_twisted.experiments.sweep.results import SweepResults
 from fyrehose_twisted.experiments.sweep.rows import ERROR, VIOLATION
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, Value
 
-SHOWN = (
+DEFAULT_METRICS = (
     "roots_per_key",
     "reach",
     "subscribe_messages_first",
@@ -37,8 +37,8 @@ SHOWN = (
 class Point(NamedTuple):
     """What the replicas of a cell say of a metric, and where on the axis that is."""
 
-    at: Value
-    said: Interval
+    x: Value
+    interval: Interval
 
 
 class Series(NamedTuple):
@@ -60,12 +60,12 @@ class Panel(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Part:
+class GridReport:
     """One grid.
 
     :ivar axes: the values of each setting that the file gives, as it has them.
     :ivar axis: what the lines go over.
-    :ivar varying: the settings that tell lines apart.
+    :ivar varied: the settings that tell lines apart.
     :ivar panels: those metrics that have a value anywhere.
     :ivar unmeasured: the others.
     """
@@ -73,15 +73,15 @@ class Part:
     name: str
     axes: Mapping[str, Sequence[Value]]
     axis: str
-    varying: tuple[str, ...]
+    varied: tuple[str, ...]
     networks: int
-    wanted: int
+    expected: int
     panels: list[Panel]
     unmeasured: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Gathered:
+class SweepData:
     """All that a page shows.
 
     :ivar where: the directory of the sweep.
@@ -95,7 +95,7 @@ class Gathered:
     replicas: int
     versions: Mapping[str, str]
     conditions: tuple[str, ...]
-    parts: list[Part]
+    parts: list[GridReport]
     errors: Counter[str]
     violations: Counter[str]
     took: float
@@ -106,25 +106,29 @@ class Gathered:
         return sum(part.networks for part in self.parts)
 
 
-def gather(results: Results, *, axis: str = "", metrics: Sequence[str] = (), where: Sequence[str] = ()) -> Gathered:
+def load_sweep_data(
+    results: SweepResults, *, axis: str = "", metrics: Sequence[str] = (), where: Sequence[str] = ()
+) -> SweepData:
     """Read a sweep.
 
     :param axis: the setting that lines go over; by default ``n``, or another number that has more values.
-    :param metrics: those to show; by default :data:`SHOWN`.
+    :param metrics: those to show; by default :data:`DEFAULT_METRICS`.
     :param where: conditions of the form ``NAME=VALUE``; only networks for which all hold are shown.
     :raises ConfigurationError: if there is no sweep, no network, or a name is not known.
     """
     manifest = results.manifest()
-    shown = tuple(metrics) or SHOWN
+    shown = tuple(metrics) or DEFAULT_METRICS
     for name in shown:
-        _require(name, METRICS, "metric")
-    conditions = [_condition(text) for text in where]
-    rows = [row for row in results.read().to_pylist() if all(text(row[name]) == said for name, said in conditions)]
+        _require_known(name, METRICS, "metric")
+    conditions = [_parse_condition(text) for text in where]
+    rows = [
+        row for row in results.read().to_pylist() if all(format_value(row[name]) == said for name, said in conditions)
+    ]
     if not rows:
         such = f" with {' and '.join(where)}" if where else ""
         raise ConfigurationError(f"{results.directory} has no network{such} yet")
     if axis:
-        _require(axis, DEFAULTS, "setting")
+        _require_known(axis, DEFAULTS, "setting")
         known = {name for part in manifest["grids"] for name, values in part["axes"].items() if len(values) > 1}
         if axis not in known:
             raise ConfigurationError(f"{axis} has one value only; these have several: {', '.join(sorted(known))}")
@@ -132,8 +136,8 @@ def gather(results: Results, *, axis: str = "", metrics: Sequence[str] = (), whe
     for said in manifest["grids"]:
         mine = [row for row in rows if row["grid"] == said["name"]]
         if mine:
-            parts.append(_part(said, mine, manifest["replicas"], axis, shown))
-    return Gathered(
+            parts.append(_grid_report(said, mine, manifest["replicas"], axis, shown))
+    return SweepData(
         str(results.directory),
         manifest["seed"],
         manifest["replicas"],
@@ -146,30 +150,30 @@ def gather(results: Results, *, axis: str = "", metrics: Sequence[str] = (), whe
     )
 
 
-def text(value: Value) -> str:
+def format_value(value: Value) -> str:
     """Return a value as it stands in a file, a text without quotes."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _part(
+def _grid_report(
     said: Mapping[str, Any], rows: list[dict[str, Any]], replicas: int, wished: str, shown: Sequence[str]
-) -> Part:
+) -> GridReport:
     axes: dict[str, list[Value]] = said["axes"]
     # A file is named in rows by its whole path, so what varies is taken from them; they are in the order of the grid.
     values = {name: list(dict.fromkeys(row[name] for row in rows)) for name in axes}
     varying = [name for name in axes if len(values[name]) > 1]
-    axis = wished if wished in varying else _axis({name: values[name] for name in varying or axes or ["n"]})
+    axis = wished if wished in varying else _choose_axis({name: values[name] for name in varying or axes or ["n"]})
     others = tuple(name for name in varying if name != axis)
     panels = [panel for name in shown if (panel := _panel(name, axis, others, rows)).series]
     measured = [panel.metric for panel in panels]
     wanted = prod(map(len, axes.values())) * replicas
     unmeasured = tuple(name for name in shown if name not in measured)
-    return Part(said["name"], axes, axis, others, len(rows), wanted, panels, unmeasured)
+    return GridReport(said["name"], axes, axis, others, len(rows), wanted, panels, unmeasured)
 
 
-def _axis(values: Mapping[str, Sequence[Value]]) -> str:
+def _choose_axis(values: Mapping[str, Sequence[Value]]) -> str:
     """Return the setting that has most values; numbers go before words, and ``n`` before all that has as many."""
 
     def rank(name: str) -> tuple[bool, int, bool]:
@@ -188,23 +192,23 @@ def _panel(metric: str, axis: str, others: Sequence[str], rows: Iterable[Mapping
     known = METRICS[metric]
     series = []
     for settings, line in found.items():
-        points = [Point(at, interval(some, known.least, known.most)) for at, some in line.items()]
-        if not isinstance(points[0].at, bool | str):
-            points.sort(key=lambda point: point.at)
+        points = [Point(at, confidence_interval(some, known.minimum, known.maximum)) for at, some in line.items()]
+        if not isinstance(points[0].x, bool | str):
+            points.sort(key=lambda point: point.x)
         series.append(Series(dict(zip(others, settings, strict=True)), points))
     return Panel(metric, axis, series)
 
 
-def _condition(said: str) -> tuple[str, str]:
+def _parse_condition(said: str) -> tuple[str, str]:
     name, equals, value = said.partition("=")
     if not equals:
         raise ConfigurationError(f"{said!r} is not of the form NAME=VALUE, such as n=1000")
     if name != "grid":
-        _require(name, DEFAULTS, "setting")
+        _require_known(name, DEFAULTS, "setting")
     return name, value
 
 
-def _require(name: str, known: Iterable[str], what: str) -> None:
+def _require_known(name: str, known: Iterable[str], what: str) -> None:
     known = list(known)
     if name not in known:
         close = get_close_matches(name, known, 1, 0.5)

@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 Locations = NDArray[np.float64]
 Starts = NDArray[np.int64]
 Nodes = NDArray[np.int32]
-Keys = NDArray[np.int64]
+LinkKeys = NDArray[np.int64]
 """Links, each as one number: the lower of its nodes times the number of nodes, plus the higher one."""
 
 MAX_NODES = 2**31 - 1
 
 
-def link_keys(ones: NDArray[np.integer], others: NDArray[np.integer], n: int) -> Keys:
+def link_keys(ones: NDArray[np.integer], others: NDArray[np.integer], n: int) -> LinkKeys:
     """Return the links between ``ones`` and ``others`` as numbers, in the order in which they are given."""
-    keys: Keys = np.minimum(ones, others).astype(np.int64)
+    keys: LinkKeys = np.minimum(ones, others).astype(np.int64)
     keys *= n
     keys += np.maximum(ones, others)
     return keys
 
 
-def adjacency(keys: Keys, n: int) -> tuple[Starts, Nodes]:
+def build_adjacency(keys: LinkKeys, n: int) -> tuple[Starts, Nodes]:
     """Return where the neighbours of each node begin, and the neighbours, those of a node in ascending order.
 
     :param keys: links, none of them twice and none from a node to itself.
@@ -36,7 +36,9 @@ def adjacency(keys: Keys, n: int) -> tuple[Starts, Nodes]:
     return indptr, both.astype(np.int32)
 
 
-def rows(indptr: Starts, nodes: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def neighbour_positions(
+    indptr: Starts, nodes: NDArray[np.integer]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Return the places of all neighbours of ``nodes``, whose each is (an index into ``nodes``), and how many each has.
 
     The places are those in the array of neighbours, in the order of ``nodes``.

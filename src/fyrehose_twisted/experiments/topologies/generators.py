@@ -8,27 +8,29 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fyrehose_twisted.experiments.topologies.adjacency import Keys, link_keys
+from fyrehose_twisted.experiments.topologies.adjacency import LinkKeys, link_keys
 
 Ranks = NDArray[np.int64]
 Draw = Callable[[Ranks], Ranks]
 """Draws another end for each of these ends."""
 
-_ROUNDS = 100
+_MAX_DRAWS = 100
 """After so many draws in vain, what is left is drawn from all pairs that are not linked."""
 
 
-def ring_links(n: int, reach: int) -> Keys:
+def ring_links(n: int, reach: int) -> LinkKeys:
     """Link each of ``n`` ranks to the ``reach`` next ones on either side, in ascending order of the numbers.
 
     :param reach: at most half of the others.
     """
     ranks = np.arange(n, dtype=np.int64)
-    keys: Keys = np.unique(np.concatenate([link_keys(ranks, (ranks + step) % n, n) for step in range(1, reach + 1)]))
+    keys: LinkKeys = np.unique(
+        np.concatenate([link_keys(ranks, (ranks + step) % n, n) for step in range(1, reach + 1)])
+    )
     return keys
 
 
-def kleinberg_links(n: int, count: int, rng: Generator, given: Keys) -> Keys:
+def kleinberg_links(n: int, count: int, rng: Generator, given: LinkKeys) -> LinkKeys:
     """Draw ``count`` links besides those ``given``, with P ~ 1/d, where d is the difference of the ranks on the ring.
 
     :return: all of them, in ascending order.
@@ -39,9 +41,9 @@ def kleinberg_links(n: int, count: int, rng: Generator, given: Keys) -> Keys:
 
     def draw(sources: Ranks) -> Ranks:
         steps = np.searchsorted(chances, rng.random(len(sources)) * chances[-1], side="right") + 1
-        return _stepped(sources, steps, n)
+        return _step_along_ring(sources, steps, n)
 
-    return _drawn(n, count, rng, given, draw, lambda low, high: weights[high - low - 1])
+    return _draw_links(n, count, rng, given, draw, lambda low, high: weights[high - low - 1])
 
 
 def reference_links(n: int, degree: int, rng: Generator, *, lattice: bool) -> Ranks:
@@ -61,30 +63,35 @@ def reference_links(n: int, degree: int, rng: Generator, *, lattice: bool) -> Ra
     return edges
 
 
-def random_links(n: int, count: int, rng: Generator) -> Keys:
+def random_links(n: int, count: int, rng: Generator) -> LinkKeys:
     """Draw ``count`` links, each as likely as any other, and return them in ascending order."""
 
     def draw(sources: Ranks) -> Ranks:
         steps = (rng.random(len(sources)) * (n - 1)).astype(np.int64) + 1
-        return _stepped(sources, steps, n)
+        return _step_along_ring(sources, steps, n)
 
     nothing = np.empty(0, np.int64)
-    return _drawn(n, count, rng, nothing, draw, lambda low, high: np.ones(len(low)))
+    return _draw_links(n, count, rng, nothing, draw, lambda low, high: np.ones(len(low)))
 
 
-def _stepped(sources: Ranks, steps: Ranks, n: int) -> Ranks:
+def _step_along_ring(sources: Ranks, steps: Ranks, n: int) -> Ranks:
     # Rounding may make a step one too many.
     return (sources + np.minimum(steps, n - 1)) % n
 
 
-def _drawn(
-    n: int, count: int, rng: Generator, given: Keys, draw: Draw, weigh: Callable[[Ranks, Ranks], NDArray[np.float64]]
-) -> Keys:
+def _draw_links(
+    n: int,
+    count: int,
+    rng: Generator,
+    given: LinkKeys,
+    draw: Draw,
+    weigh: Callable[[Ranks, Ranks], NDArray[np.float64]],
+) -> LinkKeys:
     # All draw equally many; who has drawn a link that is there already draws once more.
     sources = np.repeat(np.arange(n, dtype=np.int64), count // n)
     sources = np.concatenate((sources, np.sort(rng.permutation(n)[: count % n])))
     keys = given
-    for _ in range(_ROUNDS):
+    for _ in range(_MAX_DRAWS):
         if not len(sources):
             return keys
         drawn = link_keys(sources, draw(sources), n)

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, rows
+from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, neighbour_positions
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.wire.location import distance, is_location
 
-_AT_ONCE = 2**20
+_BATCH_SIZE = 2**20
 """Neighbours that are looked at together; more is no faster."""
 
 
@@ -44,19 +44,19 @@ def route(topology: Topology, sources: ArrayLike, targets: ArrayLike, max_hops: 
     :param max_hops: after so many a route ends where it is; by default only where no neighbour is nearer.
     :raises ConfigurationError: if there are not as many sources as targets, or some are not there.
     """
-    at = _checked_nodes(topology, "sources", np.asarray(sources)).astype(np.int64)
+    at = _check_nodes(topology, "sources", np.asarray(sources)).astype(np.int64)
     wanted = np.asarray(targets)
     if wanted.shape != at.shape:
         raise ConfigurationError(f"{at.shape} sources and {wanted.shape} targets: each route needs one of both")
     if max_hops is not None and max_hops < 0:
         raise ConfigurationError(f"max_hops={max_hops!r}: it must be 0 or more")
     if wanted.dtype.kind in "iu":
-        places = topology.locations[_checked_nodes(topology, "targets", wanted)]
-        hops = _routed(topology, at, places, max_hops)
+        places = topology.locations[_check_nodes(topology, "targets", wanted)]
+        hops = _follow_routes(topology, at, places, max_hops)
         return Routes(hops, at == wanted, at.astype(np.int32))
-    places = _checked_places(wanted)
-    hops = _routed(topology, at, places, max_hops)
-    reached = apart(topology.locations[at], places) == _least(topology, places)
+    places = _check_locations(wanted)
+    hops = _follow_routes(topology, at, places, max_hops)
+    reached = ring_distance(topology.locations[at], places) == _nearest_distance(topology, places)
     return Routes(hops, reached, at.astype(np.int32))
 
 
@@ -84,17 +84,17 @@ def greedy_path(topology: Topology, source: int, target: float) -> list[int]:
         path.append(following)
 
 
-def apart(one: Locations, other: Locations) -> Locations:
+def ring_distance(a: Locations, b: Locations) -> Locations:
     """Return how far locations are from others; to the last bit what
     :func:`~fyrehose_twisted.freenet.wire.location.distance` returns."""
-    straight = np.abs(one - other)
+    straight = np.abs(a - b)
     return np.minimum(straight, 1.0 - straight)
 
 
-def _routed(topology: Topology, at: NDArray[np.int64], places: Locations, max_hops: int | None) -> Nodes:
+def _follow_routes(topology: Topology, at: NDArray[np.int64], places: Locations, max_hops: int | None) -> Nodes:
     """Move ``at`` to where routes end, and return their hops."""
     hops = np.zeros(len(at), np.int32)
-    near = apart(topology.locations[at], places)
+    near = ring_distance(topology.locations[at], places)
     active = np.arange(len(at))
     while len(active):
         if max_hops is not None:
@@ -105,7 +105,7 @@ def _routed(topology: Topology, at: NDArray[np.int64], places: Locations, max_ho
         low = 0
         while low < len(active):
             start = int(totals[low - 1]) if low else 0
-            high = max(low + 1, int(np.searchsorted(totals, start + _AT_ONCE, side="right")))
+            high = max(low + 1, int(np.searchsorted(totals, start + _BATCH_SIZE, side="right")))
             part = active[low:high]
             following, far = _step(topology, at[part], places[part])
             nearer = far < near[part]
@@ -120,9 +120,9 @@ def _routed(topology: Topology, at: NDArray[np.int64], places: Locations, max_ho
 
 def _step(topology: Topology, at: NDArray[np.int64], places: Locations) -> tuple[NDArray[np.int64], Locations]:
     """Return the neighbour of each node that is nearest to a place, and how far that is; infinity if it has none."""
-    found, owners, counts = rows(topology.indptr, at)
+    found, owners, counts = neighbour_positions(topology.indptr, at)
     neighbours = topology.indices[found]
-    far = apart(topology.locations[neighbours], places[owners])
+    far = ring_distance(topology.locations[neighbours], places[owners])
     following = np.full(len(at), -1, np.int64)
     least = np.full(len(at), np.inf)
     linked = counts > 0
@@ -135,14 +135,14 @@ def _step(topology: Topology, at: NDArray[np.int64], places: Locations) -> tuple
     return following, least
 
 
-def _least(topology: Topology, places: Locations) -> Locations:
+def _nearest_distance(topology: Topology, places: Locations) -> Locations:
     """Return how far the nearest node of all is from each place."""
     ordered = np.sort(topology.locations)
     after = np.searchsorted(ordered, places) % len(ordered)
-    return np.minimum(apart(ordered[after], places), apart(ordered[after - 1], places))
+    return np.minimum(ring_distance(ordered[after], places), ring_distance(ordered[after - 1], places))
 
 
-def _checked_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> NDArray[np.integer]:
+def _check_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> NDArray[np.integer]:
     if nodes.ndim != 1 or not np.issubdtype(nodes.dtype, np.integer):
         raise ConfigurationError(f"{name} of shape {nodes.shape} and type {nodes.dtype}: a row of node numbers")
     numbers = nodes.astype(np.int64)
@@ -153,7 +153,7 @@ def _checked_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) ->
     return numbers
 
 
-def _checked_places(places: NDArray[np.generic]) -> Locations:
+def _check_locations(places: NDArray[np.generic]) -> Locations:
     if not np.issubdtype(places.dtype, np.floating):
         raise ConfigurationError(f"targets of type {places.dtype}: nodes are whole numbers, locations are not")
     found = places.astype(np.float64)

@@ -35,7 +35,7 @@ from fyrehose_twisted.freenet.wire.location import is_location
 _HEADINGS = ({"source", "target"}, {"from", "to"}, {"a", "b"})
 _NODE = "node"
 
-LONGEST_NUMBER = 4_000
+MAX_NUMBER_DIGITS = 4_000
 """Digits of a name that counts as a number."""
 
 
@@ -60,19 +60,19 @@ def read_links(path: Path) -> LinksFile:
         the file is not text.
     :raises OSError: if there is no such file, or it cannot be read.
     """
-    in_columns, compressed = _kind(path)
+    in_columns, compressed = _detect_format(path)
     try:
         data = gzip.decompress(path.read_bytes()) if compressed else path.read_bytes()
         text = data.decode()
     except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigurationError(f"{path} is not {'compressed ' if compressed else ''}text: {error}") from error
-    reading = _Reading(path)
+    reading = _LinksParser(path)
     try:
-        for number, fields in _in_columns(text) if in_columns else _in_words(text):
+        for number, fields in _split_columns(text) if in_columns else _split_words(text):
             reading.add(number, fields, may_be_node=not in_columns)
     except csv.Error as error:
         raise ConfigurationError(f"{path} has no columns that can be read: {error}") from error
-    return reading.done()
+    return reading.result()
 
 
 def write_links(path: Path, names: Sequence[str], locations: Locations, edges: NDArray[np.integer]) -> None:
@@ -82,7 +82,7 @@ def write_links(path: Path, names: Sequence[str], locations: Locations, edges: N
         has no room for locations.
     :raises OSError: if it cannot be written.
     """
-    in_columns, compressed = _kind(path)
+    in_columns, compressed = _detect_format(path)
     if in_columns:
         raise ConfigurationError(f"{path}: a CSV file has no room for locations; give it another name, such as x.txt")
     for name in names:
@@ -99,13 +99,13 @@ def number_names(edges: Iterable[tuple[str, str]]) -> LinksFile:
 
     :raises ConfigurationError: if a link leads from a node to itself.
     """
-    reading = _Reading(None)
+    reading = _LinksParser(None)
     for number, edge in enumerate(edges, 1):
         reading.add(number, edge, may_be_node=False)
-    return reading.done()
+    return reading.result()
 
 
-class _Reading:
+class _LinksParser:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._numbers: dict[str, int] = {}
@@ -116,13 +116,13 @@ class _Reading:
         if may_be_node and fields[0] == _NODE:
             self._add_node(line, fields)
         elif len(fields) != 2 or not all(fields):
-            raise self._wrong(line, f"{len(fields)} fields, {' '.join(fields)[:80]!r}: a link is two names")
+            raise self._error(line, f"{len(fields)} fields, {' '.join(fields)[:80]!r}: a link is two names")
         elif fields[0] == fields[1]:
-            raise self._wrong(line, f"{fields[0]!r} is linked to itself; leave the link out")
+            raise self._error(line, f"{fields[0]!r} is linked to itself; leave the link out")
         else:
             self._ends += (self._number(fields[0]), self._number(fields[1]))
 
-    def done(self) -> LinksFile:
+    def result(self) -> LinksFile:
         names = tuple(self._numbers)
         edges = np.array(self._ends, np.int64).reshape(-1, 2)
         if not all(map(_is_number, names)):
@@ -135,7 +135,7 @@ class _Reading:
 
     def _add_node(self, line: int, fields: Sequence[str]) -> None:
         if not 2 <= len(fields) <= 3:
-            raise self._wrong(line, f"{' '.join(fields)[:80]!r}: after {_NODE!r} come a name and perhaps a location")
+            raise self._error(line, f"{' '.join(fields)[:80]!r}: after {_NODE!r} come a name and perhaps a location")
         number = self._number(fields[1])
         if len(fields) == 3:
             try:
@@ -143,38 +143,38 @@ class _Reading:
             except ValueError:
                 location = -1.0
             if not is_location(location):
-                raise self._wrong(line, f"location {fields[2]!r}: it goes from 0 up to, but not including, 1")
+                raise self._error(line, f"location {fields[2]!r}: it goes from 0 up to, but not including, 1")
             if self._locations.setdefault(number, location) != location:
-                raise self._wrong(line, f"{fields[1]!r} is at {self._locations[number]} already, not at {location}")
+                raise self._error(line, f"{fields[1]!r} is at {self._locations[number]} already, not at {location}")
 
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
 
-    def _wrong(self, line: int, what: str) -> ConfigurationError:
+    def _error(self, line: int, what: str) -> ConfigurationError:
         where = f"link {line}" if self._path is None else f"{self._path}, line {line}"
         return ConfigurationError(f"{where}: {what}")
 
 
 def _is_number(name: str) -> bool:
     # Of very many digits, Python makes no number.
-    return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= LONGEST_NUMBER
+    return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= MAX_NUMBER_DIGITS
 
 
-def _kind(path: Path) -> tuple[bool, bool]:
+def _detect_format(path: Path) -> tuple[bool, bool]:
     """Say whether a file has columns, and whether it is compressed."""
     compressed = path.suffix.lower() == ".gz"
     name = path.with_suffix("") if compressed else path
     return name.suffix.lower() == ".csv", compressed
 
 
-def _in_words(text: str) -> Iterator[tuple[int, list[str]]]:
+def _split_words(text: str) -> Iterator[tuple[int, list[str]]]:
     for number, line in enumerate(text.splitlines(), 1):
         fields = line.split()
         if fields and not fields[0].startswith("#"):
             yield number, fields
 
 
-def _in_columns(text: str) -> Iterator[tuple[int, list[str]]]:
+def _split_columns(text: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(io.StringIO(text))
     for index, row in enumerate(reader):
         fields = [field.strip() for field in row]

@@ -11,29 +11,29 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, Starts, rows
+from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, Starts, neighbour_positions
 
-WALK = 10
+WALK_LENGTH = 10
 """Hops of a request to swap."""
-RESET = 2 / 16_000
+RESET_PROBABILITY = 2 / 16_000
 """Chance that a node draws a new location instead."""
-_SHORTEST = 2.0**-64
+_MIN_LENGTH = 2.0**-64
 """What a link between nodes at the same place counts as."""
-_SPACE = 4
+_NODES_PER_ATTEMPT = 4
 """Nodes that there are for each that attempts made at once look at; with fewer, most would wait for one another."""
 
 _Numbers = NDArray[np.int64]
 
 
-def swapped(
+def swap_locations(
     indptr: Starts,
     indices: Nodes,
     locations: Locations,
     rounds: int,
     rng: Generator,
     *,
-    walk: int = WALK,
-    reset: float = RESET,
+    walk: int = WALK_LENGTH,
+    reset: float = RESET_PROBABILITY,
 ) -> Locations:
     """Return the locations after ``rounds`` times as many attempts as there are nodes.
 
@@ -46,7 +46,7 @@ def swapped(
     """
     now = locations.copy()
     n = len(now)
-    batch = max(1, int(n / (_SPACE * (len(indices) // n + 1))))
+    batch = max(1, int(n / (_NODES_PER_ATTEMPT * (len(indices) // n + 1))))
     for _ in range(rounds):
         ones, others, chances = draw_attempts(indptr, indices, rng, walk=walk, reset=reset)
         waiting = np.empty(0, np.int64)
@@ -55,9 +55,9 @@ def swapped(
             until = min(n, begun + max(0, batch - len(waiting)))
             tried = np.concatenate((waiting, np.arange(begun, until)))
             begun = until
-            free = _independent(indptr, indices, ones[tried], others[tried])
+            free = _find_independent(indptr, indices, ones[tried], others[tried])
             waiting, tried = tried[~free], tried[free]
-            _attempt(indptr, indices, now, ones[tried], others[tried], chances[tried])
+            _make_attempts(indptr, indices, now, ones[tried], others[tried], chances[tried])
     return now
 
 
@@ -81,7 +81,7 @@ def draw_attempts(
     return ones, others, rng.random(n)
 
 
-def _independent(indptr: Starts, indices: Nodes, ones: _Numbers, others: _Numbers) -> NDArray[np.bool_]:
+def _find_independent(indptr: Starts, indices: Nodes, ones: _Numbers, others: _Numbers) -> NDArray[np.bool_]:
     """Say of each attempt whether no earlier one may move what it looks at: both nodes and their neighbours.
 
     Then no earlier one looks at what it may move either, since a link leads both ways.
@@ -91,14 +91,14 @@ def _independent(indptr: Starts, indices: Nodes, ones: _Numbers, others: _Number
     order = np.tile(np.arange(count), 2)
     mover = np.full(len(indptr) - 1, count)
     np.minimum.at(mover, moves, order)
-    places, owners, _ = rows(indptr, moves)
+    places, owners, _ = neighbour_positions(indptr, moves)
     earliest = mover[moves]
     np.minimum.at(earliest, owners, mover[indices[places]])
     independent: NDArray[np.bool_] = np.minimum(earliest[:count], earliest[count:]) >= order[:count]
     return independent
 
 
-def _attempt(
+def _make_attempts(
     indptr: Starts,
     indices: Nodes,
     now: Locations,
@@ -119,16 +119,16 @@ def _attempt(
 def _gain(indptr: Starts, indices: Nodes, now: Locations, ones: _Numbers, others: _Numbers) -> NDArray[np.float64]:
     """Return the logarithms of the products of the lengths of links before a swap, less those after."""
     left, right = np.concatenate((ones, others)), np.concatenate((others, ones))
-    places, owners, _ = rows(indptr, left)
+    places, owners, _ = neighbour_positions(indptr, left)
     ends = indices[places]
     # A link between the two stays as long as it is.
     kept = ends != right[owners]
     owners, at = owners[kept], now[ends[kept]]
-    gain = np.log(_lengths(now[left][owners], at) / _lengths(now[right][owners], at))
+    gain = np.log(_link_lengths(now[left][owners], at) / _link_lengths(now[right][owners], at))
     total: NDArray[np.float64] = np.bincount(owners % max(1, len(ones)), gain, minlength=len(ones)).astype(np.float64)
     return total
 
 
-def _lengths(one: Locations, other: Locations) -> NDArray[np.float64]:
+def _link_lengths(one: Locations, other: Locations) -> NDArray[np.float64]:
     straight = np.abs(one - other)
-    return np.maximum(np.minimum(straight, 1.0 - straight), _SHORTEST)
+    return np.maximum(np.minimum(straight, 1.0 - straight), _MIN_LENGTH)

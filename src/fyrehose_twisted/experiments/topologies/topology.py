@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike, NDArray
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.topologies.adjacency import (
     MAX_NODES,
-    Keys,
+    LinkKeys,
     Locations,
     Nodes,
     Starts,
-    adjacency,
+    build_adjacency,
     link_keys,
-    rows,
+    neighbour_positions,
 )
 from fyrehose_twisted.experiments.topologies.generators import (
     kleinberg_links,
@@ -29,7 +29,7 @@ from fyrehose_twisted.experiments.topologies.generators import (
     ring_links,
 )
 from fyrehose_twisted.experiments.topologies.links_file import LinksFile, number_names, read_links, write_links
-from fyrehose_twisted.experiments.topologies.location_swapping import RESET, WALK, swapped
+from fyrehose_twisted.experiments.topologies.location_swapping import RESET_PROBABILITY, WALK_LENGTH, swap_locations
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -108,7 +108,7 @@ class Topology:
         rng = _generator(seed)
         locations = rng.random(n)
         name = f"random(n={n}, degree={degree}, seed={seed})"
-        return cls(name, locations, *adjacency(random_links(n, links, rng), n))
+        return cls(name, locations, *build_adjacency(random_links(n, links, rng), n))
 
     @classmethod
     def ring(cls, n: int, reach: int = 1, seed: int = 0) -> Topology:
@@ -121,7 +121,7 @@ class Topology:
         _check_count("n", n, 2, MAX_NODES)
         _check_count("reach", reach, 1, n // 2)
         locations = np.sort(_generator(seed).random(n))
-        return cls(f"ring(n={n}, reach={reach}, seed={seed})", locations, *adjacency(ring_links(n, reach), n))
+        return cls(f"ring(n={n}, reach={reach}, seed={seed})", locations, *build_adjacency(ring_links(n, reach), n))
 
     @classmethod
     def from_edges(
@@ -143,7 +143,7 @@ class Topology:
         :raises ConfigurationError: if a link leads from a node to itself or to one that is not there, if there are not
             as many locations as nodes, or if one is outside 0 to 1.
         """
-        return cls._from_links(name, _numbered(edges), locations, seed, n)
+        return cls._from_links(name, _parse_edges(edges), locations, seed, n)
 
     @classmethod
     def from_file(cls, path: str | Path, seed: int = 0) -> Topology:
@@ -162,7 +162,7 @@ class Topology:
     def _from_links(
         cls, name: str, found: LinksFile, locations: ArrayLike | None, seed: int, n: int | None
     ) -> Topology:
-        given = None if locations is None else _checked_locations(locations)
+        given = None if locations is None else _check_locations(locations)
         ends = found.edges
         least = max(int(ends.max(initial=-1)) + 1, 0 if given is None else len(given))
         count = least if n is None else n
@@ -180,17 +180,17 @@ class Topology:
         drawn = _generator(seed).random(count)
         for node, location in found.locations.items():
             drawn[node] = location
-        arrays = adjacency(keys, count)
+        arrays = build_adjacency(keys, count)
         labels = () if found.names == tuple(map(str, range(len(found.names)))) else found.names
         return cls(name, drawn if given is None else given, *arrays, labels, len(ends) - len(keys))
 
     @classmethod
-    def _on_ring(cls, name: str, locations: Locations, keys: Keys) -> Topology:
+    def _on_ring(cls, name: str, locations: Locations, keys: LinkKeys) -> Topology:
         # The number of a node says nothing about its place, so that nodes 0 to 9 are any ten.
         n = len(locations)
         order = np.argsort(locations, kind="stable").astype(np.int32)
         low, high = np.divmod(keys, n)
-        return cls(name, locations, *adjacency(link_keys(order[low], order[high], n), n))
+        return cls(name, locations, *build_adjacency(link_keys(order[low], order[high], n), n))
 
     @property
     def n(self) -> int:
@@ -231,16 +231,18 @@ class Topology:
         seen[0] = True
         border = np.zeros(1, np.int64)
         while len(border):
-            places, _, _ = rows(self.indptr, border)
+            places, _, _ = neighbour_positions(self.indptr, border)
             found = self.indices[places]
             border = np.unique(found[~seen[found]]).astype(np.int64)
             seen[border] = True
         return bool(seen.all())
 
-    def swap(self, rounds: int, seed: int = 0, *, walk: int = WALK, reset: float = RESET) -> Topology:
+    def swap(
+        self, rounds: int, seed: int = 0, *, walk: int = WALK_LENGTH, reset: float = RESET_PROBABILITY
+    ) -> Topology:
         """Return the network after nodes have swapped locations, so that these fit the links.
 
-        See :func:`~fyrehose_twisted.experiments.topologies.location_swapping.swapped`.
+        See :func:`~fyrehose_twisted.experiments.topologies.location_swapping.swap_locations`.
 
         :param rounds: attempts of each node, on average.
         :param walk: hops to the partner of an attempt.
@@ -253,7 +255,7 @@ class Topology:
         if not 0.0 <= reset <= 1.0:
             raise ConfigurationError(f"reset={reset!r}: a chance goes from 0 to 1")
         rng = _generator(seed)
-        locations = swapped(self.indptr, self.indices, self.locations, rounds, rng, walk=walk, reset=reset)
+        locations = swap_locations(self.indptr, self.indices, self.locations, rounds, rng, walk=walk, reset=reset)
         return replace(self, name=f"{self.name}.swap(rounds={rounds}, seed={seed})", locations=locations)
 
     def to_file(self, path: str | Path) -> None:
@@ -283,7 +285,7 @@ def _count_links(n: int, degree: float, least: int) -> int:
     return round(n * degree / 2)
 
 
-def _numbered(edges: Any) -> LinksFile:
+def _parse_edges(edges: Any) -> LinksFile:
     array = edges if isinstance(edges, np.ndarray) else np.array(list(edges))
     if array.size == 0:
         return LinksFile((), np.empty((0, 2), np.int64), {})
@@ -294,7 +296,7 @@ def _numbered(edges: Any) -> LinksFile:
     return LinksFile((), array.astype(np.int64), {})
 
 
-def _checked_locations(locations: ArrayLike) -> Locations:
+def _check_locations(locations: ArrayLike) -> Locations:
     array = np.array(locations, np.float64)
     if array.ndim != 1:
         raise ConfigurationError(f"locations of shape {array.shape}: one number for each node")

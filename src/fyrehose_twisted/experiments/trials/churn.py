@@ -7,13 +7,13 @@ from random import Random
 from typing import Protocol
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.experiments.simulated_network import World
+from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.wire.location import distance
 
-WALK = 10
+WALK_LENGTH = 10
 """Hops of the walk that finds a partner for a swap."""
-NEAREST = 1e-12
+MIN_LINK_LENGTH = 1e-12
 """Shorter links count as this long, or one of length 0 would outweigh all others."""
 
 
@@ -40,7 +40,7 @@ class Churn:
     """Lets nodes die and come back. See
     :meth:`~fyrehose_twisted.experiments.trials.experiment.TreeExperiment.churn`."""
 
-    def __init__(self, network: ChangingNetwork, world: World, rate: float, mean_life: float) -> None:
+    def __init__(self, network: ChangingNetwork, world: SimulatedNetwork, rate: float, mean_life: float) -> None:
         if not rate >= 0.0 or not mean_life > 0.0:
             raise ConfigurationError(f"rate={rate!r}, mean_life={mean_life!r}: a rate is 0 or more, a life more than 0")
         self._network = network
@@ -49,49 +49,49 @@ class Churn:
         self._death_rate = network.topology.n / mean_life
         self._rate = rate
         self._stopped = False
-        self._next_death()
+        self._schedule_death()
         if rate:
-            self._next_birth()
+            self._schedule_birth()
 
     def stop(self) -> None:
         """Let everybody be as they are."""
         self._stopped = True
 
-    def _next_death(self) -> None:
+    def _schedule_death(self) -> None:
         world = self._world
-        world.call_at(world.now + self._rng.expovariate(self._death_rate), self._die)
+        world.call_at(world.now + self._rng.expovariate(self._death_rate), self._kill_node)
 
-    def _next_birth(self) -> None:
+    def _schedule_birth(self) -> None:
         world = self._world
-        world.call_at(world.now + self._rng.expovariate(self._rate), self._be_born)
+        world.call_at(world.now + self._rng.expovariate(self._rate), self._restart_node)
 
-    def _die(self) -> None:
+    def _kill_node(self) -> None:
         if self._stopped:
             return
         # Drawn among all, so that fewer die where fewer live.
         node = self._rng.randrange(self._network.topology.n)
         if self._network.is_up(node) and len(self._world.down) < self._network.topology.n - 1:
             self._network.kill(node)
-        self._next_death()
+        self._schedule_death()
 
-    def _be_born(self) -> None:
+    def _restart_node(self) -> None:
         if self._stopped:
             return
         dead = sorted(self._world.down)
         if dead:
             self._network.restart(self._rng.choice(dead))
-        self._next_birth()
+        self._schedule_birth()
 
 
-class Swapping:
+class LocationSwapping:
     """Tries swaps of locations: somebody drawn, and whoever a random walk leads to from there, exchange theirs if their
     links get shorter by that, and sometimes if they get longer.
 
-    :ivar tried: how often.
-    :ivar done: how often they did.
+    :ivar attempted: how often.
+    :ivar accepted: how often they did.
     """
 
-    def __init__(self, network: ChangingNetwork, world: World, rate: float) -> None:
+    def __init__(self, network: ChangingNetwork, world: SimulatedNetwork, rate: float) -> None:
         if not rate > 0.0:
             raise ConfigurationError(f"rate={rate!r}: a rate is more than 0")
         self._network = network
@@ -99,43 +99,43 @@ class Swapping:
         self._rate = rate
         self._rng = Random(f"{network.seed}/swapping")
         self._stopped = False
-        self.tried = 0
-        self.done = 0
-        self._next()
+        self.attempted = 0
+        self.accepted = 0
+        self._schedule_attempt()
 
     def stop(self) -> None:
         """Let everybody stay where they are."""
         self._stopped = True
 
-    def _next(self) -> None:
+    def _schedule_attempt(self) -> None:
         world = self._world
-        world.call_at(world.now + self._rng.expovariate(self._rate), self._try)
+        world.call_at(world.now + self._rng.expovariate(self._rate), self._attempt_swap)
 
-    def _try(self) -> None:
+    def _attempt_swap(self) -> None:
         if self._stopped:
             return
         rng, world = self._rng, self._world
         one = other = rng.randrange(self._network.topology.n)
-        for _ in range(WALK):
-            others = world.linked(other)
+        for _ in range(WALK_LENGTH):
+            others = world.linked_nodes(other)
             if not others or other in world.down:
                 break
             other = rng.choice(others)
         if one != other and one not in world.down and other not in world.down:
-            self.tried += 1
-            gain = self._length(one, other, swapped=False) - self._length(one, other, swapped=True)
+            self.attempted += 1
+            gain = self._log_link_length(one, other, swapped=False) - self._log_link_length(one, other, swapped=True)
             if gain > 0.0 or rng.random() < 2.718281828459045**gain:
-                self.done += 1
+                self.accepted += 1
                 self._network.swap(one, other)
-        self._next()
+        self._schedule_attempt()
 
-    def _length(self, one: int, other: int, *, swapped: bool) -> float:
+    def _log_link_length(self, one: int, other: int, *, swapped: bool) -> float:
         """Return the logarithm of the product of the lengths of both nodes' links."""
         world, places = self._world, self._world.locations
         total = 0.0
         for node, partner in ((one, other), (other, one)):
             place = places[partner if swapped else node]
-            for neighbour in world.linked(node):
+            for neighbour in world.linked_nodes(node):
                 if neighbour != partner:
-                    total += log(max(distance(place, places[neighbour]), NEAREST))
+                    total += log(max(distance(place, places[neighbour]), MIN_LINK_LENGTH))
         return total

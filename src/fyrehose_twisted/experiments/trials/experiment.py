@@ -12,26 +12,26 @@ from typing import IO, Any, Literal
 from twisted.internet.defer import Deferred
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, OperationalError, PublishRefused
-from fyrehose_twisted.experiments.measures.checks import check_world
-from fyrehose_twisted.experiments.measures.tree_metrics import Measures
-from fyrehose_twisted.experiments.measures.trees import tree_of
-from fyrehose_twisted.experiments.simulated_network import Latency, World
+from fyrehose_twisted.experiments.measures.checks import check_network
+from fyrehose_twisted.experiments.measures.tree_metrics import TreeMetrics
+from fyrehose_twisted.experiments.measures.trees import find_tree
+from fyrehose_twisted.experiments.simulated_network import Latency, SimulatedNetwork
 from fyrehose_twisted.experiments.topologies.topology import Topology
-from fyrehose_twisted.experiments.trials.churn import Churn, Swapping
-from fyrehose_twisted.experiments.trials.resubscription import orphans_of, resubscribe_in_turn
-from fyrehose_twisted.experiments.trials.trace import Trace
+from fyrehose_twisted.experiments.trials.churn import Churn, LocationSwapping
+from fyrehose_twisted.experiments.trials.resubscription import find_orphans, resubscribe_in_turn
+from fyrehose_twisted.experiments.trials.trace import ExperimentTrace
 from fyrehose_twisted.freenet.events import (
-    Attached,
-    Delivered,
-    Dropped,
     Event,
-    NotPublished,
-    Published,
-    Restarting,
+    PacketNotPublished,
+    PacketPublished,
+    PacketsDelivered,
+    ParentChanged,
+    ParentLost,
+    StreamDropped,
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.freenet.node.stream import Phase
+from fyrehose_twisted.freenet.node.stream import StreamPhase
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.location import check_key
 
@@ -75,8 +75,8 @@ class Subscription:
 
 
 @dataclass(slots=True)
-class _Waiting:
-    done: list[Deferred[Subscription]]
+class _PendingSubscription:
+    deferreds: list[Deferred[Subscription]]
     uid: int | None
     cost: list[int] = field(default_factory=lambda: [0, 0])
 
@@ -115,32 +115,32 @@ class TreeExperiment:
         self.policy = Policy() if policy is None else policy
         self.seed = seed
         self.loss = loss
-        self._world = World(topology, self.policy, latency, loss, seed, self._told)
-        self._measures = Measures(self._world)
-        self._trace: Trace | None = None
-        self._wanted: dict[bytes, dict[int, None]] = {}
-        self._waiting: dict[tuple[int, bytes], _Waiting] = {}
-        self._publishing: dict[int, tuple[int, bytes, Deferred[int]]] = {}
+        self._network = SimulatedNetwork(topology, self.policy, latency, loss, seed, self._on_event)
+        self._metrics = TreeMetrics(self._network)
+        self._trace: ExperimentTrace | None = None
+        self._subscribers: dict[bytes, dict[int, None]] = {}
+        self._pending_subscriptions: dict[tuple[int, bytes], _PendingSubscription] = {}
+        self._pending_publishes: dict[int, tuple[int, bytes, Deferred[int]]] = {}
         self._tokens = 0
 
     @property
     def now(self) -> float:
         """Simulated seconds since the start."""
-        return self._world.now
+        return self._network.now
 
     @property
     def messages(self) -> int:
         """Messages that were sent."""
-        return self._world.sent.total()
+        return self._network.sent_by_type.total()
 
     @property
     def locations(self) -> list[float]:
         """Where each node is now."""
-        return list(self._world.locations)
+        return list(self._network.locations)
 
     def is_up(self, node: int) -> bool:
         """Say whether a node runs."""
-        return node not in self._world.down
+        return node not in self._network.down
 
     # Applications
 
@@ -152,42 +152,42 @@ class TreeExperiment:
         """
         self._check_node(node, running=True)
         check_key(key)
-        world = self._world
+        world = self._network
         done: Deferred[Subscription] = Deferred()
-        earlier = self._waiting.get((node, key))
+        earlier = self._pending_subscriptions.get((node, key))
         if earlier is not None:
-            earlier.done.append(done)
+            earlier.deferreds.append(done)
             return done
         present = world.node(node).streams.get(key)
         if present is not None and present.local and present.connected:
             done.callback(self._subscription(node, key, [0, 0]))
             return done
-        waiting = self._waiting[node, key] = _Waiting([done], None)
-        self._wanted.setdefault(key, {})[node] = None
-        self._measures.wanted(node, key)
+        waiting = self._pending_subscriptions[node, key] = _PendingSubscription([done], None)
+        self._subscribers.setdefault(key, {})[node] = None
+        self._metrics.subscribe_started(node, key)
         self._trace_line("subscribed", key=key.hex(), node=node)
         try:
             world.node(node).subscribe(key, world.now)
         except FyrehoseError:
-            self._gave_up(node, key)
-            del self._waiting[node, key]
+            self._withdraw(node, key)
+            del self._pending_subscriptions[node, key]
             raise
         stream = world.node(node).streams.get(key)
-        search = None if stream is None else stream.own_search
+        search = None if stream is None else stream.own_request
         if search is not None:
             waiting.uid = search.sent_uid
-            world.costs[search.sent_uid] = waiting.cost
-        world.act(node, lambda _, now: None)
+            world.request_costs[search.sent_uid] = waiting.cost
+        world.run_command(node, lambda _, now: None)
         return done
 
     def unsubscribe(self, node: int, key: bytes) -> None:
         """Let the application of a node have no use for a stream any more."""
         self._check_node(node)
         check_key(key)
-        self._gave_up(node, key)
-        self._fail_waiting(node, key, "unsubscribed")
+        self._withdraw(node, key)
+        self._fail_subscription(node, key, "unsubscribed")
         if self.is_up(node):
-            self._world.act(node, lambda one, now: one.unsubscribe(key, now))
+            self._network.run_command(node, lambda one, now: one.unsubscribe(key, now))
 
     def publish(self, node: int, key: bytes, data: bytes, *, number: int | None = None) -> Deferred[int]:
         """Let a subscriber publish; return a Deferred of the packet's number, which fails with
@@ -203,13 +203,13 @@ class TreeExperiment:
         self._tokens += 1
         token = self._tokens
         done: Deferred[int] = Deferred()
-        self._publishing[token] = node, key, done
-        self._measures.publishing(token, node, key, data)
+        self._pending_publishes[token] = node, key, done
+        self._metrics.publish_started(token, node, key, data)
         try:
-            self._world.act(node, lambda one, now: one.publish(key, data, token, now, number=number))
+            self._network.run_command(node, lambda one, now: one.publish(key, data, token, now, number=number))
         except FyrehoseError:
-            del self._publishing[token]
-            self._measures.not_published(token)
+            del self._pending_publishes[token]
+            self._metrics.publish_failed(token)
             raise
         return done
 
@@ -221,14 +221,14 @@ class TreeExperiment:
         self._kill(node)
 
     def _kill(self, node: int, unnoticed_by: Collection[int] = ()) -> None:
-        self._measures.failed()
+        self._metrics.fault_occurred()
         self._trace_line("down", node=node)
-        self._world.kill(node, unnoticed_by=unnoticed_by)
-        self._measures.died(node)
-        for key in [key for one, key in self._waiting if one == node]:
-            self._fail_waiting(node, key, "node-died")
-        for token in [token for token, (one, _, _) in self._publishing.items() if one == node]:
-            self._not_published(token, "node-died", None)
+        self._network.kill(node, unnoticed_by=unnoticed_by)
+        self._metrics.node_died(node)
+        for key in [key for one, key in self._pending_subscriptions if one == node]:
+            self._fail_subscription(node, key, "node-died")
+        for token in [token for token, (one, _, _) in self._pending_publishes.items() if one == node]:
+            self._fail_publish(token, "node-died", None)
 
     def kill_at_once(self, nodes: Iterable[int], *, resubscribe: Literal["together", "in-turn"] = "together") -> None:
         """Let several nodes die at one moment.
@@ -243,12 +243,12 @@ class TreeExperiment:
         dead = list(dict.fromkeys(nodes))
         for node in dead:
             self._check_node(node, running=True)
-        orphans = orphans_of(self._world, set(dead)) if resubscribe == "in-turn" else {}
+        orphans = find_orphans(self._network, set(dead)) if resubscribe == "in-turn" else {}
         for node in dead:
             self._kill(node, [orphan for orphan, parents in orphans.items() if node in parents])
         if orphans:
-            resubscribe_in_turn(self._world, orphans, Random(f"{self.seed}/turns"), QUIET_LIMIT)
-            self._measures.passed()
+            resubscribe_in_turn(self._network, orphans, Random(f"{self.seed}/turns"), QUIET_LIMIT)
+            self._metrics.time_passed()
 
     def restart(self, node: int, new_boot_id: bool = True) -> None:
         """Let a node that died run again, and its application want what it wanted.
@@ -259,9 +259,9 @@ class TreeExperiment:
         if self.is_up(node):
             raise ConfigurationError(f"node {node} runs already")
         self._trace_line("up", node=node, **({} if new_boot_id else {"kept": True}))
-        self._world.restart(node, new_boot=new_boot_id)
+        self._network.restart(node, new_boot=new_boot_id)
         if new_boot_id:
-            for key, nodes in self._wanted.items():
+            for key, nodes in self._subscribers.items():
                 if node in nodes:
                     self.subscribe(node, key).addErrback(_ignore)
 
@@ -269,21 +269,21 @@ class TreeExperiment:
         """Open a link between two nodes."""
         self._check_pair(a, b)
         self._trace_line("linked", a=a, b=b)
-        self._world.link(a, b)
+        self._network.link(a, b)
 
     def unlink(self, a: int, b: int) -> None:
         """Cut the link between two nodes."""
         self._check_pair(a, b)
-        self._measures.failed()
+        self._metrics.fault_occurred()
         self._trace_line("unlinked", a=a, b=b)
-        self._world.unlink(a, b)
+        self._network.unlink(a, b)
 
     def swap(self, a: int, b: int) -> None:
         """Exchange the locations of two nodes."""
         self._check_pair(a, b)
-        self._world.swap(a, b)
+        self._network.swap(a, b)
         for node in (a, b):
-            self._trace_line("moved", node=node, location=self._world.locations[node])
+            self._trace_line("moved", node=node, location=self._network.locations[node])
 
     def churn(self, rate: float, mean_life: float) -> Churn:
         """From now on let nodes die after an exponential time, and dead ones come back.
@@ -292,14 +292,14 @@ class TreeExperiment:
         :param mean_life: seconds that a node lives, on average.
         :returns: what stops it again.
         """
-        return Churn(self, self._world, rate, mean_life)
+        return Churn(self, self._network, rate, mean_life)
 
-    def swapping(self, rate: float) -> Swapping:
+    def swapping(self, rate: float) -> LocationSwapping:
         """From now on try so many swaps of locations in a second, as Sandberg has them (Metropolis-Hastings).
 
         :returns: what stops it again.
         """
-        return Swapping(self, self._world, rate)
+        return LocationSwapping(self, self._network, rate)
 
     # Time
 
@@ -311,29 +311,29 @@ class TreeExperiment:
         :raises OperationalError: if the network does not become quiet within an hour of simulated time.
         """
         if until == "quiet":
-            if not self._world.run_until_quiet(self.now + QUIET_LIMIT):
+            if not self._network.run_until_quiet(self.now + QUIET_LIMIT):
                 raise OperationalError(
                     f"the network is not quiet after {QUIET_LIMIT:,.0f} simulated seconds; with churn, loss or"
                     " swapping give run() a time instead"
                 )
         else:
-            self._world.run_until(float(until))
-        self._measures.passed()
+            self._network.run_until(float(until))
+        self._metrics.time_passed()
 
     # What came of it
 
     def tree(self, key: bytes) -> dict[int, int | None]:
         """Return the parents of all that belong to the tree of ``key``, or look for one; ``None`` for who has none."""
-        return tree_of(self._world, key)
+        return find_tree(self._network, key)
 
     def subscribers(self, key: bytes) -> list[int]:
         """Return those whose applications are subscribed, and that run."""
-        return [node for node in self._wanted.get(key, ()) if self.is_up(node)]
+        return [node for node in self._subscribers.get(key, ()) if self.is_up(node)]
 
     def metrics(self) -> dict[str, float]:
         """Return what was measured; see :mod:`~fyrehose_twisted.experiments.measures.tree_metrics`."""
-        wanted = {key: self.subscribers(key) for key, nodes in self._wanted.items() if nodes}
-        return self._measures.metrics(wanted)
+        wanted = {key: self.subscribers(key) for key, nodes in self._subscribers.items() if nodes}
+        return self._metrics.metrics(wanted)
 
     def check(self) -> None:
         """See whether all trees are trees: no cycle; parent and subscriber know of one another; everybody reaches a
@@ -343,7 +343,7 @@ class TreeExperiment:
 
         :raises InvariantViolated: if something is wrong.
         """
-        check_world(self._world, self._measures)
+        check_network(self._network, self._metrics)
 
     def trace(self, file: str | Path | IO[str]) -> None:
         """Write how everything is, and what happens from now on, to a file, as JSON lines; see
@@ -352,11 +352,11 @@ class TreeExperiment:
         :param file: a path, or a text file that is open; it is not closed, and after each line it is complete.
         :raises OSError: if it cannot be written.
         """
-        world = self._world
-        self._trace = Trace(file, self, world.links())
+        world = self._network
+        self._trace = ExperimentTrace(file, self, world.links())
         for node in sorted(world.down):
             self._trace_line("down", node=node)
-        for key, nodes in self._wanted.items():
+        for key, nodes in self._subscribers.items():
             for node in nodes:
                 self._trace_line("subscribed", key=key.hex(), node=node)
         for node, one in world.nodes.items():
@@ -365,27 +365,27 @@ class TreeExperiment:
                     self._trace_line("attached", key=key.hex(), node=node, parent=stream.parent.node)
                 elif stream.is_root:
                     self._trace_line("root", key=key.hex(), node=node)
-                elif stream.phase is Phase.RESTARTING:
+                elif stream.phase is StreamPhase.RESTARTING:
                     self._trace_line("detached", key=key.hex(), node=node)
 
     # Within
 
-    def _told(self, node: int, event: Event) -> None:
-        self._measures.told(node, event)
+    def _on_event(self, node: int, event: Event) -> None:
+        self._metrics.on_event(node, event)
         match event:
             case Subscribed(key, _, _):
-                self._subscribed(node, key)
+                self._subscription_succeeded(node, key)
             case SubscribeFailed(key, reason):
-                self._fail_waiting(node, key, reason)
-            case Published(token, key, number):
+                self._fail_subscription(node, key, reason)
+            case PacketPublished(token, key, number):
                 self._trace_line("published", key=key.hex(), node=node, number=number)
-                if isinstance(token, int) and token in self._publishing:
-                    _, _, done = self._publishing.pop(token)
+                if isinstance(token, int) and token in self._pending_publishes:
+                    _, _, done = self._pending_publishes.pop(token)
                     done.callback(number)
-            case NotPublished(token, _, reason, free):
+            case PacketNotPublished(token, _, reason, free):
                 # Who was only cut off may tell what became of it after all.
-                if isinstance(token, int) and token in self._publishing:
-                    self._not_published(token, reason, free)
+                if isinstance(token, int) and token in self._pending_publishes:
+                    self._fail_publish(token, reason, free)
             case _ if self._trace is not None:
                 self._trace_event(node, event)
             case _:
@@ -393,15 +393,15 @@ class TreeExperiment:
 
     def _trace_event(self, node: int, event: Event) -> None:
         match event:
-            case Attached(key, None):
+            case ParentChanged(key, None):
                 self._trace_line("root", key=key.hex(), node=node)
-            case Attached(key, parent):
+            case ParentChanged(key, parent):
                 self._trace_line("attached", key=key.hex(), node=node, parent=parent)
-            case Restarting(key, _):
+            case ParentLost(key, _):
                 self._trace_line("detached", key=key.hex(), node=node)
-            case Dropped(key):
+            case StreamDropped(key):
                 self._trace_line("dropped", key=key.hex(), node=node)
-            case Delivered(key, packets):
+            case PacketsDelivered(key, packets):
                 for packet in packets:
                     self._trace_line("delivered", key=key.hex(), node=node, number=packet.number)
 
@@ -409,18 +409,18 @@ class TreeExperiment:
         if self._trace is not None:
             self._trace.write(self.now, what, **fields)
 
-    def _subscribed(self, node: int, key: bytes) -> None:
-        waiting = self._waiting.pop((node, key), None)
+    def _subscription_succeeded(self, node: int, key: bytes) -> None:
+        waiting = self._pending_subscriptions.pop((node, key), None)
         if waiting is None:
             return
         found = self._subscription(node, key, waiting.cost)
-        self._close_account(waiting)
-        self._measures.subscribed(node, key, waiting.cost, found.hops)
-        for done in waiting.done:
+        self._stop_cost_tracking(waiting)
+        self._metrics.subscribed(node, key, waiting.cost, found.hops)
+        for done in waiting.deferreds:
             done.callback(found)
 
     def _subscription(self, node: int, key: bytes, cost: list[int]) -> Subscription:
-        tree, path = self._world, [node]
+        tree, path = self._network, [node]
         while True:
             stream = tree.nodes[path[-1]].streams.get(key) if path[-1] in tree.nodes else None
             if stream is None or stream.parent is None or stream.parent.node in path:
@@ -428,26 +428,26 @@ class TreeExperiment:
             path.append(stream.parent.node)
         return Subscription(node, key, tuple(path), path[-1], len(path) - 1, cost[0], cost[1])
 
-    def _not_published(self, token: int, reason: str, free: int | None) -> None:
-        node, key, done = self._publishing.pop(token)
-        self._measures.not_published(token)
+    def _fail_publish(self, token: int, reason: str, free: int | None) -> None:
+        node, key, done = self._pending_publishes.pop(token)
+        self._metrics.publish_failed(token)
         done.errback(PublishRefused(reason, f"node {node} could not publish to {key.hex()}: {reason}", free))
 
-    def _fail_waiting(self, node: int, key: bytes, reason: str) -> None:
-        waiting = self._waiting.pop((node, key), None)
+    def _fail_subscription(self, node: int, key: bytes, reason: str) -> None:
+        waiting = self._pending_subscriptions.pop((node, key), None)
         if waiting is not None:
-            self._close_account(waiting)
-            self._measures.not_subscribed(node, key, waiting.cost)
-            for done in waiting.done:
+            self._stop_cost_tracking(waiting)
+            self._metrics.subscribe_failed(node, key, waiting.cost)
+            for done in waiting.deferreds:
                 done.errback(SubscriptionFailed(node, key, reason))
 
-    def _close_account(self, waiting: _Waiting) -> None:
+    def _stop_cost_tracking(self, waiting: _PendingSubscription) -> None:
         if waiting.uid is not None:
-            self._world.costs.pop(waiting.uid, None)
+            self._network.request_costs.pop(waiting.uid, None)
 
-    def _gave_up(self, node: int, key: bytes) -> None:
-        if self._wanted.get(key, {}).pop(node, self) is None:
-            self._measures.unwanted(node, key)
+    def _withdraw(self, node: int, key: bytes) -> None:
+        if self._subscribers.get(key, {}).pop(node, self) is None:
+            self._metrics.unsubscribed(node, key)
             self._trace_line("unsubscribed", key=key.hex(), node=node)
 
     def _check_node(self, node: int, *, running: bool = False) -> None:

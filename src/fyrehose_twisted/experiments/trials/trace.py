@@ -37,7 +37,7 @@ class TracedNetwork(Protocol):
         """The location of each node."""
 
 
-class Trace:
+class ExperimentTrace:
     """Writes lines.
 
     :param file: a path, or a text file that is open.

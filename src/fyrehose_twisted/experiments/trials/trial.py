@@ -11,21 +11,21 @@ from random import Random
 from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError, TooManyStreams
-from fyrehose_twisted.experiments.measures.trees import ends
+from fyrehose_twisted.experiments.measures.trees import trace_to_roots
 from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 PACKET_SIZE = 100
 """Bytes of a packet."""
-STEP = 1.0
+POLL_INTERVAL = 1.0
 """Simulated seconds between two looks whether a subscription has come to something, where messages are lost."""
-PIECES = 20
+CHURN_PROGRESS_STEPS = 20
 """Pieces that the time of a churn is passed in at least, so that one sees that it passes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class TrialPlan:
     """What is done, in this order. Times are simulated seconds.
 
     :ivar keys: streams.
@@ -66,19 +66,23 @@ class Course:
                 raise ConfigurationError(f"{name}={value:g}: give a number that is 0 or more")
 
     @property
-    def moves(self) -> bool:
+    def has_churn(self) -> bool:
         """Whether nodes come and go, or swap locations."""
         return self.duration > 0.0 and (self.life < inf or self.swaps > 0.0)
 
     @property
     def steps(self) -> int:
         """What is reported of it as progress, in all."""
-        rounds = 1 + (self.kill > 0.0) + self.moves
-        return self.keys * (self.subscribers + self.packets * rounds) + (self.kill > 0.0) + PIECES * self.moves
+        rounds = 1 + (self.kill > 0.0) + self.has_churn
+        return (
+            self.keys * (self.subscribers + self.packets * rounds)
+            + (self.kill > 0.0)
+            + CHURN_PROGRESS_STEPS * self.has_churn
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class TrialStage:
     """How far a trial has come.
 
     :ivar name: ``grown``, ``published``, ``healed``, ``churned``.
@@ -102,7 +106,7 @@ class Stage:
 class Trial:
     """A course in a network. What is drawn comes from the seed of the experiment.
 
-    :param passed: told of progress: a word for what is done, and how many of :attr:`Course.steps` were taken.
+    :param passed: told of progress: a word for what is done, and how many of :attr:`TrialPlan.steps` were taken.
     :ivar stages: how far it has come.
     :ivar subscribed: subscriptions that succeeded at the first attempt, of ``tried``.
     :ivar published: packets that got a number, of ``offered``.
@@ -112,19 +116,22 @@ class Trial:
     """
 
     def __init__(
-        self, experiment: TreeExperiment, course: Course, passed: Callable[[str, int], None] = lambda what, steps: None
+        self,
+        experiment: TreeExperiment,
+        plan: TrialPlan,
+        on_progress: Callable[[str, int], None] = lambda what, steps: None,
     ) -> None:
         n = experiment.topology.n
-        if course.subscribers > n:
-            raise ConfigurationError(f"subscribers={course.subscribers:,}: there are only {n:,} nodes; give fewer")
+        if plan.subscribers > n:
+            raise ConfigurationError(f"subscribers={plan.subscribers:,}: there are only {n:,} nodes; give fewer")
         self.experiment = experiment
-        self.course = course
-        self.stages: list[Stage] = []
+        self.plan = plan
+        self.stages: list[TrialStage] = []
         self.tried = self.subscribed = self.offered = self.published = self.killed = 0
         self.violation: str | None = None
-        self._passed = passed
+        self._on_progress = on_progress
         self._rng = Random(f"{experiment.seed}/trial")
-        self.keys = [self._rng.randbytes(KEY_SIZE) for _ in range(course.keys)]
+        self.keys = [self._rng.randbytes(KEY_SIZE) for _ in range(plan.keys)]
 
     def run(self) -> None:
         """Do all of it.
@@ -132,14 +139,14 @@ class Trial:
         :raises OperationalError: if the network does not become quiet.
         """
         self._grow()
-        self._note("grown")
-        if self.course.packets:
+        self._record_stage("grown")
+        if self.plan.packets:
             self._publish()
             self._settle()
-            self._note("published")
-        if self.course.kill:
+            self._record_stage("published")
+        if self.plan.kill:
             self._kill()
-        if self.course.moves:
+        if self.plan.has_churn:
             self._churn()
         if not self.experiment.loss:
             # Where messages are lost, neighbours disagree for a while; that is no fault.
@@ -149,21 +156,23 @@ class Trial:
                 self.violation = " ".join(str(error).split())
 
     def _grow(self) -> None:
-        n, course, experiment = self.experiment.topology.n, self.course, self.experiment
+        n, course, experiment = self.experiment.topology.n, self.plan, self.experiment
         for key in self.keys:
             for node in self._rng.sample(range(n), course.subscribers):
                 self.tried += 1
                 try:
                     answer = experiment.subscribe(node, key)
                 except TooManyStreams:
-                    self._passed("subscribing", 1)
+                    self._on_progress("subscribing", 1)
                     continue
-                answer.addCallbacks(self._succeeded, _counted).addBoth(lambda _: self._passed("subscribing", 1))
+                answer.addCallbacks(self._count_subscribed, _ignore_failure).addBoth(
+                    lambda _: self._on_progress("subscribing", 1)
+                )
                 if not course.at_once:
                     self._wait_for(answer)
         self._settle()
 
-    def _succeeded(self, answer: object) -> None:
+    def _count_subscribed(self, answer: object) -> None:
         self.subscribed += 1
 
     def _wait_for(self, answer: Any) -> None:
@@ -171,40 +180,40 @@ class Trial:
         if not experiment.loss:
             experiment.run("quiet")
             return
-        until = experiment.now + self.course.settle
+        until = experiment.now + self.plan.settle
         while not answer.called and experiment.now < until:
-            experiment.run(min(experiment.now + STEP, until))
+            experiment.run(min(experiment.now + POLL_INTERVAL, until))
 
     def _publish(self) -> None:
-        for _ in range(self.course.packets):
+        for _ in range(self.plan.packets):
             self._publish_to_all()
             self._settle()
 
     def _publish_to_all(self) -> None:
         for key in self.keys:
             subscribers = self.experiment.subscribers(key)
-            self._passed("publishing", 1)
+            self._on_progress("publishing", 1)
             if subscribers:
                 self.offered += 1
                 publisher = self._rng.choice(subscribers)
                 answer = self.experiment.publish(publisher, key, self._rng.randbytes(PACKET_SIZE))
-                answer.addCallbacks(self._numbered, _counted)
+                answer.addCallbacks(self._count_published, _ignore_failure)
 
-    def _numbered(self, number: int) -> None:
+    def _count_published(self, number: int) -> None:
         self.published += 1
 
     def _kill(self) -> None:
         n = self.experiment.topology.n
-        for node in self._rng.sample(range(n), round(self.course.kill * n)):
+        for node in self._rng.sample(range(n), round(self.plan.kill * n)):
             self.experiment.kill(node)
             self.killed += 1
         self._settle()
-        self._passed("healing", 1)
+        self._on_progress("healing", 1)
         self._publish()
-        self._note("healed")
+        self._record_stage("healed")
 
     def _churn(self) -> None:
-        course, experiment, began = self.course, self.experiment, self.experiment.now
+        course, experiment, began = self.plan, self.experiment, self.experiment.now
         n = experiment.topology.n
         moving: list[Any] = []
         if course.life < inf:
@@ -212,37 +221,37 @@ class Trial:
             moving.append(experiment.churn(births, course.life))
         if course.swaps:
             moving.append(experiment.swapping(course.swaps))
-        for when, publishes in self._moments():
+        for when, publishes in self._churn_schedule():
             experiment.run(began + course.duration * when)
             if publishes:
                 self._publish_to_all()
             else:
-                self._passed("churning", 1)
+                self._on_progress("churning", 1)
         for one in moving:
             one.stop()
         self._settle()
-        self._note("churned")
+        self._record_stage("churned")
 
-    def _moments(self) -> Iterator[tuple[float, bool]]:
+    def _churn_schedule(self) -> Iterator[tuple[float, bool]]:
         """Return shares of the time of a churn, and whether packets are published then or it only passes."""
-        packets = self.course.packets
+        packets = self.plan.packets
         yield from sorted(
             [((one + 1) / (packets + 1), True) for one in range(packets)]
-            + [((one + 1) / PIECES, False) for one in range(PIECES)]
+            + [((one + 1) / CHURN_PROGRESS_STEPS, False) for one in range(CHURN_PROGRESS_STEPS)]
         )
 
     def _settle(self) -> None:
         if not self.experiment.loss:
             self.experiment.run("quiet")
         else:
-            self.experiment.run(self.experiment.now + self.course.settle)
+            self.experiment.run(self.experiment.now + self.plan.settle)
 
-    def _note(self, name: str) -> None:
+    def _record_stage(self, name: str) -> None:
         experiment = self.experiment
         subscribers = members = reached = roots = kept = 0
         for key in self.keys:
             tree, wanted = experiment.tree(key), experiment.subscribers(key)
-            tops, _, _ = ends(tree)
+            tops, _, _ = trace_to_roots(tree)
             subscribers += len(wanted)
             members += len(tree)
             reached += max(Counter(tops[node] for node in wanted if node in tops).values(), default=0)
@@ -251,9 +260,9 @@ class Trial:
                 roots += sum(parent is None for parent in tree.values())
         up = sum(experiment.is_up(node) for node in range(experiment.topology.n))
         reach = reached / subscribers if subscribers else nan
-        stage = Stage(name, experiment.now, up, subscribers, members, roots / kept if kept else nan, reach)
+        stage = TrialStage(name, experiment.now, up, subscribers, members, roots / kept if kept else nan, reach)
         self.stages.append(stage)
 
 
-def _counted(failure: object) -> None:
+def _ignore_failure(failure: object) -> None:
     """It is counted, as what did not succeed."""

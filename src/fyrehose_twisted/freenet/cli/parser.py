@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fyrehose_twisted.process.arguments import add_timeout, asking_commands, count, positive
+from fyrehose_twisted.process.arguments import add_timeout, control_subcommands, parse_count, parse_positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 
@@ -22,7 +22,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser("freenet", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    command = asking_commands(inner)
+    command = control_subcommands(inner)
     status = command("status", _status, "Show a node, its neighbours and its streams.")
     status.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
     add_timeout(status, 10.0)
@@ -31,9 +31,9 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     subscribe.add_argument("key", metavar="KEY", help=KEY_HELP)
     subscribe.add_argument("--after", type=int, metavar="N", help="begin behind packet N, as far as the network has it")
     subscribe.add_argument("--json", action="store_true", help="print numbers, gaps and changes too, as JSON")
-    subscribe.add_argument("--count", type=count, metavar="N", help="stop after N packets")
+    subscribe.add_argument("--count", type=parse_count, metavar="N", help="stop after N packets")
     subscribe.add_argument(
-        "--within", type=positive, metavar="S", help="fail unless the N packets come within S seconds [no limit]"
+        "--within", type=parse_positive, metavar="S", help="fail unless the N packets come within S seconds [no limit]"
     )
     add_timeout(subscribe, 10.0)
 
@@ -59,23 +59,23 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 async def _status(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.freenet.cli.publish import show_status
-    from fyrehose_twisted.net.control.client import asking
+    from fyrehose_twisted.net.control.client import run_with_client
 
-    return await asking(options, reactor, show_status)
+    return await run_with_client(options, reactor, show_status)
 
 
 async def _publish(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.freenet.cli.publish import publish
-    from fyrehose_twisted.net.control.client import asking
+    from fyrehose_twisted.net.control.client import run_with_client
 
-    return await asking(options, reactor, publish)
+    return await run_with_client(options, reactor, publish)
 
 
 async def _subscribe(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.freenet.cli.subscribe import follow
-    from fyrehose_twisted.net.control.client import asking
+    from fyrehose_twisted.net.control.client import run_with_client
 
-    return await asking(options, reactor, follow)
+    return await run_with_client(options, reactor, follow)
 
 
 def _key(options: argparse.Namespace) -> int:

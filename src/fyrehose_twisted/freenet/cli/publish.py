@@ -11,35 +11,35 @@ from twisted.internet.defer import CancelledError, Deferred
 from fyrehose_twisted.errors import ConfigurationError, OperationalError, PublishRefused
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA
 from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed, parse_key
-from fyrehose_twisted.net.control.client import Conversation, answer_to
+from fyrehose_twisted.net.control.client import ControlClient, with_timeout
 from fyrehose_twisted.net.control.output import print_status
-from fyrehose_twisted.process.terminal import LinePublisher, complain, open_input, table
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.process.terminal import LinePublisher, format_table, open_input, print_error
+from fyrehose_twisted.wording import pluralize
 
-WINDOW = 100
+MAX_IN_FLIGHT = 100
 """Packets that are waited for at once."""
-TRIES = 16
+MAX_NUMBER_ATTEMPTS = 16
 """How often a signed packet whose number is taken gets another one."""
 
 
 # status
 
 
-async def show_status(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+async def show_status(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    return await print_status(describe_state, options, node, reactor)
+    return await print_status(format_status, options, node, reactor)
 
 
-def describe_state(state: dict[str, Any]) -> Iterable[str]:
+def format_status(state: dict[str, Any]) -> Iterable[str]:
     """Return lines for people."""
     if state["node"] is None:
         yield "the node is starting"
         return
-    requests = counted(state["requests"], "request")
+    requests = pluralize(state["requests"], "request")
     yield f"node {state['node']} at {state['location']:.6f} on the ring; it waits for {requests}"
     yield ""
     yield "neighbours"
-    yield from table(
+    yield from format_table(
         ("node", "location", "linked", "silent for"),
         (
             (
@@ -53,7 +53,7 @@ def describe_state(state: dict[str, Any]) -> Iterable[str]:
     )
     yield ""
     yield "streams"
-    yield from table(
+    yield from format_table(
         ("key", "location", "phase", "parent", "subscribers", "own", "newest"),
         (
             (
@@ -71,13 +71,15 @@ def describe_state(state: dict[str, Any]) -> Iterable[str]:
     if state["counts"]:
         yield ""
         yield "counts"
-        yield from table(("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items())))
+        yield from format_table(
+            ("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items()))
+        )
 
 
 # publish
 
 
-async def publish(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+async def publish(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
     key = parse_key(options.key)
     signing = None if options.key_file is None else SigningKey.read(options.key_file)
@@ -87,11 +89,11 @@ async def publish(options: argparse.Namespace, node: Conversation, reactor: Any)
         raise ConfigurationError(f"packets of {key.hex()} have to be signed: give --key-file FILE")
     if options.number is not None and not options.packet:
         raise ConfigurationError("--number goes with one packet, and not with standard input")
-    bearer = Bearer(node, key, signing, options.number, reactor, options.timeout, options.allow)
+    bearer = PacketSender(node, key, signing, options.number, reactor, options.timeout, options.allow)
     if options.packet:
-        print(await bearer.bring(" ".join(options.packet).encode("utf-8", "surrogateescape")))
+        print(await bearer.send(" ".join(options.packet).encode("utf-8", "surrogateescape")))
         return 0
-    publisher = Publisher(bearer)
+    publisher = PacketLinePublisher(bearer)
     try:
         await publisher.read(open_input(None), reactor)
     except CancelledError:
@@ -99,11 +101,11 @@ async def publish(options: argparse.Namespace, node: Conversation, reactor: Any)
         raise
     if publisher.problem is None:
         return 0
-    missing = publisher.seen - publisher.published
-    return complain(f"{missing:,} of {counted(publisher.seen, 'line')} not published: {publisher.problem}")
+    missing = publisher.lines_read - publisher.published
+    return print_error(f"{missing:,} of {pluralize(publisher.lines_read, 'line')} not published: {publisher.problem}")
 
 
-class Bearer:
+class PacketSender:
     """Brings packets to a node.
 
     :param signing: what to sign with; numbers of signed packets are chosen here, for the signature is for one of them.
@@ -115,7 +117,7 @@ class Bearer:
 
     def __init__(
         self,
-        node: Conversation,
+        node: ControlClient,
         key: bytes,
         signing: SigningKey | None,
         number: int | None,
@@ -123,71 +125,73 @@ class Bearer:
         timeout: float,
         allow_no_subscribers: bool,
     ) -> None:
-        self.window = WINDOW if signing is None else 1
+        self.window = MAX_IN_FLIGHT if signing is None else 1
         self._node = node
         self._key = key
         self._signing = signing
-        self._fixed = number
-        self._next: int | None = None
+        self._fixed_number = number
+        self._next_number: int | None = None
         self._reactor = reactor
         self._timeout = timeout
         self._allow = allow_no_subscribers
 
-    async def bring(self, packet: bytes) -> int:
+    async def send(self, packet: bytes) -> int:
         """Publish a packet; return its number.
 
         :raises PublishRefused: if it could not be.
         :raises NotConnected: if the node does not answer.
         """
-        for _ in range(TRIES):
-            number, data = self._fixed, packet
+        for _ in range(MAX_NUMBER_ATTEMPTS):
+            number, data = self._fixed_number, packet
             if self._signing is not None:
                 number = await self._free_number() if number is None else number
                 data = self._signing.sign(number, packet)
             text = data.decode("utf-8", "surrogateescape")
             question = {"ask": "publish", "key": self._key.hex(), "data": text, "number": number}
-            demand = self._node.demand(**question, allow_no_subscribers=self._allow)
-            answer = await answer_to(demand, self._reactor, self._timeout)
+            demand = self._node.request_numbered(**question, allow_no_subscribers=self._allow)
+            answer = await with_timeout(demand, self._reactor, self._timeout)
             given, following = answer.get("number"), answer.get("next")
             if isinstance(given, int):
-                self._next = given + 1
+                self._next_number = given + 1
                 return given
-            if self._signing is None or self._fixed is not None or not isinstance(following, int):
+            if self._signing is None or self._fixed_number is not None or not isinstance(following, int):
                 break
-            self._next = following
+            self._next_number = following
         raise PublishRefused(str(answer.get("why", "")), str(answer.get("error", "the node answers nothing known")))
 
     async def _free_number(self) -> int:
-        if self._next is None:
-            answer = await answer_to(self._node.ask(ask="next", key=self._key.hex()), self._reactor, self._timeout)
+        if self._next_number is None:
+            answer = await with_timeout(
+                self._node.request(ask="next", key=self._key.hex()), self._reactor, self._timeout
+            )
             following = answer.get("next")
             if not isinstance(following, int):
                 raise OperationalError(str(answer.get("error", "the node knows no number")))
-            self._next = following
-        return self._next
+            self._next_number = following
+        return self._next_number
 
 
-class Publisher(LinePublisher):
+class PacketLinePublisher(LinePublisher):
     """Publishes each line of standard input, and prints the numbers."""
 
-    def __init__(self, bearer: Bearer) -> None:
+    def __init__(self, sender: PacketSender) -> None:
         super().__init__(MAX_DATA, "packets")
-        self._bearer = bearer
-        self._under_way = 0
-        self._room: Deferred[None] | None = None
+        self._sender = sender
+        self._pending_sends = 0
+        self._window_open: Deferred[None] | None = None
 
     async def when_room(self) -> None:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        if self._under_way >= self._bearer.window:
-            self._room = Deferred()
-            await self._room
+        if self._pending_sends >= self._sender.window:
+            self._window_open = Deferred()
+            await self._window_open
 
     def publish(self, line: bytes) -> Deferred[int]:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        self._under_way += 1
+        self._pending_sends += 1
         return Deferred.fromCoroutine(self._publish_line(line))
 
-    def came_back(self, line: int, sequence: int) -> None:
+    def acknowledged(self, line: int, sequence: int) -> None:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         print(sequence)
 
@@ -197,9 +201,9 @@ class Publisher(LinePublisher):
 
     async def _publish_line(self, line: bytes) -> int:
         try:
-            return await self._bearer.bring(line)
+            return await self._sender.send(line)
         finally:
-            self._under_way -= 1
-            if self._room is not None:
-                room, self._room = self._room, None
+            self._pending_sends -= 1
+            if self._window_open is not None:
+                room, self._window_open = self._window_open, None
                 room.callback(None)

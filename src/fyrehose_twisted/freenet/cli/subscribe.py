@@ -8,19 +8,19 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.wire.signing import parse_key
-from fyrehose_twisted.net.control.client import Conversation
-from fyrehose_twisted.net.control.output import Printer, print_told
-from fyrehose_twisted.process.terminal import printable
+from fyrehose_twisted.net.control.client import ControlClient
+from fyrehose_twisted.net.control.output import EventPrinter, print_events
+from fyrehose_twisted.process.terminal import sanitize
 
 
-class PacketPrinter(Printer):
+class PacketPrinter(EventPrinter):
     """Prints packets."""
 
-    counted = "data"
+    counted_key = "data"
     noun = "packet"
 
-    def show(self, message: dict[str, Any]) -> None:
-        """See :class:`~fyrehose_twisted.net.control.output.Printer`."""
+    def print_event(self, message: dict[str, Any]) -> None:
+        """See :class:`~fyrehose_twisted.net.control.output.EventPrinter`."""
         if "data" in message:
             self.output.write(message["data"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:
@@ -29,12 +29,12 @@ class PacketPrinter(Printer):
         elif "change" in message:
             details = {name: value for name, value in message.items() if name not in ("key", "change")}
             what = ", ".join(f"{name} {value}" for name, value in details.items())
-            print(printable(f"fyrehose: {message['change'].lower()}: {what}"), file=sys.stderr)
+            print(sanitize(f"fyrehose: {message['change'].lower()}: {what}"), file=sys.stderr)
 
 
-async def follow(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+async def follow(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
     if options.within is not None and options.count is None:
         raise ConfigurationError("--within requires --count N")
     question = {"ask": "subscribe", "key": parse_key(options.key).hex(), "after": options.after}
-    return await print_told(PacketPrinter, question, options, node, reactor, within=options.within)
+    return await print_events(PacketPrinter, question, options, node, reactor, within=options.within)

@@ -12,24 +12,24 @@ from fyrehose_twisted.effects import Write
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
-from fyrehose_twisted.freenet.node.recent import Recent
-from fyrehose_twisted.freenet.node.stream import Search, Stream
+from fyrehose_twisted.freenet.node.recent import RecentIds
+from fyrehose_twisted.freenet.node.stream import PendingRequest, Stream
 from fyrehose_twisted.freenet.wire.messages import Message, Unsubscribe
 
-MANY_TIMERS = 64
+TIMER_PRUNE_THRESHOLD = 64
 """So many timers are kept without a look at which of them still matter."""
 
 
-class Core:
+class NodeContext:
     """State of one node.
 
     :ivar location: where on the ring it is.
     :ivar streams: by key.
     :ivar neighbours: by id; those without a link are remembered for a while.
     :ivar links: neighbours by link.
-    :ivar searches: requests that are waited for, by the uid that was sent.
-    :ivar upward: streams of the packets that the root has not answered for, by the uid that was sent.
-    :ivar recent: requests and packets that came by.
+    :ivar pending_requests: requests that are waited for, by the uid that was sent.
+    :ivar upstream: streams of the packets that the root has not answered for, by the uid that was sent.
+    :ivar recent_uids: requests and packets that came by.
     :ivar effects: what to send, dial and hang up.
     :ivar events: what to tell the application.
     """
@@ -39,24 +39,24 @@ class Core:
         self.policy = config.policy
         self.rng = rng
         self.location = config.location
-        self.counts: Counter[str] = Counter()
+        self.counters: Counter[str] = Counter()
         self.streams: dict[bytes, Stream] = {}
         self.neighbours: dict[Any, Neighbour] = {}
         self.links: dict[Any, Neighbour] = {}
-        self.searches: dict[int, Search] = {}
-        self.upward: dict[int, Stream] = {}
-        self.recent = Recent()
+        self.pending_requests: dict[int, PendingRequest] = {}
+        self.upstream: dict[int, Stream] = {}
+        self.recent_uids = RecentIds()
         self.effects: list[Any] = []
         self.events: list[Event] = []
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
-        self._timed = 0
-        self._many = MANY_TIMERS
+        self._timer_count = 0
+        self._prune_threshold = TIMER_PRUNE_THRESHOLD
 
     def send(self, neighbour: Neighbour, message: Message) -> None:
         """Send a message; where there is no link, it is counted instead."""
         link = neighbour.link
         if link is None:
-            self.counts["unsent"] += 1
+            self.counters["unsent"] += 1
             return
         effects = self.effects
         if effects:
@@ -66,16 +66,16 @@ class Core:
                 return
         effects.append(Write([message], link))
 
-    def correct(self, neighbour: Neighbour, key: bytes) -> None:
+    def deny_subscription(self, neighbour: Neighbour, key: bytes) -> None:
         """Tell a neighbour that takes us for its subscriber that it is wrong.
 
         Not while it has a request of ours: it would learn it after it has taken us in.
         """
         stream = self.streams.get(key)
-        if stream is None or not any(search.next is neighbour for search in stream.searches):
+        if stream is None or not any(search.next_hop is neighbour for search in stream.requests):
             self.send(neighbour, Unsubscribe(key))
 
-    def tell(self, event: Event) -> None:
+    def emit(self, event: Event) -> None:
         """Tell the application."""
         self.events.append(event)
 
@@ -83,16 +83,16 @@ class Core:
         """Draw a uid."""
         return self.rng.getrandbits(64)
 
-    def at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
+    def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
         """Call ``call(*arguments, now)`` at some time. Nothing is cancelled: whoever is called looks whether it still
         matters."""
-        self._timed += 1
-        heappush(self._timers, (when, self._timed, call, arguments))
-        if len(self._timers) > self._many:
+        self._timer_count += 1
+        heappush(self._timers, (when, self._timer_count, call, arguments))
+        if len(self._timers) > self._prune_threshold:
             # Requests are over long before their time is, and there are many.
-            self._timers[:] = [timer for timer in self._timers if not _is_over(timer[3])]
+            self._timers[:] = [timer for timer in self._timers if not _is_stale(timer[3])]
             heapify(self._timers)
-            self._many = max(MANY_TIMERS, 2 * len(self._timers))
+            self._prune_threshold = max(TIMER_PRUNE_THRESHOLD, 2 * len(self._timers))
 
     def next_deadline(self) -> float | None:
         """Return when :meth:`tick` wants to be called."""
@@ -106,5 +106,5 @@ class Core:
             call(*arguments, now)
 
 
-def _is_over(arguments: tuple[Any, ...]) -> bool:
-    return bool(arguments) and isinstance(arguments[0], Search) and arguments[0].over
+def _is_stale(arguments: tuple[Any, ...]) -> bool:
+    return bool(arguments) and isinstance(arguments[0], PendingRequest) and arguments[0].finished

@@ -13,11 +13,11 @@ class Neighbour:
     :ivar location: where it says that it is.
     :ivar link: the connection to it, ``None`` if there is none.
     :ivar suspected_until: until when it is asked last, because it did not answer.
-    :ivar thrifty: whether this link takes a hop off requests that have all theirs (first), and off those that have one
-        left (second); ``None`` until that is drawn.
+    :ivar htl_decrements: whether this link takes a hop off requests that have all theirs (first), and off those that
+        have one left (second); ``None`` until that is drawn.
     """
 
-    __slots__ = ("boot", "heard_at", "link", "location", "lost_at", "node", "suspected_until", "thrifty")
+    __slots__ = ("boot", "heard_at", "htl_decrements", "link", "location", "lost_at", "node", "suspected_until")
 
     def __init__(self, node: Any, boot: int, location: float, link: Any, now: float) -> None:
         self.node = node
@@ -25,7 +25,7 @@ class Neighbour:
         self.location = location
         self.link: Any | None = link
         self.suspected_until = 0.0
-        self.thrifty: tuple[bool, bool] | None = None
+        self.htl_decrements: tuple[bool, bool] | None = None
         self.heard_at = now
         self.lost_at = now
 

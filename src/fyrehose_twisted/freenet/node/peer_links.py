@@ -12,79 +12,79 @@ from typing import Any
 
 import cbor2
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
-from fyrehose_twisted.freenet.events import Complaint, NeighbourDown, NeighbourUp
-from fyrehose_twisted.freenet.node.context import Core
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.freenet.events import NeighbourDown, NeighbourUp, OperatorWarning
+from fyrehose_twisted.freenet.node.context import NodeContext
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.wire.messages import NONCE_SIZE, Hello, Located, Message, Ping, Pong, Prove
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+INITIAL_RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
 """Seconds until somebody who did not answer is dialled again."""
-SILENCES = 3
+MAX_SILENT_INTERVALS = 3
 """After so many times the silence that a neighbour is asked for, it is gone."""
-_LABEL = b"fyrehose freenet link\0"
+_PROOF_LABEL = b"fyrehose freenet link\0"
 
 
-class _Greeting:
+class _Handshake:
     """A link whose other end is not known yet."""
 
-    __slots__ = ("hello", "ours", "since")
+    __slots__ = ("opened_at", "our_hello", "their_hello")
 
-    def __init__(self, ours: Hello, now: float) -> None:
-        self.ours = ours
-        self.since = now
-        self.hello: Hello | None = None
+    def __init__(self, our_hello: Hello, now: float) -> None:
+        self.our_hello = our_hello
+        self.opened_at = now
+        self.their_hello: Hello | None = None
 
 
 class _Target:
     """Somebody to keep a link to."""
 
-    __slots__ = ("dialling", "due", "link", "node", "pause")
+    __slots__ = ("dial_at", "dialling", "link", "node", "retry_delay")
 
     def __init__(self, now: float) -> None:
-        self.due = now
-        self.pause = FIRST_PAUSE
+        self.dial_at = now
+        self.retry_delay = INITIAL_RETRY_DELAY
         self.dialling = False
         self.link: Any | None = None
         self.node: Any | None = None
 
 
-class Meeting:
+class PeerLinks:
     """Gets to know neighbours, and notices that they are gone.
 
-    :ivar arrived: called with a neighbour that is new, or back.
-    :ivar rebooted: called with a neighbour that is back and has forgotten everything.
-    :ivar lost: called with a neighbour whose link is gone, and why.
-    :ivar forgotten: called with a neighbour that did not come back.
+    :ivar on_neighbour_up: called with a neighbour that is new, or back.
+    :ivar on_neighbour_rebooted: called with a neighbour that is back and has forgotten everything.
+    :ivar on_neighbour_lost: called with a neighbour whose link is gone, and why.
+    :ivar on_neighbour_forgotten: called with a neighbour that did not come back.
     """
 
-    def __init__(self, core: Core, now: float) -> None:
-        self._core = core
-        self._greetings: dict[Any, _Greeting] = {}
-        self._targets: dict[Address, _Target] = {address: _Target(now) for address in core.config.targets}
-        self.arrived: Callable[[Neighbour, float], None]
-        self.rebooted: Callable[[Neighbour, float], None]
-        self.lost: Callable[[Neighbour, str, float], None]
-        self.forgotten: Callable[[Neighbour, float], None]
+    def __init__(self, context: NodeContext, now: float) -> None:
+        self._context = context
+        self._handshakes: dict[Any, _Handshake] = {}
+        self._targets: dict[Address, _Target] = {address: _Target(now) for address in context.config.targets}
+        self.on_neighbour_up: Callable[[Neighbour, float], None]
+        self.on_neighbour_rebooted: Callable[[Neighbour, float], None]
+        self.on_neighbour_lost: Callable[[Neighbour, str, float], None]
+        self.on_neighbour_forgotten: Callable[[Neighbour, float], None]
         for address in self._targets:
-            core.at(now, self._dial, address)
-        if core.config.ping_every:
-            core.at(now + core.config.ping_every, self._look_round)
+            context.call_at(now, self._dial, address)
+        if context.config.ping_every:
+            context.call_at(now + context.config.ping_every, self._check_liveness)
 
-    def greetings(self) -> dict[Any, float]:
+    def handshakes(self) -> dict[Any, float]:
         """Return the links whose other end is not known yet, and when each was opened; the oldest comes first."""
-        return {peer: greeting.since for peer, greeting in self._greetings.items()}
+        return {peer: greeting.opened_at for peer, greeting in self._handshakes.items()}
 
     # Links
 
     def connected(self, peer: Peer, now: float) -> None:
         """A link is open."""
-        core = self._core
+        core = self._context
         ours = Hello(core.config.node, core.config.boot, core.location, core.rng.randbytes(NONCE_SIZE))
         if not peer.dialled:
-            self._make_room(peer.address[0], now)
-        self._greetings[peer] = greeting = _Greeting(ours, now)
-        core.at(now + core.config.greeting_timeout, self._greeted_late, peer, greeting)
+            self._close_oldest_handshake(peer.address[0], now)
+        self._handshakes[peer] = greeting = _Handshake(ours, now)
+        core.call_at(now + core.config.handshake_timeout, self._handshake_timed_out, peer, greeting)
         if peer.dialled and peer.address in self._targets:
             target = self._targets[peer.address]
             target.dialling, target.link = False, peer
@@ -99,125 +99,127 @@ class Meeting:
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
         """A link is gone."""
-        self._greetings.pop(peer, None)
-        self._free_target(peer, now)
-        neighbour = self._core.links.pop(peer, None)
+        self._handshakes.pop(peer, None)
+        self._release_target(peer, now)
+        neighbour = self._context.links.pop(peer, None)
         if neighbour is not None and neighbour.link == peer:
-            self._gone(neighbour, reason, now)
+            self._link_lost(neighbour, reason, now)
 
-    def first_words(self, message: Message, peer: Peer, now: float) -> None:
+    def handshake_received(self, message: Message, peer: Peer, now: float) -> None:
         """Somebody who is not known yet says something."""
-        greeting = self._greetings.get(peer)
+        greeting = self._handshakes.get(peer)
         if greeting is None:
             return
-        core, ours = self._core, greeting.ours
-        if greeting.hello is None and isinstance(message, Hello):
+        core, ours = self._context, greeting.our_hello
+        if greeting.their_hello is None and isinstance(message, Hello):
             if message.node == core.config.node:
                 self._refuse(peer, "self", now)
                 return
-            greeting.hello = message
-            core.effects.append(Write([Prove(_proof(core.config.secret, ours, message))], peer))
-        elif greeting.hello is not None and isinstance(message, Prove):
-            hello = greeting.hello
-            if not hmac.compare_digest(message.proof, _proof(core.config.secret, hello, ours)):
-                core.tell(
-                    Complaint(f"{peer.address[0]} does not know the secret of this network, or we not that of its")
+            greeting.their_hello = message
+            core.effects.append(Write([Prove(_compute_proof(core.config.secret, ours, message))], peer))
+        elif greeting.their_hello is not None and isinstance(message, Prove):
+            hello = greeting.their_hello
+            if not hmac.compare_digest(message.proof, _compute_proof(core.config.secret, hello, ours)):
+                core.emit(
+                    OperatorWarning(
+                        f"{peer.address[0]} does not know the secret of this network, or we not that of its"
+                    )
                 )
                 self._refuse(peer, "wrong_secret", now)
                 return
-            del self._greetings[peer]
-            self._meet(hello, peer, now)
+            del self._handshakes[peer]
+            self._complete_handshake(hello, peer, now)
         else:
             self._refuse(peer, "out_of_turn", now)
 
-    def _make_room(self, host: str, now: float) -> None:
+    def _close_oldest_handshake(self, host: str, now: float) -> None:
         """Close the oldest link of a host that has as many as it may whose other ends are not known."""
         # A dictionary keeps the order: the first is the oldest.
-        unknown = [peer for peer in self._greetings if not peer.dialled and peer.address[0] == host]
-        if len(unknown) >= self._core.config.max_greetings_per_host:
+        unknown = [peer for peer in self._handshakes if not peer.dialled and peer.address[0] == host]
+        if len(unknown) >= self._context.config.max_handshakes_per_host:
             peer = unknown[0]
             self._refuse(peer, "silent", now)
 
-    def _greeted_late(self, peer: Peer, greeting: _Greeting, now: float) -> None:
-        if self._greetings.get(peer) is greeting:
+    def _handshake_timed_out(self, peer: Peer, handshake: _Handshake, now: float) -> None:
+        if self._handshakes.get(peer) is handshake:
             self._refuse(peer, "late", now)
 
-    def _refuse(self, peer: Peer, why: str, now: float) -> None:
-        core = self._core
-        core.counts[f"refused_{why}"] += 1
-        self._greetings.pop(peer, None)
-        core.effects.append(HangUp(peer))
-        self._free_target(peer, now)
+    def _refuse(self, peer: Peer, reason: str, now: float) -> None:
+        core = self._context
+        core.counters[f"refused_{reason}"] += 1
+        self._handshakes.pop(peer, None)
+        core.effects.append(Close(peer))
+        self._release_target(peer, now)
 
-    def _meet(self, hello: Hello, peer: Peer, now: float) -> None:
-        core = self._core
+    def _complete_handshake(self, hello: Hello, peer: Peer, now: float) -> None:
+        core = self._context
         known = core.neighbours.get(hello.node)
         target = self._targets.get(peer.address) if peer.dialled else None
         if target is not None:
-            target.node, target.pause = hello.node, FIRST_PAUSE
+            target.node, target.retry_delay = hello.node, INITIAL_RETRY_DELAY
         if known is not None and known.link is not None:
             if not self._replaces(peer, known, now):
                 self._refuse(peer, "double", now)
                 return
             old = known.link
-            core.effects.append(HangUp(old))
+            core.effects.append(Close(old))
             core.links.pop(old, None)
-            self._free_target(old, now)
+            self._release_target(old, now)
             # What was under way on the first link is lost, and the other end may have given it up long ago.
-            self._gone(known, "linked anew", now)
+            self._link_lost(known, "linked anew", now)
         elif not peer.dialled and len(core.links) >= core.config.max_neighbours:
             self._refuse(peer, "crowded", now)
             return
-        self.introduce(peer, hello.node, hello.boot, hello.location, now)
+        self.add_neighbour(peer, hello.node, hello.boot, hello.location, now)
 
     def _replaces(self, peer: Peer, known: Neighbour, now: float) -> bool:
         """Say whether a second link to a neighbour takes the place of the first."""
         assert known.link is not None, "the caller has looked"
         if peer.dialled == known.link.dialled:
             # Whoever dials again has lost its link. Somebody else could say so, too: that the first is silent shows it.
-            every = self._core.config.ping_every
+            every = self._context.config.ping_every
             return bool(every) and now - known.heard_at > every
-        lower: bool = self._core.config.node < known.node
+        lower: bool = self._context.config.node < known.node
         return peer.dialled is lower
 
-    def introduce(self, peer: Any, node: Any, boot: int, location: float, now: float) -> None:
+    def add_neighbour(self, peer: Any, node: Any, boot: int, location: float, now: float) -> None:
         """Have a neighbour from now on. Experiments, whose links need no greeting, call this at once."""
-        core = self._core
+        core = self._context
         neighbour = core.neighbours.get(node)
         if neighbour is None:
             neighbour = core.neighbours[node] = Neighbour(node, boot, location, peer, now)
         elif neighbour.boot != boot:
             neighbour.link = None
-            self.rebooted(neighbour, now)
+            self.on_neighbour_rebooted(neighbour, now)
             neighbour.boot = boot
-            core.counts["reboots"] += 1
+            core.counters["reboots"] += 1
         neighbour.link, neighbour.location, neighbour.heard_at = peer, location, now
         core.links[peer] = neighbour
-        core.tell(NeighbourUp(node, location))
-        self.arrived(neighbour, now)
+        core.emit(NeighbourUp(node, location))
+        self.on_neighbour_up(neighbour, now)
 
-    def _gone(self, neighbour: Neighbour, reason: str, now: float) -> None:
-        core = self._core
+    def _link_lost(self, neighbour: Neighbour, reason: str, now: float) -> None:
+        core = self._context
         neighbour.link = None
         neighbour.lost_at = now
-        core.tell(NeighbourDown(neighbour.node, reason))
-        core.at(now + core.policy.link_grace, self._forget, neighbour)
+        core.emit(NeighbourDown(neighbour.node, reason))
+        core.call_at(now + core.policy.link_grace, self._forget, neighbour)
         for address, target in self._targets.items():
             if target.node == neighbour.node and target.link is None and not target.dialling:
-                target.due = now
-                core.at(now, self._dial, address)
-        self.lost(neighbour, reason, now)
+                target.dial_at = now
+                core.call_at(now, self._dial, address)
+        self.on_neighbour_lost(neighbour, reason, now)
 
     def _forget(self, neighbour: Neighbour, now: float) -> None:
-        core = self._core
+        core = self._context
         if neighbour.link is None and now >= neighbour.lost_at + core.policy.link_grace:
             if core.neighbours.get(neighbour.node) is neighbour:
                 del core.neighbours[neighbour.node]
-            self.forgotten(neighbour, now)
+            self.on_neighbour_forgotten(neighbour, now)
 
     # Dialling
 
-    def _free_target(self, peer: Peer, now: float) -> None:
+    def _release_target(self, peer: Peer, now: float) -> None:
         if not self._targets:
             return
         target = self._targets.get(peer.address) if peer.dialled else None
@@ -226,46 +228,46 @@ class Meeting:
             self._dial_later(peer.address, target, now)
 
     def _dial_later(self, address: Address, target: _Target, now: float) -> None:
-        core = self._core
-        target.due = now + target.pause * core.rng.uniform(0.5, 1.5)
-        target.pause = min(2.0 * target.pause, LONGEST_PAUSE)
-        core.at(target.due, self._dial, address)
+        core = self._context
+        target.dial_at = now + target.retry_delay * core.rng.uniform(0.5, 1.5)
+        target.retry_delay = min(2.0 * target.retry_delay, MAX_RETRY_DELAY)
+        core.call_at(target.dial_at, self._dial, address)
 
     def _dial(self, address: Address, now: float) -> None:
         target = self._targets[address]
-        if target.dialling or target.link is not None or now < target.due:
+        if target.dialling or target.link is not None or now < target.dial_at:
             return
-        known = self._core.neighbours.get(target.node)
+        known = self._context.neighbours.get(target.node)
         if known is not None and known.link is not None:
             return  # It has dialled us; when it is gone, we dial.
         target.dialling = True
-        self._core.effects.append(Dial(address))
+        self._context.effects.append(Dial(address))
 
     # Neighbours
 
-    def located(self, message: Located, neighbour: Neighbour) -> None:
+    def neighbour_moved(self, message: Located, neighbour: Neighbour) -> None:
         """A neighbour is elsewhere."""
         neighbour.location = message.location
 
-    def pinged(self, message: Ping, neighbour: Neighbour, now: float) -> None:
+    def ping_received(self, message: Ping, neighbour: Neighbour, now: float) -> None:
         """A neighbour wants to know whether we are here."""
-        self._core.send(neighbour, Pong())
+        self._context.send(neighbour, Pong())
 
-    def _look_round(self, now: float) -> None:
-        core, every = self._core, self._core.config.ping_every
+    def _check_liveness(self, now: float) -> None:
+        core, every = self._context, self._context.config.ping_every
         for peer, neighbour in tuple(core.links.items()):
             silence = now - neighbour.heard_at
-            if silence > SILENCES * every:
-                core.counts["silent_neighbours"] += 1
-                core.effects.append(HangUp(peer))
+            if silence > MAX_SILENT_INTERVALS * every:
+                core.counters["silent_neighbours"] += 1
+                core.effects.append(Close(peer))
                 self.disconnected(peer, "silent", now)
             elif silence > every / 2:
                 core.send(neighbour, Ping())
-        core.at(now + every, self._look_round)
+        core.call_at(now + every, self._check_liveness)
 
 
-def _proof(secret: bytes | None, speaker: Hello, hearer: Hello) -> bytes:
-    """Return what ``speaker`` shows that it knows the secret with; for this link and this end of it only."""
+def _compute_proof(secret: bytes | None, sender: Hello, receiver: Hello) -> bytes:
+    """Return what ``sender`` shows that it knows the secret with; for this link and this end of it only."""
     if secret is None:
         return b""
-    return hmac.digest(secret, _LABEL + cbor2.dumps([*speaker, *hearer]), "sha256")
+    return hmac.digest(secret, _PROOF_LABEL + cbor2.dumps([*sender, *receiver]), "sha256")

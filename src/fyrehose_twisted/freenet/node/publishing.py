@@ -8,19 +8,25 @@ from typing import Any
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.freenet.events import (
-    UNCERTAIN,
-    Delivered,
-    Missed,
-    NotPublished,
+    UNCERTAIN_REASONS,
     Packet,
-    Published,
-    Renumbered,
+    PacketNotPublished,
+    PacketPublished,
+    PacketsDelivered,
+    PacketsMissed,
+    StreamRenumbered,
 )
-from fyrehose_twisted.freenet.node.context import Core
+from fyrehose_twisted.freenet.node.context import NodeContext
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
-from fyrehose_twisted.freenet.node.packet_window import FAR, NUMBERS, Arrival, ahead, identity
+from fyrehose_twisted.freenet.node.packet_window import (
+    MAX_JUMP,
+    NUMBER_SPACE,
+    PacketClass,
+    packet_fingerprint,
+    serial_difference,
+)
 from fyrehose_twisted.freenet.node.stream import Stream
-from fyrehose_twisted.freenet.node.upstream import Backlog, Upward
+from fyrehose_twisted.freenet.node.upstream import QueuedPacket, UpstreamPacket
 from fyrehose_twisted.freenet.wire.messages import (
     MAX_DATA,
     PublishCollision,
@@ -33,23 +39,23 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 from fyrehose_twisted.freenet.wire.signing import can_verify, is_signed, verify
 
-MAX_BACKLOG = 4_096
+MAX_QUEUED_PACKETS = 4_096
 """Packets of the application that may wait."""
-TRIES = 16
+MAX_NUMBER_ATTEMPTS = 16
 """How often a packet whose number is taken gets another one."""
-LASTING = frozenset({"bad-signature", "timed-out"})
+FINAL_REASONS = frozenset({"bad-signature", "timed-out"})
 """Reasons for a failure that hold for a repeated packet as well."""
-SUBSCRIBER_POLL = 0.5
+SUBSCRIBER_POLL_INTERVAL = 0.5
 """Seconds between two looks of a new root for a subscriber that a packet needs."""
-FIRST_NUMBERS = 2**62
+FIRST_NUMBER_LIMIT = 2**62
 """The first number of a stream is drawn below this."""
 
 
-class Publishing:
+class PacketForwarder:
     """Brings packets to the root, and from the parent to the subscribers."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
 
     # From the application
 
@@ -66,335 +72,344 @@ class Publishing:
         """See :meth:`~fyrehose_twisted.freenet.node.node.FreenetNode.publish`."""
         if len(data) > MAX_DATA:
             raise MessageTooLarge(len(data), MAX_DATA)
-        if number is not None and not 0 <= number < NUMBERS:
+        if number is not None and not 0 <= number < NUMBER_SPACE:
             raise UnencodableMessage(f"number={number!r} is outside 0 to 2**63 - 1")
-        core = self._core
+        core = self._context
         stream = core.streams.get(key)
         if stream is None or not stream.local:
-            core.tell(NotPublished(token, key, "no-stream"))
+            core.emit(PacketNotPublished(token, key, "no-stream"))
             return
-        if len(stream.backlog) >= MAX_BACKLOG:
-            raise PublishQueueFull(f"{MAX_BACKLOG:,} packets of {key.hex()} wait already; wait for some of them first")
-        stream.backlog.append(Backlog(token, data, number, sign, 0, not need_subscriber))
-        self._from_backlog(stream, now)
+        if len(stream.publish_queue) >= MAX_QUEUED_PACKETS:
+            raise PublishQueueFull(
+                f"{MAX_QUEUED_PACKETS:,} packets of {key.hex()} wait already; wait for some of them first"
+            )
+        stream.publish_queue.append(QueuedPacket(token, data, number, sign, 0, not need_subscriber))
+        self._send_queued(stream, now)
 
-    def _from_backlog(self, stream: Stream, now: float) -> None:
-        core = self._core
-        while (stream.lifted or stream.backlog) and len(stream.upward) < core.policy.max_waiting:
-            if not stream.lifted:
-                self._number(stream, stream.backlog.popleft(), None, now)
+    def _send_queued(self, stream: Stream, now: float) -> None:
+        core = self._context
+        while (stream.resend_queue or stream.publish_queue) and len(stream.upstream) < core.policy.max_waiting:
+            if not stream.resend_queue:
+                self._assign_number(stream, stream.publish_queue.popleft(), None, now)
                 continue
-            number, data = stream.lifted.popleft()
-            core.counts["lifted"] += 1
+            number, data = stream.resend_queue.popleft()
+            core.counters["lifted"] += 1
             uid = core.new_uid()
-            core.recent.add(uid)
-            self._send_up(stream, Upward(uid, None, None, number, data, now + core.policy.publish_timeout, None), uid)
+            core.recent_uids.add(uid)
+            self._send_upstream(
+                stream, UpstreamPacket(uid, None, None, number, data, now + core.policy.publish_timeout, None), uid
+            )
 
-    def _number(self, stream: Stream, own: Backlog, suggested: int | None, now: float) -> None:
+    def _assign_number(self, stream: Stream, own: QueuedPacket, suggested: int | None, now: float) -> None:
         number = own.number
         if number is None:
             number = self._next_number(stream, suggested)
         data = own.data if own.sign is None else own.sign(number)
         if len(data) > MAX_DATA:
-            self._core.tell(NotPublished(own.token, stream.key, "too-large"))
+            self._context.emit(PacketNotPublished(own.token, stream.key, "too-large"))
             return
-        uid = self._core.new_uid()
-        self._core.recent.add(uid)
-        until = now + self._core.policy.publish_timeout
-        self._take(stream, Upward(uid, None, own, number, data, until, None, own.wanted), now)
+        uid = self._context.new_uid()
+        self._context.recent_uids.add(uid)
+        until = now + self._context.policy.publish_timeout
+        self._process(stream, UpstreamPacket(uid, None, own, number, data, until, None, own.wanted), now)
 
     def _next_number(self, stream: Stream, suggested: int | None) -> int:
         """Return a number that neither this node nor, as far as is known, anybody else has given.
 
         Whoever suggests one is nearer to the root, and knows better where the numbers are.
         """
-        first = suggested if suggested is not None else stream.packets.next
-        under_way = [upward.number for upward in stream.upward.values() if upward.own is not None]
+        first = suggested if suggested is not None else stream.packets.next_number
+        under_way = [upward.number for upward in stream.upstream.values() if upward.queued_packet is not None]
         if first is None:
-            first = (under_way[0] + 1) % NUMBERS if under_way else self._core.rng.randrange(FIRST_NUMBERS)
+            first = (under_way[0] + 1) % NUMBER_SPACE if under_way else self._context.rng.randrange(FIRST_NUMBER_LIMIT)
         for number in under_way:
-            if 0 <= ahead(number, first) <= FAR:
-                first = (number + 1) % NUMBERS
+            if 0 <= serial_difference(number, first) <= MAX_JUMP:
+                first = (number + 1) % NUMBER_SPACE
         return first
 
     # On the way up
 
     def publish_received(self, message: PublishData, neighbour: Neighbour, now: float) -> None:
         """A subscriber has a packet for the root."""
-        core, uid = self._core, message.uid
+        core, uid = self._context, message.uid
         stream = core.streams.get(message.key)
         if stream is None:
             core.send(neighbour, PublishFailed(uid, "no-stream"))
         elif neighbour not in stream.subscribers:
-            core.counts["unsubscribed_publishers"] += 1
+            core.counters["unsubscribed_publishers"] += 1
             core.send(neighbour, PublishFailed(uid, "not-subscribed"))
-        elif not core.recent.add(uid):
-            core.counts["loops"] += 1
+        elif not core.recent_uids.add(uid):
+            core.counters["loops"] += 1
             core.send(neighbour, RejectedLoop(uid))
-        elif len(stream.upward) >= core.policy.max_waiting:
+        elif len(stream.upstream) >= core.policy.max_waiting:
             core.send(neighbour, PublishFailed(uid, "queue-full"))
         else:
             until = now + core.policy.publish_timeout
-            upward = Upward(uid, neighbour, None, message.packet, message.data, until, None, message.wanted)
-            self._take(stream, upward, now)
+            upward = UpstreamPacket(uid, neighbour, None, message.packet, message.data, until, None, message.wanted)
+            self._process(stream, upward, now)
 
-    def _take(self, stream: Stream, upward: Upward, now: float) -> None:
+    def _process(self, stream: Stream, upward: UpstreamPacket, now: float) -> None:
         """Answer for a packet if that is possible here, send it on otherwise."""
-        core, number = self._core, upward.number
-        known = stream.packets.look(number, upward.data)
+        core, number = self._context, upward.number
+        known = stream.packets.classify(number, upward.data)
         newest = stream.packets.newest
-        if known is Arrival.SAME:
-            self._is_published(stream, upward)
-        elif known is Arrival.CONFLICT or (known is Arrival.OLD and stream.is_root):
-            self._collides(stream, upward, stream.packets.next or 0, now)
+        if known is PacketClass.SAME:
+            self._confirm(stream, upward)
+        elif known is PacketClass.CONFLICT or (known is PacketClass.OLD and stream.is_root):
+            self._handle_collision(stream, upward, stream.packets.next_number or 0, now)
         elif not stream.is_root:
-            self._send_up(stream, upward, upward.uid)
-        elif newest is not None and ahead(number, newest) > FAR:
-            self._collides(stream, upward, stream.packets.next or 0, now)
-        elif not self._signature_is_right(stream.key, number, upward.data):
-            core.counts["bad_signatures"] += 1
-            self._fails(stream, upward, "bad-signature")
+            self._send_upstream(stream, upward, upward.uid)
+        elif newest is not None and serial_difference(number, newest) > MAX_JUMP:
+            self._handle_collision(stream, upward, stream.packets.next_number or 0, now)
+        elif not self._signature_is_valid(stream.key, number, upward.data):
+            core.counters["bad_signatures"] += 1
+            self._fail(stream, upward, "bad-signature")
         elif not self._is_wanted(stream, upward):
-            if now < min(stream.regrows_until, upward.until):
+            if now < min(stream.regrowth_until, upward.deadline):
                 self._wait_for_subscriber(stream, upward, now)
                 return
-            core.counts["without_subscribers"] += 1
-            self._fails(stream, upward, "no-subscribers")
-        elif waiting := self._wanted_by_now(stream):
+            core.counters["without_subscribers"] += 1
+            self._fail(stream, upward, "no-subscribers")
+        elif waiting := self._take_wanted(stream):
             # They come first, and one of them may have this number, or numbers far away from it.
             for one in [*waiting, upward]:
-                self._take(stream, one, now)
+                self._process(stream, one, now)
         else:
-            self._spread(stream, number, upward.data, upward.origin)
-            self._is_published(stream, upward)
+            self._distribute(stream, number, upward.data, upward.origin)
+            self._confirm(stream, upward)
 
-    def _wait_for_subscriber(self, stream: Stream, upward: Upward, now: float) -> None:
+    def _wait_for_subscriber(self, stream: Stream, upward: UpstreamPacket, now: float) -> None:
         """Hold a packet at a new root, which subscribers of the old root may not have found yet."""
-        core, uid = self._core, upward.uid
-        stream.upward[uid] = upward._replace(sent=None)
-        core.upward[uid] = stream
-        core.at(min(now + SUBSCRIBER_POLL, stream.regrows_until, upward.until), self._look_for_subscriber, stream, uid)
+        core, uid = self._context, upward.uid
+        stream.upstream[uid] = upward._replace(sent_to=None)
+        core.upstream[uid] = stream
+        core.call_at(
+            min(now + SUBSCRIBER_POLL_INTERVAL, stream.regrowth_until, upward.deadline),
+            self._recheck_subscribers,
+            stream,
+            uid,
+        )
 
-    def _look_for_subscriber(self, stream: Stream, uid: int, now: float) -> None:
-        if self._core.upward.get(uid) is stream and stream.is_root:
-            self._take(stream, self._forget(stream, uid), now)
-            self._from_backlog(stream, now)
+    def _recheck_subscribers(self, stream: Stream, uid: int, now: float) -> None:
+        if self._context.upstream.get(uid) is stream and stream.is_root:
+            self._process(stream, self._remove(stream, uid), now)
+            self._send_queued(stream, now)
 
-    def _wanted_by_now(self, stream: Stream) -> list[Upward]:
+    def _take_wanted(self, stream: Stream) -> list[UpstreamPacket]:
         """Take out the packets that a root holds and that are wanted by now, oldest first."""
-        wanted = [uid for uid, upward in stream.upward.items() if self._is_wanted(stream, upward)]
-        return [self._forget(stream, uid) for uid in wanted]
+        wanted = [uid for uid, upward in stream.upstream.items() if self._is_wanted(stream, upward)]
+        return [self._remove(stream, uid) for uid in wanted]
 
-    def _is_wanted(self, stream: Stream, upward: Upward) -> bool:
+    def _is_wanted(self, stream: Stream, upward: UpstreamPacket) -> bool:
         """Say whether a subscriber gets the packet here, besides the sender, or the packet is wanted all the same."""
         origin = upward.origin
         others = any(subscriber is not origin for subscriber in stream.subscribers)
         return upward.wanted or others or (origin is not None and stream.local)
 
-    def _send_up(self, stream: Stream, upward: Upward, uid: int) -> None:
+    def _send_upstream(self, stream: Stream, upward: UpstreamPacket, uid: int) -> None:
         """Send a packet to the parent under some uid, or keep it until there is a parent."""
-        core = self._core
+        core = self._context
         parent = stream.parent
-        stream.upward[uid] = upward._replace(sent=parent)
-        core.upward[uid] = stream
-        core.at(upward.until, self._expired, stream, uid)
+        stream.upstream[uid] = upward._replace(sent_to=parent)
+        core.upstream[uid] = stream
+        core.call_at(upward.deadline, self._timed_out, stream, uid)
         if parent is not None:
             htl = core.policy.max_htl
             wanted = self._is_wanted(stream, upward)
             core.send(parent, PublishData(uid, stream.key, upward.number, core.location, upward.data, htl, wanted))
 
-    def attached(self, stream: Stream, known: int | None, now: float) -> None:
+    def stream_attached(self, stream: Stream, known: int | None, now: float) -> None:
         """A stream has another parent, or this node is the root now: what the root has not answered for goes there.
 
         :param known: the last packet number that a new parent knows this node to have. What has come since then, in
             another tree perhaps, it may lack.
         """
-        core = self._core
-        waiting, stream.upward = stream.upward, {}
+        core = self._context
+        waiting, stream.upstream = stream.upstream, {}
         for uid in waiting:
-            del core.upward[uid]
+            del core.upstream[uid]
         for uid, upward in waiting.items():
             fresh = uid
-            if upward.sent is not None:
+            if upward.sent_to is not None:
                 # The root that is gone may have given it to subscribers, which look for a parent now.
-                upward = upward._replace(wanted=True, repeated=True)
+                upward = upward._replace(wanted=True, resent=True)
                 # Who has seen the uid would take it for a loop.
                 fresh = core.new_uid()
-                core.recent.add(fresh)
+                core.recent_uids.add(fresh)
             if stream.parent is None:
-                self._take(stream, upward, now)
+                self._process(stream, upward, now)
             else:
-                self._send_up(stream, upward, fresh)
-        self._lift(stream, [] if known is None else stream.packets.after(known), now)
+                self._send_upstream(stream, upward, fresh)
+        self._resend_upstream(stream, [] if known is None else stream.packets.packets_after(known), now)
 
-    def recalled(self, message: Recall, neighbour: Neighbour, now: float) -> None:
+    def recall_received(self, message: Recall, neighbour: Neighbour, now: float) -> None:
         """The parent lacks packets: it gets those that are here, or those below are asked for theirs."""
-        core = self._core
+        core = self._context
         stream = core.streams.get(message.key)
-        if stream is None or stream.parent is not neighbour or stream.recalled == stream.lives:
-            core.counts["strays"] += 1
+        if stream is None or stream.parent is not neighbour or stream.resent_generation == stream.generation:
+            core.counters["strays"] += 1
             return
-        stream.recalled = stream.lives
-        packets = stream.packets.after(message.after)
+        stream.resent_generation = stream.generation
+        packets = stream.packets.packets_after(message.after)
         if packets:
-            self._lift(stream, packets, now)
+            self._resend_upstream(stream, packets, now)
             return
-        stream.packets.reopen()
+        stream.packets.clear_floor()
         for subscriber in stream.subscribers:
             core.send(subscriber, message)
 
-    def _lift(self, stream: Stream, packets: list[Packet], now: float) -> None:
+    def _resend_upstream(self, stream: Stream, packets: list[Packet], now: float) -> None:
         """Send packets up that are published already: the root may be another one, which lacks them."""
-        stream.lifted = deque(packets)
-        self._from_backlog(stream, now)
+        stream.resend_queue = deque(packets)
+        self._send_queued(stream, now)
 
     # What becomes of it
 
-    def succeeded(self, message: PublishSucceeded, neighbour: Neighbour, now: float) -> None:
+    def publish_succeeded(self, message: PublishSucceeded, neighbour: Neighbour, now: float) -> None:
         """The root has a packet, and so everybody gets it."""
-        found = self._answered(message.uid, neighbour)
+        found = self._take_answered(message.uid, neighbour)
         if found is None:
             return
         stream, upward = found
-        known = stream.packets.look(upward.number, upward.data)
-        checked = known is Arrival.CONFLICT or (known is Arrival.NEW and stream.local)
-        if checked and not self._signature_is_right(stream.key, upward.number, upward.data):
+        known = stream.packets.classify(upward.number, upward.data)
+        checked = known is PacketClass.CONFLICT or (known is PacketClass.NEW and stream.local)
+        if checked and not self._signature_is_valid(stream.key, upward.number, upward.data):
             # The root should have seen it.
-            self._core.counts["bad_signatures"] += 1
-            self._fails(stream, upward, "bad-signature")
-            self._from_backlog(stream, now)
+            self._context.counters["bad_signatures"] += 1
+            self._fail(stream, upward, "bad-signature")
+            self._send_queued(stream, now)
             return
-        if known is Arrival.CONFLICT or (known is Arrival.OLD and not is_signed(stream.key)):
+        if known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(stream.key)):
             # The root knows better.
-            known = self._retreat(stream, upward.number, upward.data)
-        if known is Arrival.NEW:
-            self._spread(stream, upward.number, upward.data, upward.origin)
-        self._is_published(stream, upward)
-        self._from_backlog(stream, now)
+            known = self._roll_back(stream, upward.number, upward.data)
+        if known is PacketClass.NEW:
+            self._distribute(stream, upward.number, upward.data, upward.origin)
+        self._confirm(stream, upward)
+        self._send_queued(stream, now)
 
-    def collided(self, message: PublishCollision, neighbour: Neighbour, now: float) -> None:
+    def publish_collided(self, message: PublishCollision, neighbour: Neighbour, now: float) -> None:
         """Another packet has the number."""
-        found = self._answered(message.uid, neighbour)
+        found = self._take_answered(message.uid, neighbour)
         if found is not None:
-            self._collides(*found, message.next, now)
-            self._from_backlog(found[0], now)
+            self._handle_collision(*found, message.next, now)
+            self._send_queued(found[0], now)
 
-    def failed(self, message: PublishFailed, neighbour: Neighbour, now: float) -> None:
+    def publish_failed(self, message: PublishFailed, neighbour: Neighbour, now: float) -> None:
         """A packet did not get to the root."""
-        found = self._answered(message.uid, neighbour)
+        found = self._take_answered(message.uid, neighbour)
         if found is not None:
-            self._fails(*found, message.reason)
-            self._from_backlog(found[0], now)
+            self._fail(*found, message.reason)
+            self._send_queued(found[0], now)
 
     def rejected_loop(self, uid: int, neighbour: Neighbour, now: float) -> None:
         """A packet was there before."""
-        found = self._answered(uid, neighbour)
+        found = self._take_answered(uid, neighbour)
         if found is not None:
-            self._fails(*found, "loop")
-            self._from_backlog(found[0], now)
+            self._fail(*found, "loop")
+            self._send_queued(found[0], now)
 
-    def _answered(self, uid: int, neighbour: Neighbour) -> tuple[Stream, Upward] | None:
-        stream = self._core.upward.get(uid)
-        if stream is None or stream.upward[uid].sent is not neighbour:
+    def _take_answered(self, uid: int, neighbour: Neighbour) -> tuple[Stream, UpstreamPacket] | None:
+        stream = self._context.upstream.get(uid)
+        if stream is None or stream.upstream[uid].sent_to is not neighbour:
             return None
-        return stream, self._forget(stream, uid)
+        return stream, self._remove(stream, uid)
 
-    def _forget(self, stream: Stream, uid: int) -> Upward:
-        del self._core.upward[uid]
-        return stream.upward.pop(uid)
+    def _remove(self, stream: Stream, uid: int) -> UpstreamPacket:
+        del self._context.upstream[uid]
+        return stream.upstream.pop(uid)
 
-    def _expired(self, stream: Stream, uid: int, now: float) -> None:
-        if self._core.upward.get(uid) is stream:
-            self._fails(stream, self._forget(stream, uid), "timed-out")
-            self._from_backlog(stream, now)
+    def _timed_out(self, stream: Stream, uid: int, now: float) -> None:
+        if self._context.upstream.get(uid) is stream:
+            self._fail(stream, self._remove(stream, uid), "timed-out")
+            self._send_queued(stream, now)
 
-    def _is_published(self, stream: Stream, upward: Upward) -> None:
+    def _confirm(self, stream: Stream, upward: UpstreamPacket) -> None:
         if upward.origin is not None:
-            self._core.send(upward.origin, PublishSucceeded(upward.uid))
-        elif upward.own is not None:
-            self._core.tell(Published(upward.own.token, stream.key, upward.number))
+            self._context.send(upward.origin, PublishSucceeded(upward.uid))
+        elif upward.queued_packet is not None:
+            self._context.emit(PacketPublished(upward.queued_packet.token, stream.key, upward.number))
 
-    def _collides(self, stream: Stream, upward: Upward, free: int, now: float) -> None:
-        core, own = self._core, upward.own
-        core.counts["collisions"] += 1
-        if upward.repeated:
+    def _handle_collision(self, stream: Stream, upward: UpstreamPacket, free: int, now: float) -> None:
+        core, own = self._context, upward.queued_packet
+        core.counters["collisions"] += 1
+        if upward.resent:
             # An earlier root may have accepted it, so another number could publish it twice.
-            self._fails(stream, upward, "uncertain")
+            self._fail(stream, upward, "uncertain")
         elif upward.origin is not None:
             core.send(upward.origin, PublishCollision(upward.uid, free))
         elif own is None:
             return
-        elif own.number is not None or own.tries >= TRIES:
-            core.tell(NotPublished(own.token, stream.key, "collision", free))
+        elif own.number is not None or own.attempts >= MAX_NUMBER_ATTEMPTS:
+            core.emit(PacketNotPublished(own.token, stream.key, "collision", free))
         else:
-            self._number(stream, own._replace(tries=own.tries + 1), free, now)
+            self._assign_number(stream, own._replace(attempts=own.attempts + 1), free, now)
 
-    def _fails(self, stream: Stream, upward: Upward, reason: str) -> None:
-        core = self._core
-        core.counts["publish_failures"] += 1
-        if upward.repeated and reason not in LASTING:
+    def _fail(self, stream: Stream, upward: UpstreamPacket, reason: str) -> None:
+        core = self._context
+        core.counters["publish_failures"] += 1
+        if upward.resent and reason not in FINAL_REASONS:
             # The refusal says nothing of the copy that an earlier parent was sent.
             reason = "uncertain"
         if upward.origin is not None:
             core.send(upward.origin, PublishFailed(upward.uid, reason))
-        elif upward.own is not None:
-            if reason in UNCERTAIN:
-                core.counts["uncertain"] += 1
-            core.tell(NotPublished(upward.own.token, stream.key, reason))
+        elif upward.queued_packet is not None:
+            if reason in UNCERTAIN_REASONS:
+                core.counters["uncertain"] += 1
+            core.emit(PacketNotPublished(upward.queued_packet.token, stream.key, reason))
 
     # On the way down
 
     def data_received(self, message: SubscribeData, neighbour: Neighbour, now: float) -> None:
         """The parent has a packet."""
-        core = self._core
+        core = self._context
         key, number, data = message
         stream = core.streams.get(key)
         if stream is None or stream.parent is not neighbour:
-            core.counts["data_not_from_parent"] += 1
-            core.correct(neighbour, key)
+            core.counters["data_not_from_parent"] += 1
+            core.deny_subscription(neighbour, key)
             return
-        known = stream.packets.look(number, data)
+        known = stream.packets.classify(number, data)
         newest = stream.packets.newest
         # The root may have counted otherwise than we were told; a signed one may be old, and repeated.
-        otherwise = known is Arrival.CONFLICT or (known is Arrival.OLD and not is_signed(key))
-        if known is not Arrival.NEW and not otherwise:
-            core.counts[f"data_{known.value}"] += 1
+        otherwise = known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(key))
+        if known is not PacketClass.NEW and not otherwise:
+            core.counters[f"data_{known.value}"] += 1
             return
         # A number far ahead would make everybody below deaf to all that follows, and a retreat forgets what is here.
-        checked = stream.local or otherwise or (newest is not None and ahead(number, newest) > FAR)
-        if checked and not self._signature_is_right(key, number, data):
-            core.counts["bad_signatures"] += 1
+        checked = stream.local or otherwise or (newest is not None and serial_difference(number, newest) > MAX_JUMP)
+        if checked and not self._signature_is_valid(key, number, data):
+            core.counters["bad_signatures"] += 1
             return
         if otherwise:
-            self._retreat(stream, number, data)
-        self._spread(stream, number, data, None)
+            self._roll_back(stream, number, data)
+        self._distribute(stream, number, data, None)
 
-    def _retreat(self, stream: Stream, number: int, data: bytes) -> Arrival:
+    def _roll_back(self, stream: Stream, number: int, data: bytes) -> PacketClass:
         """Forget where the numbers were, so that a packet fits."""
         stream.renumbered = True
-        stream.packets.retreat()
-        if stream.packets.look(number, data) is not Arrival.NEW:
-            stream.packets.retreat()
-        return stream.packets.look(number, data)
+        stream.packets.roll_back()
+        if stream.packets.classify(number, data) is not PacketClass.NEW:
+            stream.packets.roll_back()
+        return stream.packets.classify(number, data)
 
-    def _signature_is_right(self, key: bytes, number: int, data: bytes) -> bool:
+    def _signature_is_valid(self, key: bytes, number: int, data: bytes) -> bool:
         if not is_signed(key):
             return True
         if not can_verify():
             # Subscribers, who have what it takes, will see.
-            self._core.counts["unverified"] += 1
+            self._context.counters["unverified"] += 1
             return True
         return verify(key, number, data)
 
-    def _spread(self, stream: Stream, number: int, data: bytes, source: Neighbour | None) -> None:
+    def _distribute(self, stream: Stream, number: int, data: bytes, source: Neighbour | None) -> None:
         """Keep a packet, and give it to everybody below but to whom it came from."""
-        core, key = self._core, stream.key
-        far = stream.packets.is_far(number)
-        missed = stream.packets.put(number, data)
+        core, key = self._context, stream.key
+        far = stream.packets.is_discontinuous(number)
+        missed = stream.packets.add(number, data)
         if far or stream.renumbered:
-            core.counts["renumbered"] += 1
+            core.counters["renumbered"] += 1
             if stream.local:
-                core.tell(Renumbered(key, number))
+                core.emit(StreamRenumbered(key, number))
             stream.renumbered = False
         message = SubscribeData(key, number, data)
         for subscriber in stream.subscribers:
@@ -402,21 +417,21 @@ class Publishing:
                 core.send(subscriber, message)
         if stream.local:
             for first, last in missed:
-                core.tell(Missed(key, first, last))
-            if stream.given.add(identity(number, data)):
-                core.tell(Delivered(key, [Packet(number, data)]))
+                core.emit(PacketsMissed(key, first, last))
+            if stream.delivered_ids.add(packet_fingerprint(number, data)):
+                core.emit(PacketsDelivered(key, [Packet(number, data)]))
             else:
-                core.counts["given_before"] += 1
+                core.counters["given_before"] += 1
 
-    def closed(self, stream: Stream) -> None:
+    def stream_closed(self, stream: Stream) -> None:
         """A stream is gone, and whatever waited with it."""
-        for uid, upward in tuple(stream.upward.items()):
-            self._core.upward.pop(uid, None)
-            if upward.sent is None:
-                self._fails(stream, upward, "no-stream")
+        for uid, upward in tuple(stream.upstream.items()):
+            self._context.upstream.pop(uid, None)
+            if upward.sent_to is None:
+                self._fail(stream, upward, "no-stream")
             elif upward.origin is None:
-                self._fails(stream, upward, "uncertain")
+                self._fail(stream, upward, "uncertain")
             # No answer for a packet of a subscriber: it was dismissed, and repeats the packet to its next parent.
-        stream.upward.clear()
-        while stream.backlog:
-            self._core.tell(NotPublished(stream.backlog.popleft().token, stream.key, "no-stream"))
+        stream.upstream.clear()
+        while stream.publish_queue:
+            self._context.emit(PacketNotPublished(stream.publish_queue.popleft().token, stream.key, "no-stream"))

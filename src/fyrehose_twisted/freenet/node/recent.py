@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-REMEMBERED = 10_000
+DEFAULT_LIMIT = 10_000
 """Requests and packets that a node knows again."""
 
 
-class Recent:
+class RecentIds:
     """The last uids that came by.
 
     :param limit: how many are remembered.
     """
 
-    __slots__ = ("_limit", "_seen")
+    __slots__ = ("_ids", "_limit")
 
-    def __init__(self, limit: int = REMEMBERED) -> None:
+    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self._limit = limit
-        self._seen: dict[int, None] = {}
+        self._ids: dict[int, None] = {}
 
     def add(self, uid: int) -> bool:
         """Remember a uid; say whether it is new."""
-        seen = self._seen
+        seen = self._ids
         if uid in seen:
             return False
         seen[uid] = None

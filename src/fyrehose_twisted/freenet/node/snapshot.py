@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.freenet.node.context import Core
-from fyrehose_twisted.freenet.node.status import NeighbourState, NodeState, StreamState
+from fyrehose_twisted.freenet.node.context import NodeContext
+from fyrehose_twisted.freenet.node.status import NeighbourStatus, NodeStatus, StreamStatus
 
 
-def picture(core: Core, now: float) -> NodeState:
+def snapshot(context: NodeContext, now: float) -> NodeStatus:
     """Return how a node looks."""
     neighbours = [
-        NeighbourState(one.node, one.location, one.link is not None, max(0.0, now - one.heard_at))
-        for one in core.neighbours.values()
+        NeighbourStatus(one.node, one.location, one.link is not None, max(0.0, now - one.heard_at))
+        for one in context.neighbours.values()
     ]
     streams = [
-        StreamState(
+        StreamStatus(
             stream.key,
             stream.location,
             stream.phase.value,
@@ -24,8 +24,10 @@ def picture(core: Core, now: float) -> NodeState:
             stream.local,
             stream.packets.newest,
         )
-        for stream in core.streams.values()
+        for stream in context.streams.values()
     ]
-    config = core.config
-    counts = dict(core.counts)
-    return NodeState(config.node, config.boot, core.location, neighbours, streams, len(core.searches), counts)
+    config = context.config
+    counts = dict(context.counters)
+    return NodeStatus(
+        config.node, config.boot, context.location, neighbours, streams, len(context.pending_requests), counts
+    )

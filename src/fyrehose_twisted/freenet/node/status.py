@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class NeighbourState(NamedTuple):
+class NeighbourStatus(NamedTuple):
     """One neighbour.
 
     :ivar silent: seconds since it said something.
@@ -18,7 +18,7 @@ class NeighbourState(NamedTuple):
     silent: float | None
 
 
-class StreamState(NamedTuple):
+class StreamStatus(NamedTuple):
     """One stream.
 
     :ivar phase: ``settled``, ``searching`` or ``restarting``.
@@ -41,7 +41,7 @@ class StreamState(NamedTuple):
     newest: int | None
 
 
-class NodeState(NamedTuple):
+class NodeStatus(NamedTuple):
     """One node.
 
     :ivar requests: requests that it waits for.
@@ -51,7 +51,7 @@ class NodeState(NamedTuple):
     node: Any
     boot: int
     location: float
-    neighbours: Sequence[NeighbourState]
-    streams: Sequence[StreamState]
+    neighbours: Sequence[NeighbourStatus]
+    streams: Sequence[StreamStatus]
     requests: int
     counts: Mapping[str, int]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 
 
-class Backlog(NamedTuple):
+class QueuedPacket(NamedTuple):
     """A packet of the application that has no number yet, or a number that it insists on.
 
     :ivar wanted: whether it is published even if the stream has no other subscriber.
@@ -18,27 +18,27 @@ class Backlog(NamedTuple):
     data: bytes
     number: int | None
     sign: Callable[[int], bytes] | None
-    tries: int
+    attempts: int
     wanted: bool = True
 
 
-class Upward(NamedTuple):
+class UpstreamPacket(NamedTuple):
     """A packet that the root has not answered for.
 
     :ivar uid: as whoever it came from knows it.
     :ivar origin: whom it came from; ``None`` for this node.
-    :ivar own: what the application asked for, if it came from here.
-    :ivar sent: whom it was sent to, ``None`` while there is nobody.
+    :ivar queued_packet: what the application asked for, if it came from here.
+    :ivar sent_to: whom it was sent to, ``None`` while there is nobody.
     :ivar wanted: whether a root accepts it that has no other subscriber than ``origin``.
-    :ivar repeated: whether it was sent to an earlier parent, which did not answer: a root may have published it.
+    :ivar resent: whether it was sent to an earlier parent, which did not answer: a root may have published it.
     """
 
     uid: int
     origin: Neighbour | None
-    own: Backlog | None
+    queued_packet: QueuedPacket | None
     number: int
     data: bytes
-    until: float
-    sent: Neighbour | None
+    deadline: float
+    sent_to: Neighbour | None
     wanted: bool = True
-    repeated: bool = False
+    resent: bool = False

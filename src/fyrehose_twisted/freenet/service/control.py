@@ -35,97 +35,99 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError, PublishRefused, UnencodableMessage
 from fyrehose_twisted.freenet.events import (
-    Attached,
-    Dropped,
     Packet,
-    Renumbered,
-    Restarting,
+    ParentChanged,
+    ParentLost,
+    StreamDropped,
+    StreamRenumbered,
     Subscribed,
     SubscribeFailed,
 )
 from fyrehose_twisted.freenet.service.observers import StreamChange
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET, NONE_SEEN
-from fyrehose_twisted.freenet.wire.signing import body, parse_key
+from fyrehose_twisted.freenet.wire.signing import parse_key, strip_signature
 from fyrehose_twisted.interfaces import IFreenetListener
-from fyrehose_twisted.net.connection import Link, LinkLimits
-from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
-from fyrehose_twisted.net.control.server import UNREAD
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
+from fyrehose_twisted.net.control.server import MAX_UNSENT
 
-MAX_PUBLISHING = 256
+MAX_PENDING_PUBLISHES = 256
 """Packets of one client that may be waited for; then no more is read from it."""
 
-CHANGES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
+CHANGE_NAMES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
     Subscribed: ("Subscribed", ("key", "root", "is_root")),
     SubscribeFailed: ("SubscribeFailed", ("key", "reason")),
-    Restarting: ("Restarting", ("key", "reason")),
-    Attached: ("Attached", ("key", "parent")),
-    Dropped: ("Dropped", ("key",)),
-    Renumbered: ("Renumbered", ("key", "first")),
+    ParentLost: ("Restarting", ("key", "reason")),
+    ParentChanged: ("Attached", ("key", "parent")),
+    StreamDropped: ("Dropped", ("key",)),
+    StreamRenumbered: ("Renumbered", ("key", "first")),
 }
 """Name of each change of a stream and of its fields, as clients get them. They are public, whatever the events are
 called."""
 
 
 @implementer(IFreenetListener)
-class Control(Link):
+class FreenetControl(NodeConnection):
     """One client.
 
     :param service: the :class:`~fyrehose_twisted.freenet.service.service.FreenetService`.
     """
 
-    def __init__(self, service: Any, gone: Callable[[Control], None]) -> None:
-        super().__init__(JsonLines(MAX_QUESTION), LinkLimits(unread=UNREAD))
+    def __init__(self, service: Any, on_closed: Callable[[FreenetControl], None]) -> None:
+        super().__init__(JsonLines(MAX_REQUEST), ConnectionLimits(max_unsent=MAX_UNSENT))
         self._service = service
-        self._gone = gone
-        self._publishing = 0
-        self._joined: set[tuple[bytes, bool]] = set()
+        self._on_closed = on_closed
+        self._pending_publishes = 0
+        self._subscriptions: set[tuple[bytes, bool]] = set()
         """Streams that the node has for this client, and whether for their packets."""
-        self._following: set[bytes] = set()
+        self._followed_keys: set[bytes] = set()
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`."""
         for message in messages:
-            if not self.over:
-                self._asked(message)
+            if not self.is_closed:
+                self._handle_request(message)
 
     def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.connection_ended`."""
-        self._let_go()
-        self._gone(self)
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.connection_ended`."""
+        self._release()
+        self._on_closed(self)
 
-    def hang_up(self) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.hang_up`."""
-        self._let_go()
-        super().hang_up()
+    def close(self) -> None:
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.close`."""
+        self._release()
+        super().close()
 
     def packets_received(self, key: bytes, packets: Sequence[Packet]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFreenetListener`."""
-        if key in self._following:
-            self.send([{"key": key.hex(), "number": number, "data": _text(key, data)} for number, data in packets])
+        if key in self._followed_keys:
+            self.send(
+                [{"key": key.hex(), "number": number, "data": _decode_content(key, data)} for number, data in packets]
+            )
 
     def packets_missed(self, key: bytes, first: int, last: int) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFreenetListener`."""
-        if key in self._following:
+        if key in self._followed_keys:
             self.send([{"key": key.hex(), "missed": [first, last]}])
 
     def stream_changed(self, event: StreamChange) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFreenetListener`."""
-        if event.key in self._following:
-            name, fields = CHANGES[type(event)]
+        if event.key in self._followed_keys:
+            name, fields = CHANGE_NAMES[type(event)]
             change: dict[str, Any] = {**dict(zip(fields, event, strict=True)), "key": event.key.hex(), "change": name}
             if change.get("parent") is not None:
                 change["parent"] = f"{change['parent']:016x}"
             self.send([change])
 
-    def _asked(self, message: dict[str, Any]) -> None:
+    def _handle_request(self, message: dict[str, Any]) -> None:
         try:
             match message:
                 case {"ask": "status"}:
                     self.send([{"status": self._service.status()}])
                 case {"ask": "next", "key": str(text)}:
-                    self._next(parse_key(text))
+                    self._answer_next(parse_key(text))
                 case {"ask": "subscribe", "key": str(text), **rest}:
-                    self._subscribe(parse_key(text), _number(rest.get("after"), "after"))
+                    self._subscribe(parse_key(text), _packet_number(rest.get("after"), "after"))
                 case {"ask": "publish", "key": str(text), "data": str(data), **rest}:
                     allow = rest.get("allow_no_subscribers") is True
                     self._publish(text, data, rest.get("number"), rest.get("id"), allow)
@@ -135,7 +137,7 @@ class Control(Link):
         except FyrehoseError as error:
             self.send([{"error": str(error)}])
 
-    def _next(self, key: bytes) -> None:
+    def _answer_next(self, key: bytes) -> None:
         self._when_connected(
             key,
             lambda: self.send([{"next": self._service.next_number(key)}]),
@@ -143,25 +145,27 @@ class Control(Link):
         )
 
     def _subscribe(self, key: bytes, after: int | None) -> None:
-        new = key not in self._following
-        known = (key, True) in self._joined or (key, False) in self._joined or self._service.is_local(key)
-        kept = self._service.kept(key, after) if known and new and after is not None else []
-        if new and not self._following:
+        new = key not in self._followed_keys
+        known = (key, True) in self._subscriptions or (key, False) in self._subscriptions or self._service.is_local(key)
+        kept = self._service.retained_packets(key, after) if known and new and after is not None else []
+        if new and not self._followed_keys:
             self._service.listen(self)
-        self._following.add(key)
+        self._followed_keys.add(key)
         self.send([{"following": key.hex()}])
-        self._join(key, after, keep=True).addErrback(lambda failure: self.send([{"error": str(failure.value)}]))
+        self._hold_subscription(key, after, keep=True).addErrback(
+            lambda failure: self.send([{"error": str(failure.value)}])
+        )
         if kept:
             self.packets_received(key, kept)
 
     def _publish(self, text: str, data: str, number: Any, identity: Any, allow: bool) -> None:
-        self._publishing += 1
-        if self._publishing == MAX_PUBLISHING:
+        self._pending_publishes += 1
+        if self._pending_publishes == MAX_PENDING_PUBLISHES:
             self._transport.pauseProducing()
 
         def publish() -> None:
             packet = data.encode("utf-8", "surrogateescape")
-            given = _number(number, "number")
+            given = _packet_number(number, "number")
             publishing = self._service.publish(key, packet, number=given, allow_no_subscribers=allow)
             publishing.addCallbacks(lambda given: answer({"number": given}), lambda failure: refuse(failure.value))
 
@@ -170,14 +174,14 @@ class Control(Link):
             answer({"error": str(error), **({"why": error.why, "next": error.next} if known else {})})
 
         def answer(content: dict[str, Any]) -> None:
-            self._publishing -= 1
-            if self._publishing == MAX_PUBLISHING - 1 and not self.over:
+            self._pending_publishes -= 1
+            if self._pending_publishes == MAX_PENDING_PUBLISHES - 1 and not self.is_closed:
                 self._transport.resumeProducing()
             self.send([{"id": identity, **content}])
 
         try:
             key = parse_key(text)
-            _number(number, "number")
+            _packet_number(number, "number")
         except FyrehoseError as error:
             refuse(error)
         else:
@@ -189,39 +193,39 @@ class Control(Link):
         def connected(result: Any) -> None:
             if isinstance(result, Failure):
                 fail(result.value)
-            elif not self.over:
+            elif not self.is_closed:
                 call()
 
-        self._join(key, None, keep=False).addBoth(connected)
+        self._hold_subscription(key, None, keep=False).addBoth(connected)
 
-    def _join(self, key: bytes, after: int | None, *, keep: bool) -> Deferred[None]:
+    def _hold_subscription(self, key: bytes, after: int | None, *, keep: bool) -> Deferred[None]:
         joining: Deferred[None]
-        if (key, keep) in self._joined:
+        if (key, keep) in self._subscriptions:
             joining = self._service.when_connected(key)
             return joining
 
         def failed(failure: Failure) -> Failure:
-            self._joined.discard((key, keep))
+            self._subscriptions.discard((key, keep))
             return failure
 
-        self._joined.add((key, keep))
+        self._subscriptions.add((key, keep))
         joining = self._service.subscribe(key, last_seen=after, keep=keep)
         return joining.addErrback(failed)
 
-    def _let_go(self) -> None:
-        if self._following:
-            self._following.clear()
+    def _release(self) -> None:
+        if self._followed_keys:
+            self._followed_keys.clear()
             self._service.unlisten(self)
-        joined, self._joined = self._joined, set()
+        joined, self._subscriptions = self._subscriptions, set()
         for key, keep in joined:
             self._service.unsubscribe(key, keep=keep)
 
 
-def _number(value: Any, name: str) -> int | None:
+def _packet_number(value: Any, name: str) -> int | None:
     if value is None or (type(value) is int and NONE_SEEN <= value <= MAX_PACKET):
         return value
     raise UnencodableMessage(f"{name} {value!r} is no packet number: give one from 0 to {MAX_PACKET:,}")
 
 
-def _text(key: bytes, data: bytes) -> str:
-    return body(key, data).decode("utf-8", "surrogateescape")
+def _decode_content(key: bytes, data: bytes) -> str:
+    return strip_signature(key, data).decode("utf-8", "surrogateescape")

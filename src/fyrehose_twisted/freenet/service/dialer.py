@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.addresses import parse_place, tcp_endpoint
+from fyrehose_twisted.net.addresses import parse_address, tcp_endpoint
 
 _client_from_string: Any = clientFromString
 """Twisted's, which is not annotated."""
@@ -21,7 +21,7 @@ def parse_peer(text: str, reactor: Any) -> Address:
     :raises ConfigurationError: if it is neither.
     """
     try:
-        return parse_place(text)
+        return parse_address(text)
     except ConfigurationError:
         pass
     try:

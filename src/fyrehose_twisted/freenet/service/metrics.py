@@ -9,17 +9,17 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.freenet.node.status import StreamState
-from fyrehose_twisted.freenet.node.stream import Phase
-from fyrehose_twisted.net.metrics import choices, counted, gauges, info
+from fyrehose_twisted.freenet.node.status import StreamStatus
+from fyrehose_twisted.freenet.node.stream import StreamPhase
+from fyrehose_twisted.net.metrics import counter_family, enum_gauge, gauge_families, info_metric
 
-STREAMS = 64
+MAX_STREAM_SERIES = 64
 """Streams that have metrics of their own: those of this node's application first, then the lowest keys."""
 
-EXACT = 2**48
+NUMBER_MODULUS = 2**48
 """Packet numbers are told modulo this: they begin anywhere below 2**62, and Prometheus counts in floating point."""
 
-_OF_STREAM = {
+_STREAM_GAUGES = {
     "root": "Whether this node is the root of the stream",
     "subscribers": "Neighbours below this node in the stream",
     "next": "The packet number after the highest that is known of the stream, modulo 2**48",
@@ -37,13 +37,13 @@ class FreenetCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        yield info("freenet")
+        yield info_metric("freenet")
         state = self._service.state()
         if state is None:
             return
         found = Counter(stream.phase for stream in state.streams)
-        phases = {phase.value: float(found[phase.value]) for phase in Phase}
-        yield choices("fyrehose_freenet_streams", "Streams by phase", "phase", phases)
+        phases = {phase.value: float(found[phase.value]) for phase in StreamPhase}
+        yield enum_gauge("fyrehose_freenet_streams", "Streams by phase", "phase", phases)
         subscribers = sum(len(stream.subscribers) for stream in state.streams)
         rows = (
             ("location", "Where on the ring the node is", state.location),
@@ -53,25 +53,27 @@ class FreenetCollector(Collector):
             ("subscribers", "Neighbours below this node, over all streams", subscribers),
             ("requests", "Requests that are waited for", state.requests),
         )
-        yield from gauges("fyrehose_freenet", rows)
-        yield counted("fyrehose_freenet", state.counts)
-        yield from _of_streams(sorted(state.streams, key=lambda stream: (not stream.local, stream.key))[:STREAMS])
+        yield from gauge_families("fyrehose_freenet", rows)
+        yield counter_family("fyrehose_freenet", state.counts)
+        yield from _stream_families(
+            sorted(state.streams, key=lambda stream: (not stream.local, stream.key))[:MAX_STREAM_SERIES]
+        )
 
 
-def _of_streams(streams: Sequence[StreamState]) -> Iterator[Metric]:
+def _stream_families(streams: Sequence[StreamStatus]) -> Iterator[Metric]:
     phases = GaugeMetricFamily(
         "fyrehose_freenet_stream_phase", "1 for the phase that the stream is in", labels=["key", "phase"]
     )
     root, subscribers, following = (
         GaugeMetricFamily(f"fyrehose_freenet_stream_{name}", description, labels=["key"])
-        for name, description in _OF_STREAM.items()
+        for name, description in _STREAM_GAUGES.items()
     )
     for stream in streams:
         key = stream.key.hex()
-        for phase in Phase:
+        for phase in StreamPhase:
             phases.add_metric([key, phase.value], stream.phase == phase.value)
         root.add_metric([key], stream.is_root)
         subscribers.add_metric([key], len(stream.subscribers))
         if stream.newest is not None:
-            following.add_metric([key], (stream.newest + 1) % EXACT)
+            following.add_metric([key], (stream.newest + 1) % NUMBER_MODULUS)
     yield from (phases, root, subscribers, following)

@@ -8,58 +8,58 @@ from typing import Any
 from twisted.logger import Logger
 
 from fyrehose_twisted.freenet.events import (
-    Attached,
-    Complaint,
-    Delivered,
-    Dropped,
-    Missed,
     NeighbourDown,
     NeighbourUp,
-    Renumbered,
-    Restarting,
+    OperatorWarning,
+    PacketsDelivered,
+    PacketsMissed,
+    ParentChanged,
+    ParentLost,
+    StreamDropped,
+    StreamRenumbered,
     Subscribed,
     SubscribeFailed,
 )
 from fyrehose_twisted.interfaces import IFreenetListener
 
-StreamChange = Subscribed | SubscribeFailed | Restarting | Attached | Dropped | Renumbered
+StreamChange = Subscribed | SubscribeFailed | ParentLost | ParentChanged | StreamDropped | StreamRenumbered
 
 
-class Listeners:
+class Observers:
     """Tells all of them; one that raises is logged, and does not keep the others from being told."""
 
     log = Logger()
 
     def __init__(self) -> None:
-        self._listeners: list[Any] = []
+        self._observers: list[Any] = []
 
     def add(self, listener: Any) -> None:
         """Tell an :class:`~fyrehose_twisted.interfaces.IFreenetListener` from now on."""
-        self._listeners.append(IFreenetListener(listener))
+        self._observers.append(IFreenetListener(listener))
 
     def discard(self, listener: Any) -> None:
         """Tell it no more."""
         with suppress(ValueError):
-            self._listeners.remove(listener)
+            self._observers.remove(listener)
 
-    def packets_received(self, event: Delivered) -> None:
+    def packets_received(self, event: PacketsDelivered) -> None:
         """Packets came."""
-        self._tell("packets_received", event.key, event.packets)
+        self._notify("packets_received", event.key, event.packets)
 
-    def packets_missed(self, event: Missed) -> None:
+    def packets_missed(self, event: PacketsMissed) -> None:
         """Packets did not come."""
-        self._tell("packets_missed", event.key, event.first, event.last)
+        self._notify("packets_missed", event.key, event.first, event.last)
 
     def stream_changed(self, event: StreamChange) -> None:
         """Something became of a stream."""
-        self._tell("stream_changed", event)
+        self._notify("stream_changed", event)
 
-    def _tell(self, what: str, *arguments: Any) -> None:
-        for listener in tuple(self._listeners):
+    def _notify(self, method: str, *arguments: Any) -> None:
+        for listener in tuple(self._observers):
             try:
-                getattr(listener, what)(*arguments)
+                getattr(listener, method)(*arguments)
             except Exception:
-                self.log.failure("{listener!r} failed on {what}", listener=listener, what=what)
+                self.log.failure("{listener!r} failed on {what}", listener=listener, what=method)
 
 
 def log_event(log: Logger, event: Any) -> None:
@@ -70,21 +70,21 @@ def log_event(log: Logger, event: Any) -> None:
             log.info("{key} is connected; {where}", key=key.hex(), where=where)
         case SubscribeFailed(key, reason):
             log.warn("{key} is not connected: {reason}", key=key.hex(), reason=reason)
-        case Restarting(key, reason):
+        case ParentLost(key, reason):
             log.info("{key} looks for another parent: {reason}", key=key.hex(), reason=reason)
-        case Attached(key, None):
+        case ParentChanged(key, None):
             log.info("{key}: this node is the root", key=key.hex())
-        case Attached(key, parent):
+        case ParentChanged(key, parent):
             log.info("{key}: the parent is {parent:016x}", key=key.hex(), parent=parent)
-        case Dropped(key):
+        case StreamDropped(key):
             log.info("{key} is over here", key=key.hex())
-        case Missed(key, first, last):
+        case PacketsMissed(key, first, last):
             log.warn("packets {first:,} to {last:,} of {key} did not get here", key=key.hex(), first=first, last=last)
-        case Renumbered(key, first):
+        case StreamRenumbered(key, first):
             log.warn("{key} counts from {first:,} on", key=key.hex(), first=first)
         case NeighbourUp(node, location):
             log.info("neighbour {node:016x} at {location:.6f}", node=node, location=location)
         case NeighbourDown(node, reason):
             log.info("neighbour {node:016x} is gone: {reason}", node=node, reason=reason)
-        case Complaint(text):
+        case OperatorWarning(text):
             log.warn("{text}", text=text)

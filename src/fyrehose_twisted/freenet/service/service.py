@@ -19,52 +19,52 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, NotConnected, OperationalError, PublishRefused
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import (
-    UNCERTAIN,
-    Attached,
-    Delivered,
-    Dropped,
-    Missed,
-    NotPublished,
+    UNCERTAIN_REASONS,
     Packet,
-    Published,
-    Renumbered,
-    Restarting,
+    PacketNotPublished,
+    PacketPublished,
+    PacketsDelivered,
+    PacketsMissed,
+    ParentChanged,
+    ParentLost,
+    StreamDropped,
+    StreamRenumbered,
     Subscribed,
     SubscribeFailed,
 )
 from fyrehose_twisted.freenet.node.node import FreenetNode
-from fyrehose_twisted.freenet.node.status import NodeState
+from fyrehose_twisted.freenet.node.status import NodeStatus
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
-from fyrehose_twisted.freenet.service.control import Control
+from fyrehose_twisted.freenet.service.control import FreenetControl
 from fyrehose_twisted.freenet.service.dialer import endpoint_for, parse_peer
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
-from fyrehose_twisted.freenet.service.observers import Listeners, log_event
+from fyrehose_twisted.freenet.service.observers import Observers, log_event
 from fyrehose_twisted.freenet.service.state_file import StateFile
-from fyrehose_twisted.freenet.service.storage import Keeping, PacketJournal
+from fyrehose_twisted.freenet.service.storage import PacketJournal, Storage
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
 from fyrehose_twisted.freenet.wire.location import check_key
 from fyrehose_twisted.freenet.wire.messages import MAX_UID, NONE_SEEN
 from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed
-from fyrehose_twisted.net.boottime import SteadyClock
-from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.boottime import BoottimeReactor
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 from fyrehose_twisted.net.control.server import ControlFactory
-from fyrehose_twisted.net.listening import Entrances
+from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.stream_driver import Links
-from fyrehose_twisted.process.sd_notify import supervisor
-from fyrehose_twisted.process.shutdown import end_process
-from fyrehose_twisted.process.sighup import Reloading
+from fyrehose_twisted.net.stream_driver import StreamDriver
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.shutdown import exit_with_failure
+from fyrehose_twisted.process.sighup import ReloadOnHup
 
 DEFAULT_PORT = 6180
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
-GOODBYE = 2.0
+LEAVE_TIMEOUT = 2.0
 """Seconds that neighbours may take to hear that a node leaves."""
 MAX_NEIGHBOURS = 256
 FIRST_NEIGHBOUR_TIMEOUT = 2.0
 """Seconds that a node which has just started waits for a neighbour before it looks for its streams."""
 
-REASONS = {
+FAILURE_REASONS = {
     "no-stream": "a node on the way to the root, or this one, does not belong to the stream; subscribe first",
     "no-subscribers": "the stream has no other subscriber, and nothing was published; publish when one has subscribed,"
     " or allow it to have none (--allow-no-subscribers, allow_no_subscribers=True)",
@@ -118,22 +118,22 @@ class FreenetService(Service):
         policy: Policy | None = None,
         secret: bytes | None = None,
         state: Path | None = None,
-        keeping: Keeping | None = None,
+        storage: Storage | None = None,
         control: str | None = None,
         metrics: str | None = None,
         streams: Iterable[bytes] = (),
         protocol: type[FreenetPeerProtocol] = FreenetPeerProtocol,
         max_neighbours: int = MAX_NEIGHBOURS,
-        limits: LinkLimits | None = None,
+        limits: ConnectionLimits | None = None,
         failed: Callable[[Exception], object] | None = None,
         rng: Random | None = None,
         reactor: Any = None,
     ) -> None:
         if reactor is None:
             from twisted.internet import reactor
-        self.reactor: Any = reactor if isinstance(reactor, SteadyClock) else SteadyClock(reactor)
+        self.reactor: Any = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
         self.node: FreenetNode | None = None
-        self.links: Links | None = None
+        self.links: StreamDriver | None = None
         self.policy = Policy() if policy is None else policy
         self._rng = SystemRandom() if rng is None else rng
         self._targets = tuple(dict.fromkeys(parse_peer(peer, self.reactor) for peer in peers))
@@ -144,32 +144,32 @@ class FreenetService(Service):
         self._max_neighbours = max_neighbours
         self._state_path = state
         self._state: StateFile | None = None
-        self._keeping = keeping
+        self._storage = storage
         self._protocol = protocol
         self._codec = FreenetCodec()
         self._limits = link_limits(max_neighbours) if limits is None else limits
         self._failed = failed
         self._error: Exception | None = None
-        self._listeners = Listeners()
-        self._users: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
-        self._kept = self._users.copy()
+        self._observers = Observers()
+        self._subscriptions: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
+        self._journal_subscriptions = self._subscriptions.copy()
         """How often it did so for the packets, which a journal keeps."""
         self._last_seen: dict[bytes, int] = {}  # Of streams that are subscribed to before the start.
         """How often the application subscribed to each stream."""
-        for key in self._users:
+        for key in self._subscriptions:
             check_key(key)
         self._connecting: dict[bytes, list[Deferred[None]]] = {}
-        self._publishing: dict[int, Deferred[int]] = {}
+        self._pending_publishes: dict[int, Deferred[int]] = {}
         self._tokens = count()
-        self._reloading = Reloading.of_nothing(reactor)
-        self._entrances = Entrances(self.reactor, f"tcp:{DEFAULT_PORT}", "freenet")
+        self._reload_on_hup = ReloadOnHup.ignore(reactor)
+        self._ports = ListeningPorts(self.reactor, f"tcp:{DEFAULT_PORT}", "freenet")
         for endpoint in listen:
-            self._entrances.add("listen", endpoint, self._entrances.door)
-        self._control = ControlFactory(lambda gone: Control(self, gone))
+            self._ports.add("listen", endpoint, self._ports.gate)
+        self._control = ControlFactory(lambda gone: FreenetControl(self, gone))
         if control is not None:
-            self._entrances.add("control", control, self._control)
+            self._ports.add("control", control, self._control)
         if metrics is not None:
-            self._entrances.add("metrics", metrics, metrics_site(FreenetCollector(self)))
+            self._ports.add("metrics", metrics, metrics_site(FreenetCollector(self)))
 
     # For applications
 
@@ -188,16 +188,16 @@ class FreenetService(Service):
         node, links = self.node, self.links
         try:
             check_key(key)
-            if not self._users[key]:
+            if not self._subscriptions[key]:
                 if node is not None and links is not None:
-                    self._join(key, last_seen, keep=keep)
+                    self._subscribe_node(key, last_seen, keep=keep)
                     links.flush_soon()
                 elif last_seen is not None:
                     self._last_seen[key] = last_seen
         except FyrehoseError as error:
             return fail(error)
-        self._users[key] += 1
-        self._kept[key] += keep
+        self._subscriptions[key] += 1
+        self._journal_subscriptions[key] += keep
 
         def failed(failure: Failure) -> Failure:
             self.unsubscribe(key, keep=keep)
@@ -219,18 +219,18 @@ class FreenetService(Service):
 
     def is_local(self, key: bytes) -> bool:
         """Say whether the service is subscribed to a stream, whoever wanted that."""
-        return bool(self._users[key])
+        return bool(self._subscriptions[key])
 
     def unsubscribe(self, key: bytes, *, keep: bool = True) -> None:
         """Take back one :meth:`subscribe` with the same ``keep``. The node stays in the tree so long as others need it
         there."""
-        if not self._users[key]:
+        if not self._subscriptions[key]:
             return
-        self._kept[key] = max(0, self._kept[key] - keep)
-        self._users[key] -= 1
-        if not self._users[key]:
-            del self._users[key]
-            self._kept.pop(key, None)
+        self._journal_subscriptions[key] = max(0, self._journal_subscriptions[key] - keep)
+        self._subscriptions[key] -= 1
+        if not self._subscriptions[key]:
+            del self._subscriptions[key]
+            self._journal_subscriptions.pop(key, None)
             self._last_seen.pop(key, None)
             if self.node is not None and self.links is not None:
                 self.node.unsubscribe(key, self.links.now())
@@ -254,29 +254,28 @@ class FreenetService(Service):
             publisher. Each other subscription counts, that of another publisher too: here, each further
             :meth:`subscribe` of this service.
 
-        It fails with :class:`~fyrehose_twisted.errors.PublishRefused`, whose ``why`` is one of :data:`REASONS`, within
-        ``publish_timeout`` of the policy, and at once with
-        :class:`~fyrehose_twisted.errors.MessageTooLarge`, :class:`~fyrehose_twisted.errors.PublishQueueFull`,
-        :class:`~fyrehose_twisted.errors.UnencodableMessage`, and
+        It fails with :class:`~fyrehose_twisted.errors.PublishRefused`, whose ``why`` is one of :data:`FAILURE_REASONS`,
+        within ``publish_timeout`` of the policy, and at once with :class:`~fyrehose_twisted.errors.MessageTooLarge`,
+        :class:`~fyrehose_twisted.errors.PublishQueueFull`, :class:`~fyrehose_twisted.errors.UnencodableMessage`, and
         :class:`~fyrehose_twisted.errors.ConfigurationError` if the stream is another key's.
         """
         node, links = self.node, self.links
         if node is None or links is None or not self.running or self._error is not None:
             return fail(NotConnected("the node does not run"))
         token = next(self._tokens)
-        done = self._publishing[token] = Deferred()
+        done = self._pending_publishes[token] = Deferred()
         try:
             sign = _signer(key, data, number, signing_key)
             packet = b"" if sign is not None else data
-            alone = not allow_no_subscribers and self._users[key] <= 1
+            alone = not allow_no_subscribers and self._subscriptions[key] <= 1
             node.publish(key, packet, token, links.now(), number=number, sign=sign, need_subscriber=alone)
         except FyrehoseError as error:
-            del self._publishing[token]
+            del self._pending_publishes[token]
             return fail(error)
         links.flush_soon()
         return done
 
-    def kept(self, key: bytes, last_seen: int = NONE_SEEN) -> list[Packet]:
+    def retained_packets(self, key: bytes, last_seen: int = NONE_SEEN) -> list[Packet]:
         """Return the packets after a number that the node still has, oldest first.
 
         Listeners have been told of all of them: call this before :meth:`listen` to get each packet exactly once.
@@ -284,12 +283,12 @@ class FreenetService(Service):
         if self.links is not None:
             self.links.flush()
         stream = None if self.node is None else self.node.streams.get(key)
-        return [] if stream is None else stream.packets.after(last_seen)
+        return [] if stream is None else stream.packets.packets_after(last_seen)
 
     def next_number(self, key: bytes) -> int:
         """Return a packet number that is free as far as the node knows."""
         stream = None if self.node is None else self.node.streams.get(key)
-        following = None if stream is None else stream.packets.next
+        following = None if stream is None else stream.packets.next_number
         return 0 if following is None else following
 
     def move(self, location: float) -> None:
@@ -304,17 +303,17 @@ class FreenetService(Service):
         self.node.move(location, self.links.now())
         self.links.flush_soon()
         if self._state is not None:
-            self._state.keep(location)
+            self._state.save(location)
 
     def listen(self, listener: Any) -> None:
         """Tell an :class:`~fyrehose_twisted.interfaces.IFreenetListener` of packets from now on."""
-        self._listeners.add(listener)
+        self._observers.add(listener)
 
     def unlisten(self, listener: Any) -> None:
         """Tell it no more."""
-        self._listeners.discard(listener)
+        self._observers.discard(listener)
 
-    def state(self) -> NodeState | None:
+    def state(self) -> NodeStatus | None:
         """Return how the node looks, ``None`` while there is none."""
         if self.node is None or self.links is None:
             return None
@@ -327,7 +326,7 @@ class FreenetService(Service):
         """Return the same as plain objects; ids and keys are hexadecimal."""
         state = self.state()
         if state is None:
-            return {"node": None, "listening": self._entrances.places}
+            return {"node": None, "listening": self._ports.addresses}
         return {
             **state._asdict(),
             "node": _hex(state.node),
@@ -342,7 +341,7 @@ class FreenetService(Service):
                 }
                 for one in state.streams
             ],
-            "listening": self._entrances.places,
+            "listening": self._ports.addresses,
         }
 
     # Starting and stopping
@@ -350,12 +349,12 @@ class FreenetService(Service):
     def privilegedStartService(self) -> None:
         """Twisted: bind ports, while there may be privileges."""
         super().privilegedStartService()
-        self._entrances.bind()
+        self._ports.bind()
 
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
-        self._reloading.start()
+        self._reload_on_hup.start()
         try:
             self._start()
         except FyrehoseError as error:
@@ -378,10 +377,10 @@ class FreenetService(Service):
         if self.links is not None:
             self.links.halt()
         if self._failed is None:
-            end_process(self.reactor)
+            exit_with_failure(self.reactor)
         else:
             self._failed(error)
-        self._give_up()
+        self._fail_pending()
 
     def _config(self, node: int, location: float, secret: bytes | None, max_neighbours: int) -> NodeConfig:
         return NodeConfig(
@@ -395,119 +394,119 @@ class FreenetService(Service):
             first_neighbour_timeout=FIRST_NEIGHBOUR_TIMEOUT,
         )
 
-    def _draw(self) -> tuple[int, float]:
+    def _draw_identity(self) -> tuple[int, float]:
         location = self._rng.random() if self._location is None else self._location
         return self._rng.randrange(MAX_UID + 1), location
 
     def _start(self) -> None:
         if self._state_path is None:
-            number, location = self._draw()
+            number, location = self._draw_identity()
         else:
-            state = self._state = StateFile(self._state_path, self._draw)
+            state = self._state = StateFile(self._state_path, self._draw_identity)
             if self._location is not None:
-                state.keep(self._location)
+                state.save(self._location)
             number, location = state.node, state.location
-        self._entrances.bind()
-        self._entrances.failed(self.fail)
+        self._ports.bind()
+        self._ports.report_failures(self.fail)
         config = self._config(number, location, self._secret, self._max_neighbours)
         self.node = FreenetNode(config, self._rng, float(self.reactor.seconds()))
-        self.links = Links(
+        self.links = StreamDriver(
             self.node,
             self._make_link,
             self.reactor,
-            tell=self._told,
-            failed=self.fail,
-            endpoint_for=endpoint_for,
+            on_event=self._on_event,
+            on_failure=self.fail,
+            endpoint_factory=endpoint_for,
             limits=self._limits,
         )
-        self._entrances.open(self.links.factory)
+        self._ports.open(self.links.factory)
         self.log.info("node {node:016x} at {location:.6f} on the ring", node=number, location=location)
-        for key in self._users:
-            self._join(key, self._last_seen.pop(key, None), keep=bool(self._kept[key]))
+        for key in self._subscriptions:
+            self._subscribe_node(key, self._last_seen.pop(key, None), keep=bool(self._journal_subscriptions[key]))
         self.links.flush()
         if self._error is None:
-            supervisor.ready(self.reactor, f"listening on {self._entrances}")
+            systemd_notifier.ready(self.reactor, f"listening on {self._ports}")
 
     async def _stop(self) -> None:
-        self._reloading.stop()
+        self._reload_on_hup.stop()
         node, links = self.node, self.links
         if node is not None and links is not None and self._error is None:
             node.leave(links.now())
             links.flush()
             with suppress(DeferredTimeout):
-                await links.when_alone().addTimeout(GOODBYE, self.reactor)
+                await links.when_all_closed().addTimeout(LEAVE_TIMEOUT, self.reactor)
         self._control.close()
-        await self._entrances.close()
+        await self._ports.close()
         if links is not None:
             await links.stop()
-        self._give_up()
+        self._fail_pending()
         if self._state is not None:
             self._state.close()
-        if self._keeping is not None:
+        if self._storage is not None:
             try:
-                await self._keeping.close()
+                await self._storage.close()
             except FyrehoseError as error:
                 self.fail(error)
 
-    def _make_link(self) -> Link:
+    def _make_link(self) -> NodeConnection:
         return self._protocol(self._codec)
 
-    def _join(self, key: bytes, last_seen: int | None, *, keep: bool) -> None:
+    def _subscribe_node(self, key: bytes, last_seen: int | None, *, keep: bool) -> None:
         assert self.node is not None, "the callers have looked"
         assert self.links is not None, "it comes with the node"
-        journal = self._journal(key, make=keep)
+        journal = self._open_journal(key, create=keep)
         if last_seen is None:
             last_seen = NONE_SEEN if journal is None else journal.last_seen
         self.node.subscribe(key, self.links.now(), last_seen=last_seen)
 
-    def _journal(self, key: bytes, *, make: bool) -> PacketJournal | None:
-        keeping = self._keeping
-        if keeping is None or not (make or keeping.has(key)):
+    def _open_journal(self, key: bytes, *, create: bool) -> PacketJournal | None:
+        keeping = self._storage
+        if keeping is None or not (create or keeping.has(key)):
             return None
         return keeping.open(key, self.reactor, self.fail)
 
-    def _give_up(self) -> None:
+    def _fail_pending(self) -> None:
         """Nothing more will be known of what is under way."""
-        publishing, self._publishing = self._publishing, {}
+        publishing, self._pending_publishes = self._pending_publishes, {}
         connecting, self._connecting = self._connecting, {}
         for done in publishing.values():
-            done.errback(PublishRefused("stopped", f"not known to be published: {REASONS['stopped']}"))
+            done.errback(PublishRefused("stopped", f"not known to be published: {FAILURE_REASONS['stopped']}"))
         for waiting in connecting.values():
             for connected in waiting:
                 connected.errback(NotConnected("the node stopped before it was connected"))
 
     # What the node tells
 
-    def _told(self, event: Any) -> None:
+    def _on_event(self, event: Any) -> None:
         match event:
-            case Published(token, _, number):
-                done = self._publishing.pop(token, None)
+            case PacketPublished(token, _, number):
+                done = self._pending_publishes.pop(token, None)
                 if done is not None:
                     done.callback(number)
                 return
-            case NotPublished(token, key, reason, following):
-                done = self._publishing.pop(token, None)
+            case PacketNotPublished(token, key, reason, following):
+                done = self._pending_publishes.pop(token, None)
                 if done is not None:
-                    outcome = "is not known to be published" if reason in UNCERTAIN else "was not published"
-                    detail = f"a packet of {key.hex()} {outcome} ({reason}): {REASONS.get(reason, 'by a peer')}"
+                    outcome = "is not known to be published" if reason in UNCERTAIN_REASONS else "was not published"
+                    detail = f"a packet of {key.hex()} {outcome} ({reason}): {FAILURE_REASONS.get(reason, 'by a peer')}"
                     done.errback(PublishRefused(reason, detail, following))
                 return
-            case Delivered():
-                self._keep(event)
-                self._listeners.packets_received(event)
+            case PacketsDelivered():
+                self._journal_event(event)
+                self._observers.packets_received(event)
                 return
-            case Missed():
-                self._keep(event)
-                self._listeners.packets_missed(event)
-            case Renumbered():
-                self._keep(event)
-                self._listeners.stream_changed(event)
-            case Subscribed() | SubscribeFailed() | Restarting() | Attached() | Dropped():
-                self._listeners.stream_changed(event)
-                self._changed(event)
+            case PacketsMissed():
+                self._journal_event(event)
+                self._observers.packets_missed(event)
+            case StreamRenumbered():
+                self._journal_event(event)
+                self._observers.stream_changed(event)
+            case Subscribed() | SubscribeFailed() | ParentLost() | ParentChanged() | StreamDropped():
+                self._observers.stream_changed(event)
+                self._resolve_connecting(event)
         log_event(self.log, event)
 
-    def _changed(self, event: Any) -> None:
+    def _resolve_connecting(self, event: Any) -> None:
         match event:
             case Subscribed(key, _, _):
                 for connected in self._connecting.pop(key, []):
@@ -516,21 +515,21 @@ class FreenetService(Service):
                 for connected in self._connecting.pop(key, []):
                     connected.errback(OperationalError(f"{key.hex()} is not connected: {reason}"))
 
-    def _keep(self, event: Delivered | Missed | Renumbered) -> None:
+    def _journal_event(self, event: PacketsDelivered | PacketsMissed | StreamRenumbered) -> None:
         if self._error is not None:
             return
         try:
-            journal = self._journal(event.key, make=bool(self._kept[event.key]))
+            journal = self._open_journal(event.key, create=bool(self._journal_subscriptions[event.key]))
             if journal is not None:
-                journal.take(event)
+                journal.write(event)
         except FyrehoseError as error:
             self.fail(error)
 
 
-def link_limits(max_neighbours: int) -> LinkLimits:
+def link_limits(max_neighbours: int) -> ConnectionLimits:
     """Return what links may take: of those that others open, one machine has half at most."""
     per_source = max(min(64, max_neighbours), max_neighbours // 2)
-    return LinkLimits(accepted=max_neighbours, per_source=per_source)
+    return ConnectionLimits(max_accepted=max_neighbours, max_per_source=per_source)
 
 
 def _signer(

@@ -18,7 +18,7 @@ from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_UID
 
 VERSION = 1
-_LONGEST = 4_096
+_MAX_SIZE = 4_096
 
 
 class StateFile:
@@ -35,7 +35,7 @@ class StateFile:
         self.path = path
         self._lock = -1
         try:
-            self._take_lock()
+            self._acquire_lock()
             known = self._read()
             if known is None:
                 self.node, self.location = draw()
@@ -46,7 +46,7 @@ class StateFile:
             self.close()
             raise
 
-    def keep(self, location: float) -> None:
+    def save(self, location: float) -> None:
         """Remember another location. :raises StateFileError: if that failed."""
         if location != self.location:
             self.location = location
@@ -58,7 +58,7 @@ class StateFile:
             os.close(self._lock)
         self._lock = -1
 
-    def _take_lock(self) -> None:
+    def _acquire_lock(self) -> None:
         try:
             self._lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -71,7 +71,7 @@ class StateFile:
     def _read(self) -> tuple[int, float] | None:
         try:
             with open(self.path, "rb") as file:
-                data = file.read(_LONGEST)
+                data = file.read(_MAX_SIZE)
         except FileNotFoundError:
             return None
         except OSError as error:

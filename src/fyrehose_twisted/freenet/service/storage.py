@@ -10,23 +10,23 @@ from typing import Any, NamedTuple
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.freenet.events import Delivered, Missed, Renumbered
-from fyrehose_twisted.freenet.node.packet_window import HALF
+from fyrehose_twisted.freenet.events import PacketsDelivered, PacketsMissed, StreamRenumbered
+from fyrehose_twisted.freenet.node.packet_window import HALF_NUMBER_SPACE
 from fyrehose_twisted.freenet.wire.messages import NONE_SEEN
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.format.layout import directory_name
-from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
-from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
+from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0
 """Seconds after which packets are durable."""
 
-Told = Delivered | Missed | Renumbered
+JournalEvent = PacketsDelivered | PacketsMissed | StreamRenumbered
 
 
-def stream_of(key: bytes) -> str:
+def stream_uri(key: bytes) -> str:
     """Return the URI under which the packets of a stream are kept."""
     return f"freenet://{key.hex()}"
 
@@ -50,30 +50,33 @@ class PacketJournal:
         bounds: Bounds | None = self.journal.bounds(self._epoch)
         return NONE_SEEN if bounds is None else bounds.next - 1
 
-    def take(self, event: Told) -> None:
+    def write(self, event: JournalEvent) -> None:
         """Keep packets, or that they were missed.
 
         :raises JournalError: if the journal cannot be written.
         """
         journal = self.journal
         match event:
-            case Delivered(_, packets):
+            case PacketsDelivered(_, packets):
                 now = int(self._clock() * 1_000_000)
                 journal.append(
-                    [Record(journal.stream, self._epoch_of(one.number), one.number, now, one.data) for one in packets],
-                    again=True,
+                    [
+                        Record(journal.stream, self._packet_epoch(one.number), one.number, now, one.data)
+                        for one in packets
+                    ],
+                    authoritative=True,
                 )
-            case Missed(_, first, last) if first <= last:
+            case PacketsMissed(_, first, last) if first <= last:
                 journal.lose(self._epoch, first, last)
-            case Renumbered(_, first):
+            case StreamRenumbered(_, first):
                 self._epoch += 1
                 journal.begin(self._epoch, first)
         journal.commit(False)
 
-    def _epoch_of(self, number: int) -> int:
+    def _packet_epoch(self, number: int) -> int:
         """Return the epoch of a packet: the numbers begin anew behind the highest, and so does an epoch."""
         bounds: Bounds | None = self.journal.bounds(self._epoch)
-        if bounds is not None and bounds.first - number > HALF:
+        if bounds is not None and bounds.first - number > HALF_NUMBER_SPACE:
             self._epoch += 1
             self.journal.begin(self._epoch, number)
         elif bounds is not None and number < bounds.first:
@@ -81,13 +84,13 @@ class PacketJournal:
         return self._epoch
 
 
-class _Open(NamedTuple):
+class _OpenJournal(NamedTuple):
     journal: Journal
-    upkeep: Upkeep
+    maintenance: Maintenance
     packets: PacketJournal
 
 
-class Keeping:
+class Storage:
     """Opens the journals of one node, and looks after them.
 
     :param directory: where they lie; made if need be.
@@ -98,7 +101,7 @@ class Keeping:
     def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
         self.directory = directory
         self._config = config
-        self._open: dict[bytes, _Open] = {}
+        self._journals: dict[bytes, _OpenJournal] = {}
 
     def check(self, keys: Iterable[bytes]) -> None:
         """See whether somebody else writes to the journals of some streams.
@@ -106,34 +109,34 @@ class Keeping:
         :raises JournalError: if so, or if that cannot be known.
         """
         for key in keys:
-            check_free(self.directory, stream_of(key))
+            check_unlocked(self.directory, stream_uri(key))
 
     def has(self, key: bytes) -> bool:
         """Say whether there is a journal of a stream."""
-        return key in self._open or (self.directory / directory_name(stream_of(key))).is_dir()
+        return key in self._journals or (self.directory / directory_name(stream_uri(key))).is_dir()
 
-    def open(self, key: bytes, reactor: Any, failed: Callable[[Exception], object]) -> PacketJournal:
+    def open(self, key: bytes, reactor: Any, on_failure: Callable[[Exception], object]) -> PacketJournal:
         """Return the journal of a stream, the same one each time.
 
-        :param failed: told if it cannot go on later.
+        :param on_failure: told if it cannot go on later.
         :raises JournalError: if it cannot be read or written, or is in use.
         """
-        if key not in self._open:
-            journal = open_journal(self.directory, stream_of(key), config=self._config)
+        if key not in self._journals:
+            journal = open_journal(self.directory, stream_uri(key), config=self._config)
             for line in journal.recovery.messages():
                 self.log.warn("{journal}: {line}", journal=journal, line=line)
-            upkeep = Upkeep(journal, reactor, sync_interval=SYNC_INTERVAL, failed=failed)
-            self._open[key] = _Open(journal, upkeep, PacketJournal(journal))
+            upkeep = Maintenance(journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=on_failure)
+            self._journals[key] = _OpenJournal(journal, upkeep, PacketJournal(journal))
             upkeep.start()
-        return self._open[key].packets
+        return self._journals[key].packets
 
     async def close(self) -> None:
         """Make everything durable and let go of it.
 
         :raises JournalError: if that failed.
         """
-        every, self._open = self._open, {}
+        every, self._journals = self._journals, {}
         for one in every.values():
-            await one.upkeep.stop()
+            await one.maintenance.stop()
         for one in every.values():
             one.journal.close()

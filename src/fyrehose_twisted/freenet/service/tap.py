@@ -12,7 +12,7 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service.service import DEFAULT_LISTEN, MAX_NEIGHBOURS, FreenetService
-from fyrehose_twisted.freenet.service.storage import Keeping
+from fyrehose_twisted.freenet.service.storage import Storage
 from fyrehose_twisted.freenet.wire.location import is_location
 from fyrehose_twisted.freenet.wire.messages import MAX_HTL
 from fyrehose_twisted.freenet.wire.signing import parse_key
@@ -20,19 +20,19 @@ from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
 from fyrehose_twisted.net.options import (
     ServiceOptions,
-    check_exposed,
-    check_local,
-    description_of,
-    integer,
-    number,
-    parse_listen,
+    endpoint_description,
+    integer_option,
+    number_option,
+    parse_server_endpoint,
+    probe_ports,
     protocol_class,
-    try_directory,
-    try_ports,
+    require_loopback,
+    require_protection,
+    require_writable_directory,
 )
 from fyrehose_twisted.process.secret import read_secret
 
-_DEFAULT = Policy()
+_DEFAULT_POLICY = Policy()
 
 
 class Options(ServiceOptions):
@@ -52,16 +52,40 @@ class Options(ServiceOptions):
         ["control", "c", None, "endpoint for `fyrehose freenet`: unix:/run/freenet.sock or tcp:6181 (on loopback)"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["secret-file", None, None, "file with the secret that all nodes share"],
-        ["max-neighbours", None, MAX_NEIGHBOURS, "neighbours at once", integer("max-neighbours", 1, 100_000)],
-        ["max-streams", None, _DEFAULT.max_streams, "streams at once", integer("max-streams", 1, 1_000_000)],
-        ["keep", None, _DEFAULT.keep_packets, "packets of a stream for latecomers", integer("keep", 1, 1_000_000)],
-        ["max-htl", None, _DEFAULT.max_htl, "hops to live of a request", integer("max-htl", 1, MAX_HTL)],
-        ["p-max", None, _DEFAULT.p_max, "chance that a link takes the first hop off", number("p-max", 0, 1)],
-        ["p-min", None, _DEFAULT.p_min, "chance that a link takes the last hop off", number("p-min", 0, 1)],
-        ["htl-on-closer", None, _DEFAULT.htl_on_closer, "hops of a request that comes nearer: reset or keep"],
-        ["accept", None, _DEFAULT.accept, "who takes a lost subtree in: by location of the root, or its own"],
-        ["coalesce", None, _DEFAULT.coalesce, "a second request for a stream: queue, reject or parallel"],
-        ["on-parent-lost", None, _DEFAULT.on_parent_lost, "keep the subtree together or not: graft or teardown"],
+        ["max-neighbours", None, MAX_NEIGHBOURS, "neighbours at once", integer_option("max-neighbours", 1, 100_000)],
+        [
+            "max-streams",
+            None,
+            _DEFAULT_POLICY.max_streams,
+            "streams at once",
+            integer_option("max-streams", 1, 1_000_000),
+        ],
+        [
+            "keep",
+            None,
+            _DEFAULT_POLICY.keep_packets,
+            "packets of a stream for latecomers",
+            integer_option("keep", 1, 1_000_000),
+        ],
+        ["max-htl", None, _DEFAULT_POLICY.max_htl, "hops to live of a request", integer_option("max-htl", 1, MAX_HTL)],
+        [
+            "p-max",
+            None,
+            _DEFAULT_POLICY.p_max,
+            "chance that a link takes the first hop off",
+            number_option("p-max", 0, 1),
+        ],
+        [
+            "p-min",
+            None,
+            _DEFAULT_POLICY.p_min,
+            "chance that a link takes the last hop off",
+            number_option("p-min", 0, 1),
+        ],
+        ["htl-on-closer", None, _DEFAULT_POLICY.htl_on_closer, "hops of a request that comes nearer: reset or keep"],
+        ["accept", None, _DEFAULT_POLICY.accept, "who takes a lost subtree in: by location of the root, or its own"],
+        ["coalesce", None, _DEFAULT_POLICY.coalesce, "a second request for a stream: queue, reject or parallel"],
+        ["on-parent-lost", None, _DEFAULT_POLICY.on_parent_lost, "keep the subtree together or not: graft or teardown"],
         ["protocol", None, None, "dotted name of your subclass of FreenetPeerProtocol"],
     ]
     optFlags = [
@@ -116,18 +140,18 @@ class Options(ServiceOptions):
         if len(self["keys"]) > self["max-streams"]:
             count = len(self["keys"])
             raise usage.UsageError(f"--subscribe is given {count} times, and --max-streams is {self['max-streams']}")
-        self["place"] = None if self["location"] is None else _location(self["location"])
+        self["place"] = None if self["location"] is None else _parse_location(self["location"])
         secret = self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
         self["listening"] = [
-            parse_listen("listen", text, DEFAULT_LISTEN) for text in self["listens"] or [DEFAULT_LISTEN]
+            parse_server_endpoint("listen", text, DEFAULT_LISTEN) for text in self["listens"] or [DEFAULT_LISTEN]
         ]
         for listening in self["listening"]:
-            check_exposed("listen", listening, bool(self["open"]) or secret is not None, "--secret-file")
+            require_protection("listen", listening, bool(self["open"]) or secret is not None, "--secret-file")
         for option, example in (("control", "tcp:6181"), ("metrics", "tcp:9100")):
             text = self[option]
-            listening = self[f"{option}-listening"] = parse_listen(option, text, example) if text else None
+            listening = self[f"{option}-listening"] = parse_server_endpoint(option, text, example) if text else None
             if listening is not None and option == "control":
-                check_local(option, listening, "publishes in this node's name")
+                require_loopback(option, listening, "publishes in this node's name")
         self._check_files()
         self["class"] = (
             protocol_class(self["protocol"], FreenetPeerProtocol) if self["protocol"] else FreenetPeerProtocol
@@ -147,7 +171,7 @@ class Options(ServiceOptions):
         self["journal-config"] = JournalConfig(retention=retention)
 
 
-def _location(text: str) -> float:
+def _parse_location(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -165,13 +189,13 @@ def makeService(options: Options) -> IService:
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
         named = [("listen", listening) for listening in options["listening"]]
-        try_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
+        probe_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
         if options["state-path"] is not None:
-            try_directory("state", options["state-path"].parent)
+            require_writable_directory("state", options["state-path"].parent)
         keeping = None
         if options["directory"] is not None:
-            try_directory("journal", options["directory"])
-            keeping = Keeping(options["directory"], config=options["journal-config"])
+            require_writable_directory("journal", options["directory"])
+            keeping = Storage(options["directory"], config=options["journal-config"])
             keeping.check(options["keys"])
         service: Any = FreenetService(
             options["peers"],
@@ -180,9 +204,9 @@ def makeService(options: Options) -> IService:
             policy=options["policy"],
             secret=options["secret"],
             state=options["state-path"],
-            keeping=keeping,
-            control=description_of(options["control-listening"]),
-            metrics=description_of(options["metrics-listening"]),
+            storage=keeping,
+            control=endpoint_description(options["control-listening"]),
+            metrics=endpoint_description(options["metrics-listening"]),
             streams=options["keys"],
             protocol=options["class"],
             max_neighbours=options["max-neighbours"],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 
 from fyrehose_twisted.effects import Address, Peer, Write
-from fyrehose_twisted.freenet.simulation.participants import Stranger
+from fyrehose_twisted.freenet.simulation.participants import Adversary
 from fyrehose_twisted.freenet.wire.location import key_location
 from fyrehose_twisted.freenet.wire.messages import (
     NONE_SEEN,
@@ -20,13 +20,13 @@ from fyrehose_twisted.freenet.wire.messages import (
     SubscribeRequest,
 )
 
-HINT_EVERY = 3.0
+HINT_INTERVAL = 3.0
 """Seconds between two hints."""
-HINTS = 10
+HINTS_PER_SUBSCRIPTION = 10
 """Hints between two subscriptions."""
 
 
-class HintFlooder(Stranger):
+class HintFlooder(Adversary):
     """Subscribes to every stream, and tells of a root on the key of each again and again. Where it is asked for that
     root, it answers, in some runs, that the root still looks for a parent."""
 
@@ -46,10 +46,10 @@ class HintFlooder(Stranger):
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         self._dial_due(now)
         if self._act_at <= now:
-            self._act_at = now + HINT_EVERY
+            self._act_at = now + HINT_INTERVAL
             self._hints += 1
             for peer in self._peers:
-                if self._hints % HINTS == 0:
+                if self._hints % HINTS_PER_SUBSCRIPTION == 0:
                     self._subscribe(peer)
                 self._write(peer, *(BetterRoot(key, key_location(key)) for key in self.keys))
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any, NoReturn
 
-from fyrehose_twisted.freenet.events import UNCERTAIN, Attached, Delivered, NotPublished, Published
-from fyrehose_twisted.freenet.node.publishing import MAX_BACKLOG
-from fyrehose_twisted.freenet.node.routing import MAX_PARALLEL
+from fyrehose_twisted.freenet.events import (
+    UNCERTAIN_REASONS,
+    PacketNotPublished,
+    PacketPublished,
+    PacketsDelivered,
+    ParentChanged,
+)
+from fyrehose_twisted.freenet.node.publishing import MAX_QUEUED_PACKETS
+from fyrehose_twisted.freenet.node.routing import MAX_PARALLEL_REQUESTS
 from fyrehose_twisted.freenet.node.stream import Stream
-from fyrehose_twisted.freenet.simulation.participants import Cast, packet_data
+from fyrehose_twisted.freenet.simulation.participants import Participants, packet_data
 from fyrehose_twisted.freenet.wire.messages import (
     Dismissed,
     ResubscribeRequest,
@@ -21,20 +27,20 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
-CYCLE_LASTS = 60.0
+MAX_CYCLE_DURATION = 60.0
 """Seconds that a cycle may last."""
-GREETING_GRACE = 1.0
+HANDSHAKE_GRACE = 1.0
 """Seconds after the timeout of a greeting in which its link may still be open."""
 
 
 class TreeInvariant(Invariant):
     """Base: knows the cast, and which keys there are."""
 
-    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
-        super().__init__(cast.network)
-        self.cast = cast
+    def __init__(self, participants: Participants, keys: list[bytes]) -> None:
+        super().__init__(participants.network)
+        self.participants = participants
         self.keys = keys
 
 
@@ -43,8 +49,8 @@ class NoCycle(TreeInvariant):
 
     name = "no cycle lasts"
 
-    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
-        super().__init__(cast, keys)
+    def __init__(self, participants: Participants, keys: list[bytes]) -> None:
+        super().__init__(participants, keys)
         self._since: dict[tuple[bytes, frozenset[str]], float] = {}
 
     def sample(self) -> None:
@@ -52,12 +58,12 @@ class NoCycle(TreeInvariant):
         found = {(key, cycle) for key in self.keys for cycle in self._cycles(key)}
         self._since = {cycle: self._since.get(cycle, self.network.elapsed) for cycle in found}
         for (key, names), since in self._since.items():
-            if self.network.elapsed - since > CYCLE_LASTS:
-                hosts = [host for host in self.cast.hosts if host.name in names]
-                self.violated(f"above themselves on {key.hex()[:8]} for {CYCLE_LASTS:g} s", *hosts)
+            if self.network.elapsed - since > MAX_CYCLE_DURATION:
+                hosts = [host for host in self.participants.hosts if host.name in names]
+                self.violated(f"above themselves on {key.hex()[:8]} for {MAX_CYCLE_DURATION:g} s", *hosts)
 
     def _cycles(self, key: bytes) -> set[frozenset[str]]:
-        parents = self.cast.parents(key)
+        parents = self.participants.parents(key)
         cycles, done = set(), set()
         for start in parents:
             way: list[Host] = []
@@ -71,13 +77,13 @@ class NoCycle(TreeInvariant):
         return cycles
 
 
-class NobodyIsStuck(TreeInvariant):
+class SearchesTerminate(TreeInvariant):
     """Whoever looks for a tree, or waits for somebody who does, comes to an end."""
 
     name = "nobody is stuck"
 
-    def __init__(self, cast: Cast, keys: list[bytes], limit: float) -> None:
-        super().__init__(cast, keys)
+    def __init__(self, participants: Participants, keys: list[bytes], limit: float) -> None:
+        super().__init__(participants, keys)
         self._limit = limit
         self._since: dict[tuple[str, bytes, int], float] = {}
 
@@ -85,7 +91,7 @@ class NobodyIsStuck(TreeInvariant):
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         waiting = {}
         now = self.network.elapsed
-        for host in self.cast.hosts:
+        for host in self.participants.hosts:
             if not host.running:
                 continue
             for key, stream in host.node.streams.items():
@@ -97,7 +103,7 @@ class NobodyIsStuck(TreeInvariant):
         self._since = waiting
 
 
-class OneTree(TreeInvariant):
+class SingleTree(TreeInvariant):
     """In the end all who want a stream are in one tree, both ends of whose links know of one another."""
 
     name = "one tree"
@@ -105,24 +111,24 @@ class OneTree(TreeInvariant):
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         for key in self.keys:
-            problem = disagreement(self.cast, key)
+            problem = find_disagreement(self.participants, key)
             if problem is not None:
                 self.violated(f"{key.hex()[:8]}: {problem[0]}", *problem[1])
 
 
-def disagreement(cast: Cast, key: bytes) -> tuple[str, list[Host]] | None:
+def find_disagreement(participants: Participants, key: bytes) -> tuple[str, list[Host]] | None:
     """Return why those who want ``key`` are not in one tree, and who; ``None`` if they are."""
-    streams, parents = cast.streams(key), cast.parents(key)
+    streams, parents = participants.streams(key), participants.parents(key)
     roots = [host for host, stream in streams.items() if stream.is_root]
     if len(roots) > 1:
         return "there are several roots", roots
     for host, stream in streams.items():
-        if not stream.settled or stream.own_uid is not None:
+        if not stream.settled or stream.own_restart_uid is not None:
             return f"still {stream.phase.value}", [host]
         above = parents[host]
         if stream.parent is not None and above is None:
             return "its parent does not run", [host]
-        if above is not None and not _knows(streams.get(above), host):
+        if above is not None and not _has_subscriber(streams.get(above), host):
             return "its parent does not know of it", [host, above]
         seen = [host]
         while above is not None:
@@ -130,13 +136,13 @@ def disagreement(cast: Cast, key: bytes) -> tuple[str, list[Host]] | None:
                 return "above itself", seen
             seen.append(above)
             above = parents.get(above)
-    for host in cast.hosts:
-        if host.running and key in cast.wishes[host.name] and host not in streams:
+    for host in participants.hosts:
+        if host.running and key in participants.wanted_keys[host.name] and host not in streams:
             return "wants it and is not in the tree", [host]
     return None
 
 
-def _knows(stream: Stream | None, host: Host) -> bool:
+def _has_subscriber(stream: Stream | None, host: Host) -> bool:
     return stream is not None and host.node.config.node in {one.node for one in stream.subscribers}
 
 
@@ -145,49 +151,49 @@ class DeliveredOnce(TreeInvariant):
 
     name = "delivered once"
 
-    def __init__(self, cast: Cast, keys: list[bytes], *, forged: bool = False) -> None:
-        super().__init__(cast, keys)
-        self._forged = forged
+    def __init__(self, participants: Participants, keys: list[bytes], *, allow_forged: bool = False) -> None:
+        super().__init__(participants, keys)
+        self._allow_forged = allow_forged
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(event, Delivered):
-            got = self.cast.got[host.name]
+        if isinstance(event, PacketsDelivered):
+            got = self.participants.received[host.name]
             for number, data in event.packets:
                 if (event.key, number, data) in got:
                     self.violated(f"packet {number} came twice", host)
                 got[event.key, number, data] = None
-                if not self._forged and data not in self.cast.published:
+                if not self._allow_forged and data not in self.participants.published:
                     self.violated(f"packet {number} was never published: {data!r}", host)
 
 
-class PublishedOnce(TreeInvariant):
+class OneNumberPerPacket(TreeInvariant):
     """All applications are given a packet under one number, which is the number that its publisher was told. A packet
     that was refused is given to no application."""
 
     name = "each packet once"
 
-    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
-        super().__init__(cast, keys)
+    def __init__(self, participants: Participants, keys: list[bytes]) -> None:
+        super().__init__(participants, keys)
         self._numbers: dict[tuple[bytes, bytes], int] = {}
         self._refused: dict[tuple[bytes, bytes], str] = {}
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         match event:
-            case Delivered(key, packets):
+            case PacketsDelivered(key, packets):
                 for number, data in packets:
                     self._number(host, key, data, number)
-            case Published(token, key, number):
+            case PacketPublished(token, key, number):
                 self._number(host, key, packet_data(token), number)
-            case NotPublished(token, key, reason) if reason not in UNCERTAIN:
+            case PacketNotPublished(token, key, reason) if reason not in UNCERTAIN_REASONS:
                 packet = key, packet_data(token)
                 self._refused[packet] = reason
                 if packet in self._numbers:
                     self._refuse(host, packet)
 
     def _number(self, host: Host, key: bytes, data: bytes, number: int) -> None:
-        if data not in self.cast.published:
+        if data not in self.participants.published:
             return  # Forged: an adversary may repeat it under any number.
         packet = key, data
         known = self._numbers.setdefault(packet, number)
@@ -201,7 +207,7 @@ class PublishedOnce(TreeInvariant):
         self.violated(f"{packet[1]!r} was refused ({reason}), and is packet {number}", host)
 
 
-class NothingVanishes(TreeInvariant):
+class NoAcknowledgedLoss(TreeInvariant):
     """What was confirmed to be published, somebody got: at least who published it."""
 
     name = "nothing vanishes"
@@ -209,52 +215,52 @@ class NothingVanishes(TreeInvariant):
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         everything: set[tuple[bytes, bytes]] = set()
-        for host in self.cast.hosts:
-            for key, _, data in self.cast.got[host.name]:
+        for host in self.participants.hosts:
+            for key, _, data in self.participants.received[host.name]:
                 everything.add((key, data))
         confirmed = len(everything)
-        if confirmed < self.cast.confirmed:
-            self.violated(f"{self.cast.confirmed} packets were published, and {confirmed} delivered anywhere")
+        if confirmed < self.participants.confirmed:
+            self.violated(f"{self.participants.confirmed} packets were published, and {confirmed} delivered anywhere")
 
 
-class Heard(TreeInvariant):
+class SubscriberRequired(TreeInvariant):
     """A packet that needs a subscriber is published only where another node was subscribed."""
 
     name = "published to a subscriber"
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        waiting = self.cast.needs_hearer
-        if isinstance(event, Attached):
+        waiting = self.participants.needs_subscriber
+        if isinstance(event, ParentChanged):
             # A packet that was on its way to another root may have come to subscribers there.
             for token in [token for token, (key, _) in waiting.items() if key == event.key]:
                 del waiting[token]
-        elif isinstance(event, Published) and event.token in waiting:
+        elif isinstance(event, PacketPublished) and event.token in waiting:
             del waiting[event.token]
-            if self.cast.hearers.get(event.key, set()) <= {host.name}:
+            if self.participants.ever_subscribed.get(event.key, set()) <= {host.name}:
                 self.violated(f"packet {event.number} was published, and no other node ever subscribed", host)
-        elif isinstance(event, NotPublished):
+        elif isinstance(event, PacketNotPublished):
             waiting.pop(event.token, None)
 
 
-class Arrives(TreeInvariant):
+class EventualDelivery(TreeInvariant):
     """In the end a packet that is published gets to all who want the stream."""
 
     name = "what is published arrives"
 
-    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
-        super().__init__(cast, keys)
-        self.last: dict[bytes, bytes] = {}
+    def __init__(self, participants: Participants, keys: list[bytes]) -> None:
+        super().__init__(participants, keys)
+        self.last_packets: dict[bytes, bytes] = {}
 
     def missing(self) -> list[Host]:
         """Return those who want a stream and have not got its last packet."""
         return [
             host
-            for key, data in self.last.items()
-            for host in self.cast.hosts
+            for key, data in self.last_packets.items()
+            for host in self.participants.hosts
             if host.running
-            and key in self.cast.wishes[host.name]
-            and data not in {one for of, _, one in self.cast.got[host.name] if of == key}
+            and key in self.participants.wanted_keys[host.name]
+            and data not in {one for of, _, one in self.participants.received[host.name] if of == key}
         ]
 
     def check(self) -> None:
@@ -264,7 +270,7 @@ class Arrives(TreeInvariant):
             self.violated("they did not get the last packet", *missing)
 
 
-class FewRestarts(TreeInvariant):
+class RestartRateBounded(TreeInvariant):
     """A node restarts a stream of its own accord a few times in each restart interval, whatever peers say.
 
     These are seven looks of a new root, fewer and fewer; five that met a nearer node without a parent, fewer and fewer;
@@ -274,43 +280,43 @@ class FewRestarts(TreeInvariant):
     name = "restarts are few"
     limit = 14
 
-    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
-        super().__init__(cast, keys)
+    def __init__(self, participants: Participants, keys: list[bytes]) -> None:
+        super().__init__(participants, keys)
         self._restarts: dict[tuple[str, int, bytes, int], dict[float, None]] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for host in self.cast.hosts:
+        for host in self.participants.hosts:
             if not host.running:
                 continue
             interval = host.node.config.policy.restart_interval
             for key, stream in host.node.streams.items():
-                restarts = self._restarts.setdefault((host.name, host.boots, key, stream.lives), {})
-                restarts[stream.restarted_at] = None
-                recent = [when for when in restarts if stream.restarted_at - when < interval]
+                restarts = self._restarts.setdefault((host.name, host.boots, key, stream.generation), {})
+                restarts[stream.last_restart_at] = None
+                recent = [when for when in restarts if stream.last_restart_at - when < interval]
                 if len(recent) > self.limit:
                     self.violated(f"{key.hex()[:8]} was restarted {len(recent)} times in {interval:g} s", host)
 
 
-class AnnouncedOnce(TreeInvariant):
+class RestartAnnouncedOnce(TreeInvariant):
     """A node announces a restart to a subscriber once, unless the path between them, or to the root, changed. The
     answer to a request that belongs to the restart is not counted."""
 
     name = "restarts are announced once"
 
-    def __init__(self, cast: Cast, keys: list[bytes]) -> None:
-        super().__init__(cast, keys)
+    def __init__(self, participants: Participants, keys: list[bytes]) -> None:
+        super().__init__(participants, keys)
         self._announced: dict[tuple[str, str, bytes], int] = {}
         self._requests: defaultdict[tuple[str, str, bytes], set[int]] = defaultdict(set)
-        self._nodes = {host.address[0]: host for host in cast.hosts}
+        self._nodes = {host.address[0]: host for host in participants.hosts}
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         message, source, to = packet.data, packet.source.address[0], packet.to[0]
         match message:
             case SubscribeRestarted(key, uid, _) if source in self._nodes and to in self._nodes:
                 below = self._nodes[to]
-                if not below.running or not _knows(packet.source.node.streams.get(key), below):
+                if not below.running or not _has_subscriber(packet.source.node.streams.get(key), below):
                     return  # A node whose request waits for this one is told the same, and has no subtree yet.
                 path = source, to, key
                 if self._announced.get(path) != uid:
@@ -324,7 +330,7 @@ class AnnouncedOnce(TreeInvariant):
                 self._announced.pop((source, to, key), None)
                 self._requests.pop((source, to, key), None)
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         below, here = packet.source.address[0], host.address[0]
         match packet.data:
@@ -335,40 +341,40 @@ class AnnouncedOnce(TreeInvariant):
                 self._requests[here, below, key].add(uid)
 
 
-class Bounded(TreeInvariant):
+class MemoryBounded(TreeInvariant):
     """Nothing that a peer can grow is over its limit."""
 
     name = "limits hold"
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for host in self.cast.hosts:
+        for host in self.participants.hosts:
             if not host.running:
                 continue
             policy = host.node.config.policy
-            self._check_greetings(host)
+            self._check_handshakes(host)
             if len(host.node.streams) > policy.max_streams:
                 self.violated(f"{len(host.node.streams)} streams", host)
             for stream in host.node.streams.values():
                 for what, many, limit in (
-                    ("requests", len(stream.searches), MAX_PARALLEL + 2),
-                    ("requests that wait", len(stream.held), policy.max_waiting),
-                    ("packets on their way up", len(stream.upward), policy.max_waiting),
-                    ("packets that wait", len(stream.backlog), MAX_BACKLOG),
-                    ("packets to be lifted", len(stream.lifted), policy.keep_packets),
+                    ("requests", len(stream.requests), MAX_PARALLEL_REQUESTS + 2),
+                    ("requests that wait", len(stream.queued_requests), policy.max_waiting),
+                    ("packets on their way up", len(stream.upstream), policy.max_waiting),
+                    ("packets that wait", len(stream.publish_queue), MAX_QUEUED_PACKETS),
+                    ("packets to be lifted", len(stream.resend_queue), policy.keep_packets),
                     ("packets", len(stream.packets), policy.keep_packets),
                     ("subscribers", len(stream.subscribers), host.node.config.max_neighbours * 2),
                 ):
                     if many > limit:
                         self.violated(f"{many} {what} are over the limit of {limit}", host)
 
-    def _check_greetings(self, host: Host) -> None:
-        config, greetings = host.node.config, host.node.greetings()
+    def _check_handshakes(self, host: Host) -> None:
+        config, greetings = host.node.config, host.node.handshakes()
         sources = Counter(peer.address[0] for peer in greetings if not peer.dialled)
         for source, many in sources.items():
-            if many > config.max_greetings_per_host:
+            if many > config.max_handshakes_per_host:
                 self.violated(f"{many} links of {source} have not greeted", host)
         for since in greetings.values():
             age = host.now - since
-            if age > config.greeting_timeout + GREETING_GRACE:
+            if age > config.handshake_timeout + HANDSHAKE_GRACE:
                 self.violated(f"a link has not greeted for {age:.1f} s", host)

@@ -13,7 +13,7 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address, Dial, Peer, Write
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.freenet.config import NodeConfig
-from fyrehose_twisted.freenet.events import Delivered, Missed, NotPublished, Published
+from fyrehose_twisted.freenet.events import PacketNotPublished, PacketPublished, PacketsDelivered, PacketsMissed
 from fyrehose_twisted.freenet.node.node import FreenetNode
 from fyrehose_twisted.freenet.node.stream import Stream
 from fyrehose_twisted.freenet.simulation.silent_callers import SilentCaller
@@ -43,84 +43,84 @@ from fyrehose_twisted.freenet.wire.messages import (
     SubscribeSucceededNewRoot,
     Unsubscribe,
 )
-from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.interfaces import ILinkNode, Outputs
 from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer
 
-NodeClass = Callable[..., FreenetNode]
+NodeFactory = Callable[..., FreenetNode]
 
 
-class Cast(Observer):
+class Participants(Observer):
     """Nodes and their applications.
 
     :ivar hosts: those that run nodes.
-    :ivar strangers: those that run something else.
-    :ivar wishes: keys that the application on each host wants.
+    :ivar adversaries: those that run something else.
+    :ivar wanted_keys: keys that the application on each host wants.
     :ivar published: what was published, and by which host.
-    :ivar hearers: hosts whose application has ever wanted a key.
-    :ivar needs_hearer: publications under way that fail where no other node is subscribed: token and key, with the
+    :ivar ever_subscribed: hosts whose application has ever wanted a key.
+    :ivar needs_subscriber: publications under way that fail where no other node is subscribed: token and key, with the
         host.
-    :ivar got: packets that each application was given in its present life: key, number and data.
+    :ivar received: packets that each application was given in its present life: key, number and data.
     """
 
-    def __init__(self, network: Network, rng: Random, make: NodeClass = FreenetNode) -> None:
+    def __init__(self, network: Network, rng: Random, node_factory: NodeFactory = FreenetNode) -> None:
         self.network = network
         self.rng = rng
-        self.make = make
+        self.node_factory = node_factory
         self.hosts: list[Host] = []
-        self.strangers: list[Host] = []
-        self.places: dict[str, float] = {}
-        self.wishes: dict[str, list[bytes]] = {}
+        self.adversaries: list[Host] = []
+        self.locations: dict[str, float] = {}
+        self.wanted_keys: dict[str, list[bytes]] = {}
         self.published: dict[bytes, Host] = {}
-        self.hearers: dict[bytes, set[str]] = {}
-        self.needs_hearer: dict[Any, tuple[bytes, Host]] = {}
+        self.ever_subscribed: dict[bytes, set[str]] = {}
+        self.needs_subscriber: dict[Any, tuple[bytes, Host]] = {}
         self.confirmed = 0
         self.failed = 0
-        self.unheard = 0
+        self.without_subscribers = 0
         self.delivered = 0
         self.missed = 0
-        self.got: dict[str, dict[tuple[bytes, int, bytes], None]] = {}
-        self._numbers = 0
+        self.received: dict[str, dict[tuple[bytes, int, bytes], None]] = {}
+        self._publish_count = 0
 
-    def add(self, name: str, address: Address, config: NodeConfig, wishes: Sequence[bytes]) -> Host:
+    def add(self, name: str, address: Address, config: NodeConfig, wanted_keys: Sequence[bytes]) -> Host:
         """Add a host whose application wants some streams."""
         rng = Random(self.rng.getrandbits(64))
 
         def start(boot: Boot) -> FreenetNode:
             # Where it is, a node keeps in a file: two at one place would be roots beside one another for good.
-            place = self.places[name]
+            place = self.locations[name]
             again = replace(config, boot=rng.getrandbits(64), location=place)
-            return self.make(again, Random(rng.getrandbits(64)), boot.now)
+            return self.node_factory(again, Random(rng.getrandbits(64)), boot.now)
 
         host = self.network.add(name, address, start)
         self.hosts.append(host)
-        self.places[name] = config.location
-        self.wishes[name] = list(wishes)
-        self.got[name] = {}
+        self.locations[name] = config.location
+        self.wanted_keys[name] = list(wanted_keys)
+        self.received[name] = {}
         return host
 
-    def add_stranger(
+    def add_adversary(
         self,
         name: str,
         address: Address,
         victims: Sequence[Address],
         keys: Sequence[bytes],
-        make: Callable[..., Stranger] | None = None,
+        make: Callable[..., Adversary] | None = None,
     ) -> Host:
         """Add a host that says whatever comes to its mind, or what ``make`` returns."""
         rng = Random(self.rng.getrandbits(64))
-        stranger = Stranger if make is None else make
+        stranger = Adversary if make is None else make
         host = self.network.add(name, address, lambda boot: stranger(Random(rng.getrandbits(64)), victims, keys))
-        self.strangers.append(host)
+        self.adversaries.append(host)
         return host
 
     def add_silent_caller(self, name: str, address: Address, victims: Sequence[Address]) -> Host:
         """Add a host that opens connections and does not greet."""
         rng = Random(self.rng.getrandbits(64))
         host = self.network.add(name, address, lambda boot: SilentCaller(Random(rng.getrandbits(64)), victims))
-        self.strangers.append(host)
+        self.adversaries.append(host)
         return host
 
     # Applications
@@ -128,66 +128,68 @@ class Cast(Observer):
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if host in self.hosts:
-            self.got[host.name] = {}
-            self.network.call_in(0.0, lambda: self._want(host))
+            self.received[host.name] = {}
+            self.network.call_in(0.0, lambda: self._subscribe_wanted(host))
 
-    def _want(self, host: Host) -> None:
-        for key in self.wishes[host.name]:
-            host.do(lambda node, now, key=key: self._subscribe(host, node, key, now))  # type: ignore[misc]
+    def _subscribe_wanted(self, host: Host) -> None:
+        for key in self.wanted_keys[host.name]:
+            host.perform(lambda node, now, key=key: self._subscribe(host, node, key, now))  # type: ignore[misc]
 
     def _subscribe(self, host: Host, node: FreenetNode, key: bytes, now: float) -> None:
-        self.hearers.setdefault(key, set()).add(host.name)
+        self.ever_subscribed.setdefault(key, set()).add(host.name)
         try:
             node.subscribe(key, now)
         except FyrehoseError:
             self.failed += 1
 
-    def publish(self, node: FreenetNode, now: float, host: Host, key: bytes, needs_hearer: bool | None = None) -> None:
+    def publish(
+        self, node: FreenetNode, now: float, host: Host, key: bytes, needs_subscriber: bool | None = None
+    ) -> None:
         """Publish something that nobody has published before.
 
-        :param needs_hearer: whether it fails where no other node is subscribed; by default every other packet does.
+        :param needs_subscriber: whether it fails where no other node is subscribed; by default every other packet does.
         """
-        self._numbers += 1
-        data = packet_data(self._numbers)
+        self._publish_count += 1
+        data = packet_data(self._publish_count)
         self.published[data] = host
-        if needs_hearer is None:
-            needs_hearer = self._numbers % 2 == 0
-        if needs_hearer:
-            self.needs_hearer[self._numbers] = key, host
-        node.publish(key, data, self._numbers, now, need_subscriber=needs_hearer)
+        if needs_subscriber is None:
+            needs_subscriber = self._publish_count % 2 == 0
+        if needs_subscriber:
+            self.needs_subscriber[self._publish_count] = key, host
+        node.publish(key, data, self._publish_count, now, need_subscriber=needs_subscriber)
 
-    def change_mind(self, node: FreenetNode, now: float, host: Host, key: bytes) -> None:
+    def toggle_subscription(self, node: FreenetNode, now: float, host: Host, key: bytes) -> None:
         """Want a stream, or do not want it any longer."""
-        wishes = self.wishes[host.name]
+        wishes = self.wanted_keys[host.name]
         if key in wishes:
             wishes.remove(key)
             # Whoever subscribes anew is given again what is kept.
-            got = self.got[host.name]
-            self.got[host.name] = {packet: None for packet in got if packet[0] != key}
+            got = self.received[host.name]
+            self.received[host.name] = {packet: None for packet in got if packet[0] != key}
             node.unsubscribe(key, now)
         else:
             wishes.append(key)
             self._subscribe(host, node, key, now)
 
-    def swap(self, one: Host, other: Host) -> None:
+    def swap(self, first: Host, second: Host) -> None:
         """Exchange the locations of two nodes."""
-        places = self.places
-        places[one.name], places[other.name] = places[other.name], places[one.name]
-        for host in (one, other):
-            host.do(lambda node, now, host=host: node.move(places[host.name], now))  # type: ignore[misc]
+        places = self.locations
+        places[first.name], places[second.name] = places[second.name], places[first.name]
+        for host in (first, second):
+            host.perform(lambda node, now, host=host: node.move(places[host.name], now))  # type: ignore[misc]
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         match event:
-            case Delivered(_, packets):
+            case PacketsDelivered(_, packets):
                 self.delivered += len(packets)
-            case Missed(_, first, last):
+            case PacketsMissed(_, first, last):
                 self.missed += min(last - first + 1, 1_000)
-            case Published():
+            case PacketPublished():
                 self.confirmed += 1
-            case NotPublished(_, _, "no-subscribers"):
-                self.unheard += 1
-            case NotPublished():
+            case PacketNotPublished(_, _, "no-subscribers"):
+                self.without_subscribers += 1
+            case PacketNotPublished():
                 self.failed += 1
 
     # How things are
@@ -211,7 +213,7 @@ def packet_data(token: int) -> bytes:
 
 
 @implementer(ILinkNode)
-class Stranger:
+class Adversary:
     """Knows how to greet, and then forges, repeats, floods and keeps silent."""
 
     def __init__(self, rng: Random, victims: Sequence[Address], keys: Sequence[bytes]) -> None:
@@ -220,10 +222,10 @@ class Stranger:
         self.quiet = False
         self.node = rng.getrandbits(64)
         self._victims = victims
-        self._due: dict[Address, float] = dict.fromkeys(victims, -inf)
+        self._dial_at: dict[Address, float] = dict.fromkeys(victims, -inf)
         self._act_at = -inf
         self._peers: list[Peer] = []
-        self._heard: list[Message] = []
+        self._received: list[Message] = []
         self._effects: list[Any] = []
         self._boot = rng.getrandbits(64)
         self._answers = rng.random() < 0.5
@@ -237,22 +239,22 @@ class Stranger:
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        self._due[address] = now + 5.0
+        self._dial_at[address] = now + 5.0
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         if peer in self._peers:
             self._peers.remove(peer)
         if peer.dialled:
-            self._due[peer.address] = now + 5.0
+            self._dial_at[peer.address] = now + 5.0
 
     def receive(self, message: Message, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         if isinstance(message, Ping):
             self._write(peer, Pong())
             return
-        self._heard.append(message)
-        del self._heard[:-50]
+        self._received.append(message)
+        del self._received[:-50]
         if self.quiet:
             return
         if isinstance(message, SubscribeRequest | ResubscribeRequest):
@@ -288,20 +290,20 @@ class Stranger:
                 self._write(peer, *self._forge())
 
     def _dial_due(self, now: float) -> None:
-        for address, due in self._due.items():
+        for address, due in self._dial_at.items():
             if due <= now:
-                self._due[address] = inf
+                self._dial_at[address] = inf
                 if not self.quiet:
                     self._effects.append(Dial(address))
 
     def next_deadline(self) -> float:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        return min(self._act_at, *self._due.values())
+        return min(self._act_at, *self._dial_at.values())
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         effects, self._effects = self._effects, []
-        return Drained(None, effects, [])
+        return Outputs(None, effects, [])
 
     def _write(self, peer: Peer, *messages: Message) -> None:
         if messages:
@@ -337,4 +339,4 @@ class Stranger:
             case 11:
                 return [ResubscribeRequest(uid, key, 255, -1, place, place)]
             case _:
-                return list(rng.sample(self._heard, min(5, len(self._heard))))
+                return list(rng.sample(self._received, min(5, len(self._received))))

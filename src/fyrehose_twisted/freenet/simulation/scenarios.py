@@ -13,23 +13,23 @@ from fyrehose_twisted.freenet.node.node import FreenetNode
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.simulation.hint_flooder import HintFlooder
 from fyrehose_twisted.freenet.simulation.invariants import (
-    AnnouncedOnce,
-    Arrives,
-    Bounded,
     DeliveredOnce,
-    FewRestarts,
-    Heard,
-    NobodyIsStuck,
+    EventualDelivery,
+    MemoryBounded,
+    NoAcknowledgedLoss,
     NoCycle,
-    NothingVanishes,
-    OneTree,
-    PublishedOnce,
-    disagreement,
+    OneNumberPerPacket,
+    RestartAnnouncedOnce,
+    RestartRateBounded,
+    SearchesTerminate,
+    SingleTree,
+    SubscriberRequired,
+    find_disagreement,
 )
-from fyrehose_twisted.freenet.simulation.participants import Cast
+from fyrehose_twisted.freenet.simulation.participants import Participants
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
@@ -52,19 +52,19 @@ class TreeScenario(Scenario):
     """
 
     duration: ClassVar[float] = 300.0
-    patience: ClassVar[float] = 1_500.0
+    settle_timeout: ClassVar[float] = 1_500.0
     sizes: ClassVar[tuple[int, ...]] = (4, 6, 9, 14, 20)
     keys: ClassVar[int] = 2
-    wanting: ClassVar[float] = 0.5
-    interval: ClassVar[float] = 2.0
-    bytes_travel: ClassVar[float] = 0.1
-    policies: ClassVar[dict[str, tuple[Any, ...]]] = {
+    subscribe_probability: ClassVar[float] = 0.5
+    publish_interval: ClassVar[float] = 2.0
+    encoding_probability: ClassVar[float] = 0.1
+    policy_choices: ClassVar[dict[str, tuple[Any, ...]]] = {
         "coalesce": ("queue", "queue", "queue", "reject", "parallel"),
         "on_parent_lost": ("graft", "graft", "teardown"),
         "confirm_root": (False, False, False, True),
     }
-    stuck: ClassVar[float] = 300.0
-    make: ClassVar[Callable[..., FreenetNode]] = FreenetNode
+    search_limit: ClassVar[float] = 300.0
+    node_factory: ClassVar[Callable[..., FreenetNode]] = FreenetNode
 
     def make_network(self, split_seed: int) -> Network:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -73,32 +73,32 @@ class TreeScenario(Scenario):
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         rng = self.rng
-        self.cast = Cast(self.network, rng, type(self).make)
-        self.network.watch(self.cast)
+        self.participants = Participants(self.network, rng, type(self).node_factory)
+        self.network.add_observer(self.participants)
         size = rng.choice(self.sizes)
         self.streams = [rng.randbytes(20) for _ in range(self.keys)]
-        policy = Policy(**{name: rng.choice(choices) for name, choices in self.policies.items()})
+        policy = Policy(**{name: rng.choice(choices) for name, choices in self.policy_choices.items()})
         self.addresses = [(f"10.0.0.{number}", PORT) for number in range(1, size + 1)]
         places = sorted(rng.random() for _ in range(size))
         edges = draw_links(rng, size)
         for number, address in enumerate(self.addresses):
             targets = tuple(self.addresses[other] for one, other in edges if one == number)
             config = NodeConfig(number + 1, 0, places[number], policy, targets)
-            wishes = [key for key in self.streams if rng.random() < self.wanting]
-            host = self.cast.add(f"node-{number + 1}", address, config, wishes)
-            host.begins = rng.uniform(0.0, 5.0)
-        if rng.random() < self.bytes_travel:
+            wishes = [key for key in self.streams if rng.random() < self.subscribe_probability]
+            host = self.participants.add(f"node-{number + 1}", address, config, wishes)
+            host.start_delay = rng.uniform(0.0, 5.0)
+        if rng.random() < self.encoding_probability:
             self.network.streams.codec = FreenetCodec()
-        self.arrives = Arrives(self.cast, self.streams)
+        self.eventual_delivery = EventualDelivery(self.participants, self.streams)
         for invariant in (
-            NoCycle(self.cast, self.streams),
-            NobodyIsStuck(self.cast, self.streams, self.stuck),
+            NoCycle(self.participants, self.streams),
+            SearchesTerminate(self.participants, self.streams, self.search_limit),
             self.delivered_once(),
-            PublishedOnce(self.cast, self.streams),
-            Bounded(self.cast, self.streams),
-            AnnouncedOnce(self.cast, self.streams),
-            OneTree(self.cast, self.streams),
-            self.arrives,
+            OneNumberPerPacket(self.participants, self.streams),
+            MemoryBounded(self.participants, self.streams),
+            RestartAnnouncedOnce(self.participants, self.streams),
+            SingleTree(self.participants, self.streams),
+            self.eventual_delivery,
         ):
             self.add_invariant(invariant)
         self.arrange()
@@ -107,17 +107,19 @@ class TreeScenario(Scenario):
 
     def delivered_once(self) -> DeliveredOnce:
         """Return the invariant of that name."""
-        return DeliveredOnce(self.cast, self.streams)
+        return DeliveredOnce(self.participants, self.streams)
 
     def arrange(self) -> None:
         """Put in what else belongs to the scenario."""
 
     def subscribers(self, key: bytes) -> list[Host]:
         """Return the hosts that run and whose applications want a stream."""
-        return [host for host in self.cast.hosts if host.running and key in self.cast.wishes[host.name]]
+        return [
+            host for host in self.participants.hosts if host.running and key in self.participants.wanted_keys[host.name]
+        ]
 
     def _publish_later(self, key: bytes) -> None:
-        delay = self.rng.expovariate(1 / self.interval)
+        delay = self.rng.expovariate(1 / self.publish_interval)
         if self.network.elapsed + delay > self.duration:
             return
 
@@ -126,62 +128,64 @@ class TreeScenario(Scenario):
             if hosts:
                 host = self.rng.choice(hosts)
                 for _ in range(self.rng.choice((1, 1, 1, 5))):
-                    self.operate(host, "publish", lambda node, now: self.cast.publish(node, now, host, key))
+                    self.operate(host, "publish", lambda node, now: self.participants.publish(node, now, host, key))
             self._publish_later(key)
 
         self.network.call_in(delay, publish)
 
-    def change_minds(self, every: float) -> None:
+    def toggle_subscriptions(self, every: float) -> None:
         """Let applications want streams and not want them."""
         delay = self.rng.expovariate(1 / every)
         if self.network.elapsed + delay > self.duration:
             return
 
         def change() -> None:
-            host, key = self.rng.choice(self.cast.hosts), self.rng.choice(self.streams)
-            self.operate(host, "change mind", lambda node, now: self.cast.change_mind(node, now, host, key))
-            self.change_minds(every)
+            host, key = self.rng.choice(self.participants.hosts), self.rng.choice(self.streams)
+            self.operate(
+                host, "change mind", lambda node, now: self.participants.toggle_subscription(node, now, host, key)
+            )
+            self.toggle_subscriptions(every)
 
         self.network.call_in(delay, change)
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        if any(not host.running for host in self.cast.hosts if host.up):
+        if any(not host.running for host in self.participants.hosts if host.up):
             return False
-        if any(disagreement(self.cast, key) is not None for key in self.streams):
+        if any(find_disagreement(self.participants, key) is not None for key in self.streams):
             return False
-        if not self.arrives.last:
+        if not self.eventual_delivery.last_packets:
             self._publish_last()
             return False
-        missing = self.arrives.missing()
-        if missing and self.network.elapsed > self._last_at + 90.0:
+        missing = self.eventual_delivery.missing()
+        if missing and self.network.elapsed > self._last_published_at + 90.0:
             self._publish_last()
         return not missing
 
     def _publish_last(self) -> None:
         """Publish what everybody has to get."""
-        self._last_at = self.network.elapsed
+        self._last_published_at = self.network.elapsed
         for key in self.streams:
             hosts = self.subscribers(key)
             if hosts:
                 self.operate(hosts[0], "publish", partial(self._publish_last_on, hosts[0], key))
 
     def _publish_last_on(self, host: Host, key: bytes, node: FreenetNode, now: float) -> None:
-        self.cast.publish(node, now, host, key, needs_hearer=False)
-        self.arrives.last[key] = next(reversed(self.cast.published))
+        self.participants.publish(node, now, host, key, needs_subscriber=False)
+        self.eventual_delivery.last_packets[key] = next(reversed(self.participants.published))
 
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         counts = Counter(
             {
-                "packets published": self.cast.confirmed,
-                "packets delivered": self.cast.delivered,
-                "packets missed": self.cast.missed,
-                "not published": self.cast.failed,
-                "without subscribers": self.cast.unheard,
+                "packets published": self.participants.confirmed,
+                "packets delivered": self.participants.delivered,
+                "packets missed": self.participants.missed,
+                "not published": self.participants.failed,
+                "without subscribers": self.participants.without_subscribers,
             }
         )
-        for host in self.cast.hosts:
+        for host in self.participants.hosts:
             if host.up and host.node is not None:
                 for name in (
                     "requests",
@@ -193,7 +197,7 @@ class TreeScenario(Scenario):
                     "reboots",
                     "overloads",
                 ):
-                    counts[name.replace("_", " ")] += host.node.counts[name]
+                    counts[name.replace("_", " ")] += host.node.counters[name]
         return counts
 
 
@@ -216,8 +220,8 @@ class Calm(TreeScenario):
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.add_invariant(NothingVanishes(self.cast, self.streams))
-        self.add_invariant(Heard(self.cast, self.streams))
+        self.add_invariant(NoAcknowledgedLoss(self.participants, self.streams))
+        self.add_invariant(SubscriberRequired(self.participants, self.streams))
 
 
 class Crowd(TreeScenario):
@@ -226,18 +230,18 @@ class Crowd(TreeScenario):
     name = "freenet.crowd"
     sizes = (6, 12, 20)
     keys = 3
-    wanting = 0.9
+    subscribe_probability = 0.9
     duration = 90.0
 
     def build(self) -> None:
         """See :class:`TreeScenario`."""
         super().build()
-        for host in self.cast.hosts:
-            host.begins = self.rng.choice((0.0, 0.0, 0.0, 0.01, 0.1))
+        for host in self.participants.hosts:
+            host.start_delay = self.rng.choice((0.0, 0.0, 0.0, 0.01, 0.1))
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.change_minds(3.0)
+        self.toggle_subscriptions(3.0)
 
 
 class Storm(TreeScenario):
@@ -248,19 +252,24 @@ class Storm(TreeScenario):
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.change_minds(30.0)
+        self.toggle_subscriptions(30.0)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         return FaultSchedule.draw(
             rng,
             rng.randrange(10, 80),
             until=self.duration,
             kinds=[
-                (4.0, fault_generators.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=30.0, between=0.2)),
-                (2.0, fault_generators.pauses(names, longest=60.0)),
-                (3.0, fault_generators.cuts(names, longest=90.0)),
+                (
+                    4.0,
+                    fault_generators.crashes(
+                        names, kinds=(CrashMode.KILLED, CrashMode.POWER), max_duration=30.0, after_persist=0.2
+                    ),
+                ),
+                (2.0, fault_generators.pauses(names, max_duration=60.0)),
+                (3.0, fault_generators.cuts(names, max_duration=90.0)),
                 (1.0, fault_generators.bad_links(names)),
                 (3.0, fault_generators.resets(names)),
                 (1.0, fault_generators.half_opens(names)),
@@ -270,26 +279,26 @@ class Storm(TreeScenario):
         )
 
 
-class Deaths(TreeScenario):
+class NodeChurn(TreeScenario):
     """Nodes die in quick succession, several at once, and come back while the others still look for parents."""
 
     name = "freenet.deaths"
     sizes = (6, 9, 14, 20)
     duration = 240.0
-    wanting = 0.7
+    subscribe_probability = 0.7
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         kinds = [
-            (3.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=3.0)),
-            (1.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=40.0)),
+            (3.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=3.0)),
+            (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=40.0)),
             (2.0, fault_generators.resets(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(40, 160), until=self.duration, kinds=kinds)
 
 
-class Islands(TreeScenario):
+class Partitions(TreeScenario):
     """The network falls apart and grows together again, and so do its trees."""
 
     name = "freenet.islands"
@@ -297,13 +306,16 @@ class Islands(TreeScenario):
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         return FaultSchedule.draw(
-            rng, rng.randrange(2, 8), until=self.duration, kinds=[(1.0, fault_generators.cuts(names, longest=200.0))]
+            rng,
+            rng.randrange(2, 8),
+            until=self.duration,
+            kinds=[(1.0, fault_generators.cuts(names, max_duration=200.0))],
         )
 
 
-class Swaps(TreeScenario):
+class LocationSwaps(TreeScenario):
     """Locations are swapped all the time, and now and then a node dies."""
 
     name = "freenet.swaps"
@@ -318,56 +330,56 @@ class Swaps(TreeScenario):
             return
 
         def swap() -> None:
-            one, other = self.rng.sample(self.cast.hosts, 2)
+            one, other = self.rng.sample(self.participants.hosts, 2)
             if one.running and other.running:
-                self.cast.swap(one, other)
+                self.participants.swap(one, other)
             self._swap_later()
 
         self.network.call_in(delay, swap)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         kinds = [
-            (1.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=10.0)),
+            (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=10.0)),
             (1.0, fault_generators.resets(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(0, 15), until=self.duration, kinds=kinds)
 
 
-class Strangers(TreeScenario):
+class Adversaries(TreeScenario):
     """Somebody forges roots, restarts and packets, floods, repeats, lies about where it is and does not answer."""
 
     name = "freenet.strangers"
     sizes = (4, 6, 9, 14)
-    bytes_travel = 0.3
-    stuck = 700.0
+    encoding_probability = 0.3
+    search_limit = 700.0
 
     def delivered_once(self) -> DeliveredOnce:
         """See :class:`TreeScenario`."""
-        return DeliveredOnce(self.cast, self.streams, forged=True)
+        return DeliveredOnce(self.participants, self.streams, allow_forged=True)
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
         for number in range(self.rng.choice((1, 1, 2))):
             victims = self.rng.sample(self.addresses, self.rng.randrange(1, min(4, len(self.addresses)) + 1))
-            host = self.cast.add_stranger(
+            host = self.participants.add_adversary(
                 f"stranger-{number + 1}", (f"10.0.9.{number + 1}", PORT), victims, self.streams
             )
-            host.begins = self.rng.uniform(0.0, 60.0)
-            self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+            host.start_delay = self.rng.uniform(0.0, 60.0)
+            self.network.call_in(self.duration, partial(host.stop, CrashMode.KILLED))
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         kinds = [
-            (1.0, fault_generators.crashes(names, kinds=(Crash.KILLED,), longest=10.0)),
+            (1.0, fault_generators.crashes(names, kinds=(CrashMode.KILLED,), max_duration=10.0)),
             (1.0, fault_generators.resets(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
 
-class Callers(TreeScenario):
+class SilentCallers(TreeScenario):
     """Hosts open connections all the time and do not greet."""
 
     name = "freenet.callers"
@@ -378,25 +390,35 @@ class Callers(TreeScenario):
         """See :class:`TreeScenario`."""
         for number in range(self.rng.choice((1, 2))):
             victims = self.rng.sample(self.addresses, self.rng.randrange(1, 3))
-            host = self.cast.add_silent_caller(f"caller-{number + 1}", (f"10.0.9.{number + 1}", PORT), victims)
-            self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+            host = self.participants.add_silent_caller(f"caller-{number + 1}", (f"10.0.9.{number + 1}", PORT), victims)
+            self.network.call_in(self.duration, partial(host.stop, CrashMode.KILLED))
 
 
-class Hints(TreeScenario):
+class HintFlood(TreeScenario):
     """A subscriber tells of roots on the keys that are not there, again and again."""
 
     name = "freenet.hints"
     sizes = (4, 6, 9)
     duration = 900.0
-    interval = 10.0
+    publish_interval = 10.0
 
     def arrange(self) -> None:
         """See :class:`TreeScenario`."""
-        self.add_invariant(FewRestarts(self.cast, self.streams))
+        self.add_invariant(RestartRateBounded(self.participants, self.streams))
         victims = self.rng.sample(self.addresses, 2)
-        host = self.cast.add_stranger("flooder", ("10.0.9.1", PORT), victims, self.streams, HintFlooder)
-        host.begins = self.rng.uniform(0.0, 60.0)
-        self.network.call_in(self.duration, partial(host.stop, Crash.KILLED))
+        host = self.participants.add_adversary("flooder", ("10.0.9.1", PORT), victims, self.streams, HintFlooder)
+        host.start_delay = self.rng.uniform(0.0, 60.0)
+        self.network.call_in(self.duration, partial(host.stop, CrashMode.KILLED))
 
 
-SCENARIOS: tuple[type[Scenario], ...] = (Calm, Crowd, Storm, Deaths, Islands, Swaps, Strangers, Callers, Hints)
+SCENARIOS: tuple[type[Scenario], ...] = (
+    Calm,
+    Crowd,
+    Storm,
+    NodeChurn,
+    Partitions,
+    LocationSwaps,
+    Adversaries,
+    SilentCallers,
+    HintFlood,
+)

@@ -9,13 +9,13 @@ from typing import Any
 
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.freenet.wire.messages import NONCE_SIZE, Hello, Message
-from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.interfaces import ILinkNode, Outputs
 
-OPEN = 30
+MAX_OPEN = 30
 """Connections that a caller keeps open."""
-PAUSES = 0.1, 3.0
+DIAL_INTERVALS = 0.1, 3.0
 """Seconds between two connections, on average: so many that the oldest has to make room, or fewer."""
 
 
@@ -31,8 +31,8 @@ class SilentCaller:
         self._victims = victims
         self._peers: list[Peer] = []
         self._effects: list[Any] = []
-        self._dials_at = -inf
-        self._pause = rng.choice(PAUSES)
+        self._dial_at = -inf
+        self._dial_interval = rng.choice(DIAL_INTERVALS)
 
     def connected(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -41,8 +41,8 @@ class SilentCaller:
         if rng.random() < 0.3:
             hello = Hello(rng.getrandbits(64), 0, rng.random(), rng.randbytes(NONCE_SIZE))
             self._effects.append(Write([hello], peer))
-        if len(self._peers) > OPEN:
-            self._effects.append(HangUp(self._peers.pop(0)))
+        if len(self._peers) > MAX_OPEN:
+            self._effects.append(Close(self._peers.pop(0)))
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -63,15 +63,15 @@ class SilentCaller:
 
     def tick(self, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        if self._dials_at <= now:
-            self._dials_at = now + self._rng.expovariate(1 / self._pause)
+        if self._dial_at <= now:
+            self._dial_at = now + self._rng.expovariate(1 / self._dial_interval)
             self._effects.append(Dial(self._rng.choice(self._victims)))
 
     def next_deadline(self) -> float:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        return self._dials_at
+        return self._dial_at
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         effects, self._effects = self._effects, []
-        return Drained(None, effects, [])
+        return Outputs(None, effects, [])

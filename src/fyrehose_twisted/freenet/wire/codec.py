@@ -29,14 +29,14 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 
-__all__ = ["MAX_FRAME", "Code", "FreenetCodec", "FreenetDecoder"]
+__all__ = ["MAX_FRAME", "FreenetCodec", "FreenetDecoder", "MessageCode"]
 
 MAX_FRAME = 2_048
 """Bytes of one message, without those that say how long it is; a longer one ends the connection."""
-_PREFIX = 4
+_LENGTH_SIZE = 4
 
 
-class Code(IntEnum):
+class MessageCode(IntEnum):
     """What an array begins with."""
 
     HELLO = 1
@@ -66,7 +66,7 @@ class Code(IntEnum):
     PUBLISH_FAILED = 34
 
 
-def _whole(low: int, high: int) -> Callable[[Any], bool]:
+def _integer_between(low: int, high: int) -> Callable[[Any], bool]:
     # type() and not isinstance(): a bool is no number here.
     return lambda value: type(value) is int and low <= value <= high
 
@@ -75,7 +75,7 @@ def _location(value: Any) -> bool:
     return type(value) is float and 0.0 <= value < 1.0
 
 
-def _perhaps_location(value: Any) -> bool:
+def _optional_location(value: Any) -> bool:
     return value is None or _location(value)
 
 
@@ -87,7 +87,7 @@ def _data(value: Any) -> bool:
     return type(value) is bytes and len(value) <= MAX_DATA
 
 
-def _flag(value: Any) -> bool:
+def _boolean(value: Any) -> bool:
     return type(value) is bool
 
 
@@ -95,9 +95,9 @@ def _reason(value: Any) -> bool:
     return type(value) is str and len(value) <= MAX_REASON and value.isprintable()
 
 
-_UID = _whole(0, MAX_UID)
-_PACKET = _whole(0, MAX_PACKET)
-_FIELDS: dict[str, Callable[[Any], bool]] = {
+_UID = _integer_between(0, MAX_UID)
+_PACKET = _integer_between(0, MAX_PACKET)
+_FIELD_CHECKS: dict[str, Callable[[Any], bool]] = {
     "node": _UID,
     "boot": _UID,
     "uid": _UID,
@@ -106,36 +106,36 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "must_beat": _location,
     "root": _location,
     "place": _location,
-    "busy": _perhaps_location,
+    "busy": _optional_location,
     "nonce": _bytes(NONCE_SIZE),
     "proof": _bytes(0, PROOF_SIZE),
     "key": _bytes(KEY_SIZE),
-    "htl": _whole(0, MAX_HTL),
-    "last_seen": _whole(NONE_SEEN, MAX_PACKET),
-    "after": _whole(NONE_SEEN, MAX_PACKET),
+    "htl": _integer_between(0, MAX_HTL),
+    "last_seen": _integer_between(NONE_SEEN, MAX_PACKET),
+    "after": _integer_between(NONE_SEEN, MAX_PACKET),
     "packet": _PACKET,
     "next": _PACKET,
     "data": _data,
     "reason": _reason,
-    "wanted": _flag,
+    "wanted": _boolean,
 }
 """What each field may be; it means the same in all messages that have it."""
 
 
-class _Kind(NamedTuple):
-    code: Code
+class _MessageType(NamedTuple):
+    code: MessageCode
     make: Callable[..., Message]
     names: tuple[str, ...]
     checks: tuple[Callable[[Any], bool], ...]
 
 
-def _kind(code: Code) -> _Kind:
+def _message_type(code: MessageCode) -> _MessageType:
     make: Any = getattr(messages, "".join(word.capitalize() for word in code.name.split("_")))
-    return _Kind(code, make, make._fields, tuple(_FIELDS[name] for name in make._fields))
+    return _MessageType(code, make, make._fields, tuple(_FIELD_CHECKS[name] for name in make._fields))
 
 
-_BY_CODE = {int(code): _kind(code) for code in Code}
-_BY_TYPE: dict[Any, _Kind] = {kind.make: kind for kind in _BY_CODE.values()}
+_BY_CODE = {int(code): _message_type(code) for code in MessageCode}
+_BY_TYPE: dict[Any, _MessageType] = {kind.make: kind for kind in _BY_CODE.values()}
 
 
 @implementer(IStreamCodec)
@@ -152,9 +152,9 @@ class FreenetCodec:
             raise UnencodableMessage(f"a {type(message).__name__} is not sent")
         for check, value, name in zip(kind.checks, message, kind.names, strict=True):
             if not check(value):
-                raise UnencodableMessage(f"{name}={_shown(value)} does not fit a {type(message).__name__}")
+                raise UnencodableMessage(f"{name}={_abbreviate(value)} does not fit a {type(message).__name__}")
         data = cbor2.dumps([int(kind.code), *message])
-        return len(data).to_bytes(_PREFIX, "big") + data
+        return len(data).to_bytes(_LENGTH_SIZE, "big") + data
 
     def decoder(self) -> FreenetDecoder:
         """Return what takes the bytes of one connection apart."""
@@ -169,13 +169,13 @@ class FreenetDecoder:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._buffer = b""
         self._error: RemoteError | None = None
 
     @property
-    def waiting(self) -> int:
+    def buffered(self) -> int:
         """Bytes that came of a message which is not complete."""
-        return len(self._rest)
+        return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:
         """Return the messages that are complete now.
@@ -184,31 +184,31 @@ class FreenetDecoder:
         """
         if self._error is not None:
             raise self._error
-        if self._rest:
-            data = self._rest + data
+        if self._buffer:
+            data = self._buffer + data
         found: list[Message] = []
         start, end = 0, len(data)
         try:
-            while end - start >= _PREFIX:
-                size = int.from_bytes(data[start : start + _PREFIX], "big")
+            while end - start >= _LENGTH_SIZE:
+                size = int.from_bytes(data[start : start + _LENGTH_SIZE], "big")
                 if not 0 < size <= MAX_FRAME:
                     raise MalformedPacket("size", f"a message of {size:,} bytes; they have 1 to {MAX_FRAME:,}")
-                stop = start + _PREFIX + size
+                stop = start + _LENGTH_SIZE + size
                 if stop > end:
                     break
-                found.append(_message(data[start + _PREFIX : stop]))
+                found.append(_decode_message(data[start + _LENGTH_SIZE : stop]))
                 start = stop
         except RemoteError as error:
             self._error = error
-            self._rest = b""
+            self._buffer = b""
             if not found:
                 raise
             return found
-        self._rest = bytes(data[start:])
+        self._buffer = bytes(data[start:])
         return found
 
 
-def _message(data: bytes) -> Message:
+def _decode_message(data: bytes) -> Message:
     try:
         items = cbor2.loads(bytes(data))
     except Exception as error:  # Whatever it raises, it is the bytes that were wrong.
@@ -217,18 +217,18 @@ def _message(data: bytes) -> Message:
         raise MalformedPacket("no-array", "a message is no array that begins with a number")
     kind = _BY_CODE.get(items[0])
     if kind is None:
-        raise MalformedPacket("unknown-code", f"messages of kind {_shown(items[0])} are not known")
+        raise MalformedPacket("unknown-code", f"messages of kind {_abbreviate(items[0])} are not known")
     if len(items) != len(kind.checks) + 1:
         raise MalformedPacket("fields", f"a {kind.code.name} has {len(items) - 1} fields instead of {len(kind.checks)}")
     for check, value, name in zip(kind.checks, items[1:], kind.names, strict=True):
         if not check(value):
-            raise MalformedPacket("bad-value", f"a {kind.code.name} has {name}={_shown(value)}")
+            raise MalformedPacket("bad-value", f"a {kind.code.name} has {name}={_abbreviate(value)}")
     if cbor2.dumps(items) != data:
         raise MalformedPacket("not-plain", f"a {kind.code.name} is not written as it has to be, or goes on behind")
     return kind.make(*items[1:])
 
 
-def _shown(value: Any) -> str:
+def _abbreviate(value: Any) -> str:
     try:
         return f"{value!r:.60}"
     except ValueError:  # Of numbers of thousands of digits, Python makes no text.

@@ -9,12 +9,12 @@ from fyrehose_twisted.errors import ConfigurationError
 KEY_SIZE = 20
 """Bytes of a key."""
 _KEY_TYPE = b"\x04\x01"
-_HIGHEST = 2**63 - 1
+_MAX_INT64 = 2**63 - 1
 
 
-def distance(one: float, other: float) -> float:
+def distance(a: float, b: float) -> float:
     """Return how far two locations are from one another, by the shorter way round: 0 to 0.5."""
-    apart = abs(one - other)
+    apart = abs(a - b)
     return apart if apart <= 0.5 else 1.0 - apart
 
 
@@ -25,7 +25,7 @@ def key_location(key: bytes) -> float:
     its sign, divided by the highest such number.
     """
     number = abs(int.from_bytes(sha256(key + _KEY_TYPE).digest()[:8], "little", signed=True))
-    return number / _HIGHEST % 1.0
+    return number / _MAX_INT64 % 1.0
 
 
 def check_key(key: object) -> None:

@@ -1,9 +1,9 @@
 """Streams of which only the holder of a key may publish packets: Ed25519 (RFC 8032). Document 003 speaks of a key that
 senders have, and does not say what it is; this is ours.
 
-The key of a signed stream begins with :data:`MARK`, and what follows is made from the public key, so that everybody can
-check packets and nobody has to be told what to check them with. A packet is the public key, the signature, and what
-was published; the signature is for one number of one stream.
+The key of a signed stream begins with :data:`KEY_PREFIX`, and what follows is made from the public key, so that
+everybody can check packets and nobody has to be told what to check them with. A packet is the public key, the
+signature, and what was published; the signature is for one number of one stream.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge
 from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA
 
-MARK = b"\xed\x25\x51\x9f"
+KEY_PREFIX = b"\xed\x25\x51\x9f"
 """How keys of signed streams begin. One random key in four thousand million does, too."""
-PUBLIC_SIZE = 32
+PUBLIC_KEY_SIZE = 32
 SIGNATURE_SIZE = 64
-OVERHEAD = PUBLIC_SIZE + SIGNATURE_SIZE
+SIGNATURE_OVERHEAD = PUBLIC_KEY_SIZE + SIGNATURE_SIZE
 """Bytes by which a signed packet is longer."""
-MAX_BODY = MAX_DATA - OVERHEAD
+MAX_SIGNED_CONTENT = MAX_DATA - SIGNATURE_OVERHEAD
 """Bytes that can be published in one signed packet."""
-_STREAM = b"fyrehose freenet stream\0"
-_PACKET = b"fyrehose freenet packet\0"
-_NAME = b"fyrehose freenet name\0"
+_STREAM_LABEL = b"fyrehose freenet stream\0"
+_PACKET_LABEL = b"fyrehose freenet packet\0"
+_NAME_LABEL = b"fyrehose freenet name\0"
 
 
 def is_signed(key: bytes) -> bool:
     """Say whether packets of a stream have to be signed."""
-    return key.startswith(MARK)
+    return key.startswith(KEY_PREFIX)
 
 
 def can_verify() -> bool:
@@ -40,9 +40,9 @@ def can_verify() -> bool:
     return find_spec("cryptography") is not None
 
 
-def body(key: bytes, data: bytes) -> bytes:
+def strip_signature(key: bytes, data: bytes) -> bytes:
     """Return what was published, without a signature."""
-    return data[OVERHEAD:] if is_signed(key) else data
+    return data[SIGNATURE_OVERHEAD:] if is_signed(key) else data
 
 
 def verify(key: bytes, number: int, data: bytes) -> bool:
@@ -50,14 +50,16 @@ def verify(key: bytes, number: int, data: bytes) -> bool:
 
     :raises ConfigurationError: if that cannot be checked here.
     """
-    public, signature = data[:PUBLIC_SIZE], data[PUBLIC_SIZE:OVERHEAD]
-    if len(data) < OVERHEAD or stream_key(public) != key:
+    public, signature = data[:PUBLIC_KEY_SIZE], data[PUBLIC_KEY_SIZE:SIGNATURE_OVERHEAD]
+    if len(data) < SIGNATURE_OVERHEAD or stream_key(public) != key:
         return False
-    ed25519 = _ed25519()
+    ed25519 = _load_ed25519()
     from cryptography.exceptions import InvalidSignature
 
     try:
-        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(signature, _signed(key, number, data[OVERHEAD:]))
+        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(
+            signature, _signed_bytes(key, number, data[SIGNATURE_OVERHEAD:])
+        )
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -65,12 +67,12 @@ def verify(key: bytes, number: int, data: bytes) -> bool:
 
 def stream_key(public: bytes) -> bytes:
     """Return the key of the stream of a public key."""
-    return MARK + sha256(_STREAM + public).digest()[: KEY_SIZE - len(MARK)]
+    return KEY_PREFIX + sha256(_STREAM_LABEL + public).digest()[: KEY_SIZE - len(KEY_PREFIX)]
 
 
-def key_named(name: str) -> bytes:
+def named_key(name: str) -> bytes:
     """Return the key of the stream with a name, for everybody who knows the name. It is not signed."""
-    digest = sha256(_NAME + name.encode()).digest()
+    digest = sha256(_NAME_LABEL + name.encode()).digest()
     while is_signed(digest):
         digest = sha256(digest).digest()
     return digest[:KEY_SIZE]
@@ -84,7 +86,7 @@ def parse_key(text: str) -> bytes:
     kind, _, name = text.partition(":")
     try:
         if kind == "name" and name:
-            return key_named(name)
+            return named_key(name)
         key = bytes.fromhex(text)
     except ValueError:  # As a name that is not UTF-8 raises, too.
         key = b""
@@ -102,9 +104,9 @@ class SigningKey:
     """
 
     def __init__(self, seed: bytes) -> None:
-        ed25519 = _ed25519()
-        if len(seed) != PUBLIC_SIZE:
-            raise ConfigurationError(f"a signing key has {PUBLIC_SIZE} bytes, and not {len(seed)}")
+        ed25519 = _load_ed25519()
+        if len(seed) != PUBLIC_KEY_SIZE:
+            raise ConfigurationError(f"a signing key has {PUBLIC_KEY_SIZE} bytes, and not {len(seed)}")
         self._seed = seed
         self._private: Any = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
         self._public: bytes = self._private.public_key().public_bytes_raw()
@@ -116,7 +118,7 @@ class SigningKey:
     @classmethod
     def generate(cls) -> SigningKey:
         """Return a new one."""
-        return cls(os.urandom(PUBLIC_SIZE))
+        return cls(os.urandom(PUBLIC_KEY_SIZE))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SigningKey:
@@ -136,8 +138,8 @@ class SigningKey:
             seed = bytes.fromhex(text.decode("ascii"))
         except ValueError:
             seed = b""
-        if len(seed) != PUBLIC_SIZE:
-            digits = f"{2 * PUBLIC_SIZE} hexadecimal digits"
+        if len(seed) != PUBLIC_KEY_SIZE:
+            digits = f"{2 * PUBLIC_KEY_SIZE} hexadecimal digits"
             raise ConfigurationError(f"key file {os.fspath(path)} has something other than {digits}")
         return cls(seed)
 
@@ -159,19 +161,19 @@ class SigningKey:
         """Return a packet.
 
         :param number: the only number that it can have.
-        :raises MessageTooLarge: if there is more to publish than :data:`MAX_BODY`.
+        :raises MessageTooLarge: if there is more to publish than :data:`MAX_SIGNED_CONTENT`.
         """
-        if len(content) > MAX_BODY:
-            raise MessageTooLarge(len(content), MAX_BODY)
-        signature: bytes = self._private.sign(_signed(self.key, number, content))
+        if len(content) > MAX_SIGNED_CONTENT:
+            raise MessageTooLarge(len(content), MAX_SIGNED_CONTENT)
+        signature: bytes = self._private.sign(_signed_bytes(self.key, number, content))
         return self._public + signature + content
 
 
-def _signed(key: bytes, number: int, content: bytes) -> bytes:
-    return _PACKET + key + number.to_bytes(8, "big") + content
+def _signed_bytes(key: bytes, number: int, content: bytes) -> bytes:
+    return _PACKET_LABEL + key + number.to_bytes(8, "big") + content
 
 
-def _ed25519() -> Any:
+def _load_ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:

@@ -11,7 +11,7 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import join
-from fyrehose_twisted.process.terminal import complain, secret_of
+from fyrehose_twisted.process.terminal import print_error, secret_from_options
 
 _PERCENTILES = (("min", 0.0), ("median", 0.5), ("90%", 0.9), ("99%", 0.99), ("max", 1.0))
 
@@ -34,7 +34,7 @@ class Pinger(ClientProtocol):
 async def ping(options: argparse.Namespace, reactor: Any) -> int:
     """Run the command and return its exit status."""
     config = ClientConfig(
-        subscribe=False, journal=False, keepalive_interval=options.interval, secret=secret_of(options)
+        subscribe=False, journal=False, keepalive_interval=options.interval, secret=secret_from_options(options)
     )
     pinger = await join(reactor, Pinger(config, options.count), options.backbone, timeout=options.connect_timeout)
     pinger.done.addTimeout(options.count * options.interval + 5, reactor)
@@ -47,7 +47,7 @@ async def ping(options: argparse.Namespace, reactor: Any) -> int:
             raise
     await pinger.leave()
     if not pinger.round_trips:
-        return complain(f"no KEEPALIVE of {options.count} was answered by {options.backbone}")
+        return print_error(f"no KEEPALIVE of {options.count} was answered by {options.backbone}")
     times = sorted(1e3 * seconds for seconds in pinger.round_trips)
     columns = [f"{name} {times[round(share * (len(times) - 1))]:.3f}" for name, share in _PERCENTILES]
     print(f"{len(times)} of {options.count} answered by {options.backbone}, round trip in ms: {', '.join(columns)}")

@@ -14,14 +14,14 @@ from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileEr
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, chained
+from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, chain_checksum
 from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
-from fyrehose_twisted.process.terminal import LinePublisher, complain, hint, open_input, secret_of
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.process.terminal import LinePublisher, open_input, print_error, print_hint, secret_from_options
+from fyrehose_twisted.wording import pluralize
 
-LONGER_THAN_USUAL = QUIET_TIME + 0.5
+LEAVE_HINT_DELAY = QUIET_TIME + 0.5
 """Seconds after which a publisher that has not left says why."""
 
 
@@ -43,23 +43,23 @@ class MessagePublisher(LinePublisher):
 class ResumingPublisher(MessagePublisher):
     """Passes over the lines that are published already, and stops at one that cannot be published.
 
-    :ivar unfinished: whether the input ended within a line, which is not published: it may grow.
+    :ivar has_partial_line: whether the input ended within a line, which is not published: it may grow.
     """
 
     def __init__(self, publisher: PublisherProtocol, kept: int, state: PublisherState) -> None:
         super().__init__(publisher, kept)
-        self.unfinished = False
+        self.has_partial_line = False
         self._state = state
-        self._skip, self._expected = state.position, state.checksum
+        self._lines_to_skip, self._expected_checksum = state.position, state.checksum
         self._checksum = 0
 
     def publish(self, line: bytes) -> Deferred[int]:
-        if not self._skip:
+        if not self._lines_to_skip:
             return super().publish(line)
-        self._skip -= 1
-        self._checksum = chained(self._checksum, line)
-        if not self._skip and self._checksum != self._expected:
-            self._refuse(f"the first {counted(self.seen, 'line')} are not those that were published")
+        self._lines_to_skip -= 1
+        self._checksum = chain_checksum(self._checksum, line)
+        if not self._lines_to_skip and self._checksum != self._expected_checksum:
+            self._refuse(f"the first {pluralize(self.lines_read, 'line')} are not those that were published")
         return succeed(0)
 
     def failed(self, line: int, error: BaseException | None) -> None:
@@ -68,8 +68,8 @@ class ResumingPublisher(MessagePublisher):
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """See :meth:`~fyrehose_twisted.process.terminal.LinePublisher.connectionLost`."""
-        self.unfinished = bool(self._rest or self._cut)
-        self._rest, self._cut = b"", 0
+        self.has_partial_line = bool(self._rest or self._oversized_bytes)
+        self._rest, self._oversized_bytes = b"", 0
         super().connectionLost(reason)
 
     def _publish(self, line: bytes | MessageTooLarge) -> None:
@@ -78,15 +78,16 @@ class ResumingPublisher(MessagePublisher):
             self.end(self.problem)
 
     def _finish(self) -> None:
-        if self._skip and self.problem is None:
-            published = counted(self._state.position, "line")
-            self._refuse(f"the input has {counted(self.seen, 'line')}, and {published} of it were published")
+        if self._lines_to_skip and self.problem is None:
+            published = pluralize(self._state.position, "line")
+            self._refuse(f"the input has {pluralize(self.lines_read, 'line')}, and {published} of it were published")
         super()._finish()
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, reason: str) -> None:
         self.end(
             StateFileError(
-                f"state file {self._state.path} does not fit the input: {why}; start again with the same input, which"
+                f"state file {self._state.path} does not fit the input: {reason}; start again with the same "
+                "input, which"
                 " may have grown"
             )
         )
@@ -95,7 +96,9 @@ class ResumingPublisher(MessagePublisher):
 async def publish(options: argparse.Namespace, reactor: Any) -> int:
     """Run the command and return its exit status."""
     descriptor = open_input(options.file)
-    config = ClientConfig(outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=secret_of(options))
+    config = ClientConfig(
+        outbox=OutboxConfig(raw=options.raw, timeout=options.timeout), secret=secret_from_options(options)
+    )
     path = options.publisher_state
     state = None if path is None else PublisherState(Path(path), options.backbone)
     with nullcontext() if state is None else closing(state):
@@ -113,21 +116,21 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
         except CancelledError:
             interrupted = True
             lines.stop("interrupted")
-        missing = lines.seen - lines.published
+        missing = lines.lines_read - lines.published
         await _leave(publisher, reactor, at_once=interrupted)
     if isinstance(lines.problem, StateFileError):
-        return complain(lines.problem)
+        return print_error(lines.problem)
     if lines.problem is not None:
         what = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
-        return complain(f"{missing:,} of {counted(lines.seen, 'message')} {what}: {lines.problem}")
-    if isinstance(lines, ResumingPublisher) and lines.unfinished:
-        complain("the input ends within a line, which may grow: it was not published")
+        return print_error(f"{missing:,} of {pluralize(lines.lines_read, 'message')} {what}: {lines.problem}")
+    if isinstance(lines, ResumingPublisher) and lines.has_partial_line:
+        print_error("the input ends within a line, which may grow: it was not published")
     return 0
 
 
 async def _leave(publisher: PublisherProtocol, reactor: Any, *, at_once: bool) -> None:
     """Leave, which takes a while where subscribers ask for what they missed; interrupted, leave at once."""
-    telling = reactor.callLater(LONGER_THAN_USUAL, hint, "still answering repairs; interrupt to leave")
+    telling = reactor.callLater(LEAVE_HINT_DELAY, print_hint, "still answering repairs; interrupt to leave")
     try:
         await publisher.leave(at_once=at_once)
     except CancelledError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fyrehose_twisted.web.client_limits import ClientLimits
 from fyrehose_twisted.web.config import SiteConfig
 
-RELOADED = (
+RELOADABLE = (
     *("max_connections", "max_line_connections", "line_connections_per_client", "requests_per_client"),
     *("messages_per_client", "bytes_per_client", "burst", "waiting_bytes", "waiting_bytes_per_client"),
     *("keep_timeout", "unsynced_bytes", "min_rate", "remembered_bytes"),

@@ -11,11 +11,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake, NotPublished, TooMuchWaits
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
+from fyrehose_twisted.wording import pluralize
 
 
-class KeyReused(OperationalError):
+class IdempotencyKeyReused(OperationalError):
     """A key was used before, for other messages."""
 
 
@@ -28,17 +28,17 @@ ENTRY_BYTES, NUMBER_BYTES = 512, 8
 
 
 class _Entry:
-    __slots__ = ("digest", "publishing", "sequences", "size", "waiting")
+    __slots__ = ("digest", "is_publishing", "sequences", "size", "waiters")
 
     def __init__(self, digest: bytes, size: int) -> None:
         self.digest = digest
         self.size = size
-        self.publishing = True
+        self.is_publishing = True
         self.sequences: Sequence[int] | None = None
-        self.waiting: list[Deferred[Sequence[int]]] = []
+        self.waiters: list[Deferred[Sequence[int]]] = []
 
 
-class Keys:
+class IdempotencyKeys:
     """Requests with a key, and the numbers of their messages. They are in memory only.
 
     A client that hangs up leaves a request with a key to go on, so that the next one with that key gets its numbers.
@@ -46,9 +46,9 @@ class Keys:
     :ivar size: bytes in use; when ``config.remembered_bytes`` are, the oldest requests are forgotten.
     """
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, publish_queue: PublishQueue) -> None:
         self.size = 0
-        self._intake = intake
+        self._publish_queue = publish_queue
         self._clients: OrderedDict[str, OrderedDict[str, _Entry]] = OrderedDict()
         self._sizes: Counter[str] = Counter()
 
@@ -71,7 +71,7 @@ class Keys:
         if entry is None:
             size = ENTRY_BYTES + NUMBER_BYTES * len(messages)
             self._make_room(client, size)
-            published = self._intake.submit(client, messages)
+            published = self._publish_queue.submit(client, messages)
             entry = _Entry(digest, size)
             self._clients.setdefault(client, OrderedDict())[key] = entry
             self._clients.move_to_end(client)
@@ -81,47 +81,47 @@ class Keys:
             published.addCallbacks(self._published, self._failed, (entry,), errbackArgs=(client, key, entry))
             return waiting
         if entry.digest != digest:
-            raise KeyReused("this Idempotency-Key was used before, with another body")
-        if not entry.publishing and entry.sequences is None:
+            raise IdempotencyKeyReused("this Idempotency-Key was used before, with another body")
+        if not entry.is_publishing and entry.sequences is None:
             raise OutcomeUnknown("whether the messages with this Idempotency-Key are published is not known")
         return self._wait(entry)
 
     def _wait(self, entry: _Entry) -> Deferred[Sequence[int]]:
         if entry.sequences is not None:
             return succeed(entry.sequences)
-        waiting: Deferred[Sequence[int]] = Deferred(entry.waiting.remove)
-        entry.waiting.append(waiting)
+        waiting: Deferred[Sequence[int]] = Deferred(entry.waiters.remove)
+        entry.waiters.append(waiting)
         return waiting
 
     def _published(self, sequences: Sequence[int], entry: _Entry) -> None:
-        entry.publishing = False
+        entry.is_publishing = False
         entry.sequences = array("Q", sequences)
-        waiting, entry.waiting = entry.waiting, []
+        waiting, entry.waiters = entry.waiters, []
         for one in waiting:
             one.callback(entry.sequences)
 
     def _failed(self, failure: Failure, client: str, key: str, entry: _Entry) -> None:
-        failure.trap(NotPublished)
+        failure.trap(BatchFailed)
         error: Any = failure.value
-        entry.publishing = False
+        entry.is_publishing = False
         if not error.unknown:
             self._forget(client, key)
-        waiting, entry.waiting = entry.waiting, []
+        waiting, entry.waiters = entry.waiters, []
         for one in waiting:
-            one.errback(NotPublished(error.why, str(error), unknown=error.unknown))
+            one.errback(BatchFailed(error.why, str(error), unknown=error.unknown))
 
     def _make_room(self, client: str, size: int) -> None:
         """Forget the oldest requests: the client's own if it has as much as is left for others, or else any."""
-        limit = self._intake.config.remembered_bytes
+        limit = self._publish_queue.config.remembered_bytes
         while self.size and self._sizes[client] + size > limit - self.size:
             own = self._sizes[client] > 0
             oldest = self._oldest(client) if own else next(filter(None, map(self._oldest, self._clients)), None)
             if oldest is None:
-                raise TooMuchWaits(f"{counted(len(self), 'request')} with a key are under way", own=own)
+                raise QueueFull(f"{pluralize(len(self), 'request')} with a key are under way", is_client_limit=own)
             self._forget(*oldest)
 
     def _oldest(self, client: str) -> tuple[str, str] | None:
-        return next(((client, key) for key, entry in self._clients[client].items() if not entry.publishing), None)
+        return next(((client, key) for key, entry in self._clients[client].items() if not entry.is_publishing), None)
 
     def _forget(self, client: str, key: str) -> None:
         entry = self._clients[client].pop(key)

@@ -12,9 +12,9 @@ from twisted.internet.defer import Deferred, succeed
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.wire.packets import Holding
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
-GONE_TIME = 2.0
+JOURNALS_GONE_AFTER = 2.0
 """Seconds without a journal until there is none: a backbone that was started anew hears of them within one."""
 
 
@@ -26,18 +26,18 @@ class TooFewJournals(OperationalError):
     :ivar wanted: journals that were to.
     """
 
-    def __init__(self, sequences: Sequence[int], had: int, wanted: int, why: str) -> None:
+    def __init__(self, sequences: Sequence[int], had: int, wanted: int, reason: str) -> None:
         one = len(sequences) == 1
-        what = f"message {sequences[0]} is" if one else f"{counted(len(sequences), 'message')} are"
+        what = f"message {sequences[0]} is" if one else f"{pluralize(len(sequences), 'message')} are"
         super().__init__(
-            f"{what} published, and {had} of {wanted} durable journals had synced {'it' if one else 'them'} {why}"
+            f"{what} published, and {had} of {wanted} durable journals had synced {'it' if one else 'them'} {reason}"
         )
         self.sequences = sequences
         self.had = had
         self.wanted = wanted
 
 
-class _Wait(NamedTuple):
+class _DurabilityWait(NamedTuple):
     last: int
     ticket: int
     first: int
@@ -47,7 +47,7 @@ class _Wait(NamedTuple):
     done: Deferred[Sequence[int]]
 
 
-class Journals:
+class JournalProgress:
     """Journals that the backbone tells of, and what they have yet to sync.
 
     :param config: limits; may be replaced at any time.
@@ -57,20 +57,22 @@ class Journals:
     :ivar not_kept: messages for which :meth:`when_kept` gave up.
     """
 
-    def __init__(self, config: FrontendConfig, reactor: Any, changed: Callable[[], None], least: int = 1) -> None:
+    def __init__(
+        self, config: FrontendConfig, reactor: Any, on_change: Callable[[], None], min_journals: int = 1
+    ) -> None:
         self.config = config
         self.unsynced_bytes = 0
         self.not_kept = 0
         self._reactor = reactor
-        self._changed = changed
-        self._least = least
+        self._on_change = on_change
+        self._min_journals = min_journals
         self._released_bytes = 0
         self._released_up_to = 0
         self._holdings: Sequence[Holding] = ()
         self._gone_at = 0.0
         self._unsynced: list[tuple[int, int]] = []
-        self._waits: dict[int, _Wait] = {}
-        self._heaps: dict[int, list[_Wait]] = {}
+        self._waits: dict[int, _DurabilityWait] = {}
+        self._heaps: dict[int, list[_DurabilityWait]] = {}
         self._tickets = 0
 
     def __len__(self) -> int:
@@ -82,18 +84,18 @@ class Journals:
         """Durable journals that the backbone tells of."""
         return len(self._holdings)
 
-    def room(self, under_way: int) -> float:
+    def allowance(self, in_flight: int) -> float:
         """Return the bytes that may be published now.
 
         Messages are published no further than ``config.unsynced_bytes`` ahead of the journals that are followed. Those
         are the ones that have synced most, and those that have synced all before, so that one that catches up is not
-        waited for. Where there has been no durable journal for :data:`GONE_TIME` nothing is held back.
+        waited for. Where there has been no durable journal for :data:`JOURNALS_GONE_AFTER` nothing is held back.
 
-        :param under_way: bytes that have not come back from the backbone.
+        :param in_flight: bytes that have not come back from the backbone.
         """
         if not self._holdings and self._reactor.seconds() >= self._gone_at:
             return inf
-        return self.config.unsynced_bytes - self.unsynced_bytes - under_way
+        return self.config.unsynced_bytes - self.unsynced_bytes - in_flight
 
     def published(self, last: int, size: int) -> None:
         """Count ``size`` bytes of messages, of which ``last`` is the highest number, until the journals have them."""
@@ -101,21 +103,21 @@ class Journals:
         heapq.heappush(self._unsynced, (last, size))
         self._release()
 
-    def heard(self, holdings: Sequence[Holding]) -> None:
+    def holdings_received(self, holdings: Sequence[Holding]) -> None:
         """Take in how far the journals have synced."""
         self._holdings = holdings
         if holdings:
-            self._gone_at = self._reactor.seconds() + GONE_TIME
+            self._gone_at = self._reactor.seconds() + JOURNALS_GONE_AFTER
         self._release()
         for wanted, heap in self._heaps.items():
-            reached = self._reached(wanted)
+            reached = self._durable_in(wanted)
             while heap and heap[0].last <= reached:
                 wait = heapq.heappop(heap)
                 # A run of which a journal lost a part waits for its deadline, outside of the heap.
-                if wait.ticket in self._waits and self._having(wait.first, wait.last) >= wanted:
+                if wait.ticket in self._waits and self._count_durable(wait.first, wait.last) >= wanted:
                     del self._waits[wait.ticket]
                     wait.done.callback(wait.sequences)
-        self._changed()
+        self._on_change()
 
     def when_kept(self, sequences: Sequence[int], wanted: int) -> Deferred[Sequence[int]]:
         """Wait until ``wanted`` durable journals have synced messages that are published.
@@ -123,16 +125,16 @@ class Journals:
         :return: Deferred of their numbers. It fails with :class:`TooFewJournals` after ``config.keep_timeout`` seconds.
         """
         first, last = min(sequences), max(sequences)
-        if self._having(first, last) >= wanted:
+        if self._count_durable(first, last) >= wanted:
             return succeed(sequences)
         self._tickets += 1
         ticket, deadline = self._tickets, self._reactor.seconds() + self.config.keep_timeout
         done: Deferred[Sequence[int]] = Deferred(lambda _: self._waits.__delitem__(ticket))
-        wait = self._waits[ticket] = _Wait(last, ticket, first, sequences, wanted, deadline, done)
+        wait = self._waits[ticket] = _DurabilityWait(last, ticket, first, sequences, wanted, deadline, done)
         heapq.heappush(self._heaps.setdefault(wanted, []), wait)
         return done
 
-    def time_passed(self, seconds: float) -> None:
+    def tick(self, seconds: float) -> None:
         """Give up what has waited for too long, and let out what may be published in any case.
 
         A journal that has made less progress than that is not followed any more, until it has caught up.
@@ -153,35 +155,35 @@ class Journals:
             else:
                 self._unsynced[0] = last, size - taken
         self._release()
-        self._changed()
+        self._on_change()
 
     def stop(self) -> None:
         """Wait no longer for any message."""
         self._give_up(list(self._waits.values()), "when the service stopped")
 
-    def _give_up(self, late: Sequence[_Wait], why: str) -> None:
+    def _give_up(self, late: Sequence[_DurabilityWait], reason: str) -> None:
         for wait in late:
             del self._waits[wait.ticket]
             self.not_kept += len(wait.sequences)
         for heap in self._heaps.values() if late else ():
             heap[:] = sorted(wait for wait in heap if wait.ticket in self._waits)
         for wait in late:
-            had = self._having(wait.first, wait.last)
-            wait.done.errback(TooFewJournals(wait.sequences, had, wait.wanted, why))
+            had = self._count_durable(wait.first, wait.last)
+            wait.done.errback(TooFewJournals(wait.sequences, had, wait.wanted, reason))
 
     def _release(self) -> None:
         following = sum(holding.durable >= self._released_up_to for holding in self._holdings)
-        reached = self._reached(max(following, self._least))
+        reached = self._durable_in(max(following, self._min_journals))
         while self._unsynced and self._unsynced[0][0] <= reached:
             last, size = heapq.heappop(self._unsynced)
             self.unsynced_bytes -= size
             self._released_bytes += size
             self._released_up_to = max(self._released_up_to, last)
 
-    def _reached(self, wanted: int) -> int:
+    def _durable_in(self, wanted: int) -> int:
         """Return the last number up to which so many journals have synced, 0 if there are fewer."""
         durable = sorted((holding.durable for holding in self._holdings), reverse=True)
         return durable[wanted - 1] if len(durable) >= wanted else 0
 
-    def _having(self, first: int, last: int) -> int:
+    def _count_durable(self, first: int, last: int) -> int:
         return sum(holding.keeps(first) and holding.keeps(last) for holding in self._holdings)

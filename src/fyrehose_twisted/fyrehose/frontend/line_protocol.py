@@ -16,9 +16,9 @@ from zope.interface import implementer
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
-from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake, NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
-from fyrehose_twisted.web.client_limits import client_of
+from fyrehose_twisted.web.client_limits import client_key
 from fyrehose_twisted.web.tokens import Tokens
 
 MAX_TOKEN_LINE = 512
@@ -33,7 +33,7 @@ _STUN = re.compile(rb"(?s:..)?\x00[\x01\x03](?s:..)\x21\x12\xa4\x42")
 """How WebRTC greets what a page calls a relay or, with a length before it, a peer (RFC 8489, RFC 4571)."""
 
 
-class _Answers:
+class _LineReplies:
     """The answers of lines that came together, some of which may be no messages."""
 
     __slots__ = ("count", "errors", "text")
@@ -43,7 +43,7 @@ class _Answers:
         self.text = text
         self.errors = {} if errors is None else errors
 
-    def tell(self, text: bytes) -> None:
+    def set_text(self, text: bytes) -> None:
         """Say what became of the messages, a line each."""
         if self.errors:
             messages = iter(text.splitlines(keepends=True))
@@ -52,7 +52,7 @@ class _Answers:
 
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
-class LineConnection(Protocol):
+class LineProtocol(Protocol):
     """One connection. It is read no faster than its messages are published, and its answers are read.
 
     :ivar client: whose it is: the name of a token, or an address.
@@ -64,214 +64,222 @@ class LineConnection(Protocol):
     def __init__(self, factory: LineFactory, address: str) -> None:
         self.factory: Any = factory
         self.client = address
-        self._lines = factory
-        self._rest = b""
-        self._begun = False
-        self._counted = False
+        self._line_factory = factory
+        self._buffer = b""
+        self._has_begun = False
+        self._is_counted = False
         self._too_long = False
-        self._publishing = False
-        self._answers: deque[_Answers] = deque()
+        self._is_publishing = False
+        self._replies: deque[_LineReplies] = deque()
         self._unanswered = 0
-        self._waiting: set[Deferred[Any]] = set()
-        self._choked: Any = False
-        self._paused = False
-        self._over = False
-        self._ended = False
-        self._heard_all = False
-        self._retry: Any = None
-        self._stall: Any = None
-        self._timeout: Any = None
-        self._held: list[bytes] = []
+        self._pending_publishes: set[Deferred[Any]] = set()
+        self._write_blocked: Any = False
+        self._read_paused = False
+        self._write_closed = False
+        self._input_ended = False
+        self._read_closed = False
+        self._retry_call: Any = None
+        self._stall_call: Any = None
+        self._timeout_call: Any = None
+        self._queued_lines: list[bytes] = []
 
     @property
-    def is_known(self) -> bool:
+    def is_authenticated(self) -> bool:
         """Whether the client has shown a token, where one is needed."""
-        return self._lines.tokens is None or self._begun
+        return self._line_factory.tokens is None or self._has_begun
 
     def connectionMade(self) -> None:
         """Twisted: it is open."""
         self.transport.registerProducer(self, True)
-        self._lines.opened(self)
-        if self._lines.tokens is None:
+        self._line_factory.connection_opened(self)
+        if self._line_factory.tokens is None:
             self._admit()
         else:
-            self._timeout = self._lines.reactor.callLater(self._lines.config.request_timeout, self._too_slow)
+            self._timeout_call = self._line_factory.reactor.callLater(
+                self._line_factory.config.request_timeout, self._token_timed_out
+            )
 
     def dataReceived(self, data: bytes) -> None:
         """Twisted: bytes arrived."""
-        if self._ended:
+        if self._input_ended:
             return
-        if self._rest:
-            data = self._rest + data
-        *lines, self._rest = data.split(b"\n")
+        if self._buffer:
+            data = self._buffer + data
+        *lines, self._buffer = data.split(b"\n")
         if lines:
-            self._received(lines)
-        if not self._begun and self._lines.tokens is not None:
-            if len(self._rest) > MAX_TOKEN_LINE:
+            self._lines_received(lines)
+        if not self._has_begun and self._line_factory.tokens is not None:
+            if len(self._buffer) > MAX_TOKEN_LINE:
                 self._refuse(b"token")
-        elif len(self._rest) > MAX_ENVELOPED + 1:
-            if not self._begun:
+        elif len(self._buffer) > MAX_ENVELOPED + 1:
+            if not self._has_begun:
                 self._refuse(b"too-large")
                 return
             self._too_long = True
-            self._rest = b""
+            self._buffer = b""
 
-    def _received(self, lines: list[bytes]) -> None:
+    def _lines_received(self, lines: list[bytes]) -> None:
         if self._too_long:  # The end of one that was too long already.
             self._too_long = False
             lines[0] = _TOO_LONG  # In its place, so that its answer is in its place.
-        if not self._begun and lines:
-            if not self._begin(lines[0]):
+        if not self._has_begun and lines:
+            if not self._check_first_line(lines[0]):
                 return
-            if self._lines.tokens is not None:
+            if self._line_factory.tokens is not None:
                 lines = lines[1:]
-        self._held += lines
+        self._queued_lines += lines
         self._publish()
 
-    def _begin(self, line: bytes) -> bool:
+    def _check_first_line(self, line: bytes) -> bool:
         """Look at the first line; return whether the connection may go on."""
         if _HTTP.fullmatch(line) or line.startswith(_TLS) or _STUN.match(line):
             # A page could have a browser send its lines in the body of a request.
-            self._lines.counts["http"] += 1
+            self._line_factory.counters["http"] += 1
             self._refuse(b"http")
             return False
-        if len(line) > MAX_ENVELOPED + 1 and self._lines.tokens is None:
+        if len(line) > MAX_ENVELOPED + 1 and self._line_factory.tokens is None:
             self._refuse(b"too-large")  # As one that is not there as a whole, of which nobody knows what it is.
             return False
-        if self._lines.tokens is not None:
+        if self._line_factory.tokens is not None:
             word, _, token = line.rstrip(b"\r").partition(b" ")
-            name = self._lines.tokens.name_of(token) if word == b"token" else None
+            name = self._line_factory.tokens.name_of(token) if word == b"token" else None
             if name is None:
-                self._lines.counts["bad_tokens"] += 1
+                self._line_factory.counters["bad_tokens"] += 1
                 self._refuse(b"token")
                 return False
             self.client = name
             if not self._admit():
                 return False
-            self._timeout.cancel()
-            self._timeout = None
-        self._begun = True
+            self._timeout_call.cancel()
+            self._timeout_call = None
+        self._has_begun = True
         return True
 
     def _admit(self) -> bool:
-        self._counted = self._lines.admit(self.client)
-        if not self._counted:
+        self._is_counted = self._line_factory.admit(self.client)
+        if not self._is_counted:
             self._refuse(b"too-many-connections")
-        return self._counted
+        return self._is_counted
 
     def _publish(self) -> None:
         """Publish what is held, as far as that may be now."""
         # Some of it may fail at once, which brings us here again.
-        if self._publishing or self._retry is not None:
+        if self._is_publishing or self._retry_call is not None:
             return
-        self._publishing = True
+        self._is_publishing = True
         try:
-            self._publish_held()
+            self._publish_queued()
         finally:
-            self._publishing = False
+            self._is_publishing = False
         self._throttle()
 
-    def _publish_held(self) -> None:
-        lines = self._lines
-        while self._held and not self._over and self._unanswered < lines.config.unanswered_lines:
-            wait = lines.intake.rates.wait(self.client)
+    def _publish_queued(self) -> None:
+        lines = self._line_factory
+        while self._queued_lines and not self._write_closed and self._unanswered < lines.config.unanswered_lines:
+            wait = lines.publish_queue.rate_limiter.wait_time(self.client)
             if wait > 0:
-                lines.counts["limited"] += 1
-                self._try_again(wait)
+                lines.counters["limited"] += 1
+                self._schedule_retry(wait)
                 break
-            batch = [line[:-1] if line.endswith(b"\r") else line for line in self._held[: lines.at_once]]
+            batch = [line[:-1] if line.endswith(b"\r") else line for line in self._queued_lines[: lines.batch_lines]]
             run = [line for line in batch if 0 < len(line) <= MAX_ENVELOPED]
             published: Deferred[Sequence[int]] | None = None
             if run:
                 try:
-                    published = lines.intake.submit(self.client, run)
-                except TooMuchWaits:
-                    self._try_again(0.05)
+                    published = lines.publish_queue.submit(self.client, run)
+                except QueueFull:
+                    self._schedule_retry(0.05)
                     break
-            del self._held[: len(batch)]
-            answers = _Answers(len(batch), errors=self._errors(batch) if len(run) < len(batch) else None)
+            del self._queued_lines[: len(batch)]
+            answers = _LineReplies(len(batch), errors=self._error_replies(batch) if len(run) < len(batch) else None)
             if answers.errors:
-                lines.intake.rates.charge(self.client, len(answers.errors), 0)  # To answer them is work as well.
+                lines.publish_queue.rate_limiter.charge(
+                    self.client, len(answers.errors), 0
+                )  # To answer them is work as well.
             if published is None:
-                answers.tell(b"")
-            self._answer(answers)
+                answers.set_text(b"")
+            self._queue_replies(answers)
             if published is not None:
-                if lines.intake.kept:
-                    published.addCallback(lines.intake.when_kept, lines.intake.kept)
-                self._waiting.add(published)
-                done = published.addCallbacks(self._numbered, self._failed, (answers,), errbackArgs=(answers,))
-                done.addErrback(self._broken)
-                done.addCallback(self._no_longer_waits, published)
+                if lines.publish_queue.kept:
+                    published.addCallback(lines.publish_queue.when_kept, lines.publish_queue.kept)
+                self._pending_publishes.add(published)
+                done = published.addCallbacks(
+                    self._publish_succeeded, self._publish_failed, (answers,), errbackArgs=(answers,)
+                )
+                done.addErrback(self._internal_error)
+                done.addCallback(self._publish_done, published)
 
-    def _errors(self, lines: list[bytes]) -> dict[int, bytes]:
+    def _error_replies(self, lines: list[bytes]) -> dict[int, bytes]:
         """Return what is answered to those that are no messages, by row."""
         return {
-            row: self._error(b"too-large" if line else b"empty")
+            row: self._error_reply(b"too-large" if line else b"empty")
             for row, line in enumerate(lines)
             if not 0 < len(line) <= MAX_ENVELOPED
         }
 
-    def _numbered(self, sequences: Sequence[int], answers: _Answers) -> None:
-        self._lines.counts["lines"] += len(sequences)
-        answers.tell(b"%d\n" * len(sequences) % tuple(sequences))
-        self._go_on()
+    def _publish_succeeded(self, sequences: Sequence[int], answers: _LineReplies) -> None:
+        self._line_factory.counters["lines"] += len(sequences)
+        answers.set_text(b"%d\n" * len(sequences) % tuple(sequences))
+        self._flush_and_publish()
 
-    def _failed(self, failure: Failure, answers: _Answers) -> None:
-        failure.trap(NotPublished, TooFewJournals, CancelledError)
+    def _publish_failed(self, failure: Failure, answers: _LineReplies) -> None:
+        failure.trap(BatchFailed, TooFewJournals, CancelledError)
         error: Any = failure.value
         messages = answers.count - len(answers.errors)
         if isinstance(error, TooFewJournals):
             why = b"not-kept"
-            answers.tell(b"".join(self._error(b"%b %d" % (why, sequence)) for sequence in error.sequences))
-            self._go_on()
+            answers.set_text(b"".join(self._error_reply(b"%b %d" % (why, sequence)) for sequence in error.sequences))
+            self._flush_and_publish()
             return
         why = b"unknown" if getattr(error, "unknown", True) else b"not-published"
-        answers.tell(self._error(why) * messages)
-        self._lines.counts["errors"] += messages - 1
-        self._go_on()
+        answers.set_text(self._error_reply(why) * messages)
+        self._line_factory.counters["errors"] += messages - 1
+        self._flush_and_publish()
 
-    def _go_on(self) -> None:
+    def _flush_and_publish(self) -> None:
         self._flush()
-        if self._held:
+        if self._queued_lines:
             self._publish()
 
-    def _no_longer_waits(self, result: object, published: Deferred[Any]) -> None:
-        self._waiting.discard(published)
+    def _publish_done(self, result: object, published: Deferred[Any]) -> None:
+        self._pending_publishes.discard(published)
 
-    def _broken(self, failure: Failure) -> None:
+    def _internal_error(self, failure: Failure) -> None:
         self.log.failure("a connection for lines failed", failure)
         self.transport.abortConnection()
 
-    def _error(self, why: bytes) -> bytes:
-        self._lines.counts["errors"] += 1
-        return b"error %b\n" % why
+    def _error_reply(self, reason: bytes) -> bytes:
+        self._line_factory.counters["errors"] += 1
+        return b"error %b\n" % reason
 
-    def _answer(self, answers: _Answers) -> None:
-        self._answers.append(answers)
+    def _queue_replies(self, answers: _LineReplies) -> None:
+        self._replies.append(answers)
         self._unanswered += answers.count
         self._flush()
 
     def _flush(self) -> None:
         texts = []
-        while self._answers and self._answers[0].text is not None:
-            answers = self._answers.popleft()
+        while self._replies and self._replies[0].text is not None:
+            answers = self._replies.popleft()
             self._unanswered -= answers.count
             texts.append(answers.text or b"")
         if texts:
             self.transport.write(b"".join(texts))
-        if self._ended and not self._answers and not self._held:
-            self._hang_up()
+        if self._input_ended and not self._replies and not self._queued_lines:
+            self._close()
         else:
             self._throttle()
 
-    def _hang_up(self) -> None:
-        if not self._over:
-            self._over = True
-            if self._stall is None:
+    def _close(self) -> None:
+        if not self._write_closed:
+            self._write_closed = True
+            if self._stall_call is None:
                 # Nothing tells any more whether it reads what is left, and without that the connection stays open.
-                self._stall = self._lines.reactor.callLater(self._lines.config.stall_timeout, self._stalled)
+                self._stall_call = self._line_factory.reactor.callLater(
+                    self._line_factory.config.stall_timeout, self._stalled
+                )
             self.transport.unregisterProducer()  # Or the connection would stay open for it.
-            if self._heard_all or ISSLTransport.providedBy(self.transport):
+            if self._read_closed or ISSLTransport.providedBy(self.transport):
                 self.transport.loseConnection()
             else:
                 # With bytes of the client unread, the kernel would take back answers that it has not read.
@@ -279,46 +287,50 @@ class LineConnection(Protocol):
                 self.transport.loseWriteConnection()
 
     def _throttle(self) -> None:
-        full = self._choked or bool(self._held) or self._unanswered >= self._lines.config.unanswered_lines
-        if full != self._paused and not self._ended:
-            self._paused = full
+        full = (
+            self._write_blocked
+            or bool(self._queued_lines)
+            or self._unanswered >= self._line_factory.config.unanswered_lines
+        )
+        if full != self._read_paused and not self._input_ended:
+            self._read_paused = full
             if full:
                 self.transport.pauseProducing()
             else:
                 self.transport.resumeProducing()
 
-    def _try_again(self, wait: float) -> None:
-        if self._retry is None:
-            self._retry = self._lines.reactor.callLater(wait, self._tried)
+    def _schedule_retry(self, wait: float) -> None:
+        if self._retry_call is None:
+            self._retry_call = self._line_factory.reactor.callLater(wait, self._run_retry)
 
-    def _tried(self) -> None:
-        self._retry = None
+    def _run_retry(self) -> None:
+        self._retry_call = None
         self._publish()
         self._flush()
 
-    def _refuse(self, why: bytes) -> None:
-        self._held = []
-        self._rest = b""
-        if not self._over:
-            self._ended = True
-            self.transport.write(self._error(why))
-            self._hang_up()
+    def _refuse(self, reason: bytes) -> None:
+        self._queued_lines = []
+        self._buffer = b""
+        if not self._write_closed:
+            self._input_ended = True
+            self.transport.write(self._error_reply(reason))
+            self._close()
 
-    def _too_slow(self) -> None:
-        self._timeout = None
+    def _token_timed_out(self) -> None:
+        self._timeout_call = None
         self._refuse(b"timeout")
 
     def readConnectionLost(self) -> None:
         """Twisted: the client says no more; it may still wait for answers."""
-        self._heard_all = True
-        if self._over:
+        self._read_closed = True
+        if self._write_closed:
             self.transport.loseConnection()
-        if self._ended:
+        if self._input_ended:
             return
-        rest, self._rest = self._rest, b""
+        rest, self._buffer = self._buffer, b""
         if rest or self._too_long:
-            self._received([rest])  # Many programs do not end their last line.
-        self._ended = True
+            self._lines_received([rest])  # Many programs do not end their last line.
+        self._input_ended = True
         self._flush()
 
     def writeConnectionLost(self) -> None:
@@ -326,46 +338,48 @@ class LineConnection(Protocol):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted: it is closed."""
-        self._ended = self._over = True
-        self._held = []
-        for call in (self._timeout, self._retry, self._stall):
+        self._input_ended = self._write_closed = True
+        self._queued_lines = []
+        for call in (self._timeout_call, self._retry_call, self._stall_call):
             if call is not None:
                 call.cancel()
-        for published in list(self._waiting):
+        for published in list(self._pending_publishes):
             published.cancel()
-        self._lines.closed(self, self.client if self._counted else None)
+        self._line_factory.connection_closed(self, self.client if self._is_counted else None)
 
     def pauseProducing(self) -> None:
         """Twisted: the client does not read its answers."""
-        self._choked = True
-        if self._stall is None:
-            self._stall = self._lines.reactor.callLater(self._lines.config.stall_timeout, self._stalled)
+        self._write_blocked = True
+        if self._stall_call is None:
+            self._stall_call = self._line_factory.reactor.callLater(
+                self._line_factory.config.stall_timeout, self._stalled
+            )
         self._throttle()
 
     def resumeProducing(self) -> None:
         """Twisted: it does."""
-        self._choked = False
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
+        self._write_blocked = False
+        if self._stall_call is not None:
+            self._stall_call.cancel()
+            self._stall_call = None
         self._throttle()
 
     def stopProducing(self) -> None:
         """Twisted: the connection is about to be closed."""
-        self._choked = True
+        self._write_blocked = True
 
     def _stalled(self) -> None:
-        self._stall = None
-        self._lines.counts["stalled"] += 1
+        self._stall_call = None
+        self._line_factory.counters["stalled"] += 1
         self.transport.abortConnection()
 
     def stop(self) -> None:
         """Take no more, and hang up once everything is answered."""
-        held, self._held = self._held, []
-        self._rest = b""
-        self._ended = True
+        held, self._queued_lines = self._queued_lines, []
+        self._buffer = b""
+        self._input_ended = True
         if held:
-            self._answers.append(_Answers(len(held), self._error(b"not-published") * len(held)))
+            self._replies.append(_LineReplies(len(held), self._error_reply(b"not-published") * len(held)))
         self._flush()
 
 
@@ -373,63 +387,65 @@ class LineFactory(Factory):
     """Lets clients in.
 
     :param tokens: clients begin with ``token TOKEN``; ``None`` for no such line.
-    :ivar counts: ``lines`` that were published, ``errors`` that were answered, and why connections ended.
+    :ivar counters: ``lines`` that were published, ``errors`` that were answered, and why connections ended.
     :ivar refused: connections that were closed because there were too many.
     """
 
     noisy = False
 
-    def __init__(self, intake: Intake, config: FrontendConfig, tokens: Tokens | None, reactor: Any) -> None:
-        self.intake = intake
+    def __init__(
+        self, publish_queue: PublishQueue, config: FrontendConfig, tokens: Tokens | None, reactor: Any
+    ) -> None:
+        self.publish_queue = publish_queue
         self.config = config
         self.tokens = tokens
         self.reactor = reactor
-        self.at_once = min(256, config.unanswered_lines)
-        self.counts: Counter[str] = Counter()
+        self.batch_lines = min(256, config.unanswered_lines)
+        self.counters: Counter[str] = Counter()
         self.refused = 0
-        self._open: dict[LineConnection, None] = {}
-        self._clients: Counter[str] = Counter()
+        self._connections: dict[LineProtocol, None] = {}
+        self._connections_by_client: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._connections)
 
     def logPrefix(self) -> str:
         """Twisted: what to call it in the log."""
         return "lines"
 
-    def buildProtocol(self, addr: Any) -> LineConnection | None:
+    def buildProtocol(self, addr: Any) -> LineProtocol | None:
         """Twisted: somebody has connected."""
-        if len(self._open) >= self.config.max_line_connections:
+        if len(self._connections) >= self.config.max_line_connections:
             self.refused += 1
             # Or who has no token could keep out those who have one.
-            stranger = next((one for one in self._open if not one.is_known), None)
+            stranger = next((one for one in self._connections if not one.is_authenticated), None)
             if stranger is None:
                 return None
             stranger.transport.abortConnection()
-            self._open.pop(stranger, None)
-        return LineConnection(self, client_of(getattr(addr, "host", "local")))
+            self._connections.pop(stranger, None)
+        return LineProtocol(self, client_key(getattr(addr, "host", "local")))
 
-    def opened(self, connection: LineConnection) -> None:
+    def connection_opened(self, connection: LineProtocol) -> None:
         """A connection is open."""
-        self._open[connection] = None
+        self._connections[connection] = None
 
     def admit(self, client: str) -> bool:
         """Count a connection of a client; return whether it may have it."""
-        if self._clients[client] >= self.config.line_connections_per_client:
+        if self._connections_by_client[client] >= self.config.line_connections_per_client:
             self.refused += 1
             return False
-        self._clients[client] += 1
+        self._connections_by_client[client] += 1
         return True
 
-    def closed(self, connection: LineConnection, client: str | None) -> None:
+    def connection_closed(self, connection: LineProtocol, client: str | None) -> None:
         """A connection is closed."""
-        self._open.pop(connection, None)
+        self._connections.pop(connection, None)
         if client is not None:
-            self._clients[client] -= 1
-            if not self._clients[client]:
-                del self._clients[client]
+            self._connections_by_client[client] -= 1
+            if not self._connections_by_client[client]:
+                del self._connections_by_client[client]
 
     def close(self) -> None:
         """Take no more from anybody."""
-        for connection in list(self._open):
+        for connection in list(self._connections):
             connection.stop()

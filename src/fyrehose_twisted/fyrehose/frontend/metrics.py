@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from fyrehose_twisted.fyrehose.frontend.idempotency import Keys
+from fyrehose_twisted.fyrehose.frontend.idempotency import IdempotencyKeys
 from fyrehose_twisted.fyrehose.frontend.line_protocol import LineFactory
-from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
-from fyrehose_twisted.net.metrics import info
+from fyrehose_twisted.fyrehose.frontend.publish_queue import PublishQueue
+from fyrehose_twisted.net.metrics import info_metric
 
 
 class FrontendCollector(Collector):
     """Turns the state of a frontend into metrics named ``fyrehose_frontend_*``."""
 
-    def __init__(self, intake: Intake, lines: LineFactory, keys: Keys) -> None:
-        self._intake = intake
+    def __init__(self, publish_queue: PublishQueue, lines: LineFactory, keys: IdempotencyKeys) -> None:
+        self._publish_queue = publish_queue
         self._lines = lines
         self._keys = keys
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        intake, lines, journals = self._intake, self._lines, self._intake.journals
-        yield info("frontend")
+        intake, lines, journals = self._publish_queue, self._lines, self._publish_queue.journals
+        yield info_metric("frontend")
         yield CounterMetricFamily(
             "fyrehose_frontend_published", "Messages that came back from the backbone", value=intake.published
         )
@@ -61,6 +61,6 @@ class FrontendCollector(Collector):
         counted = CounterMetricFamily(
             "fyrehose_frontend_line_events", "What happened on connections for lines", labels=["what"]
         )
-        for what, count in sorted(lines.counts.items()):
+        for what, count in sorted(lines.counters.items()):
             counted.add_metric([what], count)
         yield counted

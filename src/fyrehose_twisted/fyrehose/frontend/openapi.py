@@ -9,16 +9,16 @@ from fyrehose_twisted.web.openapi import (
     FLAG,
     TEXT,
     Schema,
-    body_of,
-    description_of,
+    array_schema,
+    description_operation,
     document,
-    errors,
-    health_of,
-    json_of,
-    list_of,
-    metrics_of,
-    object_of,
+    error_responses,
+    health_operation,
+    json_content,
+    metrics_operation,
+    object_schema,
     ref,
+    request_body,
     request_header,
 )
 
@@ -26,24 +26,24 @@ _SEQUENCE: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE}
 
 _SCHEMAS = {
     "Published": {
-        "oneOf": [object_of({"sequence": _SEQUENCE}), object_of({"sequences": list_of(_SEQUENCE)})],
+        "oneOf": [object_schema({"sequence": _SEQUENCE}), object_schema({"sequences": array_schema(_SEQUENCE)})],
     },
-    "NotKept": object_of(
+    "NotKept": object_schema(
         {
             "error": {"const": "not-kept"},
             "message": TEXT,
             "had": COUNT,
             "wanted": COUNT,
             "sequence": _SEQUENCE,
-            "sequences": list_of(_SEQUENCE),
+            "sequences": array_schema(_SEQUENCE),
         },
         ("sequence", "sequences"),
     ),
-    "Health": object_of({"backbone": FLAG, "waiting_bytes": COUNT}),
+    "Health": object_schema({"backbone": FLAG, "waiting_bytes": COUNT}),
 }
 
 
-def describe(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
+def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
     """Return the description.
 
     :param token: whether one is needed.
@@ -73,7 +73,7 @@ def describe(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
                 {"type": "string", "pattern": "^[!-~]([ -~]{0,62}[!-~])?$"},
             ),
         ],
-        "requestBody": body_of(
+        "requestBody": request_body(
             {
                 "application/octet-stream": {"type": "string", "minLength": 1},
                 "application/json": {},
@@ -81,16 +81,16 @@ def describe(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
             }
         ),
         "responses": {
-            "201": json_of("published and, where journals were asked for, kept", ref("Published")),
-            **errors(409, 422, 503),
-            "504": json_of("published, and too few journals have synced it in time", ref("NotKept")),
+            "201": json_content("published and, where journals were asked for, kept", ref("Published")),
+            **error_responses(409, 422, 503),
+            "504": json_content("published, and too few journals have synced it in time", ref("NotKept")),
         },
     }
     paths: dict[str, dict[str, Schema]] = {
         "/messages": {"post": post},
-        "/health": {"get": health_of("Does the backbone answer?", "it does", "it does not")},
-        "/metrics": {"get": metrics_of()},
-        "/openapi.json": {"get": description_of()},
+        "/health": {"get": health_operation("Does the backbone answer?", "it does", "it does not")},
+        "/metrics": {"get": metrics_operation()},
+        "/openapi.json": {"get": description_operation()},
     }
     about = "Publish to a fyrehose backbone without its protocol."
     return document("fyrehose frontend", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

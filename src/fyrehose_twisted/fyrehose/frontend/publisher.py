@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake
+from fyrehose_twisted.fyrehose.frontend.publish_queue import PublishQueue
 from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
-UNDER_WAY = 4 * 2**20
+MAX_IN_FLIGHT_BYTES = 4 * 2**20
 """Bytes that the publisher takes before those under way have come back. It sends them in the order in which it got
 them, so only what waits outside of it waits in turns."""
 
@@ -25,22 +25,22 @@ BUFFER_BYTES = 16 * 2**20
 class FrontendPublisher(PublisherProtocol):
     """The client of the backbone that publishes for all.
 
-    :ivar intake: told when the backbone comes and goes.
+    :ivar publish_queue: told when the backbone comes and goes.
     """
 
-    intake: Intake
+    publish_queue: PublishQueue
 
     def backbone_connected(self) -> None:
         """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_connected`."""
-        self.intake.connected(True)
+        self.publish_queue.connection_changed(True)
 
     def backbone_disconnected(self) -> None:
         """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_disconnected`."""
-        self.intake.connected(False)
+        self.publish_queue.connection_changed(False)
 
     def journals_synced(self, holdings: Sequence[Holding]) -> None:
         """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.journals_synced`."""
-        self.intake.journals.heard(holdings)
+        self.publish_queue.journals.holdings_received(holdings)
 
 
 def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
@@ -49,7 +49,7 @@ def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConf
     It subscribes, so that it can send what it published to clients that missed it, and is told the lowest number of a
     message that has several.
     """
-    outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=UNDER_WAY)
+    outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=MAX_IN_FLIGHT_BYTES)
     return ClientConfig(
         raw=True, watch=True, history_bytes=HISTORY_BYTES, buffer_bytes=BUFFER_BYTES, secret=secret, outbox=outbox
     )

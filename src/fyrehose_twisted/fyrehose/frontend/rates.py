@@ -12,15 +12,15 @@ MAX_CLIENTS = 16_384
 
 
 class _Budget:
-    __slots__ = ("at", "messages", "size")
+    __slots__ = ("messages", "size", "updated_at")
 
-    def __init__(self, messages: float, size: float, at: float) -> None:
+    def __init__(self, messages: float, size: float, updated_at: float) -> None:
         self.messages = messages
         self.size = size
-        self.at = at
+        self.updated_at = updated_at
 
 
-class Rates:
+class ClientRateLimiter:
     """Budgets of messages and bytes. One may be overdrawn once, and is then paid back before anything else.
 
     :ivar config: may be replaced at any time.
@@ -34,18 +34,18 @@ class Rates:
     def __len__(self) -> int:
         return len(self._budgets)
 
-    def wait(self, client: str) -> float:
+    def wait_time(self, client: str) -> float:
         """Return in how many seconds a client may publish; 0 if it may now."""
-        budget, config = self._of(client), self.config
+        budget, config = self._budget_for(client), self.config
         return max(0.0, -budget.messages / config.messages_per_client, -budget.size / config.bytes_per_client)
 
     def charge(self, client: str, messages: int, size: int) -> None:
         """Count what a client publishes."""
-        budget = self._of(client)
+        budget = self._budget_for(client)
         budget.messages -= messages
         budget.size -= size
 
-    def _of(self, client: str) -> _Budget:
+    def _budget_for(self, client: str) -> _Budget:
         config, now = self.config, self._reactor.seconds()
         most_messages, most_size = config.messages_per_client * config.burst, config.bytes_per_client * config.burst
         budget = self._budgets.get(client)
@@ -55,8 +55,8 @@ class Rates:
                 self._budgets.popitem(last=False)
             return budget
         self._budgets.move_to_end(client)
-        passed = max(0.0, now - budget.at)
+        passed = max(0.0, now - budget.updated_at)
         budget.messages = min(most_messages, budget.messages + passed * config.messages_per_client)
         budget.size = min(most_size, budget.size + passed * config.bytes_per_client)
-        budget.at = now
+        budget.updated_at = now
         return budget

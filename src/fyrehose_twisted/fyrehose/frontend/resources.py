@@ -12,77 +12,77 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MessageTooLarge
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
-from fyrehose_twisted.fyrehose.frontend.idempotency import KeyReused, Keys, OutcomeUnknown
+from fyrehose_twisted.fyrehose.frontend.idempotency import IdempotencyKeyReused, IdempotencyKeys, OutcomeUnknown
 from fyrehose_twisted.fyrehose.frontend.journals import TooFewJournals
-from fyrehose_twisted.fyrehose.frontend.publish_queue import Intake, NotPublished, TooMuchWaits
+from fyrehose_twisted.fyrehose.frontend.publish_queue import BatchFailed, PublishQueue, QueueFull
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.request import header, number, parse, printable, queries
-from fyrehose_twisted.web.response import RETRY, Answer, Problem, answer, bad_request, too_large
-from fyrehose_twisted.web.site import too_many
+from fyrehose_twisted.web.request import parse_json, parse_number, query_params, single_header, token_header
+from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, HttpResponse, bad_request, json_response, too_large
+from fyrehose_twisted.web.site import too_many_requests
 
 NDJSON = (b"application/x-ndjson", b"application/ndjson", b"application/jsonl")
 """What says that there is a message a line."""
 
 
-class MessagePages:
+class MessageResource:
     """Where messages are put.
 
     :ivar keys: what was published with an idempotency key.
     """
 
-    def __init__(self, intake: Intake, config: FrontendConfig) -> None:
-        self.keys = Keys(intake)
-        self._intake = intake
+    def __init__(self, publish_queue: PublishQueue, config: FrontendConfig) -> None:
+        self.keys = IdempotencyKeys(publish_queue)
+        self._publish_queue = publish_queue
         self._config = config
 
     def post(self, request: WebRequest) -> None:
         """Publish the body, or each of its lines, and answer with the numbers."""
-        queries(request)
+        query_params(request)
         body: bytes = request.content.getvalue()
-        kind = (header(request, b"Content-Type") or b"").partition(b";")[0].strip().lower()
+        kind = (single_header(request, b"Content-Type") or b"").partition(b";")[0].strip().lower()
         many = kind in NDJSON
         messages = self._lines(body) if many else [body]
         if not body:
             raise bad_request("there is no message of no bytes")
         if kind == b"application/json":
             _check_json(body, "the body")
-        kept = number(header(request, b"Kept"), "Kept", self._intake.kept, MAX_HOLDINGS)
-        key = printable(request, b"Idempotency-Key")
+        kept = parse_number(single_header(request, b"Kept"), "Kept", self._publish_queue.kept, MAX_HOLDINGS)
+        key = token_header(request, b"Idempotency-Key")
         client = request.client_name
-        wait = self._intake.rates.wait(client)
+        wait = self._publish_queue.rate_limiter.wait_time(client)
         if wait > 0:
-            raise too_many("too-many-messages", "you publish more than you may", wait)
+            raise too_many_requests("too-many-messages", "you publish more than you may", wait)
         try:
             published = self._publish(client, key, messages, b"%d%b" % (many, body))
         except MessageTooLarge as error:
             raise too_large(error.limit) from None
-        except KeyReused as error:
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", str(error)) from None
+        except IdempotencyKeyReused as error:
+            raise HttpError(HTTPStatus.UNPROCESSABLE_ENTITY, "key-reused", str(error)) from None
         except OutcomeUnknown as error:
-            raise Problem(HTTPStatus.CONFLICT, "outcome-unknown", str(error), unknown=True) from None
-        except TooMuchWaits as error:
-            if error.own:
-                raise too_many("too-much-waits", str(error)) from None
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), RETRY, unknown=False) from None
-        if wanted := self._intake.kept if kept is None else kept:
-            published.addCallback(self._intake.when_kept, wanted)
-        request.when_gone = published.cancel
+            raise HttpError(HTTPStatus.CONFLICT, "outcome-unknown", str(error), unknown=True) from None
+        except QueueFull as error:
+            if error.is_client_limit:
+                raise too_many_requests("too-much-waits", str(error)) from None
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", str(error), RETRY_AFTER, unknown=False) from None
+        if wanted := self._publish_queue.kept if kept is None else kept:
+            published.addCallback(self._publish_queue.when_kept, wanted)
+        request.on_disconnect = published.cancel
         _answer(published, request, many)
 
     def _publish(self, client: str, key: str, messages: Sequence[bytes], content: bytes) -> Deferred[Sequence[int]]:
         if key:
             return self.keys.publish(client, key, sha256(content).digest(), messages)
-        return self._intake.submit(client, messages)
+        return self._publish_queue.submit(client, messages)
 
-    def health(self, request: WebRequest) -> Answer:
+    def health(self, request: WebRequest) -> HttpResponse:
         """Answer whether messages can be published now."""
-        queries(request)
-        content = {"backbone": self._intake.is_connected, "waiting_bytes": self._intake.waiting_bytes}
-        if self._intake.is_connected:
-            return answer(content)
-        return answer(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY)
+        query_params(request)
+        content = {"backbone": self._publish_queue.is_connected, "waiting_bytes": self._publish_queue.waiting_bytes}
+        if self._publish_queue.is_connected:
+            return json_response(content)
+        return json_response(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER)
 
     def _lines(self, body: bytes) -> list[bytes]:
         lines = [line.rstrip(b"\r") for line in body.split(b"\n")]
@@ -93,7 +93,7 @@ class MessagePages:
         for row, line in enumerate(lines, 1):
             _check_json(line, f"line {row}")
             if len(line) > MAX_ENVELOPED:
-                raise Problem(
+                raise HttpError(
                     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
                     "too-large",
                     f"line {row} is longer than {MAX_ENVELOPED:,} bytes",
@@ -104,36 +104,36 @@ class MessagePages:
 
 def _check_json(text: bytes, what: str) -> None:
     try:
-        parse(text)
+        parse_json(text)
     except ValueError as error:
         raise bad_request(f"{what} is not JSON: {error}") from None
 
 
 def _answer(published: Deferred[Sequence[int]], request: WebRequest, many: bool) -> None:
     def done(sequences: Sequence[int]) -> None:
-        request.when_gone = None
+        request.on_disconnect = None
         if many:
-            request.answer(answer({"sequences": list(sequences)}, HTTPStatus.CREATED))
+            request.respond(json_response({"sequences": list(sequences)}, HTTPStatus.CREATED))
         else:
-            request.answer(Answer(HTTPStatus.CREATED, b'{"sequence":%d}' % sequences[0]))
+            request.respond(HttpResponse(HTTPStatus.CREATED, b'{"sequence":%d}' % sequences[0]))
 
     def failed(failure: Failure) -> None:
-        request.when_gone = None
+        request.on_disconnect = None
         if failure.check(CancelledError):
             return
-        failure.trap(NotPublished, TooFewJournals)
+        failure.trap(BatchFailed, TooFewJournals)
         error: Any = failure.value
         if isinstance(error, TooFewJournals):
-            request.answer(_not_kept(error, many).answer())
+            request.respond(_not_kept_problem(error, many).to_response())
             return
-        problem = Problem(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY, unknown=error.unknown)
-        request.answer(problem.answer())
+        problem = HttpError(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY_AFTER, unknown=error.unknown)
+        request.respond(problem.to_response())
 
-    published.addCallbacks(done, failed).addErrback(request.broken)
+    published.addCallbacks(done, failed).addErrback(request.fail)
 
 
-def _not_kept(error: TooFewJournals, many: bool) -> Problem:
+def _not_kept_problem(error: TooFewJournals, many: bool) -> HttpError:
     sequences = list(error.sequences)
     numbers: dict[str, Any] = {"sequences": sequences} if many else {"sequence": sequences[0]}
     had, wanted = error.had, error.wanted
-    return Problem(HTTPStatus.GATEWAY_TIMEOUT, "not-kept", str(error), had=had, wanted=wanted, **numbers)
+    return HttpError(HTTPStatus.GATEWAY_TIMEOUT, "not-kept", str(error), had=had, wanted=wanted, **numbers)

@@ -9,26 +9,26 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.frontend.config import RELOADED, FrontendConfig
+from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.host_port import parse_host_port
 from fyrehose_twisted.net.options import (
     ServiceOptions,
-    check_exposed,
-    description_of,
-    integer,
-    parse_listen,
-    try_ports,
+    endpoint_description,
+    integer_option,
+    parse_server_endpoint,
+    probe_ports,
+    require_protection,
 )
 from fyrehose_twisted.process.secret import read_secret
-from fyrehose_twisted.process.sighup import limits_of, with_limits
+from fyrehose_twisted.process.sighup import limit_checks, with_limits
 from fyrehose_twisted.web.tokens import Tokens, read_tokens
 
 DEFAULT_HTTP, DEFAULT_LINES = "tcp:8481", "tcp:8482"
 
-NONE = "none"
+DISABLED = "none"
 """Where nothing is listened on."""
 
 
@@ -53,7 +53,7 @@ class Options(ServiceOptions):
             None,
             0,
             "tell the number of a message only once so many durable journals have synced it to disk; 0 for none",
-            integer("kept", 0, MAX_HOLDINGS),
+            integer_option("kept", 0, MAX_HOLDINGS),
         ],
     ]
     optFlags = [["open", None, "do without tokens, also on an interface other than loopback"]]
@@ -83,11 +83,11 @@ class Options(ServiceOptions):
         self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
         protected = bool(self["open"]) or self["tokens"] is not None
         for option, example in (("http", DEFAULT_HTTP), ("lines", DEFAULT_LINES)):
-            if self[option] == NONE:
+            if self[option] == DISABLED:
                 self[f"{option}-listening"] = None
                 continue
-            listening = self[f"{option}-listening"] = parse_listen(option, self[option], example)
-            check_exposed(option, listening, protected, "--tokens-file")
+            listening = self[f"{option}-listening"] = parse_server_endpoint(option, self[option], example)
+            require_protection(option, listening, protected, "--tokens-file")
         if self["http-listening"] is None and self["lines-listening"] is None:
             raise usage.UsageError("--http and --lines are both none: where shall messages come from?")
         self["config"] = self.read_config()
@@ -95,13 +95,13 @@ class Options(ServiceOptions):
     def read_config(self) -> FrontendConfig:
         """Return what options and limits say now. :raises ConfigurationError: if the file with limits will not do."""
         basis = FrontendConfig(allowed_origin=self["allowed-origin"], hosts=tuple(self["hosts"]))
-        return with_limits(basis, self["limits"], limits_of(basis, *RELOADED))
+        return with_limits(basis, self["limits"], limit_checks(basis, *RELOADABLE))
 
     def read_tokens(self) -> Tokens | None:
         """Return the tokens that there are now. :raises ConfigurationError: if their file will not do."""
         return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
 
-    def read_anew(self) -> tuple[FrontendConfig, Tokens | None]:
+    def reload(self) -> tuple[FrontendConfig, Tokens | None]:
         """Return both."""
         return self.read_config(), self.read_tokens()
 
@@ -113,16 +113,16 @@ def makeService(options: Options) -> IService:
     """
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-        try_ports([(option, options[f"{option}-listening"]) for option in ("http", "lines")])
+        probe_ports([(option, options[f"{option}-listening"]) for option in ("http", "lines")])
         service: Any = FrontendService(
             options["backbone"],
-            http=description_of(options["http-listening"]),
-            lines=description_of(options["lines-listening"]),
+            http=endpoint_description(options["http-listening"]),
+            lines=endpoint_description(options["lines-listening"]),
             tokens=options["tokens"],
             secret=options["secret"],
             kept=options["kept"],
             config=options["config"],
-            reread=options.read_anew if options["limits"] or options["tokens-file"] else None,
+            reload=options.reload if options["limits"] or options["tokens-file"] else None,
         )
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-frontend: {error}") from None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from fyrehose_twisted.effects import Address, Datagram, Send
 from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.fyrehose.node.drop_log import Drops
+from fyrehose_twisted.fyrehose.node.drop_log import DropLog
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Packet
 
 
-class PacketNode:
+class DatagramNode:
     """Base of the nodes.
 
     :ivar drops: packets refused, by reason.
     """
 
     def __init__(self) -> None:
-        self.drops = Drops()
+        self.drops = DropLog()
         self._effects: list[Send] = []
         self._events: list[object] = []
 
@@ -33,6 +33,6 @@ class PacketNode:
             self.receive(packet, peer, now)
 
     def _drop(self, reason: str, peer: Address, detail: str, now: float) -> None:
-        event = self.drops.count(reason, peer, detail, now)
+        event = self.drops.record(reason, peer, detail, now)
         if event is not None:
             self._events.append(event)

@@ -23,29 +23,29 @@ from fyrehose_twisted.errors import (
 )
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.events import (
-    Acknowledged,
-    ClaimDoubted,
     ClientExpired,
+    ClientFailed,
     ClientJoined,
     Connected,
-    Delivered,
     Disconnected,
-    Dropped,
-    Exhausted,
-    Failed,
-    Lost,
+    ExistingStreamDetected,
+    JournalsSynced,
+    KeepaliveAcked,
     Message,
-    Published,
-    PublishFailed,
-    StreamKnown,
-    Synced,
+    MessagesDelivered,
+    MessagesExpired,
+    MessagesLost,
+    MessagesPublished,
+    NumbersExhausted,
+    PacketDropped,
+    StreamClaimRejected,
 )
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
-from fyrehose_twisted.fyrehose.node.backbone.durability import NotKept
+from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark, VolatileSequence
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.protocol.linger import Stay
+from fyrehose_twisted.fyrehose.protocol.linger import Linger
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Holding
 from fyrehose_twisted.interfaces import (
@@ -58,7 +58,7 @@ from fyrehose_twisted.interfaces import (
     ISubscriber,
 )
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
-from fyrehose_twisted.net.udp import UNTUNED_BUFFER, local_host_towards
+from fyrehose_twisted.net.udp import UNTUNED_BUFFER, source_address_for
 
 
 class BackboneProtocol(DatagramNodeProtocol):
@@ -83,7 +83,7 @@ class BackboneProtocol(DatagramNodeProtocol):
     ) -> None:
         super().__init__(reactor)
         self.config = BackboneConfig() if config is None else config
-        self.state: ISequenceStore = VolatileSequence() if state is None else state
+        self.state: ISequenceStore = VolatileSequenceStore() if state is None else state
         self._policy = RandomForward(SystemRandom()) if policy is None else policy
         self._settle_time = settle_time
 
@@ -118,14 +118,14 @@ class BackboneProtocol(DatagramNodeProtocol):
             last=state.last,
             bound=state.bound,
             settle_until=now + settle_time if settle_time > 0 else None,
-            ask=state.fresh,
-            known=() if memory is None else memory.clients,
+            query_clients=state.fresh,
+            known_clients=() if memory is None else memory.clients,
             own_address=self._own_address,
             is_own=self._is_own,
             now=now,
         )
 
-    def persist(self, mark: Mark) -> None:
+    def persist(self, mark: SequenceCheckpoint) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""
         self.state.persist(mark)
 
@@ -141,9 +141,9 @@ class BackboneProtocol(DatagramNodeProtocol):
                 host, port = client.address
                 self.log.info("client {host}:{port} is gone", host=host, port=port)
                 self.client_expired(client.address)
-            case Dropped():
+            case PacketDropped():
                 _log_drop(self.log, event)
-            case StreamKnown((host, port), sequence):
+            case ExistingStreamDetected((host, port), sequence):
                 self.fail(
                     StreamAlreadyNumbered(
                         f"client {host}:{port} holds message {sequence} of this stream, but the state file says that no"
@@ -151,7 +151,7 @@ class BackboneProtocol(DatagramNodeProtocol):
                         " that any client or journal has seen"
                     )
                 )
-            case ClaimDoubted((host, port), sequence, others):
+            case StreamClaimRejected((host, port), sequence, others):
                 self.log.warn(
                     "client {host}:{port} says that it holds message {sequence} of this stream, and none of {others}"
                     " others holds any: not believed, the first number is 1. If it is right, stop this backbone and"
@@ -161,7 +161,7 @@ class BackboneProtocol(DatagramNodeProtocol):
                     sequence=sequence,
                     others=others,
                 )
-            case Exhausted():
+            case NumbersExhausted():
                 self.fail(SequenceExhausted("all 2**48 - 1 numbers are given; start a stream with another --name"))
 
     def _is_own(self, address: Address) -> bool:
@@ -170,7 +170,7 @@ class BackboneProtocol(DatagramNodeProtocol):
         if address[1] != bound.port or bound.host not in (host, ANY_ADDRESS[0]):
             return False
         try:
-            return bound.host == host or host.startswith("127.") or local_host_towards(address) == host
+            return bound.host == host or host.startswith("127.") or source_address_for(address) == host
         except OSError:
             return False
 
@@ -180,7 +180,7 @@ class BackboneProtocol(DatagramNodeProtocol):
         if bound.host != ANY_ADDRESS[0]:
             return bound.host, bound.port
         try:
-            return local_host_towards(peer), bound.port
+            return source_address_for(peer), bound.port
         except OSError:
             return ANY_ADDRESS  # There is no way to it, so no answer either.
 
@@ -224,10 +224,10 @@ class ClientProtocol(DatagramNodeProtocol):
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
         # Twisted's own port does not say what it has; this is what Linux gives where nobody tuned it.
         room: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
-        rng, publisher = SystemRandom(), self._publisher()
+        rng, publisher = SystemRandom(), self._publisher_identity()
         return Client(self.backbone, self.config, rng, now, store=self._store, receive_buffer=room, publisher=publisher)
 
-    def _publisher(self) -> tuple[bytes, int] | None:
+    def _publisher_identity(self) -> tuple[bytes, int] | None:
         """Return id and first counter of a publisher that was there before."""
         return None
 
@@ -252,9 +252,9 @@ class ClientProtocol(DatagramNodeProtocol):
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
-            case Acknowledged(round_trip):
+            case KeepaliveAcked(round_trip):
                 self.acknowledged(round_trip)
-            case Synced(holdings):
+            case JournalsSynced(holdings):
                 self.journals_synced(holdings)
             case Connected():
                 if not self.connected_first.called:
@@ -264,9 +264,9 @@ class ClientProtocol(DatagramNodeProtocol):
                 host, port = self.backbone
                 self.log.warn("backbone {host}:{port} has not answered for 5 s", host=host, port=port)
                 self.backbone_disconnected()
-            case Dropped():
+            case PacketDropped():
                 _log_drop(self.log, event)
-            case Failed(error):
+            case ClientFailed(error):
                 self.fail(error)
 
 
@@ -290,9 +290,9 @@ class SubscriberProtocol(ClientProtocol):
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
-            case Delivered(messages):
+            case MessagesDelivered(messages):
                 self.messages_received(messages)
-            case Lost(first, last):
+            case MessagesLost(first, last):
                 self.messages_lost(first, last)
             case _:
                 super().event_received(event)
@@ -336,9 +336,9 @@ class PublisherProtocol(SubscriberProtocol):
         if state is not None and self.config.outbox.raw:
             raise ConfigurationError("a publisher with a state needs envelopes: leave out OutboxConfig(raw=True)")
         self.state = state
-        self._publishing: dict[int, _Publication] = {}
-        self._room: list[Deferred[None]] = []
-        self._stay: Stay | None = None
+        self._pending_publishes: dict[int, _PendingPublish] = {}
+        self._room_waiters: list[Deferred[None]] = []
+        self._linger: Linger | None = None
 
     def leave(self, *, at_once: bool = False) -> Deferred[None]:
         """Say goodbye and close the port; the Deferred fires when that is done.
@@ -349,24 +349,24 @@ class PublisherProtocol(SubscriberProtocol):
 
         :param at_once: do not stay, or no longer.
         """
-        if self._stay is None:
-            if at_once or self._closing is not None or not self._leaves_at():
+        if self._linger is None:
+            if at_once or self._closing is not None or not self._may_leave_at():
                 return super().leave()
             if self.node is not None:
                 self.node.prepare_to_leave()
-            self._stay = Stay(self.reactor, self._leaves_at, super().leave)
+            self._linger = Linger(self.reactor, self._may_leave_at, super().leave)
         if at_once:
-            self._stay.end()
-        return self._stay.when_over()
+            self._linger.end()
+        return self._linger.when_left()
 
-    def _leaves_at(self) -> float:
+    def _may_leave_at(self) -> float:
         node = self.node
-        return 0.0 if node is None or self.transport is None else node.leaves_at
+        return 0.0 if node is None or self.transport is None else node.may_leave_at
 
     @property
     def pending(self) -> int:
         """Messages that have not come back yet."""
-        return len(self._publishing)
+        return len(self._pending_publishes)
 
     def publish(self, data: bytes, *, kept: int = 0) -> Deferred[int]:
         """Publish a message.
@@ -413,8 +413,8 @@ class PublisherProtocol(SubscriberProtocol):
         tickets = node.publish_many(messages, driver.now(), kept=kept)
         if self.state is not None:
             self.state.sent(messages)
-        publication = _Publication(tickets, done, failed)
-        self._publishing.update(dict.fromkeys(tickets, publication))
+        publication = _PendingPublish(tickets, done, failed)
+        self._pending_publishes.update(dict.fromkeys(tickets, publication))
         driver.flush()
 
     def when_room(self) -> Deferred[None]:
@@ -424,45 +424,45 @@ class PublisherProtocol(SubscriberProtocol):
         if self.transport is None or self.node is None:
             return fail(NotConnected("the publisher is not running"))
         room: Deferred[None] = Deferred()
-        self._room.append(room)
+        self._room_waiters.append(room)
         return room
 
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
-            case Published(messages):
-                self._remember([ticket for ticket, _ in messages])
+            case MessagesPublished(messages):
+                self._record_published([ticket for ticket, _ in messages])
                 for ticket, sequence in messages:
-                    self._publishing.pop(ticket).returned(ticket, sequence)
-            case PublishFailed(tickets):
+                    self._pending_publishes.pop(ticket).acknowledge(ticket, sequence)
+            case MessagesExpired(tickets):
                 seconds = self.config.outbox.timeout
                 if self.state is not None:
                     self.state.failed(min(tickets))
                 for ticket in tickets:
                     late = PublishTimeout(f"message did not come back from the backbone within {seconds:g} s")
-                    self._publishing.pop(ticket).fail(late)
-            case NotKept(unkept):
+                    self._pending_publishes.pop(ticket).fail(late)
+            case DurabilityExpired(unkept):
                 seconds = self.config.outbox.timeout
                 if self.state is not None:
                     self.state.failed(min(one.ticket for one in unkept))
                 for ticket, sequence, had, wanted in unkept:
-                    self._publishing.pop(ticket).fail(MessageNotKept(sequence, had, wanted, seconds))
+                    self._pending_publishes.pop(ticket).fail(MessageNotKept(sequence, had, wanted, seconds))
             case _:
                 super().event_received(event)
                 return
-        if self._room and self._has_room():
-            waiting, self._room = self._room, []
+        if self._room_waiters and self._has_room():
+            waiting, self._room_waiters = self._room_waiters, []
             for room in waiting:
                 room.callback(None)
 
-    def _publisher(self) -> tuple[bytes, int] | None:
+    def _publisher_identity(self) -> tuple[bytes, int] | None:
         return None if self.state is None else (self.state.publisher, self.state.position)
 
     def stopProtocol(self) -> None:
         """Twisted: the port is gone, and with it whatever was not published."""
         super().stopProtocol()
-        publishing, self._publishing = self._publishing, {}
-        waiting, self._room = self._room, []
+        publishing, self._pending_publishes = self._pending_publishes, {}
+        waiting, self._room_waiters = self._room_waiters, []
         gone = NotConnected(
             f"the publisher stopped before the message came back{'' if self._error is None else f': {self._error}'}"
         )
@@ -470,10 +470,10 @@ class PublisherProtocol(SubscriberProtocol):
             unpublished.fail(gone)
         for room in waiting:
             room.errback(gone)
-        if self._stay is not None:
-            self._stay.stopped()
+        if self._linger is not None:
+            self._linger.protocol_stopped()
 
-    def _remember(self, tickets: list[int]) -> None:
+    def _record_published(self, tickets: list[int]) -> None:
         if self.state is not None and self.driver is not None:
             try:
                 self.state.published(tickets, self.driver.now())
@@ -484,38 +484,38 @@ class PublisherProtocol(SubscriberProtocol):
         node = self.node
         if node is None:
             return False
-        return node.outbox.fill < 0.5 and len(node.keeping) < 0.5 * self.config.outbox.queue_messages
+        return node.send_queue.fill_ratio < 0.5 and len(node.durability) < 0.5 * self.config.outbox.queue_messages
 
 
-class _Publication:
+class _PendingPublish:
     """Messages that were published together, and who waits for them."""
 
-    __slots__ = ("_done", "_failed", "_first", "_left", "_over", "_sequences")
+    __slots__ = ("_first", "_is_done", "_on_done", "_on_failure", "_remaining", "_sequences")
 
     def __init__(self, tickets: range, done: Callable[[list[int]], None], failed: Callable[[Exception], None]) -> None:
         self._first = tickets[0]
-        self._left = len(tickets)
+        self._remaining = len(tickets)
         self._sequences = [0] * len(tickets)
-        self._done = done
-        self._failed = failed
-        self._over = False
+        self._on_done = done
+        self._on_failure = failed
+        self._is_done = False
 
-    def returned(self, ticket: int, sequence: int) -> None:
+    def acknowledge(self, ticket: int, sequence: int) -> None:
         """One of them came back."""
         self._sequences[ticket - self._first] = sequence
-        self._left -= 1
-        if not self._left and not self._over:
-            self._done(self._sequences)
+        self._remaining -= 1
+        if not self._remaining and not self._is_done:
+            self._on_done(self._sequences)
 
     def fail(self, error: Exception) -> None:
         """One of them, or all that are left, will not come back."""
-        self._left -= 1
-        if not self._over:
-            self._over = True
-            self._failed(error)
+        self._remaining -= 1
+        if not self._is_done:
+            self._is_done = True
+            self._on_failure(error)
 
 
-def _log_drop(log: Logger, drop: Dropped) -> None:
+def _log_drop(log: Logger, drop: PacketDropped) -> None:
     host, port = drop.peer
     log.warn(
         "dropped ({reason}) from {host}:{port}: {detail}", reason=drop.reason, host=host, port=port, detail=drop.detail

@@ -7,7 +7,7 @@ from typing import Any
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
-from fyrehose_twisted.fyrehose.node.client.journal_store import Unsaved
+from fyrehose_twisted.fyrehose.node.client.journal_store import PendingWrites
 from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
 from fyrehose_twisted.interfaces import IDatagramNode, IJournal
 
@@ -44,6 +44,6 @@ class JournalProtocol(SubscriberProtocol):
         if self.driver is not None:
             self.driver.flush()
 
-    def persist(self, mark: Unsaved) -> None:
+    def persist(self, mark: PendingWrites) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""
         mark.save(self.journal, sync=self.sync)

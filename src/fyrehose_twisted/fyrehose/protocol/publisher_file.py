@@ -28,13 +28,13 @@ from functools import partial
 from pathlib import Path
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.process.locked_file import explained, open_locked
+from fyrehose_twisted.process.locked_file import open_locked, state_file_errors
 from fyrehose_twisted.ranges import RangeSet
 
 PAGE = 4_096
 MAGIC = b"FYREPUB\x01"
 BYTE_ORDER_MARK = 0x0102030405060708
-LONGEST_NAME = 1_024
+MAX_NAME_BYTES = 1_024
 SYNC_INTERVAL = 1.0
 """Seconds between two times that the file is synced to disk, at least."""
 
@@ -58,28 +58,28 @@ class PublisherState:
     :param stream: name of the stream, such as the backbone's address.
     :ivar publisher: the id of the publisher, 8 bytes.
     :ivar position: messages that are published, without a gap.
-    :ivar checksum: :func:`chained` over these messages.
+    :ivar checksum: :func:`chain_checksum` over these messages.
     :raises StateFileError: if the file is in use, damaged, something else, or another stream's.
     """
 
     def __init__(self, path: Path, stream: str) -> None:
         self.path = path
         self.stream = stream
-        self._failed: int | None = None
-        self._done = RangeSet()
-        self._checksums: deque[int] = deque()
+        self._first_failed: int | None = None
+        self._published_ahead = RangeSet()
+        self._pending_checksums: deque[int] = deque()
         self._synced_at = 0.0
-        self._file = open_locked(path, partial(_new, stream), _IN_USE)
+        self._file = open_locked(path, partial(_new_page, stream), _IN_USE)
         try:
-            with explained(path, "opened"):
+            with state_file_errors(path, "opened"):
                 page = os.pread(self._file, PAGE + 1, 0)
-                self.publisher, self.position, self.checksum = _read(page, path, stream)
+                self.publisher, self.position, self.checksum = _read_page(page, path, stream)
                 self._map = mmap.mmap(self._file, PAGE)
         except BaseException:
             os.close(self._file)
             raise
         current = self.position, self.checksum
-        self._slot = _SLOTS[0] if _slot(page, _SLOTS[0]) != current else _SLOTS[1]
+        self._next_slot = _SLOTS[0] if _read_slot(page, _SLOTS[0]) != current else _SLOTS[1]
         self._next_checksum = self.checksum
 
     def check(self) -> None:
@@ -88,17 +88,18 @@ class PublisherState:
         :raises StateFileError: if one was not published: the next would be too far ahead of it to be recognised as a
             repeat when both are published again.
         """
-        if self._failed is not None:
+        if self._first_failed is not None:
             raise StateFileError(
-                f"message {self._failed:,} of state file {self.path} was not published, and none may follow it; start"
+                f"message {self._first_failed:,} of state file {self.path} was not published, and none may "
+                "follow it; start"
                 f" again with message {self.position:,}"
             )
 
     def sent(self, messages: Sequence[bytes]) -> None:
         """Messages that follow those before are about to be published."""
         for message in messages:
-            self._next_checksum = chained(self._next_checksum, message)
-            self._checksums.append(self._next_checksum)
+            self._next_checksum = chain_checksum(self._next_checksum, message)
+            self._pending_checksums.append(self._next_checksum)
 
     def published(self, counters: Iterable[int], now: float) -> None:
         """Messages were published.
@@ -107,25 +108,25 @@ class PublisherState:
         :raises StateFileError: if the file cannot be synced.
         """
         for counter in counters:
-            self._done.add(counter)
-        if not self._done or self._done.first > self.position:
+            self._published_ahead.add(counter)
+        if not self._published_ahead or self._published_ahead.first > self.position:
             return
-        _, last = next(iter(self._done))
-        self._done.discard(0, last)
+        _, last = next(iter(self._published_ahead))
+        self._published_ahead.discard(0, last)
         for _ in range(last + 1 - self.position):
-            self.checksum = self._checksums.popleft()
+            self.checksum = self._pending_checksums.popleft()
         self.position = last + 1
         content = _COUNT.pack(self.position, self.checksum)
         # Never the one that was written last: a process that is killed leaves that one whole.
-        self._map[self._slot : self._slot + 16] = content + _CHECK.pack(zlib.crc32(content))
-        self._slot = sum(_SLOTS) - self._slot
+        self._map[self._next_slot : self._next_slot + 16] = content + _CHECK.pack(zlib.crc32(content))
+        self._next_slot = sum(_SLOTS) - self._next_slot
         if not 0 <= now - self._synced_at < SYNC_INTERVAL:
             self._synced_at = now
             self._sync()
 
     def failed(self, counter: int) -> None:
         """A message was not published: no other may follow it."""
-        self._failed = counter if self._failed is None else min(self._failed, counter)
+        self._first_failed = counter if self._first_failed is None else min(self._first_failed, counter)
 
     def close(self) -> None:
         """Sync and unlock the file."""
@@ -136,19 +137,19 @@ class PublisherState:
             os.close(self._file)
 
     def _sync(self) -> None:
-        with explained(self.path, "written to disk"):
+        with state_file_errors(self.path, "written to disk"):
             self._map.flush()
 
 
-def chained(checksum: int, message: bytes) -> int:
+def chain_checksum(checksum: int, message: bytes) -> int:
     """Return the checksum of messages, given that of all but the last of them; it begins with 0."""
     return zlib.crc32(message, zlib.crc32(len(message).to_bytes(4, "big"), checksum))
 
 
-def _new(stream: str) -> bytes:
+def _new_page(stream: str) -> bytes:
     name = stream.encode()
-    if len(name) > LONGEST_NAME:
-        raise StateFileError(f"the stream's name has {len(name)} bytes; a state file has room for {LONGEST_NAME}")
+    if len(name) > MAX_NAME_BYTES:
+        raise StateFileError(f"the stream's name has {len(name)} bytes; a state file has room for {MAX_NAME_BYTES}")
     page = bytearray(PAGE)
     _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK, os.urandom(8))
     content = _COUNT.pack(0, 0)
@@ -160,7 +161,7 @@ def _new(stream: str) -> bytes:
     return bytes(page)
 
 
-def _read(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
+def _read_page(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
     """Return publisher id, position and checksum."""
     refusal = f"state file {path} is not usable: "
     advice = "; move it away to publish all from the beginning, as another publisher"
@@ -169,7 +170,7 @@ def _read(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
     _, order, publisher = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
         raise StateFileError(refusal + "it is of another version or byte order" + advice)
-    slots = [found for found in (_slot(page, slot) for slot in _SLOTS) if found is not None]
+    slots = [found for found in (_read_slot(page, slot) for slot in _SLOTS) if found is not None]
     if _CHECK.unpack(page[-4:])[0] != _checksum(page) or not slots:
         raise StateFileError(refusal + "it is damaged" + advice)
     (length,) = _NAME.unpack_from(page, 56)
@@ -179,7 +180,7 @@ def _read(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
     return publisher, *max(slots)
 
 
-def _slot(page: bytes, offset: int) -> tuple[int, int] | None:
+def _read_slot(page: bytes, offset: int) -> tuple[int, int] | None:
     content = page[offset : offset + _COUNT.size]
     position, checksum = _COUNT.unpack(content)
     return (position, checksum) if _CHECK.unpack_from(page, offset + 12)[0] == zlib.crc32(content) else None

@@ -22,13 +22,13 @@ from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientC
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
 from fyrehose_twisted.interfaces import ISequenceStore
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
-from fyrehose_twisted.net.host_port import resolve
-from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.net.host_port import resolve_host_port
+from fyrehose_twisted.net.metrics import InfoCollector
 from fyrehose_twisted.net.metrics_port import MetricsPort
-from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, local_host_towards
-from fyrehose_twisted.process.sd_notify import supervisor
-from fyrehose_twisted.process.shutdown import end_process
-from fyrehose_twisted.process.sighup import Reloading, changes
+from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, source_address_for
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.shutdown import exit_with_failure
+from fyrehose_twisted.process.sighup import ReloadOnHup, diff
 
 DEFAULT_PORT = 2323
 DEFAULT_BACKBONE = f"127.0.0.1:{DEFAULT_PORT}"
@@ -38,7 +38,7 @@ ClientT = TypeVar("ClientT", bound=ClientProtocol)
 _log = Logger()
 
 
-def warn_of_small_buffer(port: DatagramPort) -> None:
+def warn_if_buffer_small(port: DatagramPort) -> None:
     """Say so if the kernel gives less room for bursts than was asked for."""
     if port.receive_buffer < KERNEL_BUFFER:
         _log.warn(
@@ -49,7 +49,7 @@ def warn_of_small_buffer(port: DatagramPort) -> None:
         )
 
 
-async def bind(
+async def bind_client(
     reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0, interface: str | None = None
 ) -> None:
     """Bind ``protocol`` to a port of its own and let it send keepalives to ``backbone``, ``HOST:PORT``.
@@ -59,22 +59,22 @@ async def bind(
     :raises OperationalError: if the name has no IPv4 address.
     """
     protocol.reactor = reactor
-    protocol.backbone = await resolve(reactor, backbone)
+    protocol.backbone = await resolve_host_port(reactor, backbone)
     try:
         if interface is None:
-            interface = local_host_towards(protocol.backbone)
+            interface = source_address_for(protocol.backbone)
     except OSError as error:
         raise NotConnected(f"there is no route to the backbone {backbone}: {error.strerror}") from error
     datagram_port = DatagramPort(port, protocol, interface, reactor)
     try:
         datagram_port.bind()
     except CannotListenError as error:
-        raise OperationalError(f"cannot listen on {interface}:{port}: {_reason(error.socketError)}") from error
+        raise OperationalError(f"cannot listen on {interface}:{port}: {_error_text(error.socketError)}") from error
     if protocol.config.secret is not None and protocol.config.address == ANY_ADDRESS:
         # A token is made for one address, so with a secret the address has to be given.
         bound = datagram_port.getHost()
         protocol.config = replace(protocol.config, address=(bound.host, bound.port))
-    warn_of_small_buffer(datagram_port)
+    warn_if_buffer_small(datagram_port)
     datagram_port.start()
 
 
@@ -90,7 +90,7 @@ async def join(
     :raises NotConnected: if the backbone does not answer in time, does not admit us, or cannot be reached.
     :raises OperationalError: if the name has no IPv4 address, or ``port`` cannot be bound.
     """
-    await bind(reactor, protocol, backbone, port=port)
+    await bind_client(reactor, protocol, backbone, port=port)
     connected: Deferred[None] = protocol.connected_first
     connected.addTimeout(timeout, reactor)
     try:
@@ -131,7 +131,7 @@ class DatagramService(Service):
         self._stop_process()
 
     def _stop_process(self) -> None:
-        end_process(self.reactor)
+        exit_with_failure(self.reactor)
 
 
 class BackboneService(DatagramService):
@@ -168,8 +168,8 @@ class BackboneService(DatagramService):
         self.protocol = protocol
         self._open_state = open_state
         self._metrics = MetricsPort(self.reactor, metrics, {"/clients": ClientsPage(protocol).get})
-        self._port = DatagramPort(port, protocol, interface, self.reactor, inherited=inherited)
-        self._reloading = Reloading(read_config, self._reconfigure, self.reactor)
+        self._port = DatagramPort(port, protocol, interface, self.reactor, activated_socket=inherited)
+        self._reloading = ReloadOnHup(read_config, self._reconfigure, self.reactor)
         self._opened = False
 
     def privilegedStartService(self) -> None:
@@ -184,7 +184,7 @@ class BackboneService(DatagramService):
         self.protocol.state = self._open_state()
         self._opened = True
         self.watch(self.protocol)
-        warn_of_small_buffer(self._port)
+        warn_if_buffer_small(self._port)
         self._port.start()
         self._reloading.start()
         bound = self._port.getHost()
@@ -200,8 +200,8 @@ class BackboneService(DatagramService):
                 first=self.protocol.state.hole[0],
                 last=self.protocol.state.hole[1],
             )
-        self._metrics.listen(BackboneCollector(self.protocol), failed=self.fail)
-        supervisor.ready(self.reactor, f"listening on {bound.host}:{bound.port}")
+        self._metrics.listen(BackboneCollector(self.protocol), on_failure=self.fail)
+        systemd_notifier.ready(self.reactor, f"listening on {bound.host}:{bound.port}")
 
     async def _stop(self) -> None:
         self._reloading.stop()
@@ -224,7 +224,7 @@ class BackboneService(DatagramService):
     def _reconfigure(self, config: BackboneConfig) -> list[str]:
         if not self._open_to_all:
             check_exposure(self._interface, config)
-        told = changes(self.protocol.config, config)
+        told = diff(self.protocol.config, config)
         self.protocol.reconfigure(config)
         return told
 
@@ -259,11 +259,11 @@ class ClientService(DatagramService):
         """Twisted: start."""
         super().startService()
         self.watch(self.protocol)
-        binding = bind(self.reactor, self.protocol, self.backbone, port=self._local_port)
+        binding = bind_client(self.reactor, self.protocol, self.backbone, port=self._local_port)
         self._binding = Deferred.fromCoroutine(binding)
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
-        told = Info("client", stream=self._stream, backbone=self.backbone), ClientCollector(self.protocol)
-        self._metrics.listen(*told, failed=self.fail)
+        told = InfoCollector("client", stream=self._stream, backbone=self.backbone), ClientCollector(self.protocol)
+        self._metrics.listen(*told, on_failure=self.fail)
 
     async def _stop(self) -> None:
         self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
@@ -276,5 +276,5 @@ class ClientService(DatagramService):
         return Deferred.fromCoroutine(self._stop())
 
 
-def _reason(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)

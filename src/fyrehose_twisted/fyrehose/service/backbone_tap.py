@@ -20,28 +20,28 @@ from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, Ro
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
 from fyrehose_twisted.fyrehose.service.options import (
-    check_name,
-    existing_directory,
+    check_stream_name,
+    float_option,
     ipv4_interface,
-    number,
+    require_parent_directory,
 )
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.interfaces import IForwardPolicy
-from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
-from fyrehose_twisted.net.socket_activation import inherited_datagrams
+from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
+from fyrehose_twisted.net.socket_activation import activated_udp_socket
 from fyrehose_twisted.process.secret import read_secret
-from fyrehose_twisted.process.sighup import positive, read_limits, texts, whole
+from fyrehose_twisted.process.sighup import integer_between, non_empty_strings, positive_number, read_limits
 
 LIMITS = {
-    "max-clients": whole(1, 1_000_000),
-    "max-per-host": whole(1, 1_000_000),
-    "allow": texts,
-    "allow-push": texts,
-    "request-rate": positive,
-    "request-burst": positive,
-    "retransmit": whole(0, MAX_RETRANSMIT >> 20),
-    "min-rate": positive,
+    "max-clients": integer_between(1, 1_000_000),
+    "max-per-host": integer_between(1, 1_000_000),
+    "allow": non_empty_strings,
+    "allow-push": non_empty_strings,
+    "request-rate": positive_number,
+    "request-burst": positive_number,
+    "retransmit": integer_between(0, MAX_RETRANSMIT >> 20),
+    "min-rate": positive_number,
 }
 """What the file with limits may say."""
 
@@ -60,7 +60,7 @@ class Options(ServiceOptions):
     )
     optParameters = [
         ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
-        ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer("port", 0, 65_535)],
+        ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer_option("port", 0, 65_535)],
         ["name", "n", "default", "name of the stream, fyrehose://NAME"],
         ["state", "s", None, "file that keeps the last number [default: fyrehose-NAME.state, where you start it]"],
         [
@@ -68,23 +68,23 @@ class Options(ServiceOptions):
             None,
             None,
             "first number, for a new stream or a lost state file",
-            integer("start-at", 1, MAX_SEQUENCE),
+            integer_option("start-at", 1, MAX_SEQUENCE),
         ],
         [
             "settle-time",
             None,
             SETTLE_TIME,
             "seconds to listen for clients before the first number",
-            number("settle-time"),
+            float_option("settle-time"),
         ],
         ["secret-file", None, None, "file with the secret that clients must know"],
-        ["max-clients", "m", 1_024, "clients to serve at once", integer("max-clients", 1, 1_000_000)],
+        ["max-clients", "m", 1_024, "clients to serve at once", integer_option("max-clients", 1, 1_000_000)],
         [
             "max-per-host",
             None,
             None,
             "of those, clients of one host [default: a quarter, or 16 if that is more]",
-            integer("max-per-host", 1, 1_000_000),
+            integer_option("max-per-host", 1, 1_000_000),
         ],
         ["forward", "f", "random", "order among clients equally likely to hold a message: random or round-robin"],
         [
@@ -92,14 +92,14 @@ class Options(ServiceOptions):
             None,
             32,
             "MiB of the latest messages to keep and send again",
-            integer("retransmit", 0, MAX_RETRANSMIT >> 20),
+            integer_option("retransmit", 0, MAX_RETRANSMIT >> 20),
         ],
         [
             "min-rate",
             None,
             1_024,
             "KiB a second that publishers are allowed however far repairs are behind; 0 never to slow them down",
-            integer("min-rate", 0, 2**30),
+            integer_option("min-rate", 0, 2**30),
         ],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["limits", None, None, "TOML file with limits, which go before these options; read anew on SIGHUP"],
@@ -133,7 +133,7 @@ class Options(ServiceOptions):
 
     def _check(self) -> None:
         name = self["name"]
-        check_name(name)
+        check_stream_name(name)
         interface = ipv4_interface(self["interface"])
         if self["forward"] not in ("random", "round-robin"):
             raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
@@ -141,7 +141,7 @@ class Options(ServiceOptions):
             raise usage.UsageError(f"--settle-time {self['settle-time']}: choose 0 to 60 s")
         # twistd goes there before the service starts.
         directory = Path(self.parent["rundir"] if self.parent is not None else ".")
-        self["state"] = existing_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
+        self["state"] = require_parent_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
         # twistd reads this again after it went there.
         self["limits"] = (directory / self["limits"]).absolute() if self["limits"] else None
         self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
@@ -152,7 +152,7 @@ class Options(ServiceOptions):
                 raise usage.UsageError(
                     "--port and --interface are of no use with --systemd: the .socket unit names them"
                 )
-            self["inherited"] = inherited_datagrams("systemd", self["systemd"])
+            self["inherited"] = activated_udp_socket("systemd", self["systemd"])
             interface = IPv4Address(self["inherited"].getsockname()[0])
         if not self["open"]:
             check_exposure(str(interface), self["config"])
@@ -198,11 +198,11 @@ def makeService(options: Options) -> IService:
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
         if options["inherited"] is None:
-            _try_port(options["interface"], options["port"])
+            _probe_port(options["interface"], options["port"])
         if path.exists():
             SequenceFile.check(path, stream, start_at=options["start-at"])
         else:
-            _try_directory(path)
+            _probe_directory(path)
         service: Any = BackboneService(
             protocol,
             open_state,
@@ -218,14 +218,14 @@ def makeService(options: Options) -> IService:
     return service  # type: ignore[no-any-return]
 
 
-def _try_directory(path: Path) -> None:
+def _probe_directory(path: Path) -> None:
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise SystemExit(f"fyrehose-backbone: state file {path} cannot be created: {error.strerror}") from None
 
 
-def _try_port(interface: str, port: int) -> None:
+def _probe_port(interface: str, port: int) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((interface, port))

@@ -38,10 +38,10 @@ MAGIC = b"FYRECLI\x01"
 SLOT = 64
 _CLIENT = struct.Struct("=4sHH4sHxxQQ")
 _SLOT = struct.Struct(f"=Q{_CLIENT.size}sdI")
-_HEARD = 5  # In words of 8 bytes.
+_HEARD_AT_WORD = 5  # In words of 8 bytes.
 
 
-class ClientTable:
+class ClientTableFile:
     """The clients in a file, from ``offset`` on.
 
     :param file: descriptor of a file that is open for reading and writing; not closed.
@@ -54,7 +54,7 @@ class ClientTable:
         self._file = file
         self._offset = offset
         self._slots: dict[Address, tuple[int, KnownClient]] = {}
-        self._free: list[int] = []
+        self._free_slots: list[int] = []
         size = os.fstat(file).st_size - offset
         found = size > 0
         self._map(self._allocate(size or mmap.PAGESIZE))
@@ -73,11 +73,11 @@ class ClientTable:
         """Add a client, or change what is said of it. :raises OSError: if the file would have to grow and cannot."""
         slot, known = self._slots.get(client.address, (0, None))
         if known is not None and known._replace(heard_at=client.heard_at) == client:
-            self._times[slot * SLOT // 8 + _HEARD] = client.heard_at
+            self._times[slot * SLOT // 8 + _HEARD_AT_WORD] = client.heard_at
         else:
-            if not self._free:
+            if not self._free_slots:
                 self._grow()
-            new = self._free.pop()
+            new = self._free_slots.pop()
             body = _pack(client)
             _SLOT.pack_into(self._memory, new * SLOT, 0, body, client.heard_at, zlib.crc32(body))
             self._words[new * SLOT // 8] = 1
@@ -115,7 +115,7 @@ class ClientTable:
         larger = self._allocate(2 * size)
         self.close()
         self._map(larger)
-        self._free += range(size // SLOT, len(self._memory) // SLOT)
+        self._free_slots += range(size // SLOT, len(self._memory) // SLOT)
 
     def _read(self) -> None:
         for slot in range(1, len(self._memory) // SLOT):
@@ -123,7 +123,7 @@ class ClientTable:
             client = _unpack(body, heard_at) if used == 1 and checksum == zlib.crc32(body) else None
             if client is None:
                 self.complete &= used == 0
-                self._free.append(slot)
+                self._free_slots.append(slot)
                 self._words[slot * SLOT // 8] = 0
             else:
                 former, _ = self._slots.get(client.address, (0, None))
@@ -133,7 +133,7 @@ class ClientTable:
     def _release(self, slot: int) -> None:
         if slot:
             self._words[slot * SLOT // 8] = 0
-            self._free.append(slot)
+            self._free_slots.append(slot)
 
 
 def _pack(client: KnownClient) -> bytes:
@@ -145,7 +145,7 @@ def _pack(client: KnownClient) -> bytes:
         IPv4Address(source).packed,
         source_port,
         client.flags,
-        client.joined,
+        client.joined_sequence,
     )
 
 

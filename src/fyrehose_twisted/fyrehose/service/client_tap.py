@@ -8,12 +8,12 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig, Start
+from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, ClientConfig, Start
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
-from fyrehose_twisted.fyrehose.service.options import check_name, number
+from fyrehose_twisted.fyrehose.service.options import check_stream_name, float_option
 from fyrehose_twisted.net.host_port import parse_host_port
-from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
 from fyrehose_twisted.process.secret import read_secret
 
 
@@ -35,9 +35,15 @@ class Options(ServiceOptions):
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
         ["protocol", None, None, "dotted name of the class to run"],
         ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it; for --metrics"],
-        ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
+        ["port", "p", 0, "local UDP port; 0 for any that is free", integer_option("port", 0, 65_535)],
         ["from", None, "live", "where to start: live, oldest or a number"],
-        ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
+        [
+            "keepalive",
+            None,
+            MAX_KEEPALIVE_INTERVAL,
+            "seconds between KEEPALIVEs, 0.1 to 0.9",
+            float_option("keepalive"),
+        ],
         ["secret-file", None, None, "file with the backbone's secret"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
     ]
@@ -50,7 +56,7 @@ class Options(ServiceOptions):
         """Check what can be checked before anything starts."""
         if not self["protocol"]:
             raise usage.UsageError("--protocol dotted.Name is missing: which class shall run?")
-        check_name(self["name"])
+        check_stream_name(self["name"])
         try:
             parse_host_port(self["backbone"])
             self["class"] = protocol_class(self["protocol"], ClientProtocol)

@@ -11,8 +11,8 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.request import number, queries
-from fyrehose_twisted.web.response import Answer, answer
+from fyrehose_twisted.web.request import parse_number, query_params
+from fyrehose_twisted.web.response import HttpResponse, json_response
 
 MAX_ROWS = 1_000
 """Clients that one answer lists at most."""
@@ -30,13 +30,13 @@ class ClientsPage:
     def __init__(self, protocol: BackboneProtocol) -> None:
         self._protocol = protocol
 
-    def get(self, request: WebRequest) -> Answer:
+    def get(self, request: WebRequest) -> HttpResponse:
         """Answer with at most ``limit`` clients. Tokens and secrets are left out."""
-        limit = number(queries(request, b"limit").get(b"limit"), "limit", highest=MAX_ROWS) or MAX_ROWS
+        limit = parse_number(query_params(request, b"limit").get(b"limit"), "limit", highest=MAX_ROWS) or MAX_ROWS
         node, driver = self._protocol.node, self._protocol.driver
         if node is None or driver is None:
-            return answer({"clients": 0, "last": 0, "unlisted": _published(0, 0), "list": []})
-        return answer(describe_clients(node, driver.now(), limit))
+            return json_response({"clients": 0, "last": 0, "unlisted": _published_fields(0, 0), "list": []})
+        return json_response(describe_clients(node, driver.now(), limit))
 
 
 def kind_of(client: ServedClient) -> str:
@@ -55,45 +55,45 @@ def describe_clients(node: Backbone, now: float, limit: int = MAX_ROWS) -> dict[
     unlisted = node.unlisted
     return {
         "clients": len(clients),
-        "last": node.numbering.last,
-        "unlisted": _published(unlisted.published, unlisted.published_bytes),
-        "list": [_describe(node, client, now) for client in listed],
+        "last": node.sequencer.last,
+        "unlisted": _published_fields(unlisted.published, unlisted.published_bytes),
+        "list": [_describe_client(node, client, now) for client in listed],
     }
 
 
-def _describe(node: Backbone, client: ServedClient, now: float) -> dict[str, Any]:
+def _describe_client(node: Backbone, client: ServedClient, now: float) -> dict[str, Any]:
     traffic = client.traffic
     delivered, delivered_bytes = traffic.delivered(node.counters)
-    retransmitted, retransmitting = node.resending.repairs(client.address)
+    retransmitted, retransmitting = node.repair_dispatcher.repair_counts(client.address)
     durable = None if client.holds is None else client.holds.holding.durable
     requested_at = traffic.requested_at
     return {
-        "address": _shown(client.address),
-        "source": _shown(client.source),
+        "address": _format_address(client.address),
+        "source": _format_address(client.source),
         "kind": kind_of(client),
         "flags": [flag.name for flag in Flags if client.flags & flag],
         "dialect": int(client.dialect),
-        "connected_seconds": _passed(client.since, now),
-        "silent_seconds": _passed(client.heard_at, now),
-        **_published(traffic.published, traffic.published_bytes),
+        "connected_seconds": _elapsed(client.connected_since, now),
+        "silent_seconds": _elapsed(client.heard_at, now),
+        **_published_fields(traffic.published, traffic.published_bytes),
         "delivered": delivered,
         "delivered_bytes": delivered_bytes,
         "requests": traffic.requests,
-        "requested_seconds": None if requested_at is None else _passed(requested_at, now),
+        "requested_seconds": None if requested_at is None else _elapsed(requested_at, now),
         "retransmitted": retransmitted,
         "retransmitting": retransmitting,
         "durable": durable,
-        "lag": None if durable is None else max(0, node.numbering.last - durable),
+        "lag": None if durable is None else max(0, node.sequencer.last - durable),
     }
 
 
-def _published(count: int, size: int) -> dict[str, int]:
+def _published_fields(count: int, size: int) -> dict[str, int]:
     return {"published": count, "published_bytes": size}
 
 
-def _passed(since: float, now: float) -> float:
+def _elapsed(since: float, now: float) -> float:
     return round(max(0.0, now - since), 3)
 
 
-def _shown(address: Address) -> str:
+def _format_address(address: Address) -> str:
     return f"{address[0]}:{address[1]}"

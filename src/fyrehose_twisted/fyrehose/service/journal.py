@@ -10,16 +10,16 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, OperationalError
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
-from fyrehose_twisted.fyrehose.service import DatagramService, bind
+from fyrehose_twisted.fyrehose.service import DatagramService, bind_client
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
-from fyrehose_twisted.net.listening import Entrance, Entrances
-from fyrehose_twisted.net.metrics import Info
+from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
+from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
+from fyrehose_twisted.net.metrics import InfoCollector
 from fyrehose_twisted.net.metrics_port import MetricsPort
-from fyrehose_twisted.process.sd_notify import supervisor
-from fyrehose_twisted.process.sighup import Reloading
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.sighup import ReloadOnHup
 
 SERVE_EXAMPLE = "tcp:2324"
 
@@ -49,7 +49,7 @@ class JournalService(DatagramService):
         port: int = 0,
         interface: str | None = None,
         sync_interval: float | None = None,
-        serve: Callable[[Journal], Entrance] | None = None,
+        serve: Callable[[Journal], ListeningEndpoint] | None = None,
         metrics: str | None = None,
         reactor: Any = None,
     ) -> None:
@@ -62,13 +62,13 @@ class JournalService(DatagramService):
         self._local_port = port
         self._interface = interface
         self._sync_interval = sync_interval
-        self._serve = serve
+        self._make_listener = serve
         self._metrics = MetricsPort(self.reactor, metrics)
-        self._serving = Entrances(self.reactor, SERVE_EXAMPLE, "journal")
-        self._upkeep: Upkeep | None = None
-        self._reloading = Reloading.of_nothing(self.reactor)
+        self._ports = ListeningPorts(self.reactor, SERVE_EXAMPLE, "journal")
+        self._maintenance: Maintenance | None = None
+        self._reloading = ReloadOnHup.ignore(self.reactor)
         self._binding: Deferred[None] = succeed(None)
-        self._said = False
+        self._failure_logged = False
 
     def startService(self) -> None:
         """Twisted: start."""
@@ -78,29 +78,29 @@ class JournalService(DatagramService):
         except FyrehoseError:
             self.fail(Failure())
             return
-        self._report(journal)
+        self._log_recovery(journal)
         protocol = self.protocol = self._make_protocol(journal=journal, sync=self._sync_interval is None)
-        self._upkeep = Upkeep(
+        self._maintenance = Maintenance(
             journal,
             self.reactor,
             sync_interval=self._sync_interval,
-            failed=self._cannot_go_on,
-            synced=protocol.flush,
+            on_failure=self._journal_failed,
+            on_synced=protocol.flush,
         )
-        self._upkeep.start()
-        protocol.stopped.addErrback(self._has_said_why)
+        self._maintenance.start()
+        protocol.stopped.addErrback(self._record_logged_failure)
         self.watch(protocol)
-        binding = bind(self.reactor, protocol, self.backbone, port=self._local_port, interface=self._interface)
+        binding = bind_client(self.reactor, protocol, self.backbone, port=self._local_port, interface=self._interface)
         self._binding = Deferred.fromCoroutine(binding)
-        self._binding.addCallback(lambda _: supervisor.ready(self.reactor, f"keeps {journal.stream}"))
+        self._binding.addCallback(lambda _: systemd_notifier.ready(self.reactor, f"keeps {journal.stream}"))
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
-        if self._serve is not None:
-            self._serving = Entrances(self.reactor, SERVE_EXAMPLE, "journal")
-            self._serving.add_entrance(self._serve(journal))
-            self._serving.bind()
-            self._serving.failed(lambda error: self.fail(Failure(error)))
-        told = Info("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
-        self._metrics.listen(*told, failed=self.fail)
+        if self._make_listener is not None:
+            self._ports = ListeningPorts(self.reactor, SERVE_EXAMPLE, "journal")
+            self._ports.add_port(self._make_listener(journal))
+            self._ports.bind()
+            self._ports.report_failures(lambda error: self.fail(Failure(error)))
+        told = InfoCollector("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
+        self._metrics.listen(*told, on_failure=self.fail)
         self._reloading.start()
 
     def stopService(self) -> Deferred[None]:
@@ -112,31 +112,31 @@ class JournalService(DatagramService):
         self._reloading.stop()
         self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
         await self._metrics.close()
-        await self._serving.close()
+        await self._ports.close()
         if self.protocol is not None:
             await self.protocol.leave()
-            self._sum_up(self.protocol)
-        if self._upkeep is not None:
-            await self._upkeep.stop()
+            self._log_summary(self.protocol)
+        if self._maintenance is not None:
+            await self._maintenance.stop()
         if self.journal is not None:
             try:
                 self.journal.close()
             except OperationalError as error:
-                if not self._said:
+                if not self._failure_logged:
                     self.fail(Failure(error))
 
-    def _cannot_go_on(self, error: Exception) -> None:
+    def _journal_failed(self, error: Exception) -> None:
         if self.protocol is not None and self.protocol.transport is not None:
             self.protocol.fail(error)
-        elif not self._said:  # Nothing runs that could stop: the backbone's name is being looked up.
-            self._said = True
+        elif not self._failure_logged:  # Nothing runs that could stop: the backbone's name is being looked up.
+            self._failure_logged = True
             self.fail(Failure(error))
 
-    def _has_said_why(self, failure: Failure) -> Failure:
-        self._said = True
+    def _record_logged_failure(self, failure: Failure) -> Failure:
+        self._failure_logged = True
         return failure
 
-    def _report(self, journal: Journal) -> None:
+    def _log_recovery(self, journal: Journal) -> None:
         for line in journal.recovery.messages():
             self.log.warn("{journal}: {line}", journal=journal, line=line)
         bounds = journal.bounds(0)
@@ -150,7 +150,7 @@ class JournalService(DatagramService):
                 last=bounds.next - 1,
             )
 
-    def _sum_up(self, protocol: JournalProtocol) -> None:
+    def _log_summary(self, protocol: JournalProtocol) -> None:
         node, journal = protocol.node, self.journal
         if node is not None and journal is not None:
             self.log.info(

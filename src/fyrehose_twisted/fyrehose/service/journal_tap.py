@@ -14,12 +14,12 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import LONGEST_KEEPALIVE_INTERVAL, ClientConfig
+from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.fyrehose.service.journal import JournalService
-from fyrehose_twisted.fyrehose.service.options import check_name, number
+from fyrehose_twisted.fyrehose.service.options import check_stream_name, float_option
 from fyrehose_twisted.journal.errors import JournalInUse
 from fyrehose_twisted.journal.format.disk import LOCK_NAME, LocalDirectory
 from fyrehose_twisted.journal.format.layout import directory_name
@@ -27,14 +27,14 @@ from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.net.host_port import parse_host_port
-from fyrehose_twisted.net.listening import Entrance
-from fyrehose_twisted.net.options import ServiceOptions, integer, protocol_class
+from fyrehose_twisted.net.listening import ListeningEndpoint
+from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
 from fyrehose_twisted.process.secret import read_secret
 
-SMALLEST_SEGMENT, SHARE_OF_SIZE = 65_536, 8
+MIN_SEGMENT_BYTES, SEGMENTS_PER_RETENTION = 65_536, 8
 """With a size in ``--retention``, a segment takes at most so manyth a part of it, but not less than so many bytes."""
 
-SYNC_INTERVALS = (0.001, 3_600.0)
+SYNC_INTERVAL_RANGE = (0.001, 3_600.0)
 """Seconds that ``--fsync`` takes."""
 
 
@@ -52,12 +52,18 @@ class Options(ServiceOptions):
         ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it"],
         ["from", None, "oldest", "where a new journal starts: live, oldest or a number"],
         ["interface", "i", None, "local IPv4 address [default: the one that leads to the backbone]"],
-        ["port", "p", 0, "local UDP port; 0 for any that is free", integer("port", 0, 65_535)],
+        ["port", "p", 0, "local UDP port; 0 for any that is free", integer_option("port", 0, 65_535)],
         ["retention", "r", None, "what to keep, such as 7d, 50GB or 7d,50GB [default: everything]"],
         ["fsync", "f", "batch", "when to make durable: batch, or a number of seconds"],
         ["serve", None, None, "endpoint to give the journal to other machines on, such as tcp:2324 (on loopback)"],
         ["serve-secret-file", None, None, "file with the secret that those must know"],
-        ["keepalive", None, LONGEST_KEEPALIVE_INTERVAL, "seconds between KEEPALIVEs, 0.1 to 0.9", number("keepalive")],
+        [
+            "keepalive",
+            None,
+            MAX_KEEPALIVE_INTERVAL,
+            "seconds between KEEPALIVEs, 0.1 to 0.9",
+            float_option("keepalive"),
+        ],
         ["secret-file", None, None, "file with the backbone's secret"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["protocol", None, None, "dotted name of your subclass of JournalProtocol"],
@@ -71,7 +77,7 @@ class Options(ServiceOptions):
             raise usage.UsageError(str(error)) from error
 
     def _check(self) -> None:
-        check_name(self["name"])
+        check_stream_name(self["name"])
         if not self["directory"]:
             raise usage.UsageError("--directory DIR is missing: where shall the journal lie?")
         # twistd goes there before the service starts.
@@ -104,14 +110,14 @@ def _journal_config(retention: Retention) -> JournalConfig:
     config = JournalConfig(retention=retention)
     if retention.size is None:
         return config
-    size = max(SMALLEST_SEGMENT, retention.size // SHARE_OF_SIZE)
+    size = max(MIN_SEGMENT_BYTES, retention.size // SEGMENTS_PER_RETENTION)
     return replace(config, segment_bytes=min(config.segment_bytes, size))
 
 
 def _sync_interval(text: str) -> float | None:
     if text == "batch":
         return None
-    low, high = SYNC_INTERVALS
+    low, high = SYNC_INTERVAL_RANGE
     try:
         seconds = float(text)
     except ValueError:
@@ -137,8 +143,8 @@ def makeService(options: Options) -> IService:
 
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-        _try_directory(path, stream)
-        serve = _serving(options, reactor) if options["serve"] else None
+        _probe_directory(path, stream)
+        serve = _journal_listener(options, reactor) if options["serve"] else None
         service: Any = JournalService(
             lambda: open_journal(path, stream, config=options["journal-config"]),
             make_protocol,
@@ -154,18 +160,18 @@ def makeService(options: Options) -> IService:
     return service  # type: ignore[no-any-return]
 
 
-def _serving(options: Options, reactor: Any) -> Callable[[Journal], Entrance]:
+def _journal_listener(options: Options, reactor: Any) -> Callable[[Journal], ListeningEndpoint]:
     secret = options["serve-secret"]
     endpoint = journal_endpoint(reactor, options["serve"], secret)
 
-    def serve(journal: Journal) -> Entrance:
+    def serve(journal: Journal) -> ListeningEndpoint:
         factory = JournalServerFactory(lambda: {journal.stream: journal}, secret)
-        return Entrance("serve", options["serve"], endpoint, factory)
+        return ListeningEndpoint("serve", options["serve"], endpoint, factory)
 
     return serve
 
 
-def _try_directory(path: Path, stream: str) -> None:
+def _probe_directory(path: Path, stream: str) -> None:
     """See whether the journal can be written, as far as that can be known without making anything.
 
     :raises SystemExit: if not.

@@ -10,10 +10,10 @@ from prometheus_client.registry import Collector
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
-from fyrehose_twisted.net.metrics import gauges, info
+from fyrehose_twisted.net.metrics import gauge_families, info_metric
 from fyrehose_twisted.net.udp import DatagramPort
 
-_BACKBONE = {
+_BACKBONE_COUNTERS = {
     "datagrams": "Datagrams received",
     "published": "Messages that were given a number",
     "published_bytes": "Bytes of DATA in them",
@@ -28,7 +28,7 @@ _BACKBONE = {
     "forwards": "FORWARDs sent",
 }
 
-_CLIENT = {
+_CLIENT_COUNTERS = {
     "received": "Messages that came, repairs and what came twice included",
     "delivered": "Messages handed over to the application",
     "duplicates": "Messages that came and were here already",
@@ -51,16 +51,16 @@ class BackboneCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        yield info("backbone", stream=getattr(self._protocol.state, "stream", None))
+        yield info_metric("backbone", stream=getattr(self._protocol.state, "stream", None))
         node = self._protocol.node
         if node is None:
             return
-        for name, description in _BACKBONE.items():
+        for name, description in _BACKBONE_COUNTERS.items():
             yield CounterMetricFamily(f"fyrehose_backbone_{name}", description, value=getattr(node.counters, name))
-        yield _by("fyrehose_backbone_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        yield _labelled_counter("fyrehose_backbone_dropped", "Packets refused, by reason", "reason", node.drops.counts)
         port: object = self._protocol.transport
         if isinstance(port, DatagramPort):
-            yield from _of_port("fyrehose_backbone", port)
+            yield from _port_metrics("fyrehose_backbone", port)
         clients = node.clients
         yield GaugeMetricFamily("fyrehose_backbone_clients", "Clients alive", value=len(clients))
         for name, flag in (("subscribers", Flags.NOSUBSCRIBE), ("journals", Flags.NOJOURNAL)):
@@ -73,19 +73,21 @@ class BackboneCollector(Collector):
         yield GaugeMetricFamily(
             "fyrehose_backbone_durable_journals", "Clients alive that are durable journals", value=durable
         )
-        resending = node.resending
+        resending = node.repair_dispatcher
         yield CounterMetricFamily(
-            "fyrehose_backbone_retransmitted", "Messages sent again from memory", value=resending.sent
+            "fyrehose_backbone_retransmitted", "Messages sent again from memory", value=resending.retransmitted
         )
         yield GaugeMetricFamily(
-            "fyrehose_backbone_retransmit_bytes", "Bytes of the latest messages in memory", value=resending.size
+            "fyrehose_backbone_retransmit_bytes",
+            "Bytes of the latest messages in memory",
+            value=resending.buffered_bytes,
         )
         yield GaugeMetricFamily(
             "fyrehose_backbone_rate_limit_bytes",
             "Bytes a second that publishers are slowed down to, 0 for none",
-            value=resending.backpressure.limit or 0.0,
+            value=resending.backpressure.effective_rate or 0.0,
         )
-        yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.numbering.last)
+        yield GaugeMetricFamily("fyrehose_backbone_sequence", "The last number given", value=node.sequencer.last)
 
 
 class ClientCollector(Collector):
@@ -99,36 +101,38 @@ class ClientCollector(Collector):
         node = self._protocol.node
         if node is None:
             return
-        for name, description in _CLIENT.items():
+        for name, description in _CLIENT_COUNTERS.items():
             yield CounterMetricFamily(f"fyrehose_client_{name}", description, value=getattr(node.counters, name))
-        yield CounterMetricFamily("fyrehose_client_resent", "PUSHes sent again", value=node.outbox.retransmissions)
-        yield CounterMetricFamily("fyrehose_client_answered", "Messages sent as repairs", value=node.answers.sent)
-        yield _by("fyrehose_client_dropped", "Packets refused, by reason", "reason", node.drops.counts)
+        yield CounterMetricFamily("fyrehose_client_resent", "PUSHes sent again", value=node.send_queue.retransmissions)
+        yield CounterMetricFamily(
+            "fyrehose_client_answered", "Messages sent as repairs", value=node.repair_responder.sent
+        )
+        yield _labelled_counter("fyrehose_client_dropped", "Packets refused, by reason", "reason", node.drops.counts)
         port: object = self._protocol.transport
         if isinstance(port, DatagramPort):
-            yield from _of_port("fyrehose_client", port)
-        yield from gauges("fyrehose_client", _now(node))
+            yield from _port_metrics("fyrehose_client", port)
+        yield from gauge_families("fyrehose_client", _client_gauges(node))
 
 
-def _now(node: Client) -> Iterator[tuple[str, str, float]]:
-    yield "connected", "Whether the backbone answered in the last 5 s", node.presence.connected
-    if node.presence.round_trip is not None:
-        yield "round_trip_seconds", "Until the latest KEEPALIVE was answered", node.presence.round_trip
-    yield "missing", "Numbers that are missing now, and not given up", node.missing
-    yield "waiting_bytes", "Bytes that wait for missing messages, or for the application", node.buffered
-    yield "pending", "Messages of its own that have not come back yet", len(node.outbox)
-    yield "keeping", "Messages of its own that wait until journals keep them", len(node.keeping)
+def _client_gauges(node: Client) -> Iterator[tuple[str, str, float]]:
+    yield "connected", "Whether the backbone answered in the last 5 s", node.keepalive.connected
+    if node.keepalive.round_trip is not None:
+        yield "round_trip_seconds", "Until the latest KEEPALIVE was answered", node.keepalive.round_trip
+    yield "missing", "Numbers that are missing now, and not given up", node.missing_count
+    yield "waiting_bytes", "Bytes that wait for missing messages, or for the application", node.buffered_bytes
+    yield "pending", "Messages of its own that have not come back yet", len(node.send_queue)
+    yield "keeping", "Messages of its own that wait until journals keep them", len(node.durability)
     if node.next_sequence is not None:
         yield "sequence", "Number of the last message handed over", node.next_sequence - 1
 
 
-def _of_port(prefix: str, port: DatagramPort) -> Iterator[Metric]:
-    yield _by(f"{prefix}_send_errors", "Datagrams not sent", "errno", port.send_errors)
+def _port_metrics(prefix: str, port: DatagramPort) -> Iterator[Metric]:
+    yield _labelled_counter(f"{prefix}_send_errors", "Datagrams not sent", "errno", port.send_errors)
     size = port.receive_buffer
     yield GaugeMetricFamily(f"{prefix}_receive_buffer_bytes", "What the kernel keeps for bursts", value=size)
 
 
-def _by(name: str, description: str, label: str, counts: Mapping[str, int]) -> Metric:
+def _labelled_counter(name: str, description: str, label: str, counts: Mapping[str, int]) -> Metric:
     family = CounterMetricFamily(name, description, labels=[label])
     for one, count in sorted(counts.items()):
         family.add_metric([one], count)

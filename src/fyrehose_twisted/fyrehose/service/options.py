@@ -8,12 +8,12 @@ from typing import Any
 
 from twisted.python.usage import UsageError
 
-from fyrehose_twisted.net.addresses import version_of
+from fyrehose_twisted.net.addresses import ip_version
 
 _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
-def number(option: str) -> Any:
+def float_option(option: str) -> Any:
     """Return a coercion of the value of ``option`` to a float."""
 
     def coerce(text: str) -> float:
@@ -25,7 +25,7 @@ def number(option: str) -> Any:
     return coerce
 
 
-def check_name(name: str) -> None:
+def check_stream_name(name: str) -> None:
     """Check the value of ``--name``. :raises UsageError: if no stream can be called that."""
     if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
         raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
@@ -36,12 +36,12 @@ def ipv4_interface(text: str) -> IPv4Address:
     try:
         return IPv4Address(text)
     except ValueError:
-        ipv6 = version_of(text.strip("[]")) == 6
+        ipv6 = ip_version(text.strip("[]")) == 6
         hint = ": a backbone uses IPv4 only, so give an IPv4 address" if ipv6 else " is not an IPv4 address"
         raise UsageError(f"--interface {text!r}{hint}") from None
 
 
-def existing_directory(path: Path) -> Path:
+def require_parent_directory(path: Path) -> Path:
     """Return ``path``. :raises UsageError: if the directory that it lies in does not exist."""
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a directory; make it, or choose another place for {path.name}")

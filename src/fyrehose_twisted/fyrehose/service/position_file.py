@@ -21,8 +21,8 @@ import numpy as np
 
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
-from fyrehose_twisted.process.locked_file import explained, lock
-from fyrehose_twisted.repeats import Run
+from fyrehose_twisted.process.locked_file import lock, state_file_errors
+from fyrehose_twisted.repeats import EnvelopeRun
 
 MAGIC = b"FYREPLC\x01"
 _HEADER = struct.Struct("<8sQII")
@@ -30,7 +30,7 @@ _CHECK = struct.Struct("<I")
 _RUN_BYTES = 32
 
 
-class Place(NamedTuple):
+class SubscriberPosition(NamedTuple):
     """How far a subscriber has got.
 
     :ivar next: the number to be handed over next.
@@ -40,30 +40,30 @@ class Place(NamedTuple):
 
     next: int
     checksum: int | None = None
-    runs: tuple[Run, ...] = ()
+    runs: tuple[EnvelopeRun, ...] = ()
 
 
-class PlaceFile:
+class PositionFile:
     """A locked state file, which a crash leaves as it was or as it was to be.
 
-    :ivar place: what was read or written last; ``None`` if there was no file.
+    :ivar position: what was read or written last; ``None`` if there was no file.
     :raises StateFileError: if it is in use, damaged, or something else.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.place: Place | None = None
+        self.position: SubscriberPosition | None = None
         self._file: int | None = None
-        with explained(path, "opened"):
+        with state_file_errors(path, "opened"):
             self._open()
 
-    def write(self, place: Place) -> None:
+    def write(self, position: SubscriberPosition) -> None:
         """Put a place in the file, durably.
 
         :raises StateFileError: if that fails; then the file is as it was.
         """
-        content = _encoded(place)
-        with explained(self.path, "written"):
+        content = _encode(position)
+        with state_file_errors(self.path, "written"):
             file, temporary = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".new", dir=self.path.parent)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before another process can find it.
@@ -76,7 +76,7 @@ class PlaceFile:
                 os.unlink(temporary)
                 raise
         self.close()
-        self._file, self.place = file, place
+        self._file, self.position = file, position
 
     def close(self) -> None:
         """Unlock the file."""
@@ -98,26 +98,26 @@ class PlaceFile:
                 if os.fstat(file).st_ino != os.stat(self.path).st_ino:
                     os.close(file)
                     continue  # It was written anew in between.
-                self.place = _decoded(self.path, os.pread(file, os.fstat(file).st_size, 0))
+                self.position = _decode(self.path, os.pread(file, os.fstat(file).st_size, 0))
             except BaseException:
                 os.close(file)
                 raise
             self._file = file
 
 
-def runs_before(runs: Iterable[Run], number: int) -> tuple[Run, ...]:
+def runs_before(runs: Iterable[EnvelopeRun], number: int) -> tuple[EnvelopeRun, ...]:
     """Return the part of runs that lies before a number."""
     return tuple(run._replace(length=min(run.length, number - run.number)) for run in runs if run.number < number)
 
 
-def _encoded(place: Place) -> bytes:
-    known = place.checksum is not None
-    content = _HEADER.pack(MAGIC, place.next, known, place.checksum or 0)
-    content += np.array(place.runs, "<u8").tobytes()
+def _encode(position: SubscriberPosition) -> bytes:
+    known = position.checksum is not None
+    content = _HEADER.pack(MAGIC, position.next, known, position.checksum or 0)
+    content += np.array(position.runs, "<u8").tobytes()
     return content + _CHECK.pack(zlib.crc32(content))
 
 
-def _decoded(path: Path, content: bytes) -> Place | None:
+def _decode(path: Path, content: bytes) -> SubscriberPosition | None:
     if not content:
         return None  # It was made, and nothing was handed over yet.
     refusal = f"state file {path} is not usable: "
@@ -133,4 +133,4 @@ def _decoded(path: Path, content: bytes) -> Place | None:
     if not 1 <= number <= MAX_SEQUENCE + 1:
         raise StateFileError(refusal + f"it is damaged (next number {number})" + advice)
     rows = np.frombuffer(content, "<u8", size // 8, _HEADER.size).reshape(-1, 4).tolist()
-    return Place(number, checksum if known else None, tuple(Run(*row) for row in rows))
+    return SubscriberPosition(number, checksum if known else None, tuple(EnvelopeRun(*row) for row in rows))

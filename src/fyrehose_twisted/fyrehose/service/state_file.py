@@ -31,18 +31,18 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
-from fyrehose_twisted.fyrehose.service.client_table_file import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
+from fyrehose_twisted.fyrehose.service.client_table_file import ClientTableFile
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.interfaces import IClientMemory, ISequenceStore
 from fyrehose_twisted.process.boot_id import read_boot_id
-from fyrehose_twisted.process.locked_file import explained, lock, open_locked
+from fyrehose_twisted.process.locked_file import lock, open_locked, state_file_errors
 
 PAGE = 4_096
 MAGIC = b"FYRESEQ\x01"
 BYTE_ORDER_MARK = 0x0102030405060708
-_LAST, _BOUND = 2, 3  # In words of 8 bytes.
-_BOOT = slice(32, 48)
+_LAST_WORD, _BOUND_WORD = 2, 3  # In words of 8 bytes.
+_BOOT_ID = slice(32, 48)
 _HEADER = struct.Struct("=8sQ")
 _NUMBERS = struct.Struct("=QQ")
 _NAME = struct.Struct("=H")
@@ -65,9 +65,9 @@ class SequenceFile:
         self.stream = stream
         self.hole: tuple[int, int] | None = None
         boot_id = boot_id or read_boot_id()
-        self._file = open_locked(path, partial(_new, stream, boot_id), _IN_USE)
+        self._file = open_locked(path, partial(_new_content, stream, boot_id), _IN_USE)
         try:
-            with explained(path, "opened"):
+            with state_file_errors(path, "opened"):
                 self._open(stream, start_at, boot_id)
         except BaseException:
             os.close(self._file)
@@ -76,43 +76,43 @@ class SequenceFile:
     @staticmethod
     def check(path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None) -> None:
         """Raise what opening an existing file would raise, and change nothing."""
-        with explained(path, "opened"):
+        with state_file_errors(path, "opened"):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
                 lock(descriptor, path, _IN_USE)
                 page = os.pread(descriptor, PAGE, 0)
-                _check(page, os.fstat(descriptor).st_size, path, stream)
+                _check_page(page, os.fstat(descriptor).st_size, path, stream)
                 last, bound = _NUMBERS.unpack_from(page, 16)
-                same_boot = page[_BOOT] == (boot_id or read_boot_id())
+                same_boot = page[_BOOT_ID] == (boot_id or read_boot_id())
                 _check_start(start_at, last if same_boot else bound, path)
             finally:
                 os.close(descriptor)
 
     def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
-        _check(os.pread(self._file, PAGE, 0), os.fstat(self._file).st_size, self.path, stream)
+        _check_page(os.pread(self._file, PAGE, 0), os.fstat(self._file).st_size, self.path, stream)
         self._map = mmap.mmap(self._file, PAGE)
         # One aligned store of 8 bytes: a process that dies leaves the old number or the new one, never half of one.
         self._words = memoryview(self._map).cast("Q")
-        last, bound = self._words[_LAST], self._words[_BOUND]
+        last, bound = self._words[_LAST_WORD], self._words[_BOUND_WORD]
         self.fresh = bound == 0 and start_at is None
-        is_current = self._map[_BOOT] == boot_id or bound == last
+        is_current = self._map[_BOOT_ID] == boot_id or bound == last
         if not is_current:
             self.hole = (last + 1, bound)
             last = bound
         try:
             _check_start(start_at, last, self.path)
         except StateFileError:
-            self._release()
+            self._unmap()
             raise
         if start_at is not None:
             last = start_at - 1
-        self._words[_BOUND] = bound = max(last, bound)
-        self._words[_LAST] = last
-        self._map[_BOOT] = boot_id
+        self._words[_BOUND_WORD] = bound = max(last, bound)
+        self._words[_LAST_WORD] = last
+        self._map[_BOOT_ID] = boot_id
         try:
-            self._table = ClientTable(self._file, PAGE)
+            self._table = ClientTableFile(self._file, PAGE)
         except OSError:
-            self._release()
+            self._unmap()
             raise
         self.complete = self._table.complete and is_current
         self._sync()
@@ -123,30 +123,30 @@ class SequenceFile:
         """The clients that were served last."""
         return self._table.clients
 
-    def persist(self, mark: Mark) -> None:
+    def persist(self, checkpoint: SequenceCheckpoint) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`. Syncs only when the bound moves."""
-        if mark.clients:
-            self._put(mark.clients)
-        if mark.bound > self.bound:
-            self._words[_BOUND] = mark.bound
+        if checkpoint.clients:
+            self._update_clients(checkpoint.clients)
+        if checkpoint.bound > self.bound:
+            self._words[_BOUND_WORD] = checkpoint.bound
             self._sync()
-            self.bound = mark.bound
-        self._words[_LAST] = self.last = mark.last
+            self.bound = checkpoint.bound
+        self._words[_LAST_WORD] = self.last = checkpoint.last
 
     def close(self) -> None:
         """Store the last number as the bound too, so that the next boot finds no hole, and unlock the file."""
-        self._words[_BOUND] = self.last
+        self._words[_BOUND_WORD] = self.last
         try:
             self._sync()
-            with explained(self.path, "written to disk"):
+            with state_file_errors(self.path, "written to disk"):
                 self._table.flush()
         finally:
             self._table.close()
-            self._release()
+            self._unmap()
             os.close(self._file)
 
-    def _put(self, changes: Sequence[tuple[Address, KnownClient | None]]) -> None:
-        with explained(self.path, "made longer"):
+    def _update_clients(self, changes: Sequence[tuple[Address, KnownClient | None]]) -> None:
+        with state_file_errors(self.path, "made longer"):
             for address, client in changes:
                 if client is None:
                     self._table.remove(address)
@@ -154,20 +154,20 @@ class SequenceFile:
                     self._table.put(client)
 
     def _sync(self) -> None:
-        with explained(self.path, "written to disk"):
+        with state_file_errors(self.path, "written to disk"):
             self._map.flush()
 
-    def _release(self) -> None:
+    def _unmap(self) -> None:
         self._words.release()
         self._map.close()
 
 
-def _new(stream: str, boot_id: bytes) -> bytes:
+def _new_content(stream: str, boot_id: bytes) -> bytes:
     """Return the content of a new file: the page of numbers, and room for a table of clients."""
     name = stream.encode()
     page = bytearray(PAGE)
     _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK)
-    page[_BOOT] = boot_id
+    page[_BOOT_ID] = boot_id
     _NAME.pack_into(page, 48, len(name))
     page[50 : 50 + len(name)] = name
     page[-4:] = struct.pack("=I", _checksum(page))
@@ -181,7 +181,7 @@ def _check_start(start_at: int | None, last: int, path: Path) -> None:
         )
 
 
-def _check(page: bytes, size: int, path: Path, stream: str) -> None:
+def _check_page(page: bytes, size: int, path: Path, stream: str) -> None:
     refusal = f"state file {path} is not usable: "
     advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
     if not page:

@@ -20,24 +20,24 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     KeepaliveAck,
     Request,
 )
-from fyrehose_twisted.interfaces import Drained, IDatagramNode
-from fyrehose_twisted.sim.link import garble
+from fyrehose_twisted.interfaces import IDatagramNode, Outputs
+from fyrehose_twisted.sim.link import corrupt
 from fyrehose_twisted.sim.network import Network
 
-STRANGER_ADDRESS: Address = ("10.0.9.9", 6_666)
+ADVERSARY_ADDRESS: Address = ("10.0.9.9", 6_666)
 
-EVERY = 0.5
+SEND_INTERVAL = 0.5
 """Seconds between two of its datagrams."""
 
-FORGED = 0.1
+FORGERY_PROBABILITY = 0.1
 """How often one that forges repairs sends some: four in a row."""
 
-GUESSES = 300
+MAX_FORGED_SEQUENCE = 300
 """Below this it looks for numbers that somebody may have asked for."""
 
 
 @implementer(IDatagramNode)
-class Stranger:
+class Adversary:
     """Sends packets that are right in form, some damaged, some mere noise, to ``victims``, by default to
     anybody, until ``lasts`` are over.
 
@@ -50,17 +50,17 @@ class Stranger:
         network: Network,
         rng: Random,
         now: float,
-        lasts: float,
+        duration: float,
         victims: Sequence[Address] | None = None,
         *,
-        forges: bool = False,
+        forges_repairs: bool = False,
     ) -> None:
         self._network = network
         self._rng = rng
-        self._next_at: float | None = now + EVERY
-        self._until = now + lasts
+        self._next_at: float | None = now + SEND_INTERVAL
+        self._until = now + duration
         self._victims = victims
-        self._forges = forges
+        self._forges_repairs = forges_repairs
         self._effects: list[Send] = []
 
     def receive_batch(self, batch: Batch, now: float) -> None:
@@ -71,21 +71,21 @@ class Stranger:
         if self._next_at is None or now < self._next_at:
             return
         victim = self._rng.choice(self._victims or list(self._network.hosts))
-        forged = self._forges and self._rng.random() < FORGED
-        self._effects.append(Send(self._repairs() if forged else [self._datagram()], (victim,)))
-        self._next_at = now + EVERY if now < self._until else None
+        forged = self._forges_repairs and self._rng.random() < FORGERY_PROBABILITY
+        self._effects.append(Send(self._forged_repairs() if forged else [self._datagram()], (victim,)))
+        self._next_at = now + SEND_INTERVAL if now < self._until else None
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         return self._next_at
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`."""
         effects, self._effects = self._effects, []
-        return Drained(None, effects, [])
+        return Outputs(None, effects, [])
 
-    def _repairs(self) -> list[bytes]:
-        first = self._rng.randrange(1, GUESSES)
+    def _forged_repairs(self) -> list[bytes]:
+        first = self._rng.randrange(1, MAX_FORGED_SEQUENCE)
         return [encode_deliver(sequence, self._rng.randbytes(20)) for sequence in range(first, first + 4)]
 
     def _datagram(self) -> bytes:
@@ -95,7 +95,7 @@ class Stranger:
             return rng.randbytes(rng.randrange(100))
         first = rng.choice((1, rng.randrange(1, 2_000), rng.randrange(1, MAX_SEQUENCE)))
         last = min(MAX_SEQUENCE, first + rng.choice((0, 10, 2_000, MAX_SEQUENCE)))
-        address = rng.choice((ANY_ADDRESS, STRANGER_ADDRESS, *self._network.hosts))
+        address = rng.choice((ANY_ADDRESS, ADVERSARY_ADDRESS, *self._network.hosts))
         made = (
             lambda: encode_deliver(rng.randrange(2**24, MAX_SEQUENCE), rng.randbytes(20)),
             lambda: encode_push(rng.randbytes(20), rng.choice(list(Dialect)), rng.random() < 0.5),
@@ -105,4 +105,4 @@ class Stranger:
             lambda: encode(Keepalive(address, token=b"", dialect=Dialect.V1)),
             lambda: encode(KeepaliveAck(rng.randbytes(16))),
         )[kind - 1]()
-        return garble(made, rng) if rng.random() < 0.3 else made
+        return corrupt(made, rng) if rng.random() < 0.3 else made

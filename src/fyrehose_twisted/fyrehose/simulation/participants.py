@@ -8,17 +8,23 @@ from random import Random
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
-from fyrehose_twisted.fyrehose.events import Delivered, Failed, Lost, Published, PublishFailed
+from fyrehose_twisted.fyrehose.events import (
+    ClientFailed,
+    MessagesDelivered,
+    MessagesExpired,
+    MessagesLost,
+    MessagesPublished,
+)
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
-from fyrehose_twisted.fyrehose.node.backbone.durability import NotKept
+from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
-from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap, wrap
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 
@@ -48,19 +54,19 @@ class BackboneHost:
 
     def start_at(self, last: int) -> None:
         """Start with a new state file, after an operator said which number was the last."""
-        self.host.persisted = Mark(last, last)
+        self.host.persisted = SequenceCheckpoint(last, last)
         self._is_current = False
         self.host.start()
 
     def _start(self, boot: Boot) -> Backbone:
         # What a state file makes of each crash; see SequenceFile.
         mark = boot.persisted
-        killed = boot.after is Crash.KILLED and mark is not None
+        killed = boot.last_crash is CrashMode.KILLED and mark is not None
         self.complete, self._is_current = self._is_current and killed, True
         if not self.complete:
             self._clients.clear()
         if mark is not None:
-            self.host.persisted = mark = Mark(mark.last if killed else mark.bound, mark.bound)
+            self.host.persisted = mark = SequenceCheckpoint(mark.last if killed else mark.bound, mark.bound)
         fresh = mark is None or mark.bound == 0
         return Backbone(
             self.config,
@@ -68,15 +74,15 @@ class BackboneHost:
             last=0 if mark is None else mark.last,
             bound=0 if mark is None else mark.bound,
             settle_until=None if self.complete and not fresh else boot.now + SETTLE_TIME,
-            ask=fresh,
-            known=list(self._clients.values()),
+            query_clients=fresh,
+            known_clients=list(self._clients.values()),
             own_address=lambda peer: BACKBONE,
             is_own=lambda address: address == BACKBONE,
             now=boot.now,
         )
 
-    def _persist(self, mark: Mark) -> None:
-        for address, client in mark.clients:
+    def _persist(self, checkpoint: SequenceCheckpoint) -> None:
+        for address, client in checkpoint.clients:
             if client is None:
                 self._clients.pop(address, None)
             else:
@@ -97,10 +103,10 @@ class Application:
     :ivar failure: why the client stopped for good, if it did.
     """
 
-    def __init__(self, config: ClientConfig, client: Client, history: History | JournalStore) -> None:
+    def __init__(self, config: ClientConfig, client: Client, store: MemoryStore | JournalStore) -> None:
         self.config = config
         self.client = client
-        self.history = history
+        self.store = store
         self.next: int | None = config.start if isinstance(config.start, int) else None
         self.first: int | None = self.next
         self.handed = RangeSet()
@@ -111,35 +117,35 @@ class Application:
         self.unpublished: set[int] = set()
         self.failure: Exception | None = None
 
-    def sent_as(self, ticket: int) -> bytes:
+    def data_of(self, ticket: int) -> bytes:
         """Return DATA as a message was published."""
-        payload, outbox = self.payloads[ticket], self.client.outbox
+        payload, outbox = self.payloads[ticket], self.client.send_queue
         return payload if outbox.config.raw else wrap(outbox.publisher, ticket, payload)
 
-    def has(self, sequence: int, data: bytes) -> bool:
+    def has_received(self, sequence: int, data: bytes) -> bool:
         """Say whether this message was handed over, under this number or, in its envelope, under another."""
         return sequence in self.handed or (not self.config.raw and unwrap(data) in self.envelopes)
 
-    def told(self, event: object) -> None:
+    def on_event(self, event: object) -> None:
         """Take in what the client told."""
         match event:
-            case Delivered(messages):
+            case MessagesDelivered(messages):
                 for message in messages:
-                    self._reached(message.sequence, message.sequence)
+                    self._advance(message.sequence, message.sequence)
                     self.handed.add(message.sequence)
                     envelope = None if self.config.raw else unwrap(message.payload)
                     if envelope is not None:
                         self.envelopes.add(envelope)
-            case Lost(first, last):
-                self._reached(first, last)
+            case MessagesLost(first, last):
+                self._advance(first, last)
                 self.lost.add(first, last)
-            case Published(messages=pairs):
+            case MessagesPublished(messages=pairs):
                 self.published.update(pairs)
-            case PublishFailed(tickets):
+            case MessagesExpired(tickets):
                 self.unpublished.update(tickets)
-            case NotKept(messages):
+            case DurabilityExpired(messages):
                 self.unpublished.update(one.ticket for one in messages)
-            case Failed(error):
+            case ClientFailed(error):
                 self.failure = error
 
     def digest(self) -> str:
@@ -147,7 +153,7 @@ class Application:
         seen = (self.next, list(self.handed), list(self.lost), sorted(self.published.items()), sorted(self.unpublished))
         return sha256(repr((seen, sorted(self.envelopes))).encode()).hexdigest()
 
-    def _reached(self, first: int, last: int) -> None:
+    def _advance(self, first: int, last: int) -> None:
         if self.first is None:
             self.first = first
         self.next = last + 1
@@ -158,7 +164,7 @@ class Participant:
 
     :param resumes: whether its application remembers, through crashes, where in the stream it was.
     :ivar application: what its application saw since the last start.
-    :ivar former: what it saw before, one for each crash.
+    :ivar former_applications: what it saw before, one for each crash.
     :ivar kept: how many durable journals are to have what it publishes.
     """
 
@@ -171,44 +177,44 @@ class Participant:
         rng: Random,
         *,
         resumes: bool = False,
-        begins: float = 0.0,
+        start_delay: float = 0.0,
     ) -> None:
         self.name = name
         self.config = config
         self.resumes = resumes
         self.kept = 0
-        self.former: list[Application] = []
+        self.former_applications: list[Application] = []
         self.application: Application
         self._rng = rng
         self._network = network
-        self.host: Host = network.add(name, address, self._start, begins=begins)
-        self.host.on_event = self._told
+        self.host: Host = network.add(name, address, self._start, start_delay=start_delay)
+        self.host.on_event = self._on_event
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """Whether there is anything to look at yet."""
         return self.host.boots > 0
 
     @property
     def applications(self) -> list[Application]:
         """What its applications saw, one for each start."""
-        return [*self.former, self.application] if self.started else []
+        return [*self.former_applications, self.application] if self.has_started else []
 
     @property
-    def live(self) -> bool:
+    def is_live(self) -> bool:
         """Whether its client runs and follows the stream."""
         return self.host.running and self.config.subscribe
 
     def _start(self, boot: Boot) -> Client:
         config = self.config
         if self.host.boots > 1:
-            self.former.append(self.application)
+            self.former_applications.append(self.application)
             if self.resumes and self.application.next is not None:
                 config = replace(config, start=self.application.next)
-        history = History(config.history_bytes if config.journal else 0)
+        history = MemoryStore(config.history_bytes if config.journal else 0)
         client = Client(BACKBONE, config, Random(self._rng.getrandbits(64)), boot.now, store=history)
         self.application = Application(config, client, history)
         return client
 
-    def _told(self, event: object) -> None:
-        self.application.told(event)
+    def _on_event(self, event: object) -> None:
+        self.application.on_event(event)

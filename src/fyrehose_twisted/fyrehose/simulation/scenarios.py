@@ -10,20 +10,29 @@ from random import Random
 from typing import ClassVar
 
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, Start
-from fyrehose_twisted.fyrehose.events import StreamKnown
-from fyrehose_twisted.fyrehose.node.backbone.backbone import Phase
-from fyrehose_twisted.fyrehose.simulation.adversaries import STRANGER_ADDRESS, Stranger
-from fyrehose_twisted.fyrehose.simulation.invariants.access import Admitted
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import STRANGER, Cast, GoesOn, Numbers
-from fyrehose_twisted.fyrehose.simulation.invariants.journals import Durable, KeptAsTold, Unchanged
-from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded
-from fyrehose_twisted.fyrehose.simulation.invariants.repair import Found
-from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
+from fyrehose_twisted.fyrehose.events import ExistingStreamDetected
+from fyrehose_twisted.fyrehose.node.backbone.backbone import BackboneState
+from fyrehose_twisted.fyrehose.simulation.adversaries import ADVERSARY_ADDRESS, Adversary
+from fyrehose_twisted.fyrehose.simulation.invariants.access import AccessControlled
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    ADVERSARY,
+    NumbersDurableFirst,
+    Participants,
+    StreamProgress,
+)
+from fyrehose_twisted.fyrehose.simulation.invariants.journals import (
+    DurabilityReportsHold,
+    DurableRecordsSurvive,
+    StableBelowWatermark,
+)
+from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
+from fyrehose_twisted.fyrehose.simulation.invariants.repair import HeldMessagesFound
+from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE
-from fyrehose_twisted.fyrehose.simulation.transient_clients import Guest
-from fyrehose_twisted.fyrehose.simulation.workload import SILENCE, FyrehoseScenario, Role
+from fyrehose_twisted.fyrehose.simulation.transient_clients import TransientClient
+from fyrehose_twisted.fyrehose.simulation.workload import DRAIN_TIME, ClientProfile, FyrehoseScenario
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.link import Link
 
 
@@ -32,16 +41,16 @@ class Storm(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.storm"
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (3.0, fault_generators.crashes(self._clients)),
-            (1.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (3.0, fault_generators.pauses(self._clients, longest=12.0)),
+            (3.0, fault_generators.crashes(self._client_names)),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (3.0, fault_generators.pauses(self._client_names, max_duration=12.0)),
             (1.0, fault_generators.pauses(["backbone"])),
-            (4.0, fault_generators.cuts(self._names, hub="backbone")),
-            (6.0, fault_generators.bad_links(self._names, hub="backbone")),
-            (2.0, fault_generators.clocks(self._names)),
+            (4.0, fault_generators.cuts(self._host_names, hub="backbone")),
+            (6.0, fault_generators.bad_links(self._host_names, hub="backbone")),
+            (2.0, fault_generators.clock_faults(self._host_names)),
         )
 
 
@@ -50,13 +59,18 @@ class Restarts(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.restarts"
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (5.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), longest=8.0, between=0.4)),
-            (2.0, fault_generators.crashes(self._clients)),
+            (
+                5.0,
+                fault_generators.crashes(
+                    ["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), max_duration=8.0, after_persist=0.4
+                ),
+            ),
+            (2.0, fault_generators.crashes(self._client_names)),
             (1.0, fault_generators.pauses(["backbone"])),
-            (2.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (2.0, fault_generators.bad_links(self._host_names, hub="backbone")),
         )
 
 
@@ -65,12 +79,12 @@ class Partitions(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.partitions"
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (6.0, fault_generators.cuts(self._names, longest=30.0, hub="backbone")),
-            (1.0, fault_generators.bad_links(self._names, hub="backbone")),
-            (1.0, fault_generators.clocks(self._names)),
+            (6.0, fault_generators.cuts(self._host_names, max_duration=30.0, hub="backbone")),
+            (1.0, fault_generators.bad_links(self._host_names, hub="backbone")),
+            (1.0, fault_generators.clock_faults(self._host_names)),
         )
 
 
@@ -80,36 +94,36 @@ class Journals(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.journals"
     messages: ClassVar[int] = 1_200
-    roles: ClassVar[Sequence[Role]] = (
-        Role("journal-1", ClientConfig(start=Start.OLDEST), keeps=True),
-        Role("journal-2", keeps=True),
-        Role("journal-late", ClientConfig(start=Start.OLDEST), keeps=True, begins=150.0),
-        Role("subscriber", resumes=True),
-        Role("subscriber-forgetful", ClientConfig(journal=False)),
-        Role("publisher", publishes=True, kept=1),
-        Role("publisher-only", ClientConfig(subscribe=False), publishes=True, kept=2),
-        Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=300.0),
+    profiles: ClassVar[Sequence[ClientProfile]] = (
+        ClientProfile("journal-1", ClientConfig(start=Start.OLDEST), has_journal=True),
+        ClientProfile("journal-2", has_journal=True),
+        ClientProfile("journal-late", ClientConfig(start=Start.OLDEST), has_journal=True, start_delay=150.0),
+        ClientProfile("subscriber", resumes=True),
+        ClientProfile("subscriber-forgetful", ClientConfig(journal=False)),
+        ClientProfile("publisher", publishes=True, kept=1),
+        ClientProfile("publisher-only", ClientConfig(subscribe=False), publishes=True, kept=2),
+        ClientProfile("late-oldest", ClientConfig(start=Start.OLDEST), start_delay=300.0),
     )
 
-    def add_invariants(self, cast: Cast) -> None:
+    def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`."""
-        super().add_invariants(cast)
-        self.kept_as_told = KeptAsTold(cast)
-        self.add_invariant(self.kept_as_told)
-        self.add_invariant(Durable(cast, self.content))
-        self.add_invariant(Unchanged(cast))
+        super().add_invariants(participants)
+        self.durability_reports = DurabilityReportsHold(participants)
+        self.add_invariant(self.durability_reports)
+        self.add_invariant(DurableRecordsSurvive(participants, self.content))
+        self.add_invariant(StableBelowWatermark(participants))
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
-        keepers = [one.name for one in self.participants if isinstance(one, Keeper)]
+        keepers = [one.name for one in self.participants if isinstance(one, JournalHost)]
         return (
-            (4.0, fault_generators.power_cuts(keepers, most=20_000)),
-            (2.0, fault_generators.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (1.0, fault_generators.disks(keepers)),
-            (0.3, fault_generators.crashes(keepers, kinds=(Crash.DISK,))),
-            (1.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
-            (1.0, fault_generators.cuts(self._names, hub="backbone")),
+            (4.0, fault_generators.power_cuts(keepers, max_bytes=20_000)),
+            (2.0, fault_generators.crashes(keepers, kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (1.0, fault_generators.disk_errors(keepers)),
+            (0.3, fault_generators.crashes(keepers, kinds=(CrashMode.DISK,))),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (3.0, fault_generators.bad_links(self._host_names, hub="backbone")),
+            (1.0, fault_generators.cuts(self._host_names, hub="backbone")),
         )
 
 
@@ -118,14 +132,14 @@ class Rot(Journals):
 
     name: ClassVar[str] = "fyrehose.rot"
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
-        keepers = [one.name for one in self.participants if isinstance(one, Keeper)]
+        keepers = [one.name for one in self.participants if isinstance(one, JournalHost)]
         return (
-            (6.0, fault_generators.rots(keepers)),
-            (3.0, fault_generators.crashes(keepers, kinds=(Crash.KILLED, Crash.POWER))),
-            (1.0, fault_generators.power_cuts(keepers, most=20_000)),
-            (1.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (6.0, fault_generators.bit_rot(keepers)),
+            (3.0, fault_generators.crashes(keepers, kinds=(CrashMode.KILLED, CrashMode.POWER))),
+            (1.0, fault_generators.power_cuts(keepers, max_bytes=20_000)),
+            (1.0, fault_generators.bad_links(self._host_names, hub="backbone")),
         )
 
 
@@ -134,21 +148,21 @@ class Crowd(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.crowd"
     messages: ClassVar[int] = 1_000
-    roles: ClassVar[Sequence[Role]] = (
-        *(Role(f"publisher-{number}", publishes=True) for number in range(5)),
-        *(Role(f"subscriber-{number}", resumes=True, begins=10.0 * number) for number in range(15)),
+    profiles: ClassVar[Sequence[ClientProfile]] = (
+        *(ClientProfile(f"publisher-{number}", publishes=True) for number in range(5)),
+        *(ClientProfile(f"subscriber-{number}", resumes=True, start_delay=10.0 * number) for number in range(15)),
     )
 
     def make_link(self, rng: Random) -> Link:
         """See :class:`FyrehoseScenario`."""
         return replace(super().make_link(rng), bandwidth=rng.uniform(50_000, 500_000), queue=65_536)
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (1.0, fault_generators.crashes(self._clients)),
-            (1.0, fault_generators.pauses(self._clients, longest=12.0)),
-            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.crashes(self._client_names)),
+            (1.0, fault_generators.pauses(self._client_names, max_duration=12.0)),
+            (3.0, fault_generators.bad_links(self._host_names, hub="backbone")),
         )
 
 
@@ -157,21 +171,24 @@ class Bystanders(FyrehoseScenario):
     the beginning gets it. In half of the runs the holder keeps a durable journal, in the others memory."""
 
     name: ClassVar[str] = "fyrehose.bystanders"
-    pauses: ClassVar[int] = 0
+    pause_count: ClassVar[int] = 0
     fault_counts: ClassVar[tuple[int, int]] = (0, 0)
-    roles: ClassVar[Sequence[Role]] = (
-        Role("publisher", ClientConfig(history_bytes=4_000), publishes=True),
-        *(Role(f"bystander-{number}", begins=300.0 + number) for number in range(12)),
-        Role("late-numbered", ClientConfig(start=1), begins=450.0),
-        Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=455.0),
-        Role("late-journal", ClientConfig(start=Start.OLDEST), keeps=True, begins=460.0),
+    profiles: ClassVar[Sequence[ClientProfile]] = (
+        ClientProfile("publisher", ClientConfig(history_bytes=4_000), publishes=True),
+        *(ClientProfile(f"bystander-{number}", start_delay=300.0 + number) for number in range(12)),
+        ClientProfile("late-numbered", ClientConfig(start=1), start_delay=450.0),
+        ClientProfile("late-oldest", ClientConfig(start=Start.OLDEST), start_delay=455.0),
+        ClientProfile("late-journal", ClientConfig(start=Start.OLDEST), has_journal=True, start_delay=460.0),
     )
-    HOLDERS: ClassVar[Sequence[Role]] = (Role("holder", keeps=True), Role("holder"))
+    HOLDER_PROFILES: ClassVar[Sequence[ClientProfile]] = (
+        ClientProfile("holder", has_journal=True),
+        ClientProfile("holder"),
+    )
 
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        holder = Random(f"{self.seed}/holder").choice(self.HOLDERS)
-        self.roles = (holder, *type(self).roles)  # type: ignore[misc]
+        holder = Random(f"{self.seed}/holder").choice(self.HOLDER_PROFILES)
+        self.profiles = (holder, *type(self).profiles)  # type: ignore[misc]
         super().build()
 
     def backbone_config(self) -> BackboneConfig:
@@ -182,10 +199,10 @@ class Bystanders(FyrehoseScenario):
         """See :class:`FyrehoseScenario`."""
         return replace(super().make_link(rng), loss=rng.uniform(0.0, 0.05))
 
-    def add_invariants(self, cast: Cast) -> None:
+    def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`."""
-        super().add_invariants(cast)
-        self.add_invariant(Found(cast))
+        super().add_invariants(participants)
+        self.add_invariant(HeldMessagesFound(participants))
 
 
 class Garbage(FyrehoseScenario):
@@ -197,32 +214,32 @@ class Garbage(FyrehoseScenario):
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         super().build()
-        rng = self._rng()
+        rng = self._make_rng()
         # A number too high is contradicted while the stream goes on, and believed in the end if it stands still.
-        for second in range(3, int(self.duration + SILENCE), 3):
+        for second in range(3, int(self.duration + DRAIN_TIME), 3):
             self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
         self.network.add(
-            STRANGER,
-            STRANGER_ADDRESS,
-            lambda boot: Stranger(self.network, rng, boot.now, self.duration, forges=True),
+            ADVERSARY,
+            ADVERSARY_ADDRESS,
+            lambda boot: Adversary(self.network, rng, boot.now, self.duration, forges_repairs=True),
         )
 
-    def add_invariants(self, cast: Cast) -> None:
+    def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`.
 
         What arrives damaged may say anything, so contents prove nothing; and one subscriber may have begun at a number
         that was damaged when nothing else came, and wait for the stream to get there.
         """
-        self.content = Numbers(cast)
-        self.progress = GoesOn(cast, self.content, share=0.9)
-        for invariant in (self.content, Bounded(cast), self.progress):
+        self.content = NumbersDurableFirst(participants)
+        self.progress = StreamProgress(participants, self.content, share=0.9)
+        for invariant in (self.content, MemoryBounded(participants), self.progress):
             self.add_invariant(invariant)
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (8.0, fault_generators.bad_links(self._names, hub="backbone", garbling=True)),
-            (1.0, fault_generators.crashes(self._clients)),
+            (8.0, fault_generators.bad_links(self._host_names, hub="backbone", deliver_corrupted=True)),
+            (1.0, fault_generators.crashes(self._client_names)),
             (0.5, fault_generators.crashes(["backbone"])),
         )
 
@@ -232,40 +249,45 @@ class Amnesia(FyrehoseScenario):
 
     name: ClassVar[str] = "fyrehose.amnesia"
 
-    NOTICED: ClassVar[float] = 3.0
+    OPERATOR_DELAY: ClassVar[float] = 3.0
     """Seconds until the operator acts."""
 
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         super().build()
-        self.repaired = 0
-        self.backbone.host.on_event = self._backbone_told
+        self.disks_replaced = 0
+        self.backbone.host.on_event = self._on_backbone_event
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`.
 
         Links are as good as they are: a backbone that nobody can answer while it asks may count anew.
         """
         return (
-            (3.0, fault_generators.crashes(["backbone"], kinds=(Crash.DISK, Crash.POWER), longest=8.0, between=0.3)),
-            (4.0, fault_generators.crashes(self._clients)),
+            (
+                3.0,
+                fault_generators.crashes(
+                    ["backbone"], kinds=(CrashMode.DISK, CrashMode.POWER), max_duration=8.0, after_persist=0.3
+                ),
+            ),
+            (4.0, fault_generators.crashes(self._client_names)),
         )
 
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        return super().statistics() + Counter({"disks replaced": self.repaired})
+        return super().statistics() + Counter({"disks replaced": self.disks_replaced})
 
-    def _backbone_told(self, event: object) -> None:
-        if isinstance(event, StreamKnown):
-            self.network.call_in(self.NOTICED, partial(self._start_at, self.rng.choice((1, 100, 5_000))))
+    def _on_backbone_event(self, event: object) -> None:
+        if isinstance(event, ExistingStreamDetected):
+            self.network.call_in(self.OPERATOR_DELAY, partial(self._start_at, self.rng.choice((1, 100, 5_000))))
 
     def _start_at(self, above: int) -> None:
         host = self.backbone.host
-        if not host.running or self.backbone.node.phase is not Phase.REFUSING:
+        if not host.running or self.backbone.node.state is not BackboneState.REFUSING:
             return
         host.stop()
         last = self.content.last + above - 1
-        self.repaired += 1
+        self.disks_replaced += 1
         self.backbone.start_at(last)
 
 
@@ -275,52 +297,54 @@ class Limits(FyrehoseScenario):
     name: ClassVar[str] = "fyrehose.limits"
     messages: ClassVar[int] = 1_500
     secret: ClassVar[bytes | None] = b"known to clients"
-    roles: ClassVar[Sequence[Role]] = (
-        Role("subscriber", resumes=True),
-        Role("subscriber-small", ClientConfig(buffer_bytes=2_000, history_bytes=10_000), resumes=True),
-        Role("subscriber-forgetful", ClientConfig(journal=False)),
-        Role("publisher", ClientConfig(outbox=OutboxConfig(queue_messages=8)), publishes=True),
-        Role("publisher-only", ClientConfig(subscribe=False, outbox=OutboxConfig(queue_bytes=500)), publishes=True),
-        Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=200.0),
+    profiles: ClassVar[Sequence[ClientProfile]] = (
+        ClientProfile("subscriber", resumes=True),
+        ClientProfile("subscriber-small", ClientConfig(buffer_bytes=2_000, history_bytes=10_000), resumes=True),
+        ClientProfile("subscriber-forgetful", ClientConfig(journal=False)),
+        ClientProfile("publisher", ClientConfig(outbox=OutboxConfig(queue_messages=8)), publishes=True),
+        ClientProfile(
+            "publisher-only", ClientConfig(subscribe=False, outbox=OutboxConfig(queue_bytes=500)), publishes=True
+        ),
+        ClientProfile("late-oldest", ClientConfig(start=Start.OLDEST), start_delay=200.0),
     )
 
-    GUESTS: ClassVar[int] = 8
-    FREE: ClassVar[int] = 2
+    TRANSIENT_CLIENTS: ClassVar[int] = 8
+    FREE_SLOTS: ClassVar[int] = 2
 
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         super().build()
-        rng = self._rng()
-        self.network.add(STRANGER, STRANGER_ADDRESS, lambda boot: self._stranger(rng, boot))
-        for number in range(self.GUESTS):
+        rng = self._make_rng()
+        self.network.add(ADVERSARY, ADVERSARY_ADDRESS, lambda boot: self._make_adversary(rng, boot))
+        for number in range(self.TRANSIENT_CLIENTS):
             address = f"10.0.2.{number}", 4_000
             config = ClientConfig(secret=self.secret, address=address)
-            self.network.add(f"guest-{number}", address, partial(self._guest, config, self._rng()))
+            self.network.add(f"guest-{number}", address, partial(self._make_transient_client, config, self._make_rng()))
 
     def backbone_config(self) -> BackboneConfig:
         """See :class:`FyrehoseScenario`."""
-        return replace(super().backbone_config(), max_clients=len(self.roles) + self.FREE)
+        return replace(super().backbone_config(), max_clients=len(self.profiles) + self.FREE_SLOTS)
 
-    def add_invariants(self, cast: Cast) -> None:
+    def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`."""
-        super().add_invariants(cast)
-        self.add_invariant(Admitted(cast))
+        super().add_invariants(participants)
+        self.add_invariant(AccessControlled(participants))
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`."""
         return (
-            (2.0, fault_generators.crashes(self._clients, longest=10.0)),
-            (1.0, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (2.0, fault_generators.cuts(self._names, hub="backbone")),
-            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
-            (1.0, fault_generators.clocks(self._names)),
+            (2.0, fault_generators.crashes(self._client_names, max_duration=10.0)),
+            (1.0, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (2.0, fault_generators.cuts(self._host_names, hub="backbone")),
+            (3.0, fault_generators.bad_links(self._host_names, hub="backbone")),
+            (1.0, fault_generators.clock_faults(self._host_names)),
         )
 
-    def _stranger(self, rng: Random, boot: Boot) -> Stranger:
-        return Stranger(self.network, rng, boot.now, self.duration, [BACKBONE])
+    def _make_adversary(self, rng: Random, boot: Boot) -> Adversary:
+        return Adversary(self.network, rng, boot.now, self.duration, [BACKBONE])
 
-    def _guest(self, config: ClientConfig, rng: Random, boot: Boot) -> Guest:
-        return Guest(BACKBONE, config, rng, boot.now, boot.now + self.duration - 40)
+    def _make_transient_client(self, config: ClientConfig, rng: Random, boot: Boot) -> TransientClient:
+        return TransientClient(BACKBONE, config, rng, boot.now, boot.now + self.duration - 40)
 
 
 SCENARIOS: tuple[type[FyrehoseScenario], ...] = (

@@ -13,23 +13,28 @@ from typing import Any, ClassVar, NamedTuple
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig, OutboxConfig, Start
-from fyrehose_twisted.fyrehose.events import Acknowledged as AckReceived
-from fyrehose_twisted.fyrehose.events import Delivered
+from fyrehose_twisted.fyrehose.events import KeepaliveAcked as AckReceived
+from fyrehose_twisted.fyrehose.events import MessagesDelivered
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.simulation.invariants.access import Begins, Kept, NoneWasted, ToldAsSeen
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
-    Acknowledged,
-    Cast,
-    ExactlyOnce,
-    GoesOn,
-    InOrder,
-    Numbers,
-    OneContent,
-    Served,
+from fyrehose_twisted.fyrehose.simulation.invariants.access import (
+    JournalMatchesDelivery,
+    LowestNumberReported,
+    NoNumbersWasted,
+    StartsAtOldestConfirmed,
 )
-from fyrehose_twisted.fyrehose.simulation.invariants.memory import Bounded
-from fyrehose_twisted.fyrehose.simulation.invariants.repair import Forwarded, NoNeedlessLoss
-from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    AcknowledgedArePublished,
+    ExactlyOnce,
+    InOrder,
+    LiveClientsServed,
+    NumbersDurableFirst,
+    OneMessagePerNumber,
+    Participants,
+    StreamProgress,
+)
+from fyrehose_twisted.fyrehose.simulation.invariants.memory import MemoryBounded
+from fyrehose_twisted.fyrehose.simulation.invariants.repair import LossOnlyAfterRetries, RequestsForwarded
+from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.fyrehose.simulation.participants import BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Deliver, Dialect, Push
@@ -39,51 +44,51 @@ from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
-SILENCE = 5.0
+DRAIN_TIME = 5.0
 """Seconds before the last words: what is on its way arrives."""
 
-LAST_WORDS = 3
+FINAL_MESSAGES = 3
 """Messages of each publisher once faults are over, so that everybody can know how far the stream goes."""
 
 
-RETRANSMIT = (0, 4_000, BackboneConfig().retransmit)
+RETRANSMIT_SIZES = (0, 4_000, BackboneConfig().retransmit)
 """Bytes that a backbone keeps to send again: nothing, a few dozen messages, or all."""
 
 
-class Role(NamedTuple):
+class ClientProfile(NamedTuple):
     """A client of a scenario."""
 
     name: str
     config: ClientConfig = ClientConfig()
     publishes: bool = False
     resumes: bool = False
-    begins: float = 0.0
-    keeps: bool = False
+    start_delay: float = 0.0
+    has_journal: bool = False
     """Whether it keeps a durable journal."""
     kept: int = 0
     """How many durable journals are to have what it publishes."""
 
 
-RAW = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
+RAW_CONFIG = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
 
-EVERYBODY = (
-    Role("subscriber", resumes=True),
-    Role("subscriber-v1", ClientConfig(dialect=Dialect.V1), resumes=True),
-    Role("subscriber-raw", ClientConfig(raw=True)),
-    Role("subscriber-small", ClientConfig(buffer_bytes=4_000, history_bytes=40_000), resumes=True),
-    Role("subscriber-forgetful", ClientConfig(journal=False)),
-    Role("publisher", publishes=True),
-    Role("publisher-v1", ClientConfig(dialect=Dialect.V1), publishes=True),
-    Role("publisher-only", ClientConfig(subscribe=False), publishes=True),
-    Role("publisher-raw", RAW, publishes=True),
-    Role("late-oldest", ClientConfig(start=Start.OLDEST), begins=200.0),
-    Role("late-numbered", ClientConfig(start=50), begins=250.0, resumes=True),
-    Role("late", begins=300.0),
+ALL_PROFILES = (
+    ClientProfile("subscriber", resumes=True),
+    ClientProfile("subscriber-v1", ClientConfig(dialect=Dialect.V1), resumes=True),
+    ClientProfile("subscriber-raw", ClientConfig(raw=True)),
+    ClientProfile("subscriber-small", ClientConfig(buffer_bytes=4_000, history_bytes=40_000), resumes=True),
+    ClientProfile("subscriber-forgetful", ClientConfig(journal=False)),
+    ClientProfile("publisher", publishes=True),
+    ClientProfile("publisher-v1", ClientConfig(dialect=Dialect.V1), publishes=True),
+    ClientProfile("publisher-only", ClientConfig(subscribe=False), publishes=True),
+    ClientProfile("publisher-raw", RAW_CONFIG, publishes=True),
+    ClientProfile("late-oldest", ClientConfig(start=Start.OLDEST), start_delay=200.0),
+    ClientProfile("late-numbered", ClientConfig(start=50), start_delay=250.0, resumes=True),
+    ClientProfile("late", start_delay=300.0),
 )
 
 
 class FyrehoseScenario(Scenario):
-    """Base of the wing's scenarios: one backbone, :attr:`roles`, a workload, and :meth:`mix` of faults.
+    """Base of the wing's scenarios: one backbone, :attr:`profiles`, a workload, and :meth:`fault_mix` of faults.
 
     :cvar messages: how many are published before the last words.
     :cvar large: share of them that has up to 20,000 bytes; the others have about 20.
@@ -92,10 +97,10 @@ class FyrehoseScenario(Scenario):
     :cvar secret: shared by the backbone and its clients, if there is one.
     """
 
-    roles: ClassVar[Sequence[Role]] = EVERYBODY
+    profiles: ClassVar[Sequence[ClientProfile]] = ALL_PROFILES
     messages: ClassVar[int] = 800
-    large: ClassVar[float] = 0.02
-    pauses: ClassVar[int] = 20
+    large_share: ClassVar[float] = 0.02
+    pause_count: ClassVar[int] = 20
     fault_counts: ClassVar[tuple[int, int]] = (25, 60)
     secret: ClassVar[bytes | None] = None
 
@@ -104,15 +109,17 @@ class FyrehoseScenario(Scenario):
 
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        self.backbone = BackboneHost(self.network, self.backbone_config(), self._rng())
-        self.participants = [self._participant(role, (f"10.0.1.{n}", 4_000)) for n, role in enumerate(self.roles, 1)]
-        self.publishers = [one for one, role in zip(self.participants, self.roles, strict=True) if role.publishes]
+        self.backbone = BackboneHost(self.network, self.backbone_config(), self._make_rng())
+        self.participants = [
+            self._make_participant(role, (f"10.0.1.{n}", 4_000)) for n, role in enumerate(self.profiles, 1)
+        ]
+        self.publishers = [one for one, role in zip(self.participants, self.profiles, strict=True) if role.publishes]
         self._arrange_workload()
-        self.add_invariants(Cast(self.network, self.backbone, self.participants))
+        self.add_invariants(Participants(self.network, self.backbone, self.participants))
 
     def backbone_config(self) -> BackboneConfig:
         """Return what the backbone is told: in two runs of three it soon needs clients to answer REQUESTs."""
-        retransmit = Random(f"{self.seed}/retransmit").choice(RETRANSMIT)
+        retransmit = Random(f"{self.seed}/retransmit").choice(RETRANSMIT_SIZES)
         return BackboneConfig(secret=self.secret, retransmit=retransmit)
 
     def make_network(self, split_seed: int) -> Network:
@@ -131,55 +138,55 @@ class FyrehoseScenario(Scenario):
             jitter=bad * rng.uniform(0.0, 0.02),
         )
 
-    def add_invariants(self, cast: Cast) -> None:
+    def add_invariants(self, participants: Participants) -> None:
         """Say what must hold."""
-        self.content: Numbers = OneContent(cast)
-        self.progress = GoesOn(cast, self.content)
+        self.content: NumbersDurableFirst = OneMessagePerNumber(participants)
+        self.progress = StreamProgress(participants, self.content)
         for invariant in (
             self.progress,  # The first to be checked: where nothing goes on, the others can only follow.
             self.content,
-            InOrder(cast, self.content),
-            ExactlyOnce(cast),
-            Acknowledged(cast, self.content),
-            NoNeedlessLoss(cast),
-            Forwarded(cast),
-            Served(cast),
-            NoneWasted(cast),
-            Kept(cast, self.content),
-            ToldAsSeen(cast, self.content),
-            Begins(cast),
-            Bounded(cast),
+            InOrder(participants, self.content),
+            ExactlyOnce(participants),
+            AcknowledgedArePublished(participants, self.content),
+            LossOnlyAfterRetries(participants),
+            RequestsForwarded(participants),
+            LiveClientsServed(participants),
+            NoNumbersWasted(participants),
+            JournalMatchesDelivery(participants, self.content),
+            LowestNumberReported(participants, self.content),
+            StartsAtOldestConfirmed(participants),
+            MemoryBounded(participants),
         ):
             self.add_invariant(invariant)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        kinds = self.mix()
+        kinds = self.fault_mix()
         count = rng.randint(*self.fault_counts) if kinds else 0
         return FaultSchedule.draw(rng, count, until=self.duration - 30, kinds=kinds) if count else FaultSchedule()
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """Return how often which kind of fault is drawn."""
         return ()
 
     def finish(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        self.progress.begin()
+        self.progress.faults_ended()
         for publisher in self.publishers:
-            for number in range(LAST_WORDS):
-                self.network.call_in(SILENCE + number, partial(self._publish, publisher, b"the last words"))
-        self.network.run(SILENCE + LAST_WORDS)
+            for number in range(FINAL_MESSAGES):
+                self.network.call_in(DRAIN_TIME + number, partial(self._publish, publisher, b"the last words"))
+        self.network.run(DRAIN_TIME + FINAL_MESSAGES)
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        return self.progress.unsettled() is None
+        return self.progress.find_unsettled() is None
 
     def describe(self, thing: Any) -> str:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         match thing:
             case bytes():
                 return _describe_packet(thing)
-            case Delivered(messages):
+            case MessagesDelivered(messages):
                 return f"Delivered {messages[0].sequence} to {messages[-1].sequence}, {len(messages)} messages"
             case AckReceived(round_trip):
                 return f"Acknowledged after {round_trip:.6f} s"
@@ -216,7 +223,7 @@ class FyrehoseScenario(Scenario):
             for number in range(burst):
                 network.call_in(at + number * rng.choice((0.0, 0.001)), partial(self._publish, publisher, b""))
         subscribers = [one for one in self.participants if one.config.subscribe]
-        for _ in range(self.pauses):
+        for _ in range(self.pause_count):
             one, at = rng.choice(subscribers), rng.uniform(5.0, self.duration - 20)
             network.call_in(at, partial(self.operate, one.host, "pause", lambda client, now: client.pause()))
             network.call_in(
@@ -227,7 +234,7 @@ class FyrehoseScenario(Scenario):
     def _publish(self, publisher: Participant, text: bytes) -> None:
         # No two payloads are equal: without an envelope equal ones acknowledge each other.
         payload = b"%s/%d %s" % (publisher.name.encode(), self.operations, text)
-        if self.rng.random() < self.large:
+        if self.rng.random() < self.large_share:
             payload += bytes(self.rng.randrange(20_000))
 
         def publish(client: Client, now: float) -> None:
@@ -235,32 +242,40 @@ class FyrehoseScenario(Scenario):
                 ticket = client.publish(payload, now, kept=publisher.kept)
                 publisher.application.payloads[ticket] = payload
             except PublishQueueFull:
-                self.network.counts["refused to publish"] += 1
+                self.network.counters["refused to publish"] += 1
 
         self.operate(publisher.host, f"publish {len(payload)} bytes", publish)
 
-    def _participant(self, role: Role, address: Address) -> Participant:
-        config = role.config
+    def _make_participant(self, profile: ClientProfile, address: Address) -> Participant:
+        config = profile.config
         if self.secret is not None:
             config = replace(config, secret=self.secret, address=address)
-        if role.keeps:
-            return Keeper(self.network, role.name, address, config, self._rng(), begins=role.begins)
+        if profile.has_journal:
+            return JournalHost(
+                self.network, profile.name, address, config, self._make_rng(), start_delay=profile.start_delay
+            )
         participant = Participant(
-            self.network, role.name, address, config, self._rng(), resumes=role.resumes, begins=role.begins
+            self.network,
+            profile.name,
+            address,
+            config,
+            self._make_rng(),
+            resumes=profile.resumes,
+            start_delay=profile.start_delay,
         )
-        participant.kept = role.kept
+        participant.kept = profile.kept
         return participant
 
-    def _rng(self) -> Random:
+    def _make_rng(self) -> Random:
         return Random(self.rng.getrandbits(64))
 
     @property
-    def _clients(self) -> list[str]:
+    def _client_names(self) -> list[str]:
         return [one.name for one in self.participants]
 
     @property
-    def _names(self) -> list[str]:
-        return ["backbone", *self._clients]
+    def _host_names(self) -> list[str]:
+        return ["backbone", *self._client_names]
 
 
 def _describe_packet(datagram: bytes) -> str:

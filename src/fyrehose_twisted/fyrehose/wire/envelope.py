@@ -19,7 +19,7 @@ from fyrehose_twisted.repeats import NO_ENVELOPES, Envelopes, Numbers
 
 MAGIC = b"\xf7FY\x01"
 _HEADER = struct.Struct(">4s8sQ")
-_HEADERS = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">u8")])
+_HEADER_DTYPE = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">u8")])
 _MAGIC = int.from_bytes(MAGIC, "big")
 ENVELOPE_SIZE = _HEADER.size
 MAX_ENVELOPED = MAX_DELIVERABLE - ENVELOPE_SIZE
@@ -49,12 +49,12 @@ def unwrap(data: bytes) -> Envelope | None:
     return Envelope(publisher, counter)
 
 
-def enveloped(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]]:
+def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]]:
     """Return who published consecutive messages: stretches by their length, each of one publisher with rising counters.
 
     :return: the first envelope of each stretch, ``None`` if its messages have none, and how many messages it has.
     """
-    headers = _headers(messages) if len(messages) >= VECTOR_MINIMUM else None
+    headers = _header_columns(messages) if len(messages) >= VECTOR_MINIMUM else None
     if headers is not None and (headers["magic"] == _MAGIC).all():
         publishers, counters = headers["publisher"], headers["counter"]
         rises = (publishers[1:] == publishers[:-1]) & (counters[1:] - counters[:-1] == 1) & (counters[1:] != 0)
@@ -73,16 +73,16 @@ def enveloped(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]]:
     return stretches
 
 
-def _headers(messages: Sequence[bytes]) -> NDArray[np.void] | None:
+def _header_columns(messages: Sequence[bytes]) -> NDArray[np.void] | None:
     """Return the first bytes of messages as envelopes, or ``None`` if one is too short to have one."""
     size = len(messages[0])
     if size >= ENVELOPE_SIZE and len(set(map(len, messages))) == 1:
-        return np.ndarray((len(messages),), _HEADERS, b"".join(messages), 0, (size,))
+        return np.ndarray((len(messages),), _HEADER_DTYPE, b"".join(messages), 0, (size,))
     heads = b"".join([data[:ENVELOPE_SIZE] for data in messages])
-    return np.frombuffer(heads, _HEADERS) if len(heads) == len(messages) * ENVELOPE_SIZE else None
+    return np.frombuffer(heads, _HEADER_DTYPE) if len(heads) == len(messages) * ENVELOPE_SIZE else None
 
 
-def envelopes_of(positions: Numbers, offsets: NDArray[np.uint32], payload: memoryview) -> Envelopes:
+def envelope_columns(positions: Numbers, offsets: NDArray[np.uint32], payload: memoryview) -> Envelopes:
     """Return the envelopes of messages; messages without one are left out.
 
     :param positions: the number of each message, ascending.
@@ -93,7 +93,7 @@ def envelopes_of(positions: Numbers, offsets: NDArray[np.uint32], payload: memor
         return NO_ENVELOPES
     data = np.frombuffer(payload, np.uint8)
     # At each byte, as if an envelope began there; only those at which one may begin are looked at.
-    heads = np.ndarray((len(data) - ENVELOPE_SIZE + 1,), _HEADERS, data, 0, (1,))[offsets[rows]]
+    heads = np.ndarray((len(data) - ENVELOPE_SIZE + 1,), _HEADER_DTYPE, data, 0, (1,))[offsets[rows]]
     chosen = heads["magic"] == _MAGIC
     heads = heads[chosen]
     publishers, counters = heads["publisher"].astype(np.uint64), heads["counter"].astype(np.uint64)

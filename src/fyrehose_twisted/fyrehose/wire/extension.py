@@ -23,7 +23,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
 )
 
 
-class Kind(IntEnum):
+class ExtensionKind(IntEnum):
     """The second byte of an extension."""
 
     HOLDS = 1
@@ -36,7 +36,7 @@ _STATUS = struct.Struct(">BB16sQQ")
 _HOLDING = struct.Struct(">QQ")
 _ASKED = struct.Struct(">BB16sQQL")
 _CRC = struct.Struct(">L")
-_MOST_LEFT = 2**32 - 1
+_MAX_LEFT = 2**32 - 1
 
 
 def encode_extension(packet: Extension) -> bytes:
@@ -50,65 +50,65 @@ def _encode(packet: Extension) -> bytes:
         raise UnencodableMessage(f"token of {len(packet.token)} bytes; it must have {TOKEN_SIZE}")
     match packet:
         case Holds(token, oldest, holding, reached):
-            _check(oldest, *holding, reached)
-            return _HOLDS.pack(PacketType.EXTENSION, Kind.HOLDS, token, oldest, *holding, reached)
+            _check_encodable(oldest, *holding, reached)
+            return _HOLDS.pack(PacketType.EXTENSION, ExtensionKind.HOLDS, token, oldest, *holding, reached)
         case Status(token, oldest, last, holdings):
             if len(holdings) > MAX_HOLDINGS:
                 raise UnencodableMessage(f"{len(holdings)} journals do not fit a STATUS; it describes {MAX_HOLDINGS}")
-            _check(oldest, last, *(number for holding in holdings for number in holding))
-            head = _STATUS.pack(PacketType.EXTENSION, Kind.STATUS, token, oldest, last)
+            _check_encodable(oldest, last, *(number for holding in holdings for number in holding))
+            head = _STATUS.pack(PacketType.EXTENSION, ExtensionKind.STATUS, token, oldest, last)
             return head + b"".join(_HOLDING.pack(*holding) for holding in holdings)
         case Asked(token, first, last, left):
-            _check(first, last)
-            return _ASKED.pack(PacketType.EXTENSION, Kind.ASKED, token, first, last, min(left, _MOST_LEFT))
+            _check_encodable(first, last)
+            return _ASKED.pack(PacketType.EXTENSION, ExtensionKind.ASKED, token, first, last, min(left, _MAX_LEFT))
 
 
 def decode_extension(datagram: bytes) -> Extension:
     """Return the packet in ``datagram``, whose first byte has been read. :raises MalformedPacket: if it is none."""
     body, kind = datagram[: -_CRC.size], datagram[1] if len(datagram) > 1 else 0
-    if kind not in list(Kind):
+    if kind not in list(ExtensionKind):
         raise MalformedPacket("unknown_type", f"extension {kind:#04x} is not one of the protocol's")
     if zlib.crc32(body) != int.from_bytes(datagram[-_CRC.size :]):
-        raise MalformedPacket("checksum", f"{Kind(kind).name} of {len(datagram)} bytes was damaged on its way")
-    return _decode(Kind(kind), body)
+        raise MalformedPacket("checksum", f"{ExtensionKind(kind).name} of {len(datagram)} bytes was damaged on its way")
+    return _decode(ExtensionKind(kind), body)
 
 
-def _decode(kind: Kind, datagram: bytes) -> Extension:
+def _decode(kind: ExtensionKind, datagram: bytes) -> Extension:
     size = len(datagram)
     match kind:
-        case Kind.HOLDS:
+        case ExtensionKind.HOLDS:
             _check_size(kind, size, size == _HOLDS.size)
             _, _, token, oldest, since, durable, reached = _HOLDS.unpack(datagram)
-            _check_numbers(oldest, since, durable, reached)
+            _check_decoded(oldest, since, durable, reached)
             return Holds(token, oldest, Holding(since, durable), reached)
-        case Kind.STATUS:
+        case ExtensionKind.STATUS:
             more = size - _STATUS.size
             _check_size(kind, size, 0 <= more <= MAX_HOLDINGS * _HOLDING.size and more % _HOLDING.size == 0)
             _, _, token, oldest, last = _STATUS.unpack_from(datagram)
             holdings = tuple(map(Holding._make, _HOLDING.iter_unpack(datagram[_STATUS.size :])))
-            _check_numbers(oldest, last, *(number for holding in holdings for number in holding))
+            _check_decoded(oldest, last, *(number for holding in holdings for number in holding))
             return Status(token, oldest, last, holdings)
-        case Kind.ASKED:
+        case ExtensionKind.ASKED:
             _check_size(kind, size, size == _ASKED.size)
             _, _, token, first, last, left = _ASKED.unpack(datagram)
-            _check_numbers(first, last)
+            _check_decoded(first, last)
             if first > last:
                 raise MalformedPacket("range", f"ASKED from {first} to {last} is empty")
             return Asked(token, first, last, left)
 
 
-def _check(*numbers: int) -> None:
+def _check_encodable(*numbers: int) -> None:
     for number in numbers:
         if not 0 <= number <= MAX_SEQUENCE + 1:
             raise UnencodableMessage(f"number {number} is outside 0..{MAX_SEQUENCE + 1}")
 
 
-def _check_numbers(*numbers: int) -> None:
+def _check_decoded(*numbers: int) -> None:
     highest = max(numbers)
     if highest > MAX_SEQUENCE + 1:
         raise MalformedPacket("range", f"extension with number {highest}, which is over {MAX_SEQUENCE}")
 
 
-def _check_size(kind: Kind, size: int, right: bool) -> None:
-    if not right:
+def _check_size(kind: ExtensionKind, size: int, is_valid: bool) -> None:
+    if not is_valid:
         raise MalformedPacket("size", f"{kind.name} of {size} bytes, which is no size that it can have")

@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from fyrehose_twisted.datagrams import Run
+from fyrehose_twisted.datagrams import DatagramRun
 from fyrehose_twisted.effects import Burst
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, push_header
 from fyrehose_twisted.fyrehose.wire.packets import CONFIRM, MAX_DATA, Dialect, PacketType
@@ -22,7 +22,7 @@ VECTOR_MINIMUM = 12
 
 _PUSHES = (PacketType.PUSH, PacketType.PUSH | CONFIRM)
 _SEQUENCE = struct.Struct(">HI")
-_SEQUENCE_AT = 3
+_SEQUENCE_OFFSET = 3
 _TYPE_AND_LENGTH = PUSH_V1_HEADER
 
 # What the last two bytes of rising numbers are. Slices of these are there at once; numpy takes 100 microseconds in a
@@ -32,7 +32,7 @@ _SECOND_BYTES = bytes(number >> 8 for number in range(_CYCLE))
 _LAST_BYTES = bytes(range(256)) * 256
 
 
-def leading_pushes(buffer: bytearray, run: Run) -> int:
+def count_leading_pushes(buffer: bytearray, run: DatagramRun) -> int:
     """Return with how many PUSHes of version 2 the run begins; either all of them with CONFIRM, or none."""
     start, stop, size, count, _, truncated = run
     if truncated or size < DATA_HEADER.size:
@@ -40,25 +40,25 @@ def leading_pushes(buffer: bytearray, run: Run) -> int:
     kind, length = _TYPE_AND_LENGTH.unpack_from(buffer, start)
     if kind not in _PUSHES or length != size - DATA_HEADER.size or length > MAX_DATA:
         return 0
-    return _alike(buffer, start, stop, size, count)
+    return _count_uniform(buffer, start, stop, size, count)
 
 
-def number(buffer: bytearray, start: int, stop: int, size: int, first: int) -> None:
+def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: int) -> None:
     """Turn PUSHes of version 2, ``size`` bytes each, into DELIVERs from number ``first`` on, where they lie."""
     count = (stop - start) // size
     if count < VECTOR_MINIMUM:
         for sequence, position in enumerate(range(start, stop, size), first):
             buffer[position] = PacketType.DELIVER
-            _SEQUENCE.pack_into(buffer, position + _SEQUENCE_AT, sequence >> 32, sequence & 0xFFFFFFFF)
+            _SEQUENCE.pack_into(buffer, position + _SEQUENCE_OFFSET, sequence >> 32, sequence & 0xFFFFFFFF)
         return
     near = first % _CYCLE
     if near + count > _CYCLE:
         middle = start + (_CYCLE - near) * size
-        number(buffer, start, middle, size, first)
-        number(buffer, middle, stop, size, first + _CYCLE - near)
+        number_pushes(buffer, start, middle, size, first)
+        number_pushes(buffer, middle, stop, size, first + _CYCLE - near)
         return
     buffer[start:stop:size] = bytes((PacketType.DELIVER,)) * count
-    position = start + _SEQUENCE_AT
+    position = start + _SEQUENCE_OFFSET
     for value in (first // _CYCLE).to_bytes(4, "big"):
         buffer[position:stop:size] = bytes((value,)) * count
         position += 1
@@ -75,7 +75,7 @@ def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool, ag
     return bursts
 
 
-def delivered(buffer: bytearray, run: Run) -> list[tuple[int, list[bytes]]] | None:
+def split_delivers(buffer: bytearray, run: DatagramRun) -> list[tuple[int, list[bytes]]] | None:
     """Return copies of the DATA of a run of DELIVERs, each stretch of rising numbers with its first number.
 
     :return: ``None`` if anything in the run is no DELIVER.
@@ -89,24 +89,24 @@ def delivered(buffer: bytearray, run: Run) -> list[tuple[int, list[bytes]]] | No
     first = high << 32 | low
     if count == 1:
         return [(first, [bytes(buffer[start + DATA_HEADER.size : stop])])]
-    if _alike(buffer, start, stop, size, count) != count:
+    if _count_uniform(buffer, start, stop, size, count) != count:
         return None
     # Of all ways to cut equal pieces out of a buffer this is the fastest that Python has.
     pieces = struct.iter_unpack(f"{DATA_HEADER.size}x{length}s", memoryview(buffer)[start:stop])
     data: list[bytes] = [piece for (piece,) in pieces]
-    if _rises(buffer, start, stop, size, count, first):
+    if _is_consecutive(buffer, start, stop, size, count, first):
         return [(first, data)]
-    highs = np.ndarray((count,), ">u2", buffer, start + _SEQUENCE_AT, (size,))
-    lows = np.ndarray((count,), ">u4", buffer, start + _SEQUENCE_AT + 2, (size,))
+    highs = np.ndarray((count,), ">u2", buffer, start + _SEQUENCE_OFFSET, (size,))
+    lows = np.ndarray((count,), ">u4", buffer, start + _SEQUENCE_OFFSET + 2, (size,))
     sequences = highs.astype(np.int64) << 32 | lows
     starts = [0, *(np.flatnonzero(np.diff(sequences) != 1) + 1).tolist()]
     ends = [*starts[1:], count]
     return [(int(sequences[row]), data[row:end]) for row, end in zip(starts, ends, strict=True)]
 
 
-def _rises(buffer: bytearray, start: int, stop: int, size: int, count: int, first: int) -> bool:
+def _is_consecutive(buffer: bytearray, start: int, stop: int, size: int, count: int, first: int) -> bool:
     """Say whether the SEQUENCEs of a run are rising numbers from ``first`` on."""
-    near, position = first % _CYCLE, start + _SEQUENCE_AT
+    near, position = first % _CYCLE, start + _SEQUENCE_OFFSET
     if near + count > _CYCLE:
         return False  # Or not as far as this can tell.
     upper = (first // _CYCLE).to_bytes(4, "big")
@@ -117,7 +117,7 @@ def _rises(buffer: bytearray, start: int, stop: int, size: int, count: int, firs
     )
 
 
-def _alike(buffer: bytearray, start: int, stop: int, size: int, count: int) -> int:
+def _count_uniform(buffer: bytearray, start: int, stop: int, size: int, count: int) -> int:
     """Return how many datagrams at the beginning of a run have the type and the LENGTH of the first one."""
     if count > 1:
         for position in range(start, start + _TYPE_AND_LENGTH.size):

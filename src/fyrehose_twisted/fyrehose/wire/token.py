@@ -8,7 +8,7 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.wire.codec import KEEPALIVE_V2, encode
 from fyrehose_twisted.fyrehose.wire.packets import TOKEN_SIZE, Keepalive
 
-TOKEN_STEP = 30
+TOKEN_STEP_SECONDS = 30
 """Seconds for which one token is made; the neighbouring steps are accepted too."""
 
 
@@ -18,7 +18,7 @@ def make_token(secret: bytes, address: Address, flags: int, now: float, *, step:
     :param step: offset in steps of 30 s from the one that ``now`` lies in.
     """
     body = encode(Keepalive(address, flags))[1 : KEEPALIVE_V2.size - TOKEN_SIZE]
-    steps = int(now // TOKEN_STEP) + step
+    steps = int(now // TOKEN_STEP_SECONDS) + step
     return hmac.digest(secret, body + steps.to_bytes(8, "big", signed=True), "sha256")[:TOKEN_SIZE]
 
 

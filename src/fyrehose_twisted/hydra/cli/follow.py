@@ -6,18 +6,18 @@ import argparse
 import sys
 from typing import Any
 
-from fyrehose_twisted.net.control.client import Conversation
-from fyrehose_twisted.net.control.output import Printer, print_told
-from fyrehose_twisted.process.terminal import printable
+from fyrehose_twisted.net.control.client import ControlClient
+from fyrehose_twisted.net.control.output import EventPrinter, print_events
+from fyrehose_twisted.process.terminal import sanitize
 
 
-class LinePrinter(Printer):
+class LinePrinter(EventPrinter):
     """Prints lines."""
 
-    counted = "line"
+    counted_key = "line"
 
-    def show(self, message: dict[str, Any]) -> None:
-        """See :class:`~fyrehose_twisted.net.control.output.Printer`."""
+    def print_event(self, message: dict[str, Any]) -> None:
+        """See :class:`~fyrehose_twisted.net.control.output.EventPrinter`."""
         if "line" in message:
             self.output.write(message["line"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:
@@ -25,9 +25,9 @@ class LinePrinter(Printer):
             print(f"fyrehose: lines {first:,} to {last:,} of term {message['term']} did not get here", file=sys.stderr)
         elif "leader" in message:
             who = "nobody" if message["leader"] is None else f"{message['tag'] or 'a node'} ({message['leader']})"
-            print(printable(f"fyrehose: {who} leads in term {message['term']}"), file=sys.stderr)
+            print(sanitize(f"fyrehose: {who} leads in term {message['term']}"), file=sys.stderr)
 
 
-async def follow(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+async def follow(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    return await print_told(LinePrinter, {"ask": "follow"}, options, node, reactor)
+    return await print_events(LinePrinter, {"ask": "follow"}, options, node, reactor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fyrehose_twisted.process.arguments import add_timeout, asking_commands, count
+from fyrehose_twisted.process.arguments import add_timeout, control_subcommands, parse_count
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 
@@ -21,7 +21,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser("hydra", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    command = asking_commands(inner)
+    command = control_subcommands(inner)
     status = command("status", _status, "Show how the network looks from a node.")
     status.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
     add_timeout(status, 10.0)
@@ -35,27 +35,27 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
     follow = command("follow", _follow, "Print lines from IRC as they come, until interrupted.")
     follow.add_argument("--json", action="store_true", help="print terms, numbers, gaps and leaders too, as JSON")
-    follow.add_argument("--count", type=count, metavar="N", help="stop after N lines")
+    follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N lines")
     add_timeout(follow, 10.0)
     return parser
 
 
 async def _status(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.hydra.cli.status import show_status
-    from fyrehose_twisted.net.control.client import asking
+    from fyrehose_twisted.net.control.client import run_with_client
 
-    return await asking(options, reactor, show_status)
+    return await run_with_client(options, reactor, show_status)
 
 
 async def _say(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.hydra.cli.status import say
-    from fyrehose_twisted.net.control.client import asking
+    from fyrehose_twisted.net.control.client import run_with_client
 
-    return await asking(options, reactor, say)
+    return await run_with_client(options, reactor, say)
 
 
 async def _follow(options: argparse.Namespace, reactor: Any) -> int:
     from fyrehose_twisted.hydra.cli.follow import follow
-    from fyrehose_twisted.net.control.client import asking
+    from fyrehose_twisted.net.control.client import run_with_client
 
-    return await asking(options, reactor, follow)
+    return await run_with_client(options, reactor, follow)

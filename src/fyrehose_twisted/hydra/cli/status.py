@@ -9,31 +9,31 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.net.control.client import Conversation, answer_to
+from fyrehose_twisted.net.control.client import ControlClient, with_timeout
 from fyrehose_twisted.net.control.output import print_status
-from fyrehose_twisted.process.terminal import LinePublisher, complain, open_input, printable, table
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.process.terminal import LinePublisher, format_table, open_input, print_error, sanitize
+from fyrehose_twisted.wording import pluralize
 
-WINDOW = 100
+MAX_IN_FLIGHT = 100
 """Lines that are waited for at once."""
-MAX_SAID = 4_096
+MAX_LINE_BYTES = 4_096
 """Bytes of a line of standard input; how many of them IRC takes the node says."""
 
 # status
 
 
-async def show_status(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+async def show_status(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
-    return await print_status(describe_state, options, node, reactor)
+    return await print_status(format_status, options, node, reactor)
 
 
-def describe_state(state: dict[str, Any]) -> Iterable[str]:
+def format_status(state: dict[str, Any]) -> Iterable[str]:
     """Return lines for people."""
-    return map(printable, _describe(state))
+    return map(sanitize, _describe(state))
 
 
 def _describe(state: dict[str, Any]) -> Iterable[str]:
-    size = "any number of nodes" if state["size"] is None else counted(state["size"], "node")
+    size = "any number of nodes" if state["size"] is None else pluralize(state["size"], "node")
     yield f"network {state['network']} of {size}, seen from {state['tag']} ({_id(state['id'])})"
     yield f"{state['role']} in term {state['term']:,}: {state['why']}"
     leader = state["leader"]
@@ -44,11 +44,11 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
         who = "this node leads" if leader == state["id"] else f"{tags.get(leader) or 'a node'} ({_id(leader)}) leads"
         lease = "" if state["lease"] is None else f", its lease goes on for {state['lease']:.1f} s"
         yield f"{who}{lease}; {state['quorum']} have to agree"
-    waiting = counted(state["waiting"], "line")
+    waiting = pluralize(state["waiting"], "line")
     yield f"IRC is {state['irc']}; {waiting} to be said there; the next from there is {state['expected']:,}"
     yield ""
     yield "nodes"
-    yield from table(
+    yield from format_table(
         ("tag", "id", "hops", "by way of", "heard of"),
         (
             (
@@ -63,7 +63,7 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
     )
     yield ""
     yield "links"
-    yield from table(
+    yield from format_table(
         ("link", "leads to", "speaks", "open"),
         (
             (
@@ -78,7 +78,9 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
     if state["counts"]:
         yield ""
         yield "counts"
-        yield from table(("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items())))
+        yield from format_table(
+            ("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items()))
+        )
 
 
 def _id(number: int | None) -> str:
@@ -88,15 +90,15 @@ def _id(number: int | None) -> str:
 # say
 
 
-async def say(options: argparse.Namespace, node: Conversation, reactor: Any) -> int:
+async def say(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
     if options.line:
-        answer = await answer_to(
-            node.demand(ask="say", line=" ".join(options.line), retry=options.retry), reactor, options.timeout
+        answer = await with_timeout(
+            node.request_numbered(ask="say", line=" ".join(options.line), retry=options.retry), reactor, options.timeout
         )
-        problem = problem_of(answer)
-        return 0 if problem is None else complain(problem)
-    speaker = Speaker(node, options.retry, reactor, options.timeout)
+        problem = send_failure(answer)
+        return 0 if problem is None else print_error(problem)
+    speaker = LineSender(node, options.retry, reactor, options.timeout)
     try:
         await speaker.read(open_input(None), reactor)
     except CancelledError:
@@ -104,11 +106,11 @@ async def say(options: argparse.Namespace, node: Conversation, reactor: Any) -> 
         raise
     if speaker.problem is None:
         return 0
-    missing = speaker.seen - speaker.published
-    return complain(f"{missing:,} of {counted(speaker.seen, 'line')} not said: {speaker.problem}")
+    missing = speaker.lines_read - speaker.published
+    return print_error(f"{missing:,} of {pluralize(speaker.lines_read, 'line')} not said: {speaker.problem}")
 
 
-def problem_of(answer: dict[str, Any]) -> str | None:
+def send_failure(answer: dict[str, Any]) -> str | None:
     """Return why a line was not said for certain, ``None`` if it was."""
     if answer.get("said") == "said":
         return None
@@ -120,46 +122,46 @@ def problem_of(answer: dict[str, Any]) -> str | None:
     return f"{why}: it was not said, and will not be"
 
 
-class Speaker(LinePublisher):
+class LineSender(LinePublisher):
     """Has each line of standard input said."""
 
-    def __init__(self, node: Conversation, retry: bool, reactor: Any, timeout: float) -> None:
-        super().__init__(MAX_SAID, "lines")
+    def __init__(self, node: ControlClient, retry: bool, reactor: Any, timeout: float) -> None:
+        super().__init__(MAX_LINE_BYTES, "lines")
         self._node = node
         self._retry = retry
         self._reactor = reactor
         self._timeout = timeout
-        self._under_way = 0
-        self._room: Deferred[None] | None = None
+        self._sends_in_flight = 0
+        self._window_open: Deferred[None] | None = None
 
     async def when_room(self) -> None:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
-        if self._under_way >= WINDOW:
-            self._room = Deferred()
-            await self._room
+        if self._sends_in_flight >= MAX_IN_FLIGHT:
+            self._window_open = Deferred()
+            await self._window_open
 
     def publish(self, line: bytes) -> Deferred[int]:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         text = line.rstrip(b"\r").decode("utf-8", "surrogateescape")
-        said = self._node.demand(ask="say", line=text, retry=self._retry)
-        self._under_way += 1
+        said = self._node.request_numbered(ask="say", line=text, retry=self._retry)
+        self._sends_in_flight += 1
         return Deferred.fromCoroutine(self._wait_for(said))
 
     def failed(self, line: int, error: BaseException | None) -> None:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         self.problem = self.problem or f"line {line:,}: {error}"
 
-    def came_back(self, line: int, sequence: int) -> None:
+    def acknowledged(self, line: int, sequence: int) -> None:
         """See :class:`~fyrehose_twisted.process.terminal.LinePublisher`."""
         self.published += 1
 
-    async def _wait_for(self, said: Deferred[dict[str, Any]]) -> int:
+    async def _wait_for(self, reply: Deferred[dict[str, Any]]) -> int:
         try:
-            problem = problem_of(await answer_to(said, self._reactor, self._timeout))
+            problem = send_failure(await with_timeout(reply, self._reactor, self._timeout))
         finally:
-            self._under_way -= 1
-            if self._room is not None:
-                room, self._room = self._room, None
+            self._sends_in_flight -= 1
+            if self._window_open is not None:
+                room, self._window_open = self._window_open, None
                 room.callback(None)
         if problem is not None:
             raise OperationalError(problem)

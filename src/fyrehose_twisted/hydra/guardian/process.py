@@ -32,20 +32,20 @@ from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.wire.messages import GUARDIAN_TAG, Drop, Hello, Keepalive, Knock, Message
-from fyrehose_twisted.net.connection import Link
-from fyrehose_twisted.net.connector import Dials, EndpointFor
+from fyrehose_twisted.net.connection import NodeConnection
+from fyrehose_twisted.net.connector import EndpointFactory, PendingConnects
 
-REDIAL = 0.5, 2.0
+REDIAL_DELAYS = 0.5, 2.0
 """Seconds until a link is opened anew: first, and at most; at the scale of the timers."""
-LAST_TRY = 5.0
+FINAL_DIAL_TIMEOUT = 5.0
 """Seconds for which it tries to reach somebody when the parent is gone and no link was bound."""
-FLUSH = 2.0
+FLUSH_TIMEOUT = 2.0
 """Seconds that the goodbye may take to leave."""
-DIAL = 10.0
+DIAL_TIMEOUT = 10.0
 """Seconds until a link must be open."""
 
 
-class Post(HydraProtocol):
+class GuardianLink(HydraProtocol):
     """One link, bound to the node's id."""
 
     def __init__(self, guardian: Guardian, address: Address) -> None:
@@ -58,16 +58,16 @@ class Post(HydraProtocol):
 
     def connection_ready(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.protocol.HydraProtocol`."""
-        self._guardian.opened(self)
+        self._guardian.link_opened(self)
 
     def hydra_received(self, messages: Sequence[Message]) -> None:
         """See :class:`~fyrehose_twisted.hydra.protocol.HydraProtocol`."""
-        self._guardian.received(self, messages)
+        self._guardian.link_received(self, messages)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted: the connection has ended."""
         super().connectionLost(reason)
-        self._guardian.ended(self)
+        self._guardian.link_ended(self)
 
 
 class Guardian:
@@ -84,156 +84,156 @@ class Guardian:
         reactor: Any,
         links: Sequence[str],
         timers: Timers,
-        endpoint_for: EndpointFor,
+        endpoint_for: EndpointFactory,
         *,
-        say: Callable[[str], object] = lambda text: None,
+        report: Callable[[str], object] = lambda text: None,
     ) -> None:
         self.id: int | None = None
-        self.over: Deferred[None] = Deferred()
+        self.finished: Deferred[None] = Deferred()
         self._reactor = reactor
         self._timers = timers
-        self._say = say
-        self._dials = Dials(reactor, endpoint_for, self._not_opened, DIAL)
-        self._waits: dict[Address, float] = dict.fromkeys([(link, 0) for link in links], 0.0)
+        self._report = report
+        self._connects = PendingConnects(reactor, endpoint_for, self._dial_failed, DIAL_TIMEOUT)
+        self._redial_delays: dict[Address, float] = dict.fromkeys([(link, 0) for link in links], 0.0)
         """By link: seconds before it was dialled the last time."""
-        self._posts: dict[Address, Post] = {}
-        self._calls: dict[Address, Any] = {}
+        self._links: dict[Address, GuardianLink] = {}
+        self._delayed_calls: dict[Address, Any] = {}
         """By link: when to dial it, or to look after it."""
         self._number = 0
-        self._gone = False
-        self._told = 0
+        self._parent_has_exited = False
+        self._drops_sent = 0
 
     # What it is told
 
-    def use(self, number: int | None) -> None:
+    def set_node_id(self, node_id: int | None) -> None:
         """The node has this id now."""
-        if number == self.id or self._gone:
+        if node_id == self.id or self._parent_has_exited:
             return
-        self.id = number
-        for address in self._waits:
-            post = self._posts.pop(address, None)
+        self.id = node_id
+        for address in self._redial_delays:
+            post = self._links.pop(address, None)
             if post is not None:
-                post.hang_up()
+                post.close()
             self._cancel(address)
-            if number is not None:
-                self._waits[address] = 0.0
+            if node_id is not None:
+                self._redial_delays[address] = 0.0
                 self._dial(address)
 
-    def parent_gone(self) -> None:
+    def parent_exited(self) -> None:
         """The kernel says that the parent has ended."""
-        if self._gone:
+        if self._parent_has_exited:
             return
-        self._gone = True
-        if self.id is None or not self._waits:
+        self._parent_has_exited = True
+        if self.id is None or not self._redial_delays:
             self._end()
             return
-        bound = [post for post in self._posts.values() if post.bound]
-        self._say(f"node {self.id} has ended without a goodbye; links that are ready to say it: {len(bound)}")
+        bound = [post for post in self._links.values() if post.bound]
+        self._report(f"node {self.id} has ended without a goodbye; links that are ready to say it: {len(bound)}")
         for post in bound:
-            self._drop(post)
-        self._reactor.callLater(FLUSH if bound else LAST_TRY, self._end)
+            self._send_drop(post)
+        self._reactor.callLater(FLUSH_TIMEOUT if bound else FINAL_DIAL_TIMEOUT, self._end)
 
-    def quit(self) -> None:
+    def shut_down(self) -> None:
         """The node said goodbye itself."""
-        self._gone = True
-        for post in tuple(self._posts.values()):  # One that ends at once is taken out.
-            post.hang_up()
+        self._parent_has_exited = True
+        for post in tuple(self._links.values()):  # One that ends at once is taken out.
+            post.close()
         self._end()
 
     # Links
 
-    def opened(self, post: Post) -> None:
+    def link_opened(self, post: GuardianLink) -> None:
         """A link is open."""
-        if post.id is None or post.id != self.id or post.address in self._posts:
-            post.hang_up()
+        if post.id is None or post.id != self.id or post.address in self._links:
+            post.close()
             return
-        self._posts[post.address] = post
-        post.since = post.knocked_at = self._reactor.seconds()
+        self._links[post.address] = post
+        post.last_activity_at = post.knocked_at = self._reactor.seconds()
         post.send([Knock(post.id, GUARDIAN_TAG)])
-        self._look_later(post)
+        self._schedule_check(post)
 
-    def received(self, post: Post, messages: Sequence[Message]) -> None:
+    def link_received(self, post: GuardianLink, messages: Sequence[Message]) -> None:
         """Something came; nearly all of it is of no interest."""
-        post.since = self._reactor.seconds()
+        post.last_activity_at = self._reactor.seconds()
         if post.bound or post.id is None or not any(isinstance(m, Hello) and m.ind == post.id for m in messages):
             return
         post.bound = True
-        self._waits[post.address] = 0.0
-        if self._gone:
-            self._drop(post)
-            self._reactor.callLater(FLUSH, self._end)
+        self._redial_delays[post.address] = 0.0
+        if self._parent_has_exited:
+            self._send_drop(post)
+            self._reactor.callLater(FLUSH_TIMEOUT, self._end)
         else:
-            links = sum(one.bound for one in self._posts.values())
-            self._say(f"stands by for node {post.id}, {links} of {len(self._waits)} links are ready")
+            links = sum(one.bound for one in self._links.values())
+            self._report(f"stands by for node {post.id}, {links} of {len(self._redial_delays)} links are ready")
 
-    def ended(self, post: Post) -> None:
+    def link_ended(self, post: GuardianLink) -> None:
         """A link has ended."""
-        if self._posts.get(post.address) is post:
-            del self._posts[post.address]
+        if self._links.get(post.address) is post:
+            del self._links[post.address]
             self._cancel(post.address)
-            if self._gone and self._told:
-                if not any(other.bound for other in self._posts.values()):
+            if self._parent_has_exited and self._drops_sent:
+                if not any(other.bound for other in self._links.values()):
                     self._end()
             else:
-                self._dial_later(post.address)
+                self._schedule_dial(post.address)
 
-    def _drop(self, post: Post) -> None:
-        assert self._gone, "a parent that lives says goodbye itself"
+    def _send_drop(self, post: GuardianLink) -> None:
+        assert self._parent_has_exited, "a parent that lives says goodbye itself"
         assert post.id is not None, "it is bound"
-        self._told += 1
+        self._drops_sent += 1
         post.send([Drop(post.id, "guardian")])
-        post.hang_up()
+        post.close()
 
     def _dial(self, address: Address) -> None:
-        self._calls.pop(address, None)
+        self._delayed_calls.pop(address, None)
 
-        def make() -> Link:
-            post = Post(self, address)
+        def make() -> NodeConnection:
+            post = GuardianLink(self, address)
             self._number += 1
             post.peer, post.source = Peer(address, self._number, True), address[0]
             return post
 
-        self._dials.dial(address, make)
+        self._connects.connect(address, make)
 
-    def _not_opened(self, address: Address, reason: str) -> None:
-        if address not in self._posts:
-            self._dial_later(address)
+    def _dial_failed(self, address: Address, reason: str) -> None:
+        if address not in self._links:
+            self._schedule_dial(address)
 
-    def _dial_later(self, address: Address) -> None:
-        if self.id is None or address in self._calls or self.over.called:
+    def _schedule_dial(self, address: Address) -> None:
+        if self.id is None or address in self._delayed_calls or self.finished.called:
             return
-        first, most = REDIAL
-        self._waits[address] = wait = min(max(self._waits[address] * 2, first), most)
-        self._calls[address] = self._reactor.callLater(wait * self._timers.scale, self._dial, address)
+        first, most = REDIAL_DELAYS
+        self._redial_delays[address] = wait = min(max(self._redial_delays[address] * 2, first), most)
+        self._delayed_calls[address] = self._reactor.callLater(wait * self._timers.scale, self._dial, address)
 
-    def _look_later(self, post: Post) -> None:
-        self._calls[post.address] = self._reactor.callLater(self._timers.max_ping / 3, self._look, post)
+    def _schedule_check(self, post: GuardianLink) -> None:
+        self._delayed_calls[post.address] = self._reactor.callLater(self._timers.max_ping / 3, self._check_link, post)
 
-    def _look(self, post: Post) -> None:
-        del self._calls[post.address]
+    def _check_link(self, post: GuardianLink) -> None:
+        del self._delayed_calls[post.address]
         now, most = self._reactor.seconds(), self._timers.max_ping
-        if now - post.since > 1.5 * most or (not post.bound and now - post.knocked_at > most / 2):
+        if now - post.last_activity_at > 1.5 * most or (not post.bound and now - post.knocked_at > most / 2):
             # Whoever is there may not have known the node yet.
-            post.cut_off("silent")
+            post.abort("silent")
             return
         post.send([Keepalive()])
-        self._look_later(post)
+        self._schedule_check(post)
 
     def _cancel(self, address: Address) -> None:
-        call = self._calls.pop(address, None)
+        call = self._delayed_calls.pop(address, None)
         if call is not None:
             call.cancel()
 
     def _end(self) -> None:
-        if self.over.called:
+        if self.finished.called:
             return
-        for address in tuple(self._calls):
+        for address in tuple(self._delayed_calls):
             self._cancel(address)
-        self._dials.cancel()
-        self.over.callback(None)
+        self._connects.cancel()
+        self.finished.callback(None)
 
 
-class _Instructions:
+class _StdinCommands:
     """What comes on standard input.
 
     :param start: makes a guardian of the first line.
@@ -252,13 +252,13 @@ class _Instructions:
             if self.guardian is None:
                 self.guardian = self._start(message)
             elif "quit" in message:
-                self.guardian.quit()
+                self.guardian.shut_down()
             else:
-                self.guardian.use(message["id"])
+                self.guardian.set_node_id(message["id"])
 
 
 @implementer(IReadDescriptor)
-class _Watched:
+class _ReadDescriptor:
     """A descriptor that the reactor reads."""
 
     def __init__(self, descriptor: int, ready: Callable[[], object]) -> None:
@@ -282,8 +282,8 @@ class _Watched:
         return "guardian"
 
 
-def watch(parent: int, reactor: Any, gone: Callable[[], object]) -> None:
-    """Call ``gone`` when the kernel says that the parent has ended, and never before."""
+def watch_parent(parent: int, reactor: Any, on_exit: Callable[[], object]) -> None:
+    """Call ``on_exit`` when the kernel says that the parent has ended, and never before."""
 
     def is_gone() -> bool:
         poll = select.poll()
@@ -293,7 +293,7 @@ def watch(parent: int, reactor: Any, gone: Callable[[], object]) -> None:
     def look() -> None:
         if is_gone():
             reactor.removeReader(watched)
-            gone()
+            on_exit()
 
     # The number could be another process's by now; but not if it was the parent's before and is afterwards.
     descriptor = -1
@@ -301,9 +301,9 @@ def watch(parent: int, reactor: Any, gone: Callable[[], object]) -> None:
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(parent)
     if os.getppid() != parent:
-        gone()
+        on_exit()
         return
-    watched = _Watched(descriptor, look)
+    watched = _ReadDescriptor(descriptor, look)
     reactor.addReader(watched)
 
 
@@ -313,10 +313,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)  # They are the parent's, who may take its time over them.
     from twisted.internet import reactor as plain_reactor
 
-    from fyrehose_twisted.hydra.transports.dialer import Places
-    from fyrehose_twisted.net.boottime import SteadyClock
+    from fyrehose_twisted.hydra.transports.dialer import Dialer
+    from fyrehose_twisted.net.boottime import BoottimeReactor
 
-    reactor: Any = SteadyClock(plain_reactor)
+    reactor: Any = BoottimeReactor(plain_reactor)
 
     def stop(result: object) -> None:
         with suppress(Exception):
@@ -329,11 +329,11 @@ def main() -> None:
     def start(message: dict[str, Any]) -> Guardian:
         secret = message["secret"]
         timers = Timers(message["scale"])
-        places = Places(reactor, message["links"], None if secret is None else bytes.fromhex(secret), timers)
-        guardian = Guardian(reactor, message["links"], timers, places.endpoint_for, say=say)
-        guardian.over.addCallback(stop)
+        places = Dialer(reactor, message["links"], None if secret is None else bytes.fromhex(secret), timers)
+        guardian = Guardian(reactor, message["links"], timers, places.endpoint_for, report=say)
+        guardian.finished.addCallback(stop)
         # Not before the id was read, which may be there already: the parent may have ended meanwhile.
-        reactor.callLater(0, watch, message["parent"], reactor, guardian.parent_gone)
+        reactor.callLater(0, watch_parent, message["parent"], reactor, guardian.parent_exited)
         return guardian
 
     def read() -> None:
@@ -350,9 +350,9 @@ def main() -> None:
         if instructions.guardian is None:
             reactor.callWhenRunning(stop, None)
 
-    instructions = _Instructions(start)
+    instructions = _StdinCommands(start)
     os.set_blocking(0, False)
-    standard_input = _Watched(0, read)
+    standard_input = _ReadDescriptor(0, read)
     reactor.addReader(standard_input)
     reactor.run(installSignalHandlers=False)
 

@@ -13,16 +13,23 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.irc.client import LINGER, IrcClient, irc_endpoint
-from fyrehose_twisted.hydra.wire.irc_line import CHANNEL_TYPES, Line, Login, one_word, readable, wire
+from fyrehose_twisted.hydra.wire.irc_line import (
+    CHANNEL_TYPES,
+    IrcLogin,
+    ParsedLine,
+    for_display,
+    is_single_param,
+    to_wire,
+)
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
-from fyrehose_twisted.hydra.wire.lines import check_said, command_of, is_numeric
+from fyrehose_twisted.hydra.wire.lines import check_sendable, command_of, is_error_numeric
 from fyrehose_twisted.hydra.wire.messages import E_RECV
 
 MAX_CHANNELS = 50
 """Channels of one connection."""
-MAX_EARLY = 10_000
+MAX_BUFFERED_LINES = 10_000
 """Lines that are kept from being let in until every channel has answered."""
-REJOIN = 2.0, 60.0
+REJOIN_DELAYS = 2.0, 60.0
 """Seconds until a channel is joined again from which one was thrown out: the first time, and at most."""
 _RELAYED = frozenset(command.decode() for command in E_RECV)
 
@@ -35,9 +42,9 @@ class Channel:
     key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not one_word(self.name) or self.name[0] not in CHANNEL_TYPES or "," in self.name:
+        if not is_single_param(self.name) or self.name[0] not in CHANNEL_TYPES or "," in self.name:
             raise ConfigurationError(f"{self.name!r} is no channel; #name is")
-        if self.key is not None and (not one_word(self.key) or "," in self.key or self.key.startswith(":")):
+        if self.key is not None and (not is_single_param(self.key) or "," in self.key or self.key.startswith(":")):
             raise ConfigurationError(f"the key of {self.name} is not one printable word without a comma")
 
 
@@ -50,10 +57,10 @@ class IrcConfig:
     :ivar password: that of the server.
     :ivar sasl: account and password, for SASL PLAIN.
     :ivar timeout: seconds that connecting, registering and joining may take together.
-    :ivar ping_every: seconds between PINGs to the server.
-    :ivar answer_within: seconds of silence after one that end the connection.
-    :ivar reclaim_every: seconds between attempts to get the nick.
-    :ivar retry_every: seconds between attempts to join a channel that refused.
+    :ivar ping_interval: seconds between PINGs to the server.
+    :ivar ping_timeout: seconds of silence after one that end the connection.
+    :ivar reclaim_interval: seconds between attempts to get the nick.
+    :ivar rejoin_interval: seconds between attempts to join a channel that refused.
     """
 
     servers: tuple[str, ...]
@@ -64,10 +71,10 @@ class IrcConfig:
     password: str | None = field(default=None, repr=False)
     sasl: tuple[str, str] | None = field(default=None, repr=False)
     timeout: float = 15.0
-    ping_every: float = 30.0
-    answer_within: float = 20.0
-    reclaim_every: float = 5.0
-    retry_every: float = 30.0
+    ping_interval: float = 30.0
+    ping_timeout: float = 20.0
+    reclaim_interval: float = 5.0
+    rejoin_interval: float = 30.0
 
     def __post_init__(self) -> None:
         if not self.servers:
@@ -76,9 +83,9 @@ class IrcConfig:
             raise ConfigurationError(f"{len(self.channels)} channels are outside 1 to {MAX_CHANNELS}")
         self.login()
 
-    def login(self) -> Login:
+    def login(self) -> IrcLogin:
         """Return how it registers."""
-        return Login(self.nick, self.username, self.realname, self.password, self.sasl)
+        return IrcLogin(self.nick, self.username, self.realname, self.password, self.sasl)
 
 
 class ActiveConnection:
@@ -91,7 +98,7 @@ class ActiveConnection:
         that came together, as they came.
     :param answered: told the number of an :meth:`ask` that the server answered, after all that came before.
     :param renamed: told what is new about ``nick!user@host`` later on.
-    :ivar counts: what was counted since the start.
+    :ivar counters: what was counted since the start.
     """
 
     log = Logger()
@@ -101,23 +108,23 @@ class ActiveConnection:
         config: IrcConfig,
         reactor: Any,
         *,
-        opened: Callable[[bytes], None],
-        closed: Callable[[str], None],
-        received: Callable[[Sequence[bytes]], None],
-        answered: Callable[[int], None] | None = None,
-        renamed: Callable[[bytes], None] | None = None,
+        on_opened: Callable[[bytes], None],
+        on_closed: Callable[[str], None],
+        on_received: Callable[[Sequence[bytes]], None],
+        on_answered: Callable[[int], None] | None = None,
+        on_prefix_changed: Callable[[bytes], None] | None = None,
     ) -> None:
         self.config = config
-        self.opened = opened
-        self.received = received
-        self.answered = answered
-        self.renamed = renamed
-        self.counts: Counter[str] = Counter()
-        self._closed = closed
+        self.on_opened = on_opened
+        self.on_received = on_received
+        self.on_answered = on_answered
+        self.on_prefix_changed = on_prefix_changed
+        self.counters: Counter[str] = Counter()
+        self._on_closed = on_closed
         self._reactor = reactor
         self._endpoints = [irc_endpoint(reactor, server) for server in config.servers]
-        self._turn = 0
-        self._client: _Active | None = None
+        self._next_server = 0
+        self._client: _ActiveClient | None = None
 
     @property
     def server(self) -> str:
@@ -137,10 +144,10 @@ class ActiveConnection:
     def open(self) -> None:
         """Connect to the next server, register and join."""
         assert self._client is None, "the last connection is not closed yet"
-        index = self._turn % len(self._endpoints)
-        self._turn += 1
-        self.counts["opened"] += 1
-        self._client = _Active(self, self.config, self.config.servers[index], self._reactor)
+        index = self._next_server % len(self._endpoints)
+        self._next_server += 1
+        self.counters["opened"] += 1
+        self._client = _ActiveClient(self, self.config, self.config.servers[index], self._reactor)
         self.log.info("connecting to IRC at {server}", server=self._client.server)
         self._client.dial(self._endpoints[index])
 
@@ -149,14 +156,14 @@ class ActiveConnection:
 
         :raises UnencodableMessage: if it is not one line that a node may have said.
         """
-        check_said(line)
+        check_sendable(line)
         client = self._client
-        if client is None or not client.registered or not client.put(line):
-            self.counts["unsaid"] += 1
+        if client is None or not client.registered or not client.write_line(line):
+            self.counters["unsaid"] += 1
             return False
         if command_of(line) == b"PART":
-            client.parting(line)
-        self.counts["said"] += 1
+            client.part_requested(line)
+        self.counters["said"] += 1
         return True
 
     def ask(self, number: int) -> None:
@@ -164,54 +171,54 @@ class ActiveConnection:
         if self._client is not None:
             self._client.ask(number)
 
-    def close(self, reason: str, polite: bool = True) -> None:
+    def close(self, reason: str, graceful: bool = True) -> None:
         """Close the connection, or give up opening it.
 
-        :param polite: say goodbye, which may take a second; otherwise it is cut off at once, and nothing that waits
+        :param graceful: say goodbye, which may take a second; otherwise it is cut off at once, and nothing that waits
             here is written any more.
         """
         if self._client is None:
             return
-        if polite:
-            self._client.leave(reason, LINGER)
+        if graceful:
+            self._client.quit(reason, LINGER)
         else:
-            self._client.cut_off(reason)
+            self._client.abort(reason)
 
-    def over(self, client: _Active, reason: str) -> None:
+    def client_ended(self, client: _ActiveClient, reason: str) -> None:
         """Its connection has ended."""
         self._client = None
         self.log.info("the connection to IRC at {server} is closed: {reason}", server=client.server, reason=reason)
-        self._closed(reason)
+        self._on_closed(reason)
 
 
-class _Stand(Enum):
+class _ChannelState(Enum):
     """How far one is with a channel."""
 
-    ASKED = "asked"
-    IN = "in"
+    JOINING = "asked"
+    JOINED = "in"
     REFUSED = "refused"
-    OUT = "out"
+    PARTED = "out"
     """Left on purpose."""
 
 
-class _Place:
+class _DesiredChannel:
     """A channel that one wants to be in."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.name = wire(channel.name)
-        self.stand = _Stand.ASKED
-        self.why = ""
+        self.name = to_wire(channel.name)
+        self.state = _ChannelState.JOINING
+        self.reason = ""
         self.parting = False
         self.joined_at = 0.0
-        self.delay = REJOIN[0]
+        self.delay = REJOIN_DELAYS[0]
         self.timer: IDelayedCall | None = None
 
 
-class _Active(IrcClient):
+class _ActiveClient(IrcClient):
     """One connection of an :class:`ActiveConnection`."""
 
-    hears_out = True
+    reads_after_quit = True
 
     def __init__(self, owner: ActiveConnection, config: IrcConfig, server: str, reactor: Any) -> None:
         super().__init__(
@@ -219,20 +226,20 @@ class _Active(IrcClient):
             reactor,
             server=server,
             timeout=config.timeout,
-            ping_every=config.ping_every,
-            answer_within=config.answer_within,
+            ping_interval=config.ping_interval,
+            ping_timeout=config.ping_timeout,
         )
-        self.counts = owner.counts
+        self.counters = owner.counters
         self._owner = owner
         self._config = config
-        self._wanted = wire(config.nick)
-        stem = self._wanted
+        self._preferred_nick = to_wire(config.nick)
+        stem = self._preferred_nick
         # The last two are for servers on which nothing more fits behind it.
-        self._others = [stem + "_", stem + "__", stem[:-1] + "_", stem[:-2] + "__"]
-        self._places = [_Place(channel) for channel in config.channels]
-        self._lines: list[bytes] = []
+        self._fallback_nicks = [stem + "_", stem + "__", stem[:-1] + "_", stem[:-2] + "__"]
+        self._channels = [_DesiredChannel(channel) for channel in config.channels]
+        self._pending_lines: list[bytes] = []
         self._open = False
-        self._reclaiming: IDelayedCall | None = None
+        self._reclaim_timer: IDelayedCall | None = None
 
     # Nicks
 
@@ -240,150 +247,154 @@ class _Active(IrcClient):
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
         if self.registered:
             return  # It is asked for again before long.
-        if code in ("431", "432") and self.nick == self._wanted:
-            self.cut_off(f"the nick {readable(self._wanted)} is not allowed there")
-        elif self._others:
-            self.ask_for(self._others.pop(0))
+        if code in ("431", "432") and self.nick == self._preferred_nick:
+            self.abort(f"the nick {for_display(self._preferred_nick)} is not allowed there")
+        elif self._fallback_nicks:
+            self.request_nick(self._fallback_nicks.pop(0))
         else:
-            self.cut_off(f"the nick {readable(self._wanted)} and those like it are taken")
+            self.abort(f"the nick {for_display(self._preferred_nick)} and those like it are taken")
 
-    def nick_taken(self) -> None:
+    def identity_changed(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        self._reclaim_soon()
-        if self._open and self._owner.renamed is not None:
-            self._owner.renamed(self.prefix.encode("latin-1"))
+        self._schedule_reclaim()
+        if self._open and self._owner.on_prefix_changed is not None:
+            self._owner.on_prefix_changed(self.prefix.encode("latin-1"))
 
-    def _is_free_now(self, line: Line) -> bool:
+    def _frees_nick(self, line: ParsedLine) -> bool:
         """Say whether somebody else had the nick that is wanted, and gave it up."""
-        if self.nick == self._wanted or self.fold(line.nick) != self.fold(self._wanted):
+        if self.nick == self._preferred_nick or self.casefold(line.nick) != self.casefold(self._preferred_nick):
             return False
         return line.command == "QUIT" or not self.is_own(line.params[0])
 
-    def _reclaim_soon(self) -> None:
-        if self._reclaiming is None and self.nick != self._wanted and not self.over:
-            self._reclaiming = self.clock.callLater(self._config.reclaim_every, self._reclaim)
+    def _schedule_reclaim(self) -> None:
+        if self._reclaim_timer is None and self.nick != self._preferred_nick and not self.is_closed:
+            self._reclaim_timer = self.clock.callLater(self._config.reclaim_interval, self._reclaim)
 
     def _reclaim(self) -> None:
-        self._reclaiming = None
-        if self.nick != self._wanted and not self.over:
-            self.ask_for(self._wanted)
-            self._reclaim_soon()
+        self._reclaim_timer = None
+        if self.nick != self._preferred_nick and not self.is_closed:
+            self.request_nick(self._preferred_nick)
+            self._schedule_reclaim()
 
     # Channels
 
     def signed_on(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        self._reclaim_soon()
-        for place in self._places:
+        self._schedule_reclaim()
+        for place in self._channels:
             self._join(place)
 
-    def parting(self, line: bytes) -> None:
+    def part_requested(self, line: bytes) -> None:
         """Somebody wants to be out of channels."""
-        names = {self.fold(name) for name in line.decode("latin-1").split(" ")[1].split(",")}
-        for place in self._places:
-            place.parting = place.parting or self.fold(place.name) in names
+        names = {self.casefold(name) for name in line.decode("latin-1").split(" ")[1].split(",")}
+        for place in self._channels:
+            place.parting = place.parting or self.casefold(place.name) in names
 
-    def _join(self, place: _Place) -> None:
+    def _join(self, place: _DesiredChannel) -> None:
         place.timer = None
-        if place.stand is not _Stand.IN and not self.over:
-            self.send("JOIN", place.name, *([] if place.channel.key is None else [wire(place.channel.key)]))
+        if place.state is not _ChannelState.JOINED and not self.is_closed:
+            self.send("JOIN", place.name, *([] if place.channel.key is None else [to_wire(place.channel.key)]))
 
-    def _join_in(self, place: _Place, delay: float) -> None:
+    def _join_later(self, place: _DesiredChannel, delay: float) -> None:
         if place.timer is None:
             place.timer = self.clock.callLater(delay, self._join, place)
 
-    def _place(self, name: str) -> _Place | None:
-        folded = self.fold(name)
-        return next((place for place in self._places if self.fold(place.name) == folded), None)
+    def _find_channel(self, name: str) -> _DesiredChannel | None:
+        folded = self.casefold(name)
+        return next((place for place in self._channels if self.casefold(place.name) == folded), None)
 
     def _joined(self, name: str) -> None:
-        place = self._place(name)
+        place = self._find_channel(name)
         if place is not None:
-            place.stand, place.parting, place.joined_at = _Stand.IN, False, self.clock.seconds()
-            self._look_if_open()
+            place.state, place.parting, place.joined_at = _ChannelState.JOINED, False, self.clock.seconds()
+            self._check_open()
 
-    def _thrown_out(self, name: str, how: str) -> None:
-        place = self._place(name)
-        if place is None or place.stand is not _Stand.IN:
+    def _removed(self, name: str, command: str) -> None:
+        place = self._find_channel(name)
+        if place is None or place.state is not _ChannelState.JOINED:
             return
-        if how == "PART" and place.parting:
-            place.stand = _Stand.OUT
+        if command == "PART" and place.parting:
+            place.state = _ChannelState.PARTED
             return
-        if self.clock.seconds() - place.joined_at > REJOIN[1]:
-            place.delay = REJOIN[0]
-        place.stand = _Stand.ASKED
-        self._join_in(place, place.delay)
-        place.delay = min(2 * place.delay, REJOIN[1])
-        self.counts["thrown_out"] += 1
-        self.complaints.complain(how, place.channel.name, "thrown out of {source} by a {how}", how=how)
+        if self.clock.seconds() - place.joined_at > REJOIN_DELAYS[1]:
+            place.delay = REJOIN_DELAYS[0]
+        place.state = _ChannelState.JOINING
+        self._join_later(place, place.delay)
+        place.delay = min(2 * place.delay, REJOIN_DELAYS[1])
+        self.counters["thrown_out"] += 1
+        self.rate_limited_log.warn(command, place.channel.name, "thrown out of {source} by a {how}", how=command)
 
-    def _join_refused(self, place: _Place, line: Line) -> None:
-        place.stand, place.why = _Stand.REFUSED, f"{line.command} {readable(line.params[-1])}"
-        self._join_in(place, self._config.retry_every)
+    def _join_refused(self, place: _DesiredChannel, line: ParsedLine) -> None:
+        place.state, place.reason = _ChannelState.REFUSED, f"{line.command} {for_display(line.params[-1])}"
+        self._join_later(place, self._config.rejoin_interval)
         text = "cannot join {source} on {server}: {why}"
-        self.complaints.complain("refused", place.channel.name, text, server=self.server, why=place.why)
-        self._look_if_open()
+        self.rate_limited_log.warn("refused", place.channel.name, text, server=self.server, why=place.reason)
+        self._check_open()
 
-    def _look_if_open(self, *, patient: bool = True) -> None:
-        if self._open or (patient and any(place.stand is _Stand.ASKED for place in self._places)):
+    def _check_open(self, *, patient: bool = True) -> None:
+        if self._open or (patient and any(place.state is _ChannelState.JOINING for place in self._channels)):
             return
-        if not any(place.stand is _Stand.IN for place in self._places):
-            reasons = "; ".join(f"{place.channel.name}: {place.why}" for place in self._places if place.why)
-            self.cut_off(f"no channel could be joined ({reasons})" if reasons else "no answer")
+        if not any(place.state is _ChannelState.JOINED for place in self._channels):
+            reasons = "; ".join(f"{place.channel.name}: {place.reason}" for place in self._channels if place.reason)
+            self.abort(f"no channel could be joined ({reasons})" if reasons else "no answer")
             return
         self._open = True
-        self.settled()
-        for place in self._places:
-            if place.stand is _Stand.ASKED:
-                self._join_in(place, self._config.retry_every)
-        self.log.info("on IRC at {server} as {nick}", server=self.server, nick=readable(self.nick))
-        self._owner.opened(self.prefix.encode("latin-1"))
+        self.setup_done()
+        for place in self._channels:
+            if place.state is _ChannelState.JOINING:
+                self._join_later(place, self._config.rejoin_interval)
+        self.log.info("on IRC at {server} as {nick}", server=self.server, nick=for_display(self.nick))
+        self._owner.on_opened(self.prefix.encode("latin-1"))
 
-    def unsettled(self) -> None:
+    def setup_timed_out(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        self._look_if_open(patient=False)
-        self.data_over()
+        self._check_open(patient=False)
+        self.batch_ended()
 
     # Lines
 
-    def line_received(self, line: Line) -> None:
+    def line_received(self, line: ParsedLine) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
         if not self.registered:
             return
-        if line.command in _RELAYED or (self._open and is_numeric(line.command.encode())):
-            if self._open or len(self._lines) < MAX_EARLY:
-                self._lines.append(line.raw)
+        if line.command in _RELAYED or (self._open and is_error_numeric(line.command.encode())):
+            if self._open or len(self._pending_lines) < MAX_BUFFERED_LINES:
+                self._pending_lines.append(line.raw)
             else:
-                self.counts["early"] += 1
+                self.counters["early"] += 1
         match line.command, line.params:
             case "JOIN", (name, *_) if self.is_own(line.nick):
                 self._joined(name)
             case "PART", (name, *_) if self.is_own(line.nick):
-                self._thrown_out(name, "PART")
+                self._removed(name, "PART")
             case "KICK", (name, nick, *_) if self.is_own(nick):
-                self._thrown_out(name, "KICK")
-            case (("QUIT" | "NICK"), _) if self._is_free_now(line):
-                self.ask_for(self._wanted)
+                self._removed(name, "KICK")
+            case (("QUIT" | "NICK"), _) if self._frees_nick(line):
+                self.request_nick(self._preferred_nick)
             case code, (_, name, *_) if code[0] in "45":
-                place = self._place(name)
+                place = self._find_channel(name)
                 # With a timer it is not being asked for, and the line is about something else.
-                if place is not None and place.timer is None and place.stand in (_Stand.ASKED, _Stand.REFUSED):
+                if (
+                    place is not None
+                    and place.timer is None
+                    and place.state in (_ChannelState.JOINING, _ChannelState.REFUSED)
+                ):
                     self._join_refused(place, line)
 
-    def data_over(self) -> None:
+    def batch_ended(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        if self._open and self._lines and not self.over:
-            lines, self._lines = self._lines, []
-            self._owner.received(lines)
+        if self._open and self._pending_lines and not self.is_closed:
+            lines, self._pending_lines = self._pending_lines, []
+            self._owner.on_received(lines)
 
     def answered(self, number: int) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        if self._owner.answered is not None:
-            self._owner.answered(number)
+        if self._owner.on_answered is not None:
+            self._owner.on_answered(number)
 
     def ended(self, reason: str) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        for timer in (self._reclaiming, *(place.timer for place in self._places)):
+        for timer in (self._reclaim_timer, *(place.timer for place in self._channels)):
             if timer is not None and timer.active():
                 timer.cancel()
-        self._owner.over(self, reason)
+        self._owner.client_ended(self, reason)

@@ -12,7 +12,7 @@ from zope.interface.exceptions import Invalid
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.interfaces import IBot
 
@@ -51,7 +51,7 @@ class IrcLine(NamedTuple):
 
 
 def parse_line(line: bytes, term: int, number: int, *, replayed: bool = False) -> IrcLine:
-    """Return a line, as :class:`~fyrehose_twisted.hydra.events.Received` has it, taken apart."""
+    """Return a line, as :class:`~fyrehose_twisted.hydra.events.LinesReceived` has it, taken apart."""
     token, raw = untag(line)
     rest = raw.decode("utf-8", "surrogateescape")
     if rest.startswith("@"):
@@ -113,7 +113,7 @@ def load_bot(name: str) -> Any:
     return bot
 
 
-class Bots:
+class BotRunner:
     """Tells bots what came, and has said what they answer while this node leads.
 
     One that raises is logged, and the others go on.
@@ -126,26 +126,26 @@ class Bots:
     def __init__(self, bots: Iterable[Any], say: Callable[[str], object]) -> None:
         self._bots = tuple(bots)
         self._say = say
-        self._leads = False
+        self._is_leader = False
 
-    def replay(self, events: Iterable[Received | Missed]) -> int:
+    def replay(self, events: Iterable[LinesReceived | LinesMissed]) -> int:
         """Tell them what was kept; return how many lines that was. Nothing that they answer is said."""
         count = 0
         if self._bots:
             for event in events:
-                if isinstance(event, Missed):
+                if isinstance(event, LinesMissed):
                     self.lines_missed(event)
                 else:
                     count += len(event.lines)
-                    self._hand_out(event, replayed=True)
+                    self._dispatch(event, replayed=True)
         return count
 
-    def lines_received(self, lines: Received) -> None:
+    def lines_received(self, lines: LinesReceived) -> None:
         """Lines came."""
         if self._bots:
-            self._hand_out(lines, replayed=False)
+            self._dispatch(lines, replayed=False)
 
-    def lines_missed(self, lines: Missed) -> None:
+    def lines_missed(self, lines: LinesMissed) -> None:
         """Lines came, and not here."""
         for bot in self._bots:
             try:
@@ -155,16 +155,16 @@ class Bots:
 
     def leading(self, leads: bool) -> None:
         """This node leads, or does not."""
-        if leads == self._leads:
+        if leads == self._is_leader:
             return
-        self._leads = leads
+        self._is_leader = leads
         for bot in self._bots:
             try:
                 bot.leading(leads)
             except Exception:
                 self.log.failure("bot {bot!r} failed on becoming leader, or being none", bot=bot)
 
-    def _hand_out(self, lines: Received, *, replayed: bool) -> None:
+    def _dispatch(self, lines: LinesReceived, *, replayed: bool) -> None:
         for number, line in enumerate(lines.lines, lines.first):
             parsed = parse_line(line, lines.term, number, replayed=replayed)
             for bot in self._bots:
@@ -173,10 +173,10 @@ class Bots:
                 except Exception:
                     self.log.failure("bot {bot!r} failed on {line!r}", bot=bot, line=parsed.raw)
                     continue
-                if self._leads and not replayed:
-                    self._answer(bot, answers)
+                if self._is_leader and not replayed:
+                    self._send_replies(bot, answers)
 
-    def _answer(self, bot: Any, answers: list[str]) -> None:
+    def _send_replies(self, bot: Any, answers: list[str]) -> None:
         for answer in answers:
             try:
                 self._say(answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Vow(NamedTuple):
+class DurableState(NamedTuple):
     """What a node is bound by. Whatever is sent after a change of it depends on that being durable.
 
     :ivar term: the highest term in which it followed a leader, or led.

@@ -8,182 +8,188 @@ from dataclasses import dataclass
 from math import inf
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.node.context import Standing
-from fyrehose_twisted.hydra.node.link_table import Tie
-from fyrehose_twisted.hydra.wire.messages import FOUNDING, Hello, Knock, Meet, Ping, Welcome
+from fyrehose_twisted.hydra.node.context import NodeContext
+from fyrehose_twisted.hydra.node.link_table import PeerLink
+from fyrehose_twisted.hydra.wire.messages import NO_QUORUM_PREFIX, Hello, Knock, Meet, Ping, Welcome
 
-_FOUND = 2.0
+_BOOTSTRAP_DELAY = 2.0
 """Seconds (unscaled) for which a node that may begin a network waits for one to show."""
-_REFOUND = 15.0, 45.0
+_REBOOTSTRAP_DELAY = 15.0, 45.0
 """Seconds (unscaled) without a network after which one that was a node founds one anew: then no node has it."""
-_ANSWER = 1.0
+_KNOCK_TIMEOUT = 1.0
 """Seconds (unscaled) that a KNOCK may go unanswered before another is tried."""
 
 
 @dataclass(slots=True)
-class _Knocking:
-    tie: Tie
+class _PendingKnock:
+    link: PeerLink
     ind: int
     since: float
-    looked: bool = False
+    retried: bool = False
     """Whether another link was looked for."""
 
 
-class Outsider:
+class JoinProcedure:
     """A node that looks for its network."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-        self._ready = standing.quiet_until
-        self._next_round = self._ready
-        self._found_at = self._when_to_found()
-        self._knocking: _Knocking | None = None
-        self._asked: set[Tie] = set()
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._ready_at = context.quiet_until
+        self._next_round = self._ready_at
+        self._bootstrap_at = self._bootstrap_time()
+        self._pending_knock: _PendingKnock | None = None
+        self._tried_links: set[PeerLink] = set()
 
-    def begin(self, now: float, wait: float) -> None:
+    def restart(self, now: float, wait: float) -> None:
         """The node belongs to no network any more; it does nothing for ``wait`` seconds."""
-        standing = self._standing
-        self._ready = max(now + wait, standing.quiet_until)
-        self._next_round = self._ready
-        self._found_at = self._when_to_found()
-        self._knocking = None
-        self._asked.clear()
+        standing = self._context
+        self._ready_at = max(now + wait, standing.quiet_until)
+        self._next_round = self._ready_at
+        self._bootstrap_at = self._bootstrap_time()
+        self._pending_knock = None
+        self._tried_links.clear()
 
     @property
     def knocking(self) -> int | None:
         """With which id it knocks now."""
-        return None if self._knocking is None else self._knocking.ind
+        return None if self._pending_knock is None else self._pending_knock.ind
 
-    def ended(self, tie: Tie, now: float) -> None:
+    def link_closed(self, link: PeerLink, now: float) -> None:
         """A link is closed."""
-        self._asked.discard(tie)
-        if self._knocking is not None and self._knocking.tie is tie:
-            self._knocking = None
+        self._tried_links.discard(link)
+        if self._pending_knock is not None and self._pending_knock.link is link:
+            self._pending_knock = None
 
-    def pinged(self, message: Ping, tie: Tie, now: float) -> None:
+    def ping_received(self, message: Ping, link: PeerLink, now: float) -> None:
         """A PING came: there is a network behind this link."""
-        if tie.pinged == now or not tie.ordinary:
+        if link.unbound_ping_at == now or not link.is_regular:
             return
-        tie.pinged, tie.leader, tie.quorate = now, message.id, not message.val.startswith(FOUNDING)
-        if self._found_at < inf:
-            self._found_at = max(self._found_at, now + 2 * self._standing.timers.max_ping)
-        if self._knocking is not None:
+        link.unbound_ping_at, link.network_leader, link.network_has_quorum = (
+            now,
+            message.id,
+            not message.val.startswith(NO_QUORUM_PREFIX),
+        )
+        if self._bootstrap_at < inf:
+            self._bootstrap_at = max(self._bootstrap_at, now + 2 * self._context.timers.max_ping)
+        if self._pending_knock is not None:
             self._knock_elsewhere(now)
-        elif now >= self._ready and self._may_knock(tie, now):
-            self._knock(tie, now)
+        elif now >= self._ready_at and self._may_knock(link, now):
+            self._knock(link, now)
 
-    def meet_received(self, message: Meet, tie: Tie) -> None:
+    def meet_received(self, message: Meet, link: PeerLink) -> None:
         """Somebody agrees; the first is who mediates."""
-        knocking = self._knocking
-        if knocking is not None and knocking.tie is tie and knocking.ind == message.ind and tie.mediator is None:
-            tie.mediator = message.id
+        knocking = self._pending_knock
+        if knocking is not None and knocking.link is link and knocking.ind == message.ind and link.mediator is None:
+            link.mediator = message.id
 
-    def welcome_received(self, message: Welcome, tie: Tie) -> bool:
+    def welcome_received(self, message: Welcome, link: PeerLink) -> bool:
         """It may be a node now; return whether it is."""
-        knocking = self._knocking
-        if knocking is None or knocking.tie is not tie or knocking.ind != message.ind or tie.mediator is None:
+        knocking = self._pending_knock
+        if knocking is None or knocking.link is not link or knocking.ind != message.ind or link.mediator is None:
             return False
-        self._knocking = None
+        self._pending_knock = None
         return True
 
-    def hello_received(self, message: Hello, tie: Tie, now: float) -> None:
+    def hello_received(self, message: Hello, link: PeerLink, now: float) -> None:
         """Somebody has this id already."""
-        knocking = self._knocking
-        if knocking is not None and knocking.tie is tie and knocking.ind == message.ind:
-            self._standing.counts["id_collisions"] += 1
-            self._knocking = None
-            self._asked.discard(tie)
+        knocking = self._pending_knock
+        if knocking is not None and knocking.link is link and knocking.ind == message.ind:
+            self._context.counters["id_collisions"] += 1
+            self._pending_knock = None
+            self._tried_links.discard(link)
             self._next_round = now
 
     def tick(self, now: float) -> bool:
         """Do what is due; return whether it should found a network."""
-        standing = self._standing
-        if standing.role is not Role.OUTSIDER or now < self._ready:
+        standing = self._context
+        if standing.role is not Role.OUTSIDER or now < self._ready_at:
             return False
-        if self._knocking is not None and self._knocking.since + standing.timers.max_meet <= now:
-            standing.counts["knocks_in_vain"] += 1
-            self._knocking = None
+        if self._pending_knock is not None and self._pending_knock.since + standing.timers.max_meet <= now:
+            standing.counters["knocks_in_vain"] += 1
+            self._pending_knock = None
         # A node that is bound to a leader which may live may join that leader, but not lead.
-        if now >= standing.vow.until and (self._found_at <= now or self._is_alone()):
+        if now >= standing.durable.until and (self._bootstrap_at <= now or self._is_alone()):
             return True
-        if self._knocking is not None:
+        if self._pending_knock is not None:
             self._knock_elsewhere(now)
             return False
-        ties = [tie for tie in standing.ties if self._may_knock(tie, now)]
-        left = [tie for tie in ties if tie not in self._asked]
+        ties = [tie for tie in standing.links if self._may_knock(tie, now)]
+        left = [tie for tie in ties if tie not in self._tried_links]
         if left:
-            self._knock(max(left, key=_promise), now)
-        elif self._asked and self._next_round <= now:
-            self._asked.clear()
+            self._knock(max(left, key=_likelihood), now)
+        elif self._tried_links and self._next_round <= now:
+            self._tried_links.clear()
             if ties:
-                self._knock(max(ties, key=_promise), now)
+                self._knock(max(ties, key=_likelihood), now)
         return False
 
     def next_deadline(self) -> float:
         """Return when :meth:`tick` has something to do."""
-        standing = self._standing
+        standing = self._context
         if standing.role is not Role.OUTSIDER:
             return inf
-        due = standing.vow.until if self._is_alone() else max(self._found_at, standing.vow.until)
-        knocking = self._knocking
+        due = standing.durable.until if self._is_alone() else max(self._bootstrap_at, standing.durable.until)
+        knocking = self._pending_knock
         if knocking is not None:
-            patience = standing.timers.max_meet if knocking.looked else _ANSWER * standing.timers.scale
+            patience = standing.timers.max_meet if knocking.retried else _KNOCK_TIMEOUT * standing.timers.scale
             due = min(due, knocking.since + patience)
         else:
-            ties = [tie for tie in standing.ties if tie.ordinary]
-            left = [tie for tie in ties if tie not in self._asked]
-            if any(map(self._is_promised, left)):
+            ties = [tie for tie in standing.links if tie.is_regular]
+            left = [tie for tie in ties if tie not in self._tried_links]
+            if any(map(self._is_promised_network, left)):
                 due = -inf
             elif left:
-                due = min(due, standing.vow.until)
+                due = min(due, standing.durable.until)
             elif ties:
                 due = min(due, self._next_round)
-        return max(due, self._ready)
+        return max(due, self._ready_at)
 
     def _is_alone(self) -> bool:
         """Return whether it may begin a network at once: there is no link to one that could be asked."""
-        standing = self._standing
-        return standing.config.found and standing.ties.all_tried and not any(tie.ordinary for tie in standing.ties)
+        standing = self._context
+        return standing.config.found and standing.links.all_tried and not any(tie.is_regular for tie in standing.links)
 
-    def _is_promised(self, tie: Tie) -> bool:
+    def _is_promised_network(self, link: PeerLink) -> bool:
         """Return whether the network behind a link is led by the node that this one helps to lead."""
-        return tie.leader is not None and tie.leader == self._standing.vow.promised
+        return link.network_leader is not None and link.network_leader == self._context.durable.promised
 
-    def _may_knock(self, tie: Tie, now: float) -> bool:
+    def _may_knock(self, link: PeerLink, now: float) -> bool:
         """Return whether this node could answer the PINGs of the network behind a link: no other promise binds it."""
-        return tie.ordinary and (now >= self._standing.vow.until or self._is_promised(tie))
+        return link.is_regular and (now >= self._context.durable.until or self._is_promised_network(link))
 
     def _knock_elsewhere(self, now: float) -> None:
         """Knock where a network shows, if this KNOCK is not answered: there may be none behind that link, or the other
         end may have come to one later than the KNOCK."""
-        knocking = self._knocking
-        if knocking is None or now < knocking.since + _ANSWER * self._standing.timers.scale:
+        knocking = self._pending_knock
+        if knocking is None or now < knocking.since + _KNOCK_TIMEOUT * self._context.timers.scale:
             return
-        knocking.looked = True
-        if knocking.tie.mediator is None:
-            ties = [tie for tie in self._standing.ties if self._may_knock(tie, now)]
-            shown = [tie for tie in ties if tie.pinged > (knocking.since if tie in self._asked else -inf)]
+        knocking.retried = True
+        if knocking.link.mediator is None:
+            ties = [tie for tie in self._context.links if self._may_knock(tie, now)]
+            shown = [
+                tie for tie in ties if tie.unbound_ping_at > (knocking.since if tie in self._tried_links else -inf)
+            ]
             if shown:
-                self._knock(max(shown, key=_promise), now)
+                self._knock(max(shown, key=_likelihood), now)
 
-    def _when_to_found(self) -> float:
-        standing = self._standing
+    def _bootstrap_time(self) -> float:
+        standing = self._context
         if standing.config.found:
-            return self._ready + _FOUND * standing.timers.scale
+            return self._ready_at + _BOOTSTRAP_DELAY * standing.timers.scale
         if standing.was_member:
-            return self._ready + standing.rng.uniform(*_REFOUND) * standing.timers.scale
+            return self._ready_at + standing.rng.uniform(*_REBOOTSTRAP_DELAY) * standing.timers.scale
         return inf
 
-    def _knock(self, tie: Tie, now: float) -> None:
-        standing = self._standing
+    def _knock(self, link: PeerLink, now: float) -> None:
+        standing = self._context
         ind = standing.new_id()
-        self._asked.add(tie)
-        tie.knock, tie.mediator = ind, None
-        self._knocking = _Knocking(tie, ind, now)
+        self._tried_links.add(link)
+        link.own_knock_id, link.mediator = ind, None
+        self._pending_knock = _PendingKnock(link, ind, now)
         self._next_round = now + standing.timers.max_meet * standing.rng.uniform(1.0, 2.0)
-        standing.ties.write(tie, Knock(ind, standing.config.tag), now)
+        standing.links.write(link, Knock(ind, standing.config.tag), now)
 
 
-def _promise(tie: Tie) -> tuple[bool, float, bool, bool]:
+def _likelihood(link: PeerLink) -> tuple[bool, float, bool, bool]:
     """Return how likely it is that there is a network behind a link; more is likelier."""
-    return tie.quorate, tie.pinged, tie.knocked is not None, tie.target is not None
+    return link.network_has_quorum, link.unbound_ping_at, link.peer_knock_id is not None, link.target is not None

@@ -7,38 +7,38 @@ says is ignored.
 
 from __future__ import annotations
 
-from fyrehose_twisted.hydra.node.context import Standing
-from fyrehose_twisted.hydra.node.link_table import Tie
+from fyrehose_twisted.hydra.node.context import NodeContext
+from fyrehose_twisted.hydra.node.link_table import PeerLink
 from fyrehose_twisted.hydra.wire.messages import Hello, Knock, Meet, Message, Ping, Pong, Recv, Send, Welcome
 
 
-class Guests:
+class LegacyPeers:
     """Speaks to the reference."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
 
-    def received(self, message: Message, tie: Tie, now: float) -> Send | None:
+    def message_received(self, message: Message, link: PeerLink, now: float) -> Send | None:
         """The reference said something; return what it wants said on IRC, if that is it."""
-        standing = self._standing
-        tie.legacy = standing.has_guests = True
-        standing.counts["legacy"] += 1
+        standing = self._context
+        link.legacy = standing.has_legacy_peers = True
+        standing.counters["legacy"] += 1
         me = standing.id
         if isinstance(message, Knock):
             if me is not None and message.ind != me:
-                tie.node = message.ind
+                link.node = message.ind
                 for answer in (Meet(message.ind, me), Welcome(message.ind), Hello(message.ind, me)):
-                    standing.ties.write(tie, answer, now)
+                    standing.links.write(link, answer, now)
         elif isinstance(message, Ping) and me is not None:
-            if tie.target is not None and tie.knock != me:
+            if link.target is not None and link.own_knock_id != me:
                 # It drops whoever joins between two of its PINGs, and answers a knock but once on a link.
-                tie.knock = me
-                standing.ties.write(tie, Knock(me, standing.config.tag), now)
+                link.own_knock_id = me
+                standing.links.write(link, Knock(me, standing.config.tag), now)
             if message.id != me:
-                tie.node = tie.node or message.id
-                standing.ties.write(tie, Pong(message.val, me, 0, standing.config.tag), now)
-        elif isinstance(message, Send) and tie.node is not None:
+                link.node = link.node or message.id
+                standing.links.write(link, Pong(message.val, me, 0, standing.config.tag), now)
+        elif isinstance(message, Send) and link.node is not None:
             return message
         elif isinstance(message, Pong | Recv):
-            standing.counts["legacy_ignored"] += 1
+            standing.counters["legacy_ignored"] += 1
         return None

@@ -9,56 +9,60 @@ from __future__ import annotations
 from math import inf
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.node.context import Standing
+from fyrehose_twisted.hydra.node.context import NodeContext
 
-_STRANGERS = 64
+_MAX_UNREGISTERED = 64
 """Nodes that are not registered, and answered PINGs."""
 
 
-class Agreement:
+class RegistryCheck:
     """Compares who answers the leader with who is registered."""
 
-    def __init__(self, standing: Standing) -> None:
-        self._standing = standing
-        self._strangers: dict[int, tuple[float, float]] = {}
-        self._look_at = inf
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._unregistered: dict[int, tuple[float, float]] = {}
+        self._check_at = inf
 
     def reset(self, now: float) -> None:
         """Another leader, or another network."""
-        self._strangers.clear()
-        self._look_at = now + self._standing.timers.max_ping
+        self._unregistered.clear()
+        self._check_at = now + self._context.timers.max_ping
 
-    def stranger_ponged(self, node: int, now: float) -> None:
+    def unregistered_pong(self, node: int, now: float) -> None:
         """A node that is not registered answered."""
-        if node in self._strangers or len(self._strangers) < _STRANGERS:
-            first, _ = self._strangers.get(node, (now, now))
-            self._strangers[node] = first, now
+        if node in self._unregistered or len(self._unregistered) < _MAX_UNREGISTERED:
+            first, _ = self._unregistered.get(node, (now, now))
+            self._unregistered[node] = first, now
 
     def forget(self, node: int) -> None:
         """A node was dropped."""
-        self._strangers.pop(node, None)
+        self._unregistered.pop(node, None)
 
     def tick(self, now: float) -> str | None:
         """Return what is wrong, if something is."""
-        standing = self._standing
-        if self._look_at > now:
+        standing = self._context
+        if self._check_at > now:
             return None
-        self._look_at = now + standing.timers.max_ping
+        self._check_at = now + standing.timers.max_ping
         if standing.role is not Role.COHORT or standing.leader is None or standing.id is None:
-            self._strangers.clear()
+            self._unregistered.clear()
             return None
         patience = 3 * standing.timers.max_ping
         for member in standing.registry:
-            last = max(member.since, standing.led_since, -inf if member.ponged is None else member.ponged)
+            last = max(
+                member.registered_at,
+                standing.leader_since,
+                -inf if member.last_pong_at is None else member.last_pong_at,
+            )
             if member.id not in (standing.id, standing.leader) and last + patience <= now:
                 return f"{member.id} answers nobody, and was not dropped here"
-        for node, (first, last) in list(self._strangers.items()):
+        for node, (first, last) in list(self._unregistered.items()):
             if node in standing.registry or last + 2 * standing.timers.max_ping <= now:
-                del self._strangers[node]
+                del self._unregistered[node]
             elif first + 2 * standing.timers.max_ping <= now:
                 return f"{node} belongs to the network, and is not registered here"
         return None
 
     def next_deadline(self) -> float:
         """Return when :meth:`tick` has something to do."""
-        return self._look_at if self._standing.role is Role.COHORT else inf
+        return self._check_at if self._context.role is Role.COHORT else inf

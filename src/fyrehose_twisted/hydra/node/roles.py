@@ -1,6 +1,7 @@
 """What a node is in its network, and what makes that change (document 002, its three states).
 
-:data:`MOVES` is the whole of it; ``docs/one-leader.md`` shows it as a drawing that ``docs/diagrams.py`` makes of that.
+:data:`TRANSITIONS` is the whole of it; ``docs/one-leader.md`` shows it as a drawing that ``docs/diagrams.py`` makes of
+that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from automat import TypeMachineBuilder
 from fyrehose_twisted.hydra.events import Role
 
 
-class Turns(Protocol):
+class RoleInputs(Protocol):
     """What happens to a node that changes its role. What does not matter in a role is ignored there."""
 
     def founded(self) -> None:
@@ -43,80 +44,80 @@ class Turns(Protocol):
         """It was told to stop."""
 
 
-class Standpoint:
+class RoleCore:
     """Where a node is."""
 
     def __init__(self) -> None:
         self.role = Role.OUTSIDER
 
 
-_MEMBERS = (Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE)
-_CAUSES = (
-    Turns.founded,
-    Turns.welcomed,
-    Turns.led,
-    Turns.pledged,
-    Turns.nominated,
-    Turns.elected,
-    Turns.stepped_down,
-    Turns.parted,
-    Turns.left,
+_MEMBER_ROLES = (Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE)
+_INPUTS = (
+    RoleInputs.founded,
+    RoleInputs.welcomed,
+    RoleInputs.led,
+    RoleInputs.pledged,
+    RoleInputs.nominated,
+    RoleInputs.elected,
+    RoleInputs.stepped_down,
+    RoleInputs.parted,
+    RoleInputs.left,
 )
 
-MOVES: dict[tuple[Role, str], Role] = {
+TRANSITIONS: dict[tuple[Role, str], Role] = {
     (role, cause.__name__): target
     for role, cause, target in (
-        (Role.OUTSIDER, Turns.founded, Role.LEADER),
-        (Role.OUTSIDER, Turns.welcomed, Role.COHORT),
-        *((role, Turns.led, Role.COHORT) for role in _MEMBERS),
-        *((role, Turns.pledged, Role.VOTER) for role in _MEMBERS),
-        *((role, Turns.nominated, Role.NOMINEE) for role in _MEMBERS),
-        (Role.NOMINEE, Turns.elected, Role.LEADER),
-        (Role.LEADER, Turns.stepped_down, Role.COHORT),
-        *((role, Turns.parted, Role.OUTSIDER) for role in _MEMBERS),
-        *((role, Turns.left, Role.GONE) for role in (Role.OUTSIDER, *_MEMBERS)),
+        (Role.OUTSIDER, RoleInputs.founded, Role.LEADER),
+        (Role.OUTSIDER, RoleInputs.welcomed, Role.COHORT),
+        *((role, RoleInputs.led, Role.COHORT) for role in _MEMBER_ROLES),
+        *((role, RoleInputs.pledged, Role.VOTER) for role in _MEMBER_ROLES),
+        *((role, RoleInputs.nominated, Role.NOMINEE) for role in _MEMBER_ROLES),
+        (Role.NOMINEE, RoleInputs.elected, Role.LEADER),
+        (Role.LEADER, RoleInputs.stepped_down, Role.COHORT),
+        *((role, RoleInputs.parted, Role.OUTSIDER) for role in _MEMBER_ROLES),
+        *((role, RoleInputs.left, Role.GONE) for role in (Role.OUTSIDER, *_MEMBER_ROLES)),
     )
 }
-"""Where each of :class:`Turns` leads from each role. What is not here changes nothing."""
+"""Where each of :class:`RoleInputs` leads from each role. What is not here changes nothing."""
 
 
-def _make() -> TypeMachineBuilder[Turns, Standpoint]:
-    builder = TypeMachineBuilder(Turns, Standpoint)
+def _make_builder() -> TypeMachineBuilder[RoleInputs, RoleCore]:
+    builder = TypeMachineBuilder(RoleInputs, RoleCore)
     states = {role: builder.state(role.value) for role in Role}
     for role, state in states.items():
-        for cause in _CAUSES:
-            target = MOVES.get((role, cause.__name__), role)
-            _transition(state, cause, states[target], target)
+        for cause in _INPUTS:
+            target = TRANSITIONS.get((role, cause.__name__), role)
+            _add_transition(state, cause, states[target], target)
     return builder
 
 
-def _transition(state: object, cause: object, to: object, role: Role) -> None:
-    @state.upon(cause).to(to)  # type: ignore[attr-defined, untyped-decorator]  # Its types are made for literal states.
-    def go(turns: Turns, standpoint: Standpoint) -> None:
+def _add_transition(state: object, role_input: object, to: object, role: Role) -> None:
+    @state.upon(role_input).to(to)  # type: ignore[attr-defined, untyped-decorator]  # Its types are made for literal states.
+    def go(turns: RoleInputs, standpoint: RoleCore) -> None:
         standpoint.role = role
 
 
-_machine = _make().build()
+_machine = _make_builder().build()
 
 
-class Roles:
+class RoleMachine:
     """The machine, and why it is where it is."""
 
     def __init__(self) -> None:
-        self._standpoint = Standpoint()
-        self._turns = _machine(self._standpoint)
-        self.why = "it just started"
+        self._core = RoleCore()
+        self._inputs = _machine(self._core)
+        self.reason = "it just started"
 
     @property
     def role(self) -> Role:
         """What the node is."""
-        return self._standpoint.role
+        return self._core.role
 
-    def happened(self, what: str, why: str) -> bool:
-        """Something of :class:`Turns` happened; returns whether the node is something else now."""
+    def apply(self, name: str, reason: str) -> bool:
+        """Something of :class:`RoleInputs` happened; returns whether the node is something else now."""
         before = self.role
-        getattr(self._turns, what)()
+        getattr(self._inputs, name)()
         if self.role is before:
             return False
-        self.why = why
+        self.reason = reason
         return True

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.hydra.node.context import Standing
-from fyrehose_twisted.hydra.node.link_table import link_name, link_place
-from fyrehose_twisted.hydra.node.status import LinkView, NodeState, NodeView
+from fyrehose_twisted.hydra.node.context import NodeContext
+from fyrehose_twisted.hydra.node.link_table import link_address, link_name
+from fyrehose_twisted.hydra.node.status import LinkStatus, NodeStatus, PeerStatus
 
 
-def picture(standing: Standing, now: float, *, lease: float | None, irc: str, waiting: int, expected: int) -> NodeState:
+def snapshot(
+    context: NodeContext, now: float, *, lease: float | None, irc: str, waiting: int, expected: int
+) -> NodeStatus:
     """Return how a node looks."""
     nodes = []
-    for member in sorted(standing.registry, key=lambda member: member.id):
-        is_self = member.id == standing.id
-        silent = None if member.ponged is None else max(0.0, now - member.ponged)
+    for member in sorted(context.registry, key=lambda member: member.id):
+        is_self = member.id == context.id
+        silent = None if member.last_pong_at is None else max(0.0, now - member.last_pong_at)
         nodes.append(
-            NodeView(
+            PeerStatus(
                 member.id,
-                standing.config.tag if is_self else member.tag,
+                context.config.tag if is_self else member.tag,
                 0 if is_self else member.hops,
                 "" if is_self else link_name(member.neighbour),
                 0.0 if is_self else silent,
             )
         )
-    links = [LinkView(link_name(tie.peer), tie.node, tie.legacy, True) for tie in standing.ties]
-    links += [LinkView(link_place(address), None, False, False) for address, _ in standing.ties.closed_targets()]
+    links = [LinkStatus(link_name(tie.peer), tie.node, tie.legacy, True) for tie in context.links]
+    links += [LinkStatus(link_address(address), None, False, False) for address, _ in context.links.closed_targets()]
     left = None if lease is None or lease <= now else lease - now
-    return NodeState(
-        standing.config.network,
-        standing.config.tag,
-        standing.id,
-        standing.role,
-        standing.why,
-        standing.vow.term,
-        standing.leader,
-        standing.config.network_size,
-        standing.quorum,
+    return NodeStatus(
+        context.config.network,
+        context.config.tag,
+        context.id,
+        context.role,
+        context.role_reason,
+        context.durable.term,
+        context.leader,
+        context.config.network_size,
+        context.quorum,
         tuple(nodes),
         tuple(links),
         left,
-        standing.promised(now),
+        context.promised_to(now),
         irc,
         waiting,
         expected,
-        dict(standing.counts),
+        dict(context.counters),
     )

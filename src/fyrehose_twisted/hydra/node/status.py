@@ -7,7 +7,7 @@ from typing import NamedTuple
 from fyrehose_twisted.hydra.events import Role
 
 
-class NodeView(NamedTuple):
+class PeerStatus(NamedTuple):
     """One node of the network, as another sees it."""
 
     id: int
@@ -20,7 +20,7 @@ class NodeView(NamedTuple):
     """Seconds since its last PONG came; ``None`` if none has."""
 
 
-class LinkView(NamedTuple):
+class LinkStatus(NamedTuple):
     """One link of a node."""
 
     name: str
@@ -30,7 +30,7 @@ class LinkView(NamedTuple):
     open: bool
 
 
-class NodeState(NamedTuple):
+class NodeStatus(NamedTuple):
     """How a node looks."""
 
     network: str
@@ -43,8 +43,8 @@ class NodeState(NamedTuple):
     leader: int | None
     size: int | None
     quorum: int
-    nodes: tuple[NodeView, ...]
-    links: tuple[LinkView, ...]
+    nodes: tuple[PeerStatus, ...]
+    links: tuple[LinkStatus, ...]
     lease: float | None
     """Seconds that are left of the lease; ``None`` where the node has none."""
     promised: int | None

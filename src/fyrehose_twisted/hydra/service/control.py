@@ -28,62 +28,62 @@ from typing import Any
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.hydra.events import LeaderChanged, Missed, Received, Said
+from fyrehose_twisted.hydra.events import LeaderChanged, LineOutcome, LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.interfaces import IIrcListener
-from fyrehose_twisted.net.connection import Link, LinkLimits
-from fyrehose_twisted.net.control.json_lines import MAX_QUESTION, JsonLines
-from fyrehose_twisted.net.control.server import UNREAD
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
+from fyrehose_twisted.net.control.server import MAX_UNSENT
 
-MAX_SAYING = 256
+MAX_PENDING_SENDS = 256
 """Lines of one client that may be waited for; then no more is read from it."""
 
 
 @implementer(IIrcListener)
-class Control(Link):
+class HydraControl(NodeConnection):
     """One client.
 
     :param service: the :class:`~fyrehose_twisted.hydra.service.service.HydraService`.
     """
 
-    def __init__(self, service: Any, gone: Callable[[Control], None]) -> None:
-        super().__init__(JsonLines(MAX_QUESTION), LinkLimits(unread=UNREAD))
+    def __init__(self, service: Any, on_close: Callable[[HydraControl], None]) -> None:
+        super().__init__(JsonLines(MAX_REQUEST), ConnectionLimits(max_unsent=MAX_UNSENT))
         self._service = service
-        self._gone = gone
-        self._saying = 0
+        self._on_close = on_close
+        self._pending_sends = 0
         self._following = False
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`."""
         for message in messages:
-            if not self.over:
-                self._asked(message)
+            if not self.is_closed:
+                self._handle_request(message)
 
     def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.connection_ended`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.connection_ended`."""
         if self._following:
             self._following = False
             self._service.unlisten(self)
-        self._gone(self)
+        self._on_close(self)
 
-    def lines_received(self, lines: Received) -> None:
+    def lines_received(self, lines: LinesReceived) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
         self.send(
             [
-                {"line": text_of(line), "term": lines.term, "number": number}
+                {"line": line_text(line), "term": lines.term, "number": number}
                 for number, line in enumerate(lines.lines, lines.first)
             ]
         )
 
-    def lines_missed(self, lines: Missed) -> None:
+    def lines_missed(self, lines: LinesMissed) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
         self.send([{"missed": [lines.first, lines.last], "term": lines.term}])
 
     def leader_changed(self, leader: LeaderChanged) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IIrcListener`."""
-        self.send([_leader(leader)])
+        self.send([_leader_message(leader)])
 
-    def _asked(self, message: dict[str, Any]) -> None:
+    def _handle_request(self, message: dict[str, Any]) -> None:
         match message:
             case {"ask": "status"}:
                 self.send([{"status": self._service.status()}])
@@ -106,23 +106,23 @@ class Control(Link):
         except FyrehoseError as error:
             self.send([{"error": str(error), "id": number}])
             return
-        self._saying += 1
-        if self._saying == MAX_SAYING:
+        self._pending_sends += 1
+        if self._pending_sends == MAX_PENDING_SENDS:
             self._transport.pauseProducing()
 
-        def said(result: Said) -> None:
-            self._saying -= 1
-            if self._saying == MAX_SAYING - 1 and not self.over:
+        def said(result: LineOutcome) -> None:
+            self._pending_sends -= 1
+            if self._pending_sends == MAX_PENDING_SENDS - 1 and not self.is_closed:
                 self._transport.resumeProducing()
-            self.send([{"said": result.outcome.value, "why": result.why, "id": number}])
+            self.send([{"said": result.outcome.value, "why": result.reason, "id": number}])
 
         saying.addCallback(said)
 
 
-def text_of(line: bytes) -> str:
+def line_text(line: bytes) -> str:
     """Return a line as the network delivered it for people: without the tag."""
     return untag(line)[1].decode("utf-8", "surrogateescape")
 
 
-def _leader(leader: LeaderChanged) -> dict[str, Any]:
+def _leader_message(leader: LeaderChanged) -> dict[str, Any]:
     return {"leader": leader.leader, "tag": leader.tag, "term": leader.term}

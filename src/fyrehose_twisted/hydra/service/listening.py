@@ -7,15 +7,15 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.transports.auth import Proving, proved_factory
-from fyrehose_twisted.hydra.transports.udp.endpoint import UdpDoor, UdpPort
-from fyrehose_twisted.net.listening import Entrance, Entrances
-from fyrehose_twisted.net.options import parse_listen
+from fyrehose_twisted.hydra.transports.auth import Authenticator, auth_server_factory
+from fyrehose_twisted.hydra.transports.udp.endpoint import UdpListener, UdpPort
+from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
+from fyrehose_twisted.net.options import parse_server_endpoint
 
 EXAMPLE = "tcp:6174"
 
 
-class Doors(Entrances):
+class HydraPorts(ListeningPorts):
     """Where a hydra node is reached.
 
     :param listen: where other nodes come in: server endpoints, or ``udp:PORT:interface=ADDRESS``.
@@ -31,13 +31,13 @@ class Doors(Entrances):
         secret: bytes | None,
         timers: Timers,
         *,
-        proving: Proving | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         super().__init__(reactor, EXAMPLE, "hydra")
         self.udp: UdpPort | None = None
-        proved = self.door if proving is None else proved_factory(self.door, proving, reactor)
+        proved = self.gate if authenticator is None else auth_server_factory(self.gate, authenticator, reactor)
         for text in listen:
-            listening = parse_listen("listen", text, EXAMPLE, datagrams=True)
+            listening = parse_server_endpoint("listen", text, EXAMPLE, datagrams=True)
             if not listening.datagrams:
                 self.add("listen", listening.description, proved)
                 continue
@@ -46,17 +46,17 @@ class Doors(Entrances):
             assert listening.address is not None
             interface, port = listening.address
             self.udp = UdpPort(reactor, interface, port, secret, timers.max_ping)
-            self.add_entrance(Entrance("listen", listening.description, self.udp.server_endpoint(), self.door))
+            self.add_port(ListeningEndpoint("listen", listening.description, self.udp.server_endpoint(), self.gate))
 
     def add(self, option: str, description: str, factory: Any) -> None:
-        """See :meth:`~fyrehose_twisted.net.listening.Entrances.add`."""
-        super().add(option, parse_listen(option, description, EXAMPLE).description, factory)
+        """See :meth:`~fyrehose_twisted.net.listening.ListeningPorts.add`."""
+        super().add(option, parse_server_endpoint(option, description, EXAMPLE).description, factory)
 
-    def say(self, entrance: Entrance, port: Any, place: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.listening.Entrances.say`."""
-        super().say(entrance, port, f"UDP {place}" if isinstance(port, UdpDoor) else place)
+    def log_listening(self, listening: ListeningEndpoint, port: Any, address: str) -> None:
+        """See :meth:`~fyrehose_twisted.net.listening.ListeningPorts.log_listening`."""
+        super().log_listening(listening, port, f"UDP {address}" if isinstance(port, UdpListener) else address)
 
-    async def end(self) -> None:
+    async def close_udp(self) -> None:
         """Let go of the UDP port, once all links are closed."""
         if self.udp is not None:
             await self.udp.stop()

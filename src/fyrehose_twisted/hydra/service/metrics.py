@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.net.metrics import choices, counted, gauges, info, labelled
+from fyrehose_twisted.net.metrics import counter_family, enum_gauge, gauge_families, info_metric, label_gauge
 
 
 class HydraCollector(Collector):
@@ -26,12 +26,12 @@ class HydraCollector(Collector):
         state = self._service.state()
         if state is None:
             return
-        yield info("hydra", network=state.network)
+        yield info_metric("hydra", network=state.network)
         tags = {node.id: node.tag for node in state.nodes}
         leader = None if state.leader is None else tags.get(state.leader, str(state.leader))
-        yield labelled("fyrehose_hydra_leader", "1 for the tag of the node that leads", "leader", leader)
+        yield label_gauge("fyrehose_hydra_leader", "1 for the tag of the node that leads", "leader", leader)
         roles = {role.value: float(state.role is role) for role in Role}
-        yield choices("fyrehose_hydra_role", "1 for the role that the node has", "role", roles)
+        yield enum_gauge("fyrehose_hydra_role", "1 for the role that the node has", "role", roles)
         rows = (
             ("term", "The highest term that is known", state.term),
             ("leader_known", "Whether somebody leads", state.leader is not None),
@@ -43,5 +43,5 @@ class HydraCollector(Collector):
             ("waiting", "Lines for IRC that wait here", state.waiting),
             ("expected", "Number of the next line from IRC", state.expected),
         )
-        yield from gauges("fyrehose_hydra", rows)
-        yield counted("fyrehose_hydra", state.counts)
+        yield from gauge_families("fyrehose_hydra", rows)
+        yield counter_family("fyrehose_hydra", state.counts)

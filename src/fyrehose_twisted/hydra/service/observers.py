@@ -8,53 +8,53 @@ from typing import Any
 from twisted.logger import Logger
 
 from fyrehose_twisted.hydra.events import (
-    Complaint,
-    Dropped,
     IdChanged,
     LeaderChanged,
-    Missed,
-    Received,
-    Registered,
+    LinesMissed,
+    LinesReceived,
+    NodeDropped,
+    NodeRegistered,
+    OperatorWarning,
     RoleChanged,
 )
 from fyrehose_twisted.interfaces import IIrcListener
 
 
-class Listeners:
+class Observers:
     """Tells all of them; one that raises is logged, and does not keep the others from being told."""
 
     log = Logger()
 
     def __init__(self) -> None:
-        self._listeners: list[Any] = []
+        self._observers: list[Any] = []
 
     def add(self, listener: Any) -> None:
         """Tell an :class:`~fyrehose_twisted.interfaces.IIrcListener` from now on."""
-        self._listeners.append(IIrcListener(listener))
+        self._observers.append(IIrcListener(listener))
 
     def discard(self, listener: Any) -> None:
         """Tell it no more."""
         with suppress(ValueError):
-            self._listeners.remove(listener)
+            self._observers.remove(listener)
 
-    def lines_received(self, lines: Received) -> None:
+    def lines_received(self, lines: LinesReceived) -> None:
         """Lines came from IRC."""
-        self._tell("lines_received", lines)
+        self._notify("lines_received", lines)
 
-    def lines_missed(self, lines: Missed) -> None:
+    def lines_missed(self, lines: LinesMissed) -> None:
         """Lines came from IRC, and not here."""
-        self._tell("lines_missed", lines)
+        self._notify("lines_missed", lines)
 
     def leader_changed(self, leader: LeaderChanged) -> None:
         """Another node leads, or none."""
-        self._tell("leader_changed", leader)
+        self._notify("leader_changed", leader)
 
-    def _tell(self, what: str, event: Any) -> None:
-        for listener in tuple(self._listeners):
+    def _notify(self, method: str, event: Any) -> None:
+        for listener in tuple(self._observers):
             try:
-                getattr(listener, what)(event)
+                getattr(listener, method)(event)
             except Exception:
-                self.log.failure("{listener!r} failed on {what}", listener=listener, what=what)
+                self.log.failure("{listener!r} failed on {what}", listener=listener, what=method)
 
 
 def log_event(log: Logger, event: Any) -> None:
@@ -70,11 +70,11 @@ def log_event(log: Logger, event: Any) -> None:
             log.info("has no id")
         case IdChanged(number):
             log.info("has the id {id}", id=number)
-        case Registered(number):
+        case NodeRegistered(number):
             log.info("{id} belongs to the network", id=number)
-        case Dropped(number, reason):
+        case NodeDropped(number, reason):
             log.warn("{id} does not belong to the network any more: {reason}", id=number, reason=reason or "no reason")
-        case Missed(term, first, last):
+        case LinesMissed(term, first, last):
             log.warn("lines {first:,} to {last:,} of term {term} did not get here", first=first, last=last, term=term)
-        case Complaint(text):
+        case OperatorWarning(text):
             log.warn("{text}", text=text)

@@ -18,55 +18,55 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.hydra.config import TERMS_A_SECOND, NodeConfig
+from fyrehose_twisted.hydra.config import TERMS_PER_SECOND, NodeConfig
 from fyrehose_twisted.hydra.events import (
     AskIrc,
     CloseIrc,
     IdChanged,
     LeaderChanged,
-    Left,
-    Missed,
+    LeftNetwork,
+    LineOutcome,
+    LinesMissed,
+    LinesReceived,
     OpenIrc,
     Outcome,
-    Received,
     Role,
     RoleChanged,
-    Said,
     ToIrc,
 )
-from fyrehose_twisted.hydra.guardian.launcher import Guarding, can_guard
+from fyrehose_twisted.hydra.guardian.launcher import GuardianProcess, can_guard
 from fyrehose_twisted.hydra.irc.active import ActiveConnection, IrcConfig
-from fyrehose_twisted.hydra.irc.bots import Bots
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.irc.bots import BotRunner
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.node import HydraNode
-from fyrehose_twisted.hydra.node.status import NodeState
+from fyrehose_twisted.hydra.node.status import NodeStatus
 from fyrehose_twisted.hydra.protocol import HydraProtocol
-from fyrehose_twisted.hydra.service.control import Control
-from fyrehose_twisted.hydra.service.listening import Doors
+from fyrehose_twisted.hydra.service.control import HydraControl
+from fyrehose_twisted.hydra.service.listening import HydraPorts
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
-from fyrehose_twisted.hydra.service.observers import Listeners, log_event
+from fyrehose_twisted.hydra.service.observers import Observers, log_event
 from fyrehose_twisted.hydra.service.state_file import StateFile
-from fyrehose_twisted.hydra.service.storage import Keeping
-from fyrehose_twisted.hydra.transports.auth import Proving
-from fyrehose_twisted.hydra.transports.dialer import PATIENCE, Places
+from fyrehose_twisted.hydra.service.storage import Storage
+from fyrehose_twisted.hydra.transports.auth import Authenticator
+from fyrehose_twisted.hydra.transports.dialer import MAX_DIAL_TIMEOUT, Dialer
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
-from fyrehose_twisted.net.boottime import SteadyClock
-from fyrehose_twisted.net.connection import Link, LinkLimits
+from fyrehose_twisted.net.boottime import BoottimeReactor
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.metrics import metrics_site
-from fyrehose_twisted.net.stream_driver import Links
-from fyrehose_twisted.process.sd_notify import supervisor
-from fyrehose_twisted.process.shutdown import end_process
-from fyrehose_twisted.process.sighup import Reloading
+from fyrehose_twisted.net.stream_driver import StreamDriver
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.shutdown import exit_with_failure
+from fyrehose_twisted.process.sighup import ReloadOnHup
 
 DEFAULT_PORT = 6174
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
-GOODBYE = 3.0
+LEAVE_TIMEOUT = 3.0
 """Seconds that a node may take to say goodbye."""
-CLOSING = 1.5
+IRC_CLOSE_TIMEOUT = 1.5
 """Seconds that the connection to IRC may take to close after that; then it is cut off."""
-MEMBERS = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
+MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
 """Roles of a node that belongs to a network."""
 
 
@@ -94,7 +94,7 @@ class HydraService(Service):
     :ivar node: the node, once it runs.
     :ivar links: its links.
     :ivar leader: who leads, as far as it was told.
-    :ivar counts: what the service itself counted.
+    :ivar counters: what the service itself counted.
     """
 
     log = Logger()
@@ -109,13 +109,13 @@ class HydraService(Service):
         secret: bytes | None = None,
         state: Path | None = None,
         sync: bool = False,
-        keeping: Keeping | None = None,
+        storage: Storage | None = None,
         control: str | None = None,
         metrics: str | None = None,
         bots: Sequence[Any] = (),
         guardian: bool = True,
         protocol: type[HydraProtocol] = HydraProtocol,
-        limits: LinkLimits | None = None,
+        limits: ConnectionLimits | None = None,
         failed: Callable[[Exception], object] | None = None,
         rng: Random | None = None,
         reactor: Any = None,
@@ -123,60 +123,62 @@ class HydraService(Service):
         if reactor is None:
             from twisted.internet import reactor
         # What a node promises goes by a clock that nobody sets.
-        self.reactor: Any = reactor if isinstance(reactor, SteadyClock) else SteadyClock(reactor)
+        self.reactor: Any = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
         self.node: HydraNode | None = None
-        self.links: Links | None = None
+        self.links: StreamDriver | None = None
         self.leader: LeaderChanged | None = None
-        self.counts: Counter[str] = Counter()
-        proving = None if secret is None else Proving(secret, self.reactor)
-        self._doors = Doors(self.reactor, listen, secret, config.timers, proving=proving)
-        self._places = Places(self.reactor, links, secret, config.timers, proving=proving, udp=self._doors.udp)
-        self._places.check()
-        self.config = replace(config, targets=self._places.targets)
+        self.counters: Counter[str] = Counter()
+        proving = None if secret is None else Authenticator(secret, self.reactor)
+        self._ports = HydraPorts(self.reactor, listen, secret, config.timers, authenticator=proving)
+        self._dialer = Dialer(self.reactor, links, secret, config.timers, authenticator=proving, udp=self._ports.udp)
+        self._dialer.check()
+        self.config = replace(config, targets=self._dialer.targets)
         self._codec = HydraCodec()
         self._protocol = protocol
         self._limits = link_limits(config) if limits is None else limits
         self._state_path = state
         self._sync = sync
-        self._keeping = keeping
+        self._storage = storage
         self._rng = SystemRandom() if rng is None else rng
         self._failed = failed
         self._error: Exception | None = None
-        self._usable = False
-        self._listeners = Listeners()
-        self._bots = Bots(bots, self._answer)
+        self._accepts_lines = False
+        self._observers = Observers()
+        self._bots = BotRunner(bots, self._send_bot_reply)
         self._state: StateFile | None = None
         self._lease_until = -inf
         self._number = 0
-        self._sayings: dict[int, Deferred[Said]] = {}
+        self._pending_sends: dict[int, Deferred[LineOutcome]] = {}
         self._irc_closed: Deferred[None] | None = None
         self._left: Deferred[None] | None = None
-        self._reloading = Reloading.of_nothing(reactor)
+        self._reloading = ReloadOnHup.ignore(reactor)
         self._irc: ActiveConnection | None = None
         if irc is not None:
             self._irc = ActiveConnection(
                 irc,
                 self.reactor,
-                opened=self._irc_opened,
-                closed=self._irc_was_closed,
-                received=self._irc_received,
-                answered=self._irc_answered,
-                renamed=self._irc_renamed,
+                on_opened=self._irc_opened,
+                on_closed=self._irc_was_closed,
+                on_received=self._irc_received,
+                on_answered=self._irc_answered,
+                on_prefix_changed=self._irc_renamed,
             )
-        self._guarding: Guarding | None = None
-        self._unguarded = ""
+        self._guardian: GuardianProcess | None = None
+        self._no_guardian_reason = ""
         if guardian and config.network_size != 1:
             if not can_guard():
-                self._unguarded = "this system does not tell one process of the end of another"
-            elif not self._places.dialable:
-                self._unguarded = "this node opens no link over TCP, TLS or UDP; give it --link to another node"
+                self._no_guardian_reason = "this system does not tell one process of the end of another"
+            elif not self._dialer.dialable:
+                self._no_guardian_reason = (
+                    "this node opens no link over TCP, TLS or UDP; give it --link to another node"
+                )
             else:
-                self._guarding = Guarding(self.reactor, self._places.dialable, secret, config.timers.scale)
-        self._control = ControlFactory(lambda gone: Control(self, gone))
+                self._guardian = GuardianProcess(self.reactor, self._dialer.dialable, secret, config.timers.scale)
+        self._control = ControlFactory(lambda gone: HydraControl(self, gone))
         if control is not None:
-            self._doors.add("control", control, self._control)
+            self._ports.add("control", control, self._control)
         if metrics is not None:
-            self._doors.add("metrics", metrics, metrics_site(HydraCollector(self)))
+            self._ports.add("metrics", metrics, metrics_site(HydraCollector(self)))
 
     # For applications
 
@@ -196,42 +198,42 @@ class HydraService(Service):
         saying.addCallback(lambda said: outcome.callback(said.outcome))
         return outcome
 
-    def say_and_tell(self, line: str | bytes, *, retry: bool = False) -> Deferred[Said]:
+    def say_and_tell(self, line: str | bytes, *, retry: bool = False) -> Deferred[LineOutcome]:
         """As :meth:`say`, but for all that is known of what became of the line.
 
         :raises UnencodableMessage: if it is not one line that a node may have said.
         :raises PublishQueueFull: if too many wait.
         """
         node, links = self.node, self.links
-        if node is None or links is None or not self._usable or self._error is not None:
-            return succeed(Said(None, Outcome.REFUSED, "not-running"))
+        if node is None or links is None or not self._accepts_lines or self._error is not None:
+            return succeed(LineOutcome(None, Outcome.REFUSED, "not-running"))
         self._number += 1
         number = self._number
         data = line.encode("utf-8", "surrogateescape") if isinstance(line, str) else line
         node.say(data, number, links.now(), retry=retry)
-        saying = self._sayings[number] = Deferred()
+        saying = self._pending_sends[number] = Deferred()
         links.flush_soon()
         return saying
 
     def listen(self, listener: Any) -> None:
         """Tell an :class:`~fyrehose_twisted.interfaces.IIrcListener` of lines and leaders from now on."""
-        self._listeners.add(listener)
+        self._observers.add(listener)
 
     def unlisten(self, listener: Any) -> None:
         """Tell it no more."""
-        self._listeners.discard(listener)
+        self._observers.discard(listener)
 
-    def state(self) -> NodeState | None:
+    def state(self) -> NodeStatus | None:
         """Return how the node looks, ``None`` while there is none."""
         if self.node is None or self.links is None:
             return None
         state = self.node.state(self.links.now())
-        counts = {**state.counts, **self.counts}
+        counts = {**state.counts, **self.counters}
         counts |= {f"links_{name}": count for name, count in self.links.counters.items()}
         if self._irc is not None:
-            counts |= {f"irc_{name}": count for name, count in self._irc.counts.items()}
-        if self._doors.udp is not None:
-            counts |= {f"udp_{name}": count for name, count in self._doors.udp.counters.items()}
+            counts |= {f"irc_{name}": count for name, count in self._irc.counters.items()}
+        if self._ports.udp is not None:
+            counts |= {f"udp_{name}": count for name, count in self._ports.udp.counters.items()}
         return state._replace(counts=counts)
 
     def status(self) -> dict[str, Any]:
@@ -245,7 +247,7 @@ class HydraService(Service):
             "nodes": [node._asdict() for node in state.nodes],
             "links": [link._asdict() for link in state.links],
             "server": "" if self._irc is None else self._irc.server,
-            "listening": self._doors.places,
+            "listening": self._ports.addresses,
         }
 
     # Starting and stopping
@@ -253,12 +255,12 @@ class HydraService(Service):
     def privilegedStartService(self) -> None:
         """Twisted: bind ports, while there may be privileges."""
         super().privilegedStartService()
-        self._doors.bind()
+        self._ports.bind()
 
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
-        self._usable = True
+        self._accepts_lines = True
         self._reloading.start()
         try:
             self._start()
@@ -271,7 +273,7 @@ class HydraService(Service):
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye, leave IRC for certain, and stop."""
         super().stopService()
-        self._usable = False
+        self._accepts_lines = False
         return Deferred.fromCoroutine(self._stop())
 
     def fail(self, error: Exception) -> None:
@@ -284,26 +286,28 @@ class HydraService(Service):
             self.links.halt()
         if self._irc is not None:
             # What it promises can no longer be kept, so nothing more may be said.
-            self._irc.close("failed", polite=False)
+            self._irc.close("failed", graceful=False)
         if self._failed is None:
-            end_process(self.reactor)
+            exit_with_failure(self.reactor)
         else:
             self._failed(error)
-        self._give_up("failed")
+        self._fail_pending_sends("failed")
 
     def _start(self) -> None:
         config, now = self.config, float(self.reactor.seconds())
-        vow, remembers = Vow(), False
+        vow, remembers = DurableState(), False
         if self._state_path is not None:
             quiet = config.timers.promise
-            state = self._state = StateFile(self._state_path, config.network, quiet=quiet, now=now, sync=self._sync)
-            vow, remembers = state.vow, state.remembers
-        if self._keeping is not None:
-            lines = self._keeping.open(config.network, self.reactor, self.fail)
+            state = self._state = StateFile(
+                self._state_path, config.network, promise_period=quiet, now=now, sync=self._sync
+            )
+            vow, remembers = state.durable, state.remembers
+        if self._storage is not None:
+            lines = self._storage.open(config.network, self.reactor, self.fail)
             # Or who founds the network anew would give numbers to lines that others have already.
             vow = vow._replace(term=max(vow.term, lines.term))
             damages: list[object] = []
-            count = self._bots.replay(lines.events(damages.append))
+            count = self._bots.replay(lines.replay(damages.append))
             self.log.info(
                 "the journal goes up to term {term}; lines that bots saw: {count:,}", term=lines.term, count=count
             )
@@ -314,32 +318,32 @@ class HydraService(Service):
                 "what this node may have promised before is not known: for {seconds:g} s it helps nobody to lead",
                 seconds=config.timers.promise,
             )
-        if self._state is None and self._keeping is None:
+        if self._state is None and self._storage is None:
             # Nobody here knows which terms there were, and numbers of lines begin anew in each.
-            config = self.config = replace(config, first_term=int(time.time()) * TERMS_A_SECOND)
-        self._doors.bind()
-        self._doors.failed(self.fail)
-        self.node = HydraNode(config, self._rng, now, vow=vow, remembers=remembers)
-        self.links = Links(
+            config = self.config = replace(config, first_term=int(time.time()) * TERMS_PER_SECOND)
+        self._ports.bind()
+        self._ports.report_failures(self.fail)
+        self.node = HydraNode(config, self._rng, now, durable=vow, remembers=remembers)
+        self.links = StreamDriver(
             self.node,
             self._make_link,
             self.reactor,
-            tell=self._told,
+            on_event=self._on_event,
             persist=None if self._state is None else self._persist,
-            failed=self.fail,
-            endpoint_for=self._places.endpoint_for,
+            on_failure=self.fail,
+            endpoint_factory=self._dialer.endpoint_for,
             limits=self._limits,
         )
-        self._doors.open(self.links.factory)
+        self._ports.open(self.links.factory)
         self.log.info("node {tag} of network {network}", tag=config.tag, network=config.network)
-        if self._guarding is not None:
-            self._guarding.start()
-        elif self._unguarded:
+        if self._guardian is not None:
+            self._guardian.start()
+        elif self._no_guardian_reason:
             text = "no guardian: {why}. If this node is killed, the others notice only by its silence"
-            self.log.warn(text, why=self._unguarded)
+            self.log.warn(text, why=self._no_guardian_reason)
         self.links.flush()
         if self._error is None:
-            supervisor.ready(self.reactor, f"node {config.tag} of network {config.network}")
+            systemd_notifier.ready(self.reactor, f"node {config.tag} of network {config.network}")
 
     async def _stop(self) -> None:
         self._reloading.stop()
@@ -347,7 +351,7 @@ class HydraService(Service):
         left = False
         if node is not None and links is not None and self._error is None:
             self._left = Deferred()
-            self._left.addTimeout(GOODBYE, self.reactor)
+            self._left.addTimeout(LEAVE_TIMEOUT, self.reactor)
             self._note_lease()
             node.leave(links.now())
             links.flush()
@@ -355,20 +359,20 @@ class HydraService(Service):
                 await self._left
                 left = True
         await self._leave_irc()
-        if self._guarding is not None:
-            await self._guarding.stop(goodbye_said=left)
+        if self._guardian is not None:
+            await self._guardian.stop(goodbye_sent=left)
         self._control.close()
-        await self._doors.close()
+        await self._ports.close()
         if links is not None:
             await links.stop()
-        await self._doors.end()
-        await self._places.close()
-        self._give_up("stopped")
+        await self._ports.close_udp()
+        await self._dialer.close()
+        self._fail_pending_sends("stopped")
         if self._state is not None:
             self._state.close()
-        if self._keeping is not None:
+        if self._storage is not None:
             try:
-                await self._keeping.close()
+                await self._storage.close()
             except FyrehoseError as error:
                 self.fail(error)
 
@@ -377,66 +381,66 @@ class HydraService(Service):
         if self._irc is None or not self._irc.server:
             return
         closed = self._irc_closed = Deferred()
-        self._irc.close("stopping", polite=False)
-        closed.addTimeout(CLOSING, self.reactor)
+        self._irc.close("stopping", graceful=False)
+        closed.addTimeout(IRC_CLOSE_TIMEOUT, self.reactor)
         with suppress(DeferredTimeout):
             await closed
 
-    def _make_link(self) -> Link:
+    def _make_link(self) -> NodeConnection:
         return self._protocol(self._codec)
 
-    def _persist(self, vow: Vow) -> None:
+    def _persist(self, durable: DurableState) -> None:
         assert self._state is not None, "or nothing is kept"
-        self._state.keep(vow, 0 if self.node is None else self.node.id or 0)
+        self._state.save(durable, 0 if self.node is None else self.node.id or 0)
 
-    def _give_up(self, why: str) -> None:
+    def _fail_pending_sends(self, reason: str) -> None:
         """Nothing more will be known of what was to be said here."""
-        sayings, self._sayings = self._sayings, {}
+        sayings, self._pending_sends = self._pending_sends, {}
         for number, saying in sayings.items():
-            saying.callback(Said(number, Outcome.UNCERTAIN, why))
+            saying.callback(LineOutcome(number, Outcome.UNCERTAIN, reason))
 
     # What the node tells
 
-    def _told(self, event: Any) -> None:
+    def _on_event(self, event: Any) -> None:
         self._note_lease()
         match event:
             case ToIrc():
-                self._to_irc(event)
+                self._send_to_irc(event)
             case AskIrc(number):
                 if self._irc is not None and self._error is None and self.reactor.seconds() < self._lease_until:
                     self._irc.ask(number)
-            case Received() | Missed():
-                self._keep(event)
-                if isinstance(event, Received):
-                    self._listeners.lines_received(event)
+            case LinesReceived() | LinesMissed():
+                self._store_lines(event)
+                if isinstance(event, LinesReceived):
+                    self._observers.lines_received(event)
                     self._bots.lines_received(event)
                 else:
                     log_event(self.log, event)
-                    self._listeners.lines_missed(event)
+                    self._observers.lines_missed(event)
                     self._bots.lines_missed(event)
-            case Said(token, _, _):
-                saying = self._sayings.pop(token, None) if isinstance(token, int) else None
+            case LineOutcome(token, _, _):
+                saying = self._pending_sends.pop(token, None) if isinstance(token, int) else None
                 if saying is not None:
                     saying.callback(event)
             case OpenIrc():
                 self._open_irc()
             case CloseIrc(reason, polite):
                 self._close_irc(reason, polite)
-            case Left():
+            case LeftNetwork():
                 if self._left is not None and not self._left.called:
                     self._left.callback(None)
             case _:
                 log_event(self.log, event)
-                self._changed(event)
+                self._membership_changed(event)
 
-    def _changed(self, event: Any) -> None:
+    def _membership_changed(self, event: Any) -> None:
         node = self.node
         assert node is not None
         if isinstance(event, LeaderChanged):
             self.leader = event
-            self._listeners.leader_changed(event)
-        if isinstance(event, RoleChanged | IdChanged) and self._guarding is not None:
-            self._guarding.use(node.id if node.role in MEMBERS else None)
+            self._observers.leader_changed(event)
+        if isinstance(event, RoleChanged | IdChanged) and self._guardian is not None:
+            self._guardian.set_node_id(node.id if node.role in MEMBER_ROLES else None)
         if isinstance(event, RoleChanged):
             self._bots.leading(node.role is Role.LEADER)
 
@@ -446,71 +450,75 @@ class HydraService(Service):
         if until is not None:
             self._lease_until = max(until, self._lease_until)
 
-    def _keep(self, event: Received | Missed) -> None:
-        if self._keeping is not None and self._keeping.lines is not None and self._error is None:
+    def _store_lines(self, event: LinesReceived | LinesMissed) -> None:
+        if self._storage is not None and self._storage.lines is not None and self._error is None:
             try:
-                self._keeping.lines.take(event)
+                self._storage.lines.append(event)
             except FyrehoseError as error:
                 self.fail(error)
 
-    def _answer(self, line: str) -> None:
+    def _send_bot_reply(self, line: str) -> None:
         """A bot answers; what becomes of it, the log tells."""
 
-        def said(result: Said) -> None:
+        def said(result: LineOutcome) -> None:
             if result.outcome is not Outcome.SAID:
-                self.log.warn("what a bot answered is {outcome}: {why}", outcome=result.outcome.value, why=result.why)
+                self.log.warn(
+                    "what a bot answered is {outcome}: {why}", outcome=result.outcome.value, why=result.reason
+                )
 
         self.say_and_tell(line).addCallback(said)
 
     # IRC
 
-    def _to_irc(self, event: ToIrc) -> None:
+    def _send_to_irc(self, event: ToIrc) -> None:
         handed = False
         if self._irc is not None and self._error is None:
             # The clock is looked at here and not before: this process may just have stood still.
-            handed = self.reactor.seconds() < event.until and self._irc.say(event.line)
-        self._feed("irc_handed", event, handed)
+            handed = self.reactor.seconds() < event.deadline and self._irc.say(event.line)
+        self._call_node("irc_handed", event, handed)
 
     def _open_irc(self) -> None:
         if self._irc is None:
-            self._feed("irc_closed", "this node has no --irc")
+            self._call_node("irc_closed", "this node has no --irc")
         elif self._error is None:
             self._irc.open()
 
-    def _close_irc(self, reason: str, polite: bool) -> None:
+    def _close_irc(self, reason: str, graceful: bool) -> None:
         if self._irc is None:
             return
         # Who says goodbye writes what still waits, and that only a lease allows. Otherwise some of what was handed to
         # the kernel may not get there.
-        self._irc.close(reason, polite=polite and self.reactor.seconds() < self._lease_until)
+        self._irc.close(reason, graceful=graceful and self.reactor.seconds() < self._lease_until)
 
     def _irc_opened(self, prefix: bytes) -> None:
         assert self._irc is not None, "it told so"
-        self._feed("irc_opened", prefix=prefix, limits=self._irc.limits)
+        self._call_node("irc_opened", prefix=prefix, limits=self._irc.limits)
 
     def _irc_received(self, lines: Sequence[bytes]) -> None:
-        self._feed("irc_received", lines)
+        self._call_node("irc_received", lines)
 
     def _irc_answered(self, number: int) -> None:
-        self._feed("irc_answered", number)
+        self._call_node("irc_answered", number)
 
     def _irc_renamed(self, prefix: bytes) -> None:
         if self.node is not None and self.links is not None:
             self.node.irc_renamed(prefix, self.links.now())
 
     def _irc_was_closed(self, reason: str) -> None:
-        self._feed("irc_closed", reason)
+        self._call_node("irc_closed", reason)
         if self._irc_closed is not None and not self._irc_closed.called:
             self._irc_closed.callback(None)
 
-    def _feed(self, what: str, *arguments: Any, **named: Any) -> None:
+    def _call_node(self, method: str, *arguments: Any, **named: Any) -> None:
         """Tell the node something of IRC."""
         if self.node is not None and self.links is not None and self._error is None:
-            getattr(self.node, what)(*arguments, now=self.links.now(), **named)
+            getattr(self.node, method)(*arguments, now=self.links.now(), **named)
             self.links.flush_soon()
 
 
-def link_limits(config: NodeConfig) -> LinkLimits:
+def link_limits(config: NodeConfig) -> ConnectionLimits:
     """Return what links may take: of those that others open, one machine has half at most."""
     most = config.max_links
-    return LinkLimits(accepted=most, per_source=max(min(32, most), most // 2), dial=PATIENCE)
+    return ConnectionLimits(
+        max_accepted=most, max_per_source=max(min(32, most), most // 2), dial_timeout=MAX_DIAL_TIMEOUT
+    )

@@ -3,8 +3,8 @@
 The file has two records of 128 bytes, which are written in turn: at any time one of them is whole. A record has 8 bytes
 ``HYDRA`` and version 1, the first 8 bytes of the SHA-256 of the network's name, the boot of the machine under which it
 was written (16 bytes), a count of all records ever written, the fields of a
-:class:`~fyrehose_twisted.hydra.node.durable_state.Vow`, the node's id then (0 for none), until when more may have been
-promised than that, zeros, and the CRC-32 of all before it. Numbers are little-endian.
+:class:`~fyrehose_twisted.hydra.node.durable_state.DurableState`, the node's id then (0 for none), until when more may
+have been promised than that, zeros, and the CRC-32 of all before it. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.process.boot_id import read_boot_id
 
 MAGIC = b"HYDRA\x00\x00\x01"
-RECORD = 128
+RECORD_SIZE = 128
 """Bytes of a record."""
 _FIELDS = struct.Struct("<8s8s16sQQQIIIIdId")
 _CHECKSUM = struct.Struct("<I")
 
 
-class _Found(NamedTuple):
+class _StateRecord(NamedTuple):
     """What a record says."""
 
     network: bytes
     boot: bytes
     number: int
-    vow: Vow
-    own: int
-    doubtful: float
+    state: DurableState
+    own_id: int
+    uncertain_until: float
     """Until when more may have been promised."""
 
 
@@ -60,48 +60,48 @@ class StateFile:
         path: Path,
         network: str,
         *,
-        quiet: float,
+        promise_period: float,
         now: float,
         sync: bool = False,
         boot_id: Callable[[], bytes] = read_boot_id,
     ) -> None:
         self.path = path
-        self.vow = Vow()
+        self.durable = DurableState()
         self.remembers = False
         self._network = sha256(network.encode()).digest()[:8]
         self._sync = sync
         self._boot = boot_id()
         self._number = 0
         self._now = now
-        self._quiet = quiet
-        self._doubtful = 0.0
+        self._promise_period = promise_period
+        self._uncertain_until = 0.0
         self._broken = False
         self._file = self._lock = -1
         try:
-            new = self._take_lock()
+            new = self._acquire_lock()
             self._load(new)
         except BaseException:
             self.close()
             raise
 
-    def keep(self, vow: Vow, own: int = 0) -> None:
+    def save(self, state: DurableState, own_id: int = 0) -> None:
         """Write what is promised from now on. A crash of the process does not lose it.
 
-        :param own: the node's id; 0 for none.
+        :param own_id: the node's id; 0 for none.
         :raises StateFileError: if that failed; then nothing more can be kept.
         """
         if self._broken or self._file < 0:
             raise StateFileError(f"state file {self.path} could not be written before, or is closed")
         self._number += 1
-        record = self._pack(vow, own)
+        record = self._pack(state, own_id)
         try:
-            if os.pwrite(self._file, record, self._number % 2 * RECORD) != RECORD:
+            if os.pwrite(self._file, record, self._number % 2 * RECORD_SIZE) != RECORD_SIZE:
                 raise OSError(0, "only a part could be written; is the disk full?")
             if self._sync:
                 os.fdatasync(self._file)
         except OSError as error:
             raise self._failed("cannot be written", error) from error
-        self.vow = vow
+        self.durable = state
 
     def close(self) -> None:
         """Let go of it. Closing twice is harmless."""
@@ -110,7 +110,7 @@ class StateFile:
                 os.close(descriptor)
         self._file = self._lock = -1
 
-    def _take_lock(self) -> bool:
+    def _acquire_lock(self) -> bool:
         """Lock it; return whether nobody ever has before."""
         lock = f"{self.path}.lock"
         try:
@@ -129,20 +129,20 @@ class StateFile:
     def _load(self, new: bool) -> None:
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            data = os.pread(self._file, 2 * RECORD + 1, 0)
+            data = os.pread(self._file, 2 * RECORD_SIZE + 1, 0)
         except FileNotFoundError:
             # A lock without a file: somebody removed the file, and with it what had been promised.
-            self._make(Vow(), remembers=new)
+            self._create(DurableState(), remembers=new)
             return
         except OSError as error:
             raise self._failed("cannot be read", error) from error
         if not data.strip(b"\0"):
             # An operator emptied it, or power failed before it was there: whatever was promised is not known.
-            self._make(Vow(), remembers=False)
+            self._create(DurableState(), remembers=False)
             return
-        records = [data[start : start + RECORD] for start in (0, RECORD)]
+        records = [data[start : start + RECORD_SIZE] for start in (0, RECORD_SIZE)]
         found = [record for record in map(_unpack, records) if record is not None]
-        if len(data) != 2 * RECORD or not found:
+        if len(data) != 2 * RECORD_SIZE or not found:
             raise StateFileError(
                 f"state file {self.path} is damaged, or not a node's; to start without what it knew, empty it"
                 f" (truncate -s 0 {self.path}): the node then keeps quiet until all that it may have promised is over"
@@ -152,26 +152,26 @@ class StateFile:
             raise StateFileError(f"state file {self.path} belongs to a node of another network; name another file")
         # A record that is not whole was being written; of what it was to promise nothing is known.
         whole = all(_unpack(record) is not None or not record.strip(b"\0") for record in records)
-        self._number, vow = newest.number, newest.vow
+        self._number, vow = newest.number, newest.state
         if newest.boot == self._boot and whole:
-            self.vow, self._doubtful = _without_own(vow, newest.own), newest.doubtful
-            self.remembers = self._now >= newest.doubtful
+            self.durable, self._uncertain_until = _without_own_promise(vow, newest.own_id), newest.uncertain_until
+            self.remembers = self._now >= newest.uncertain_until
         elif newest.boot == self._boot:
-            self._make(vow, remembers=False)
+            self._create(vow, remembers=False)
         else:
             # The clock by which it promised began anew, and what was not synced may be missing.
-            self._make(vow._replace(promised=0, until=0.0), remembers=False)
+            self._create(vow._replace(promised=0, until=0.0), remembers=False)
 
-    def _make(self, vow: Vow, *, remembers: bool) -> None:
+    def _create(self, state: DurableState, *, remembers: bool) -> None:
         """Put a new file in the place of what is there."""
         new = f"{self.path}.new"
         self._number += 2 - self._number % 2
-        self.vow, self.remembers = vow, remembers
-        self._doubtful = 0.0 if remembers else self._now + self._quiet
+        self.durable, self.remembers = state, remembers
+        self._uncertain_until = 0.0 if remembers else self._now + self._promise_period
         try:
             file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.write(file, self._pack(vow) + bytes(RECORD))
+                os.write(file, self._pack(state) + bytes(RECORD_SIZE))
                 os.fsync(file)
                 os.rename(new, self.path)
             except BaseException:
@@ -190,28 +190,28 @@ class StateFile:
             os.close(self._file)
         self._file = file
 
-    def _pack(self, vow: Vow, own: int = 0) -> bytes:
-        fields = _FIELDS.pack(MAGIC, self._network, self._boot, self._number, *vow, own, self._doubtful)
-        body = fields.ljust(RECORD - _CHECKSUM.size, b"\0")
+    def _pack(self, state: DurableState, own_id: int = 0) -> bytes:
+        fields = _FIELDS.pack(MAGIC, self._network, self._boot, self._number, *state, own_id, self._uncertain_until)
+        body = fields.ljust(RECORD_SIZE - _CHECKSUM.size, b"\0")
         return body + _CHECKSUM.pack(zlib.crc32(body))
 
-    def _failed(self, what: str, error: OSError) -> StateFileError:
+    def _failed(self, problem: str, error: OSError) -> StateFileError:
         self._broken = True
-        return StateFileError(f"state file {self.path} {what}: {error.strerror}")
+        return StateFileError(f"state file {self.path} {problem}: {error.strerror}")
 
 
-def _without_own(vow: Vow, own: int) -> Vow:
+def _without_own_promise(state: DurableState, own_id: int) -> DurableState:
     """Return a vow without what a leader promised to itself.
 
     Whoever has the lock knows that the process of that leader has ended, and with it its connection to IRC.
     """
-    return vow._replace(promised=0, until=0.0) if own and vow.promised == own else vow
+    return state._replace(promised=0, until=0.0) if own_id and state.promised == own_id else state
 
 
-def _unpack(record: bytes) -> _Found | None:
+def _unpack(record: bytes) -> _StateRecord | None:
     """Return what a record says, ``None`` if it is not whole."""
     body, checksum = record[: -_CHECKSUM.size], record[-_CHECKSUM.size :]
-    if len(record) != RECORD or not body.startswith(MAGIC) or _CHECKSUM.pack(zlib.crc32(body)) != checksum:
+    if len(record) != RECORD_SIZE or not body.startswith(MAGIC) or _CHECKSUM.pack(zlib.crc32(body)) != checksum:
         return None
     _, network, boot, number, *fields, own, doubtful = _FIELDS.unpack_from(body)
-    return _Found(network, boot, number, Vow(*fields), own, doubtful)
+    return _StateRecord(network, boot, number, DurableState(*fields), own, doubtful)

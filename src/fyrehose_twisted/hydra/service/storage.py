@@ -9,21 +9,21 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.hydra.events import Missed, Received
+from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage
-from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
-from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
+from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0
 """Seconds after which lines are durable."""
 
-Told = Received | Missed
+LineEvent = LinesReceived | LinesMissed
 
 
-def stream_of(network: str) -> str:
+def stream_uri(network: str) -> str:
     """Return the URI under which the lines of a network are kept."""
     return f"hydra://{network}"
 
@@ -43,7 +43,7 @@ class LineJournal:
         """The last term of which something is known, 0 if none is."""
         return max(self.journal.epochs(), default=0)
 
-    def take(self, event: Told) -> None:
+    def append(self, event: LineEvent) -> None:
         """Keep lines, or that they were missed.
 
         :raises JournalError: if the journal cannot be written.
@@ -53,17 +53,18 @@ class LineJournal:
         if bounds is not None and event.first > bounds.last + 1:
             # The node was not there, and so missed nothing; the journal did.
             journal.lose(term, bounds.last + 1, event.first - 1)
-        if isinstance(event, Missed):
+        if isinstance(event, LinesMissed):
             journal.lose(term, event.first, event.last)
         else:
             now = int(self._clock() * 1_000_000)
             numbered = enumerate(event.lines, event.first)
             journal.append(
-                [Record(journal.stream, term, number, now, bytes(line)) for number, line in numbered], again=True
+                [Record(journal.stream, term, number, now, bytes(line)) for number, line in numbered],
+                authoritative=True,
             )
         journal.commit(False)
 
-    def events(self, on_damage: Callable[[Damage], object]) -> Iterator[Told]:
+    def replay(self, on_damage: Callable[[Damage], object]) -> Iterator[LineEvent]:
         """Yield again all that was kept, oldest first. Nothing may be kept meanwhile."""
         journal = self.journal
         for term in journal.epochs():
@@ -77,18 +78,18 @@ class LineJournal:
                 for position, payload in zip(block.positions.tolist(), block.payloads(), strict=True):
                     if position != expected:
                         if lines:
-                            yield Received(term, first, lines)
-                        yield Missed(term, expected, position - 1)
+                            yield LinesReceived(term, first, lines)
+                        yield LinesMissed(term, expected, position - 1)
                         lines, first = [], position
                     lines.append(payload)
                     expected = position + 1
                 if lines:
-                    yield Received(term, first, lines)
+                    yield LinesReceived(term, first, lines)
             if expected <= bounds.last:
-                yield Missed(term, expected, bounds.last)
+                yield LinesMissed(term, expected, bounds.last)
 
 
-class Keeping:
+class Storage:
     """Opens the journal of one node, and looks after it.
 
     :param directory: where journals lie; made if need be.
@@ -102,14 +103,14 @@ class Keeping:
         self.lines: LineJournal | None = None
         self._config = config
         self._journal: Journal | None = None
-        self._upkeep: Upkeep | None = None
+        self._maintenance: Maintenance | None = None
 
     def check(self, network: str) -> None:
         """See whether somebody else writes to the journal, as far as that can be known without making anything.
 
         :raises JournalError: if so, or if that cannot be known.
         """
-        check_free(self.directory, stream_of(network))
+        check_unlocked(self.directory, stream_uri(network))
 
     def open(self, network: str, reactor: Any, failed: Callable[[Exception], object]) -> LineJournal:
         """Open it.
@@ -117,11 +118,11 @@ class Keeping:
         :param failed: told if it cannot go on later.
         :raises JournalError: if it cannot be read or written, or is in use.
         """
-        journal = self._journal = open_journal(self.directory, stream_of(network), config=self._config)
+        journal = self._journal = open_journal(self.directory, stream_uri(network), config=self._config)
         for line in journal.recovery.messages():
             self.log.warn("{journal}: {line}", journal=journal, line=line)
-        self._upkeep = Upkeep(journal, reactor, sync_interval=SYNC_INTERVAL, failed=failed)
-        self._upkeep.start()
+        self._maintenance = Maintenance(journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=failed)
+        self._maintenance.start()
         self.lines = LineJournal(journal)
         return self.lines
 
@@ -130,7 +131,7 @@ class Keeping:
 
         :raises JournalError: if that failed.
         """
-        upkeep, self._upkeep = self._upkeep, None
+        upkeep, self._maintenance = self._maintenance, None
         journal, self._journal = self._journal, None
         self.lines = None
         if upkeep is not None:

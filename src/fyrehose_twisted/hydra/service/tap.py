@@ -9,28 +9,28 @@ from twisted.application.service import IService
 from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.hydra.config import MAX_NODES, Long, NodeConfig, Quorum, Timers
+from fyrehose_twisted.hydra.config import MAX_NODES, NodeConfig, OverlongPolicy, Quorum, Timers
 from fyrehose_twisted.hydra.irc.active import Channel, IrcConfig
 from fyrehose_twisted.hydra.irc.bots import load_bot
 from fyrehose_twisted.hydra.irc.password import read_password
 from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.service import DEFAULT_LISTEN, HydraService
-from fyrehose_twisted.hydra.service.storage import Keeping
+from fyrehose_twisted.hydra.service.storage import Storage
 from fyrehose_twisted.hydra.transports.link_url import parse_link
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.net.addresses import parse_place
+from fyrehose_twisted.net.addresses import parse_address
 from fyrehose_twisted.net.options import (
     ServiceOptions,
-    check_exposed,
-    check_local,
-    description_of,
-    integer,
-    number,
-    parse_listen,
+    endpoint_description,
+    integer_option,
+    number_option,
+    parse_server_endpoint,
+    probe_ports,
     protocol_class,
-    try_directory,
-    try_ports,
+    require_loopback,
+    require_protection,
+    require_writable_directory,
 )
 from fyrehose_twisted.process.secret import read_secret
 
@@ -48,25 +48,31 @@ class Options(ServiceOptions):
     optParameters = [
         ["tag", "t", None, "name of this node, for people"],
         ["network", "n", "default", "name of the network"],
-        ["network-size", "s", 3, "nodes that the network has at most", integer("network-size", 1, MAX_NODES)],
+        ["network-size", "s", 3, "nodes that the network has at most", integer_option("network-size", 1, MAX_NODES)],
         ["quorum", None, "fixed", "who decides: fixed, more than half of --network-size; or registry, which is unsafe"],
-        ["timescale", None, 1.0, "factor of all timers, the same on every node", number("timescale", 0.001, 100)],
+        [
+            "timescale",
+            None,
+            1.0,
+            "factor of all timers, the same on every node",
+            number_option("timescale", 0.001, 100),
+        ],
         ["secret-file", None, None, "file with the secret that all nodes share"],
         ["udp-listen", None, None, "HOST:PORT for links over UDP; the same as --listen udp:PORT:interface=HOST"],
         ["nick", None, None, "nick on IRC [default: --tag]"],
         ["irc-password-file", None, None, "file with the password of the IRC server"],
         ["sasl-account", None, None, "account for SASL"],
         ["sasl-password-file", None, None, "file with its password"],
-        ["irc-rate", None, 1.0, "lines a second to say on IRC", number("irc-rate", 0.01, 1_000_000)],
-        ["irc-burst", None, 5, "lines to say at once after a pause", integer("irc-burst", 1, 100_000)],
-        ["irc-patience", None, 5.0, "seconds to answer for a line there", number("irc-patience", 1, 600)],
+        ["irc-rate", None, 1.0, "lines a second to say on IRC", number_option("irc-rate", 0.01, 1_000_000)],
+        ["irc-burst", None, 5, "lines to say at once after a pause", integer_option("irc-burst", 1, 100_000)],
+        ["irc-patience", None, 5.0, "seconds to answer for a line there", number_option("irc-patience", 1, 600)],
         ["irc-long", None, "split", "what becomes of a message that IRC would cut: split, or refuse"],
         ["state", None, None, "file for what this node promised, its alone; without it, each start takes longer"],
         ["journal", "j", None, "directory for a journal of the lines from IRC, of this node alone"],
         ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
         ["control", "c", None, "endpoint for `fyrehose hydra`, such as unix:/run/hydra.sock or tcp:6175 (on loopback)"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
-        ["max-links", None, 64, "links that others may open", integer("max-links", 1, 100_000)],
+        ["max-links", None, 64, "links that others may open", integer_option("max-links", 1, 100_000)],
         ["protocol", None, None, "dotted name of your subclass of HydraProtocol"],
     ]
     optFlags = [
@@ -137,7 +143,7 @@ class Options(ServiceOptions):
             irc_rate=self["irc-rate"],
             irc_burst=self["irc-burst"],
             irc_patience=self["irc-patience"],
-            irc_long=Long(self["irc-long"]),
+            irc_long=OverlongPolicy(self["irc-long"]),
             max_links=self["max-links"],
         )
         self._check_irc()
@@ -147,21 +153,21 @@ class Options(ServiceOptions):
     def _check_listening(self, secret: bool) -> None:
         listens = self["listens"]
         if self["udp-listen"]:
-            host, port = parse_place(self["udp-listen"])
+            host, port = parse_address(self["udp-listen"])
             escaped = host.replace(":", "\\:")
             listens.append(f"udp:{port}:interface={escaped}")
         if not listens:
             listens.append(DEFAULT_LISTEN)
-        self["listening"] = [parse_listen("listen", text, DEFAULT_LISTEN, datagrams=True) for text in listens]
+        self["listening"] = [parse_server_endpoint("listen", text, DEFAULT_LISTEN, datagrams=True) for text in listens]
         for listening in self["listening"]:
-            check_exposed("listen", listening, bool(self["open"]) or secret, "--secret-file")
+            require_protection("listen", listening, bool(self["open"]) or secret, "--secret-file")
         if sum(listening.datagrams for listening in self["listening"]) > 1:
             raise usage.UsageError("a node has one UDP port at most; leave out all but one")
         for option, example in (("control", "tcp:6175"), ("metrics", "tcp:9100")):
             text = self[option]
-            listening = self[f"{option}-listening"] = parse_listen(option, text, example) if text else None
+            listening = self[f"{option}-listening"] = parse_server_endpoint(option, text, example) if text else None
             if listening is not None and option == "control":
-                check_local(option, listening, "speaks on IRC in this node's name")
+                require_loopback(option, listening, "speaks on IRC in this node's name")
 
     def _check_irc(self) -> None:
         servers, channels = self["servers"], self["channels"]
@@ -184,7 +190,7 @@ class Options(ServiceOptions):
         self["irc-config"] = IrcConfig(
             servers=tuple(dict.fromkeys(servers)),
             nick=self["nick"] or self["tag"],
-            channels=tuple(map(_channel, dict.fromkeys(channels))),
+            channels=tuple(map(_parse_channel, dict.fromkeys(channels))),
             password=read_password("--irc-password-file", password) if password else None,
             sasl=sasl,
         )
@@ -205,7 +211,7 @@ class Options(ServiceOptions):
         self["journal-config"] = JournalConfig(retention=retention)
 
 
-def _channel(text: str) -> Channel:
+def _parse_channel(text: str) -> Channel:
     name, _, key = text.partition(",")
     return Channel(name, key or None)
 
@@ -219,13 +225,13 @@ def makeService(options: Options) -> IService:
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
         named = [("listen", listening) for listening in options["listening"]]
-        try_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
+        probe_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
         if options["state-path"] is not None:
-            try_directory("state", options["state-path"].parent)
+            require_writable_directory("state", options["state-path"].parent)
         keeping = None
         if options["directory"] is not None:
-            try_directory("journal", options["directory"])
-            keeping = Keeping(options["directory"], config=options["journal-config"])
+            require_writable_directory("journal", options["directory"])
+            keeping = Storage(options["directory"], config=options["journal-config"])
             keeping.check(config.network)
         service: Any = HydraService(
             config,
@@ -235,9 +241,9 @@ def makeService(options: Options) -> IService:
             secret=options["secret"],
             state=options["state-path"],
             sync=bool(options["sync"]),
-            keeping=keeping,
-            control=description_of(options["control-listening"]),
-            metrics=description_of(options["metrics-listening"]),
+            storage=keeping,
+            control=endpoint_description(options["control-listening"]),
+            metrics=endpoint_description(options["metrics-listening"]),
             bots=[load_bot(name) for name in options["bots"]],
             guardian=not options["no-guardian"],
             protocol=options["class"],

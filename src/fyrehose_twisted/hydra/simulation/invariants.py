@@ -9,42 +9,42 @@ from typing import ClassVar, NamedTuple
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.hydra.config import Timers
 from fyrehose_twisted.hydra.events import (
-    Dropped,
     LeaderChanged,
-    Missed,
+    LinesMissed,
+    LinesReceived,
+    NodeDropped,
+    NodeRegistered,
     OpenIrc,
     Outcome,
-    Received,
-    Registered,
     Role,
     RoleChanged,
     ToIrc,
 )
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.node.relay.irc_writer import MAX_UNANSWERED
-from fyrehose_twisted.hydra.simulation.participants import LINGER, Cast, Connection
+from fyrehose_twisted.hydra.simulation.participants import LINGER, IrcConnection, Participants
 from fyrehose_twisted.hydra.wire.line_splitting import MAX_PARTS
 from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.hydra.wire.messages import Call, Elect, Knock, Meet, Nominate, Pledge, Pong, Recv
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
 
 class NetworkInvariant(Invariant):
     """One that looks at a network."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast.network)
-        self.cast = cast
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants.network)
+        self.participants = participants
 
     def is_node(self, host: Host) -> bool:
         """Return whether a host runs a node of the network."""
-        return host in self.cast.hosts
+        return host in self.participants.hosts
 
     def up(self) -> list[Host]:
         """Return the hosts whose nodes run."""
-        return [host for host in self.cast.hosts if host.up]
+        return [host for host in self.participants.hosts if host.up]
 
 
 def holds_lease(host: Host) -> bool:
@@ -55,68 +55,68 @@ def holds_lease(host: Host) -> bool:
     return host.node.role is Role.LEADER and until is not None and host.now < until
 
 
-class OneLeader(NetworkInvariant):
+class SingleLeaderPerTerm(NetworkInvariant):
     """In each term one node is elected at most."""
 
     name: ClassVar[str] = "one leader a term"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._leaders: dict[int, tuple[Host, int]] = {}
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if not self.is_node(host):
             return
-        if isinstance(event, RoleChanged) and event.role is Role.LEADER and not host.node._standing.founding:
-            self._leads(host, host.node.term)
+        if isinstance(event, RoleChanged) and event.role is Role.LEADER and not host.node._context.bootstrapping:
+            self._record_leader(host, host.node.term)
         elif isinstance(event, OpenIrc):
-            self._leads(host, event.term)
+            self._record_leader(host, event.term)
 
-    def _leads(self, host: Host, term: int) -> None:
+    def _record_leader(self, host: Host, term: int) -> None:
         life = host, host.boots
         known = self._leaders.setdefault(term, life)
         if known != life:
             self.violated(f"both lead in term {term}", known[0], host)
 
 
-class OneLease(NetworkInvariant):
+class SingleLease(NetworkInvariant):
     """No two nodes may write to IRC at once, and a line is handed over only by who may."""
 
     name: ClassVar[str] = "one lease at any moment"
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if not self.is_node(host):
             return
         if isinstance(event, ToIrc):
-            if not holds_lease(host) and host.now < event.until:
+            if not holds_lease(host) and host.now < event.deadline:
                 self.violated(f"hands {event.line!r} to IRC without a lease", host)
-            self._look()
+            self._check_leases()
         elif isinstance(event, OpenIrc | RoleChanged | LeaderChanged):
-            self._look()
+            self._check_leases()
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        self._look()
+        self._check_leases()
 
-    def _look(self) -> None:
-        holders = [host for host in self.cast.hosts if holds_lease(host)]
+    def _check_leases(self) -> None:
+        holders = [host for host in self.participants.hosts if holds_lease(host)]
         if len(holders) > 1:
             self.violated("both may write to IRC", *holders)
 
 
-class OneVote(NetworkInvariant):
+class SingleVotePerTerm(NetworkInvariant):
     """A node votes once in a term, and who keeps a state file does so whatever happens to it."""
 
     name: ClassVar[str] = "one vote a term"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._votes: dict[tuple[str, int, int], int] = {}
         self._voters: dict[tuple[str, int, Host, int], int] = {}
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         message, host = packet.data, packet.source
         if not isinstance(message, Pledge | Elect) or not self.is_node(host) or message.id != host.node.id:
@@ -129,61 +129,61 @@ class OneVote(NetworkInvariant):
             self.violated(f"is a voter twice in term {message.term}", host)
 
 
-class TermsRise(NetworkInvariant):
+class MonotonicTerms(NetworkInvariant):
     """Whoever gets a lease leads in a later term than all who had one before, where nodes remember terms; a node never
     takes a vote back."""
 
     name: ClassVar[str] = "terms rise"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._last = 0
         self._voted: Counter[tuple[Host, int]] = Counter()
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if not self.is_node(host):
             return
         if isinstance(event, OpenIrc):
-            if event.term < self._last and all(one.on_persist is not None for one in self.cast.hosts):
+            if event.term < self._last and all(one.on_persist is not None for one in self.participants.hosts):
                 self.violated(f"opens IRC in term {event.term} after {self._last}", host)
             self._last = event.term
         life = host, 0 if host.on_persist is not None else host.boots
-        voted = host.node._standing.vow.voted
+        voted = host.node._context.durable.voted
         if voted < self._voted[life]:
             self.violated(f"is bound in term {voted} after {self._voted[life]}", host)
         self._voted[life] = voted
 
 
-class SameLines(NetworkInvariant):
+class LineAgreement(NetworkInvariant):
     """Everybody gets the same lines with the same numbers, in order, and knows what is missing."""
 
     name: ClassVar[str] = "lines have no holes"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._lines: dict[tuple[int, int], bytes] = {}
         self._next: dict[tuple[Host, int], tuple[int, int]] = {}
         self._joined: set[tuple[Host, int]] = set()
         self.received = 0
         self.missed = 0
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(event, Received):
-            self._follows(host, event.term, event.first, event.first + len(event.lines))
+        if isinstance(event, LinesReceived):
+            self._check_order(host, event.term, event.first, event.first + len(event.lines))
             for idx, line in enumerate(event.lines, event.first):
                 self.received += 1
                 known = self._lines.setdefault((event.term, idx), line)
                 if known != line:
                     self.violated(f"line {idx} of term {event.term} is {line!r} here and {known!r} elsewhere", host)
-        elif isinstance(event, Missed):
+        elif isinstance(event, LinesMissed):
             self.missed += event.last - event.first + 1
-            self._follows(host, event.term, event.first, event.last + 1)
+            self._check_order(host, event.term, event.first, event.last + 1)
         elif isinstance(event, RoleChanged) and event.role is Role.OUTSIDER:
             self._joined.add((host, host.boots))
 
-    def _follows(self, host: Host, term: int, first: int, after: int) -> None:
+    def _check_order(self, host: Host, term: int, first: int, after: int) -> None:
         life = host, host.boots
         last_term, expected = self._next.get(life, (-1, 0))
         joined = life in self._joined
@@ -199,32 +199,32 @@ class SameLines(NetworkInvariant):
         self._next[life] = term, after
 
 
-class SaidOnce(NetworkInvariant):
+class AtMostOnceSend(NetworkInvariant):
     """What is to be said at most once is; and whoever wanted it said is told the truth."""
 
     name: ClassVar[str] = "said at most once"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for wish in self.cast.wishes.values():
+        for wish in self.participants.requested_lines.values():
             host = wish.host
             assert host is not None, "somebody wanted it"
-            if wish.handed > 1 and not wish.retry:
-                self.violated(f"{wish.line!r} was said {wish.handed} times", host)
-            if wish.outcome is Outcome.SAID and not wish.read:
+            if wish.send_count > 1 and not wish.retry:
+                self.violated(f"{wish.line!r} was said {wish.send_count} times", host)
+            if wish.outcome is Outcome.SAID and not wish.read_count:
                 self.violated(f"{wish.line!r} is said to have been said, and nobody on IRC read it", host)
-            if wish.outcome is Outcome.REFUSED and wish.read:
+            if wish.outcome is Outcome.REFUSED and wish.read_count:
                 self.violated(f"{wish.line!r} is said to have been refused, and was read on IRC", host)
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(event, Received):
+        if isinstance(event, LinesReceived):
             names = [name for name, _ in map(untag, event.lines) if name is not None]
             if len(names) != len(set(names)):
                 self.violated("hears one line said twice", host)
 
 
-class NoticesSilence(NetworkInvariant):
+class SilentServerDetected(NetworkInvariant):
     """A leader does not wait for long for a server that does not answer for what it was given.
 
     :param drift: by how much clocks run wrong.
@@ -232,20 +232,20 @@ class NoticesSilence(NetworkInvariant):
 
     name: ClassVar[str] = "silence is noticed"
 
-    def __init__(self, cast: Cast, drift: float) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, drift: float) -> None:
+        super().__init__(participants)
         self._drift = drift
-        self._since: dict[Connection, float] = {}
+        self._since: dict[IrcConnection, float] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        since: dict[Connection, float] = {}
-        for connection in self.cast.online:
+        since: dict[IrcConnection, float] = {}
+        for connection in self.participants.irc_connections:
             host = connection.host
             if (
                 host.running
                 and host.boots == connection.boot
-                and any(isinstance(one, bytes) for one in connection.held_up)
+                and any(isinstance(one, bytes) for one in connection.delayed_requests)
             ):
                 since[connection] = self._since.get(connection, self.network.elapsed)
                 waited = self.network.elapsed - since[connection]
@@ -254,17 +254,17 @@ class NoticesSilence(NetworkInvariant):
         self._since = since
 
 
-class NoStorm(NetworkInvariant):
+class NoRebroadcastStorm(NetworkInvariant):
     """A node sends each message over each link once."""
 
     name: ClassVar[str] = "no storm"
     _kinds: ClassVar[frozenset[type]] = frozenset((Nominate, Pledge, Call, Elect, Pong, Recv))
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._sent: Counter[tuple[Host, int, object]] = Counter()
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         message, host = packet.data, packet.source
         if type(message) not in self._kinds or not self.is_node(host):
@@ -274,25 +274,25 @@ class NoStorm(NetworkInvariant):
         what: object = (host.node.term, message.idx) if isinstance(message, Recv) else message
         key = host, host.boots, what
         self._sent[key] += 1
-        links = len(self.network.streams.ends(host))
+        links = len(self.network.streams.connection_ends(host))
         if self._sent[key] > 2 + 2 * links:
             self.violated(f"sends {message} {self._sent[key]} times over {links} links", host)
         if len(self._sent) > 200_000:
             self._sent.clear()
 
 
-class OnlyQuorumsDrop(NetworkInvariant):
+class QuorumRequiredToDrop(NetworkInvariant):
     """Who has no quorum drops nobody."""
 
     name: ClassVar[str] = "a minority drops nobody"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._dropped: set[int] = set()
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Dropped) or event.reason != "no PONG" or event.id in self._dropped:
+        if not isinstance(event, NodeDropped) or event.reason != "no PONG" or event.id in self._dropped:
             return
         # The first to say so decided it; the others were told.
         self._dropped.add(event.id)
@@ -300,20 +300,20 @@ class OnlyQuorumsDrop(NetworkInvariant):
             self.violated(f"drops {event.id} without a quorum", host)
 
 
-class InductionsEnd(NetworkInvariant):
+class InductionsTerminate(NetworkInvariant):
     """Nobody is kept waiting at the door for longer than two MAX_MEETs."""
 
     name: ClassVar[str] = "inductions end"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._since: dict[tuple[Host, int, int], float] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         now: dict[tuple[Host, int, int], float] = {}
         for host in self.up():
-            ind = host.node._parts.induction.mediating
+            ind = host.node._components.induction.mediating
             if ind is not None:
                 key = host, host.boots, ind
                 now[key] = self._since.get(key, host.now)
@@ -322,68 +322,68 @@ class InductionsEnd(NetworkInvariant):
         self._since = now
 
 
-class Introduced(NetworkInvariant):
+class IntroducedToAll(NetworkInvariant):
     """Who is taken in has been met by all nodes that the mediator knows. It has to see messages, not bytes."""
 
     name: ClassVar[str] = "all meet who comes"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._knocks: dict[tuple[Host, int, int], float] = {}
         self._met: defaultdict[tuple[Host, int, int], set[int]] = defaultdict(set)
         self._inducted: Counter[tuple[Host, int]] = Counter()
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         message, host = packet.data, packet.source
         if isinstance(message, Knock) and self.is_node(host):
             self._knocks[host, host.boots, message.ind] = host.now
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         message = packet.data
         if isinstance(message, Meet) and self.is_node(host):
             self._met[host, host.boots, message.ind].add(message.id)
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Registered) or not self.is_node(host):
+        if not isinstance(event, NodeRegistered) or not self.is_node(host):
             return
         node: HydraNode = host.node
         life = host, host.boots
-        if node.counts["inducted"] == self._inducted[life]:
+        if node.counters["inducted"] == self._inducted[life]:
             return
-        self._inducted[life] = node.counts["inducted"]
+        self._inducted[life] = node.counters["inducted"]
         knocked = self._knocks.get((*life, event.id), host.now)
-        asked = {member.id for member in node._standing.registry if member.since < knocked} - {node.id, event.id}
+        asked = {member.id for member in node._context.registry if member.registered_at < knocked} - {node.id, event.id}
         strangers = asked - self._met[*life, event.id]
         if strangers:
             self.violated(f"took {event.id} in, and {', '.join(map(str, strangers))} had not met it", host)
 
 
-class LinksBind(NetworkInvariant):
+class LinksIdentified(NetworkInvariant):
     """Both ends of a link soon know whom it leads to, and none takes a guardian for its node."""
 
     name: ClassVar[str] = "links are bound"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._since: dict[tuple[Host, int, Peer], float] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         nodes = {host: host.node.id for host in self.up()}
-        nodes |= {guardian: guardian.node.id for guardian in self.cast.guardians.values() if guardian.up}
+        nodes |= {guardian: guardian.node.id for guardian in self.participants.guardians.values() if guardian.up}
         now: dict[tuple[Host, int, Peer], float] = {}
         for host in self.up():
-            standing = host.node._standing
-            ends = self.network.streams.ends(host).values()
+            standing = host.node._context
+            ends = self.network.streams.connection_ends(host).values()
             others = {end.peer: end.other.host for end in ends if end.other is not None}
-            for tie in standing.ties:
+            for tie in standing.links:
                 other = others.get(tie.peer)
                 if other is None or other is host:
                     continue
-                if tie.carries and other in self.cast.guardians.values():
+                if tie.relays and other in self.participants.guardians.values():
                     self.violated(f"takes the guardian of {tie.node} for that node", host)
                 if tie.node is None and nodes.get(other) in standing.registry:
                     key = host, host.boots, tie.peer
@@ -401,7 +401,7 @@ class Usage(NamedTuple):
     limit: int
 
 
-class Bounded(NetworkInvariant):
+class MemoryBounded(NetworkInvariant):
     """Whatever others can make grow stays within its limit."""
 
     name: ClassVar[str] = "memory is bounded"
@@ -410,21 +410,21 @@ class Bounded(NetworkInvariant):
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         for host in self.up():
             node: HydraNode = host.node
-            config, registry = node.config, node._standing.registry
+            config, registry = node.config, node._context.registry
             size = config.network_size or 64
             for use in (
-                Usage("nodes and places", registry.taken() if node._standing.fixed else 0, size),
-                Usage("links", node._standing.ties.accepted, config.max_links + 1),
-                Usage("lines to say", len(node._parts.saying), config.max_queue),
-                Usage("lines for IRC", len(node._parts.speaking), config.max_queue + MAX_PARTS),
-                Usage("lines without an answer", len(node._parts.speaking.answers), MAX_UNANSWERED),
-                Usage("knocks", len(node._parts.induction._waiting), 16),
+                Usage("nodes and places", registry.places_taken() if node._context.has_fixed_quorum else 0, size),
+                Usage("links", node._context.links.accepted, config.max_links + 1),
+                Usage("lines to say", len(node._components.send_queue), config.max_queue),
+                Usage("lines for IRC", len(node._components.irc_writer), config.max_queue + MAX_PARTS),
+                Usage("lines without an answer", len(node._components.irc_writer.pending_replies), MAX_UNANSWERED),
+                Usage("knocks", len(node._components.induction._waiting_knocks), 16),
             ):
                 if use.used > use.limit:
                     self.violated(f"{use.what}: {use.used:,} in use, the limit is {use.limit:,}", host)
 
 
-class Recovers(NetworkInvariant):
+class NetworkConverges(NetworkInvariant):
     """Once faults are over there is one network with one leader, and all know the same nodes."""
 
     name: ClassVar[str] = "the network recovers"
@@ -434,14 +434,14 @@ class Recovers(NetworkInvariant):
         hosts = [host for host in self.up() if host.node.role is not Role.GONE]
         if not hosts:
             return
-        problem = disagreement(hosts)
+        problem = find_disagreement(hosts)
         if problem is not None:
             self.violated(problem, *hosts)
 
 
-class Heals(NetworkInvariant):
+class RecoversAfterPartition(NetworkInvariant):
     """A network that was cut apart has a leader soon after. If too few of its nodes belong to it by then, for it was
-    apart for too long, they found one anew, which takes longer: :class:`Recovers` sees to that.
+    apart for too long, they found one anew, which takes longer: :class:`NetworkConverges` sees to that.
 
     :param healed: when the last fault was over, in seconds after the start.
     :param drift: by how much clocks run wrong.
@@ -449,8 +449,8 @@ class Heals(NetworkInvariant):
 
     name: ClassVar[str] = "it heals in time"
 
-    def __init__(self, cast: Cast, healed: Callable[[], float], drift: float) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, healed: Callable[[], float], drift: float) -> None:
+        super().__init__(participants)
         self._healed = healed
         self._drift = drift
         self._last = 0.0
@@ -466,14 +466,14 @@ class Heals(NetworkInvariant):
         if any(map(holds_lease, hosts)):
             self._last, self._whole = now, True
         elif now <= healed:
-            self._whole = is_one_network(hosts)
-        bound = bound_of_recovery(hosts[0].node.config.timers) / (1 - self._drift)
+            self._whole = has_registered_quorum(hosts)
+        bound = max_recovery_time(hosts[0].node.config.timers) / (1 - self._drift)
         since = max(healed, self._last)
         if self._whole and now - since > bound:
             self.violated(f"nobody leads for {now - since:.0f} s", *hosts)
 
 
-class OneAgain(NetworkInvariant):
+class ReunitesAfterPartition(NetworkInvariant):
     """However long a network was cut apart, MAX_PING after that it is one network with one leader.
 
     :param healed: when the last cut was over, in seconds after the start.
@@ -481,8 +481,8 @@ class OneAgain(NetworkInvariant):
 
     name: ClassVar[str] = "one network again"
 
-    def __init__(self, cast: Cast, healed: Callable[[], float]) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, healed: Callable[[], float]) -> None:
+        super().__init__(participants)
         self._healed = healed
         self._is_one = False
 
@@ -492,27 +492,27 @@ class OneAgain(NetworkInvariant):
         if self._is_one or now <= healed:
             return
         hosts = self.up()
-        problem = disagreement(hosts)
+        problem = find_disagreement(hosts)
         self._is_one = problem is None
         if problem is not None and now - healed > hosts[0].node.config.timers.max_ping:
             self.violated(f"{now - healed:.0f} s after the network was cut apart, {problem}", *hosts)
 
 
-def is_one_network(hosts: list[Host]) -> bool:
+def has_registered_quorum(hosts: list[Host]) -> bool:
     """Return whether a quorum of those that run are registered somewhere."""
     ids = {host.node.id for host in hosts}
     quorum = (hosts[0].node.config.network_size or len(hosts)) // 2 + 1
-    return any(len(ids & host.node._standing.registry.ids()) >= quorum for host in hosts)
+    return any(len(ids & host.node._context.registry.ids()) >= quorum for host in hosts)
 
 
-def disagreement(hosts: list[Host]) -> str | None:
+def find_disagreement(hosts: list[Host]) -> str | None:
     """Return in what way hosts are not one network with one leader; ``None`` if they are."""
     leaders = {host.node.leader for host in hosts}
     if len(leaders) != 1 or None in leaders:
         return f"they follow {sorted(map(str, leaders))}"
     if sum(holds_lease(host) for host in hosts) != 1:
         return "there is no one lease"
-    registries = {host.node._standing.registry.ids() for host in hosts}
+    registries = {host.node._context.registry.ids() for host in hosts}
     if len(registries) != 1:
         return "they know different nodes"
     if registries != {frozenset(host.node.id for host in hosts)}:
@@ -520,6 +520,6 @@ def disagreement(hosts: list[Host]) -> str | None:
     return None
 
 
-def bound_of_recovery(timers: Timers) -> float:
+def max_recovery_time(timers: Timers) -> float:
     """Return how many seconds a network that heals may be without a leader (section 7 of the reading)."""
     return timers.max_ping + 3 * timers.max_vote[1]

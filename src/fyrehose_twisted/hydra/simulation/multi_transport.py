@@ -17,27 +17,27 @@ from typing import Any
 from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Send, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Send, Write
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.hydra.node.node import HydraNode
-from fyrehose_twisted.hydra.transports.notice_stream import TOKEN, FragmentSession, Stage
-from fyrehose_twisted.hydra.transports.udp.demux import Station
-from fyrehose_twisted.hydra.transports.udp.session import Session
+from fyrehose_twisted.hydra.transports.notice_stream import TOKEN_SIZE, NoticeState, NoticeStream
+from fyrehose_twisted.hydra.transports.udp.demux import SessionDemux
+from fyrehose_twisted.hydra.transports.udp.session import UdpSession
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
-from fyrehose_twisted.interfaces import Drained, IDatagramNode, ILinkNode, IStreamDecoder
+from fyrehose_twisted.interfaces import IDatagramNode, ILinkNode, IStreamDecoder, Outputs
 
 PORT = 6_174
 UDP_PORT = 6_175
 IRC_PORT = 6_176
 _UDP, _IRC = b"U", b"I"
-_FIRST = 10**9
+_FIRST_LINK_NUMBER = 10**9
 """Number of the first link that is no stream of the simulator's."""
-CROWDED = 65_536
+HIGH_WATERMARK = 65_536
 """Bytes that wait on such a link, above which the node is told that it is blocked."""
 
 
 @dataclass(eq=False)
-class _Wire:
+class _SimulatedLink:
     """A link over datagrams."""
 
     peer: Peer
@@ -47,7 +47,7 @@ class _Wire:
 
 
 @implementer(ILinkNode, IDatagramNode)
-class Wired:
+class MultiTransportNode:
     """A node, and what carries its links.
 
     :param node: the node.
@@ -61,16 +61,16 @@ class Wired:
         self._rng = rng
         self._clock = clock
         self._codec = HydraCodec()
-        self._station = Station(max_ping=node.config.timers.max_ping, token=rng.randbytes)
-        self._station.accepting = True
-        self._numbers = count(_FIRST)
-        self._wires: dict[Any, _Wire] = {}
+        self._demux = SessionDemux(max_ping=node.config.timers.max_ping, token=rng.randbytes)
+        self._demux.accepting = True
+        self._numbers = count(_FIRST_LINK_NUMBER)
+        self._simulated_links: dict[Any, _SimulatedLink] = {}
         """By session."""
         self._dialled: dict[Any, Address] = {}
         """Sessions that are not open yet."""
         self._closed: set[Any] = set()
         """Sessions that this side hung up on."""
-        self._out: list[Any] = []
+        self._effects: list[Any] = []
 
     @property
     def _now(self) -> float:
@@ -114,7 +114,7 @@ class Wired:
             for datagram in batch.datagrams(run):
                 kind, content = bytes(datagram[:1]), bytes(datagram[1:])
                 if kind == _UDP:
-                    self._station.receive(content, run.peer, now)
+                    self._demux.receive(content, run.peer, now)
                 elif kind == _IRC:
                     for session, address in self._irc_sessions():
                         if address[0] == run.peer[0]:
@@ -123,7 +123,7 @@ class Wired:
 
     def tick(self, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        self._station.tick(now)
+        self._demux.tick(now)
         for session, _ in self._irc_sessions():
             session.tick(now)
         self._pump()
@@ -133,91 +133,93 @@ class Wired:
 
     def next_deadline(self) -> float | None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        every = [self.node.next_deadline(), self._station.next_deadline()]
+        every = [self.node.next_deadline(), self._demux.next_deadline()]
         every += [session.next_deadline() for session, _ in self._irc_sessions()]
         due = min((one for one in every if one is not None), default=inf)
         return None if due == inf else due
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         persist, effects, events = self.node.drain()
         out: list[Any] = []
         for effect in effects:
-            if not self._carry_out(effect):
+            if not self._execute(effect):
                 out.append(effect)
         self._pump()
-        out += self._out
-        self._out = []
-        return Drained(persist, out, events)
+        out += self._effects
+        self._effects = []
+        return Outputs(persist, out, events)
 
     # Within
 
-    def _irc_sessions(self) -> list[tuple[FragmentSession, Address]]:
-        known = [(wire.session, wire.peer.address) for wire in self._wires.values()]
+    def _irc_sessions(self) -> list[tuple[NoticeStream, Address]]:
+        known = [(wire.session, wire.peer.address) for wire in self._simulated_links.values()]
         known += list(self._dialled.items())
-        return [(session, address) for session, address in known if isinstance(session, FragmentSession)]
+        return [(session, address) for session, address in known if isinstance(session, NoticeStream)]
 
-    def _carry_out(self, effect: Any) -> bool:
+    def _execute(self, effect: Any) -> bool:
         """Do what the node wants of a link that is here; return whether it is."""
         if isinstance(effect, Dial):
             host, port = effect.address
             if port == UDP_PORT:
-                self._dialled[self._station.dial((host, PORT), self._now)] = effect.address
+                self._dialled[self._demux.dial((host, PORT), self._now)] = effect.address
             elif port == IRC_PORT:
                 ends = self._address[0].encode(), host.encode()
-                session = FragmentSession(
-                    *ends, self._rng.randbytes(TOKEN), self._now, silence=3 * self.node.config.timers.max_ping
+                session = NoticeStream(
+                    *ends, self._rng.randbytes(TOKEN_SIZE), self._now, silence=3 * self.node.config.timers.max_ping
                 )
                 self._dialled[session] = effect.address
                 session.tick(self._now)
             return port in (UDP_PORT, IRC_PORT)
-        if not isinstance(effect, Write | HangUp) or effect.peer.number < _FIRST:
+        if not isinstance(effect, Write | Close) or effect.peer.number < _FIRST_LINK_NUMBER:
             return False
-        wire = next((wire for wire in self._wires.values() if wire.peer == effect.peer), None)
+        wire = next((wire for wire in self._simulated_links.values() if wire.peer == effect.peer), None)
         if wire is None:
             return True
         if isinstance(effect, Write):
             self._write(wire, effect.messages)
         else:
-            del self._wires[wire.session]
+            del self._simulated_links[wire.session]
             self._closed.add(wire.session)
-            if isinstance(wire.session, Session):
+            if isinstance(wire.session, UdpSession):
                 wire.session.close(self._now)
-                self._station.touch(wire.session)
+                self._demux.schedule(wire.session)
             else:
                 wire.session.end("closed here", self._now)
                 self._send_irc(wire.session, wire.peer.address)
         return True
 
-    def _write(self, wire: _Wire, messages: Sequence[Any]) -> None:
+    def _write(self, wire: _SimulatedLink, messages: Sequence[Any]) -> None:
         wire.session.write(b"".join(map(self._codec.encode, messages)), self._now)
-        if isinstance(wire.session, Session):
-            self._station.touch(wire.session)
-        if wire.session.waiting > CROWDED and not wire.blocked:
+        if isinstance(wire.session, UdpSession):
+            self._demux.schedule(wire.session)
+        if wire.session.waiting > HIGH_WATERMARK and not wire.blocked:
             wire.blocked = True
             self.node.blocked(wire.peer, self._now)
 
-    def _send_irc(self, session: FragmentSession, address: Address) -> bytes:
+    def _send_irc(self, session: NoticeStream, address: Address) -> bytes:
         messages, data = session.drain()
         if messages:
-            self._out.append(Send([_IRC + message for message in messages], [(address[0], PORT)]))
+            self._effects.append(Send([_IRC + message for message in messages], [(address[0], PORT)]))
         return data
 
     def _pump(self) -> None:
         """Hand over what sessions have, and send what they want sent."""
-        replies, turns = self._station.drain()
+        replies, turns = self._demux.drain()
         for datagram, address in replies:
-            self._out.append(Send([_UDP + datagram], [address]))
+            self._effects.append(Send([_UDP + datagram], [address]))
         for session, (datagrams, data, ended) in turns:
             if datagrams:
-                self._out.append(Send([_UDP + datagram for datagram in datagrams], [session.address]))
-            self._step(session, session.address, opened=session.opened, data=data, over=ended is not None)
+                self._effects.append(Send([_UDP + datagram for datagram in datagrams], [session.address]))
+            self._update_link(session, session.address, opened=session.opened, data=data, over=ended is not None)
         for irc, address in self._irc_sessions():
             data = self._send_irc(irc, address)
-            self._step(irc, address, opened=irc.stage is Stage.OPEN, data=data, over=irc.stage is Stage.OVER)
+            self._update_link(
+                irc, address, opened=irc.state is NoticeState.OPEN, data=data, over=irc.state is NoticeState.OVER
+            )
 
-    def _step(self, session: Any, address: Address, *, opened: bool, data: bytes, over: bool) -> None:
-        wire = self._wires.get(session)
+    def _update_link(self, session: Any, address: Address, *, opened: bool, data: bytes, over: bool) -> None:
+        wire = self._simulated_links.get(session)
         dialled = self._dialled.get(session)
         if session in self._closed:
             if over:
@@ -226,24 +228,24 @@ class Wired:
         if wire is None and opened:
             self._dialled.pop(session, None)
             peer = Peer(address if dialled is None else dialled, next(self._numbers), dialled is not None)
-            wire = self._wires[session] = _Wire(peer, session, self._codec.decoder())
+            wire = self._simulated_links[session] = _SimulatedLink(peer, session, self._codec.decoder())
             self.node.connected(peer, self._now)
         if wire is not None and data:
-            self._hear(wire, data)
-        if wire is not None and wire.blocked and session.waiting <= CROWDED // 2:
+            self._receive_stream(wire, data)
+        if wire is not None and wire.blocked and session.waiting <= HIGH_WATERMARK // 2:
             wire.blocked = False
             self.node.unblocked(wire.peer, self._now)
         if over:
-            if self._wires.pop(session, None) is not None and wire is not None:
+            if self._simulated_links.pop(session, None) is not None and wire is not None:
                 self.node.disconnected(wire.peer, "closed", self._now)
             elif self._dialled.pop(session, None) is not None and dialled is not None:
                 self.node.dial_failed(dialled, "no answer", self._now)
 
-    def _hear(self, wire: _Wire, data: bytes) -> None:
+    def _receive_stream(self, wire: _SimulatedLink, data: bytes) -> None:
         try:
             messages = wire.decoder.feed(data)
         except RemoteError:
             return
         for message in messages:
-            if wire.session in self._wires:
+            if wire.session in self._simulated_links:
                 self.node.receive(message, wire.peer, self._now)

@@ -9,41 +9,41 @@ from random import Random
 from typing import ClassVar
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.config import NodeConfig, Quorum, Target, Timers
+from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig, Quorum, Timers
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.simulation.invariants import (
-    Bounded,
-    Heals,
-    InductionsEnd,
-    Introduced,
-    LinksBind,
-    NoStorm,
-    NoticesSilence,
-    OneAgain,
-    OneLeader,
-    OneLease,
-    OneVote,
-    OnlyQuorumsDrop,
-    Recovers,
-    SaidOnce,
-    SameLines,
-    TermsRise,
-    disagreement,
+    AtMostOnceSend,
+    InductionsTerminate,
+    IntroducedToAll,
+    LineAgreement,
+    LinksIdentified,
+    MemoryBounded,
+    MonotonicTerms,
+    NetworkConverges,
+    NoRebroadcastStorm,
+    QuorumRequiredToDrop,
+    RecoversAfterPartition,
+    ReunitesAfterPartition,
+    SilentServerDetected,
+    SingleLeaderPerTerm,
+    SingleLease,
+    SingleVotePerTerm,
+    find_disagreement,
 )
 from fyrehose_twisted.hydra.simulation.multi_transport import IRC_PORT, PORT, UDP_PORT
-from fyrehose_twisted.hydra.simulation.participants import Cast, Disk
+from fyrehose_twisted.hydra.simulation.participants import Participants, StateDisk
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import Crash
-from fyrehose_twisted.sim.faults.faults import Cut, Fault, Stopped
+from fyrehose_twisted.sim.crash_mode import CrashMode
+from fyrehose_twisted.sim.faults.faults import CrashFault, Fault, PartitionFault
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
-DRIFT = 0.3
+MAX_CLOCK_DRIFT = 0.3
 """By how much clocks may run wrong."""
 
 
@@ -60,16 +60,16 @@ class NetworkScenario(Scenario):
     """
 
     duration: ClassVar[float] = 240.0
-    patience: ClassVar[float] = 480.0
+    settle_timeout: ClassVar[float] = 480.0
     sizes: ClassVar[tuple[int, ...]] = (3, 4, 5, 7, 9)
     scale: ClassVar[float] = 1.0
-    states: ClassVar[float] = 0.5
-    guarded: ClassVar[float] = 0.5
+    state_file_probability: ClassVar[float] = 0.5
+    guardian_probability: ClassVar[float] = 0.5
     drift: ClassVar[float] = 0.0
-    bytes_travel: ClassVar[float] = 0.2
+    encoded_probability: ClassVar[float] = 0.2
     make: ClassVar[Callable[..., HydraNode]] = HydraNode
     quorum: ClassVar[Quorum] = Quorum.FIXED
-    wired: ClassVar[bool] = False
+    multi_transport: ClassVar[bool] = False
 
     def make_network(self, split_seed: int) -> Network:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
@@ -78,50 +78,50 @@ class NetworkScenario(Scenario):
     def build(self) -> None:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         rng = self.rng
-        self.cast = Cast(self.network, rng, type(self).make)
+        self.participants = Participants(self.network, rng, type(self).make)
         size = rng.choice(self.sizes)
         self.addresses = [(f"10.0.0.{number}", PORT) for number in range(1, size + 1)]
-        self.edges = draw_edges(rng, size)
-        states, guarded = rng.random() < self.states, rng.random() < self.guarded
+        self.edges = draw_topology(rng, size)
+        states, guarded = rng.random() < self.state_file_probability, rng.random() < self.guardian_probability
         for number in range(size):
             self._add_node(number, size, states=states)
-        if rng.random() < self.bytes_travel:
+        if rng.random() < self.encoded_probability:
             self.network.streams.codec = HydraCodec()
-        self.network.watch(self.cast)
-        self.lines = SameLines(self.cast)
+        self.network.add_observer(self.participants)
+        self.line_agreement = LineAgreement(self.participants)
         for invariant in (
-            OneLeader(self.cast),
-            OneLease(self.cast),
-            OneVote(self.cast),
-            TermsRise(self.cast),
-            self.lines,
-            SaidOnce(self.cast),
-            NoticesSilence(self.cast, self.drift),
-            NoStorm(self.cast),
-            OnlyQuorumsDrop(self.cast),
-            InductionsEnd(self.cast),
-            Bounded(self.cast),
-            Recovers(self.cast),
+            SingleLeaderPerTerm(self.participants),
+            SingleLease(self.participants),
+            SingleVotePerTerm(self.participants),
+            MonotonicTerms(self.participants),
+            self.line_agreement,
+            AtMostOnceSend(self.participants),
+            SilentServerDetected(self.participants, self.drift),
+            NoRebroadcastStorm(self.participants),
+            QuorumRequiredToDrop(self.participants),
+            InductionsTerminate(self.participants),
+            MemoryBounded(self.participants),
+            NetworkConverges(self.participants),
         ):
             self.add_invariant(invariant)
-        if not self.wired and self.network.streams.codec is None:
-            self.add_invariant(Introduced(self.cast))
-        if not self.wired:
-            self.add_invariant(LinksBind(self.cast))
+        if not self.multi_transport and self.network.streams.codec is None:
+            self.add_invariant(IntroducedToAll(self.participants))
+        if not self.multi_transport:
+            self.add_invariant(LinksIdentified(self.participants))
         if guarded:
-            for number, host in enumerate(self.cast.hosts):
+            for number, host in enumerate(self.participants.hosts):
                 others = [address for address in self.addresses if address != host.address]
                 targets = rng.sample(others, min(3, len(others)))
-                guardian = self.cast.add_guardian(host, (f"10.0.1.{number + 1}", PORT), targets, self.scale)
-                guardian.begins = host.begins
+                guardian = self.participants.add_guardian(host, (f"10.0.1.{number + 1}", PORT), targets, self.scale)
+                guardian.start_delay = host.start_delay
         self.arrange()
-        self._talk_later()
-        for host in self.cast.hosts:
-            self._say_later(host)
+        self._schedule_talk()
+        for host in self.participants.hosts:
+            self._schedule_say(host)
 
     def _add_node(self, number: int, size: int, *, states: bool) -> None:
         rng = self.rng
-        targets = self.targets_of(number)
+        targets = self.link_targets(number)
         config = NodeConfig(
             network="sim",
             tag=f"node-{number + 1}",
@@ -133,70 +133,72 @@ class NetworkScenario(Scenario):
             irc_rate=20.0,
             irc_burst=20,
         )
-        host = self.cast.add(config.tag, self.addresses[number], config, Disk(states), wired=self.wired)
-        host.begins = rng.uniform(0.0, 10.0)
+        host = self.participants.add(
+            config.tag, self.addresses[number], config, StateDisk(states), multi_transport=self.multi_transport
+        )
+        host.start_delay = rng.uniform(0.0, 10.0)
         if self.drift:
             rate = round(rng.choice((1 - self.drift, 1 + self.drift, rng.uniform(1 - self.drift, 1 + self.drift))), 6)
             self.network.call_in(0.0, partial(host.set_clock, rate=rate))
 
-    def targets_of(self, number: int) -> list[Target]:
+    def link_targets(self, number: int) -> list[LinkTarget]:
         """Return the links that a node keeps open."""
-        return [Target(self.addresses[other]) for one, other in self.edges if one == number]
+        return [LinkTarget(self.addresses[other]) for one, other in self.edges if one == number]
 
     def arrange(self) -> None:
         """Put in what else belongs to the scenario."""
 
-    def _talk_later(self) -> None:
+    def _schedule_talk(self) -> None:
         delay = self.rng.expovariate(1.0)
         if self.network.elapsed + delay > self.duration:
             return
 
         def talk() -> None:
             self.operations += 1
-            self.cast.talk()
-            self._talk_later()
+            self.participants.talk()
+            self._schedule_talk()
 
         self.network.call_in(delay, talk)
 
-    def _say_later(self, host: Host) -> None:
+    def _schedule_say(self, host: Host) -> None:
         delay = self.rng.expovariate(1 / 6.0)
         if self.network.elapsed + delay > self.duration:
             return
 
         def say() -> None:
             retry = self.rng.random() < 0.3
-            self.operate(host, "say", lambda node, now: self.cast.say(host, node, now, retry=retry))
-            self._say_later(host)
+            self.operate(host, "say", lambda node, now: self.participants.say(host, node, now, retry=retry))
+            self._schedule_say(host)
 
         self.network.call_in(delay, say)
 
     def settled(self) -> bool:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        hosts = [host for host in self.cast.hosts if host.up]
+        hosts = [host for host in self.participants.hosts if host.up]
         return not hosts or (
-            all(host.running and host.node.role is not Role.GONE for host in hosts) and disagreement(hosts) is None
+            all(host.running and host.node.role is not Role.GONE for host in hosts) and find_disagreement(hosts) is None
         )
 
     def statistics(self) -> Counter[str]:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        hosts = [host for host in self.cast.hosts if host.up]
+        hosts = [host for host in self.participants.hosts if host.up]
         counts = Counter(
             {
-                "lines talked": self.cast.talked,
-                "lines heard by a leader": self.cast.heard,
-                "lines received": self.lines.received,
-                "lines missed": self.lines.missed,
-                "lines wanted": len(self.cast.wishes),
-                "lines said": sum(wish.handed for wish in self.cast.wishes.values()),
+                "lines talked": self.participants.lines_talked,
+                "lines heard by a leader": self.participants.lines_heard,
+                "lines received": self.line_agreement.received,
+                "lines missed": self.line_agreement.missed,
+                "lines wanted": len(self.participants.requested_lines),
+                "lines said": sum(wish.send_count for wish in self.participants.requested_lines.values()),
                 "terms": max((host.node.term for host in hosts), default=0),
             }
         )
         for name in ("elected", "leases_lost", "disagreements", "inducted"):
-            counts[name.replace("_", " ")] = sum(host.node.counts[name] for host in hosts)
+            counts[name.replace("_", " ")] = sum(host.node.counters[name] for host in hosts)
         return counts
 
 
-def draw_edges(rng: Random, size: int) -> list[tuple[int, int]]:
+def draw_topology(rng: Random, size: int) -> list[tuple[int, int]]:
     """Draw who dials whom: everybody everybody, a ring, a star, a line, or a tree with a few links more."""
     every = [(one, other) for one in range(size) for other in range(one)]
     kind = rng.choice(("all", "all", "both", "ring", "star", "line", "tree"))
@@ -232,21 +234,26 @@ class Storm(NetworkScenario):
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         return FaultSchedule.draw(
             rng,
             rng.randrange(10, 60),
             until=self.duration,
             kinds=[
-                (2.0, fault_generators.crashes(names, kinds=(Crash.KILLED, Crash.POWER), longest=20.0, between=0.2)),
-                (2.0, fault_generators.pauses(names, longest=25.0)),
-                (4.0, fault_generators.cuts(names, longest=60.0)),
+                (
+                    2.0,
+                    fault_generators.crashes(
+                        names, kinds=(CrashMode.KILLED, CrashMode.POWER), max_duration=20.0, after_persist=0.2
+                    ),
+                ),
+                (2.0, fault_generators.pauses(names, max_duration=25.0)),
+                (4.0, fault_generators.cuts(names, max_duration=60.0)),
                 (1.0, fault_generators.bad_links(names)),
                 (1.0, fault_generators.resets(names)),
                 (1.0, fault_generators.half_opens(names)),
                 (0.5, fault_generators.refusals(names)),
                 (0.5, fault_generators.slow_readers(names)),
-                (1.0, fault_generators.clocks(names, by=0.0, drift=DRIFT)),
+                (1.0, fault_generators.clock_faults(names, max_offset=0.0, max_drift=MAX_CLOCK_DRIFT)),
             ],
         )
 
@@ -254,11 +261,11 @@ class Storm(NetworkScenario):
         """See :class:`NetworkScenario`."""
         for _ in range(self.rng.randrange(0, 4)):
             lasts = self.rng.choice((0.01, 3.0, 20.0))
-            self.network.call_in(self.rng.uniform(30.0, self.duration), partial(self.cast.break_server, lasts))
+            self.network.call_in(self.rng.uniform(30.0, self.duration), partial(self.participants.break_server, lasts))
         for _ in range(self.rng.randrange(0, 4)):
-            host = self.rng.choice(self.cast.hosts)
+            host = self.rng.choice(self.participants.hosts)
             lasts = self.rng.uniform(0.5, 20.0)
-            self.network.call_in(self.rng.uniform(30.0, self.duration), partial(self.cast.leave, host, lasts))
+            self.network.call_in(self.rng.uniform(30.0, self.duration), partial(self.participants.leave, host, lasts))
 
 
 class Drift(Storm):
@@ -266,26 +273,31 @@ class Drift(Storm):
 
     name = "hydra.drift"
     duration = 400.0
-    drift = DRIFT
+    drift = MAX_CLOCK_DRIFT
 
 
-class Islands(NetworkScenario):
+class RepeatedPartitions(NetworkScenario):
     """The network falls apart again and again, for longer than leases last."""
 
     name = "hydra.islands"
     sizes = (3, 5, 7)
-    drift = DRIFT
+    drift = MAX_CLOCK_DRIFT
 
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
         if self.quorum is Quorum.FIXED:
             # The first network takes a while to form.
-            self.add_invariant(Heals(self.cast, lambda: max(self.faults.until, 40.0), self.drift))
+            self.add_invariant(
+                RecoversAfterPartition(self.participants, lambda: max(self.faults.ends_at, 40.0), self.drift)
+            )
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
-        kinds = [(4.0, fault_generators.cuts(names, longest=50.0)), (1.0, fault_generators.pauses(names, longest=30.0))]
+        names = [host.name for host in self.participants.hosts]
+        kinds = [
+            (4.0, fault_generators.cuts(names, max_duration=50.0)),
+            (1.0, fault_generators.pauses(names, max_duration=30.0)),
+        ]
         return FaultSchedule.draw(rng, rng.randrange(4, 16), until=self.duration, kinds=kinds)
 
 
@@ -299,11 +311,11 @@ class Partitions(NetworkScenario):
 
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
-        self.add_invariant(OneAgain(self.cast, lambda: self.faults.until))
+        self.add_invariant(ReunitesAfterPartition(self.participants, lambda: self.faults.ends_at))
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         at, lasts = round(rng.uniform(60.0, 70.0), 2), round(rng.uniform(1.0, 150.0), 2)
         kind = rng.choice(("lone", "all", "one way"))
         if kind == "all":
@@ -311,10 +323,10 @@ class Partitions(NetworkScenario):
         else:
             lone = rng.choice(names)
             sides = [(lone, tuple(name for name in names if name != lone))]
-        return FaultSchedule([Cut(at, lasts, (one,), others, kind != "one way") for one, others in sides])
+        return FaultSchedule([PartitionFault(at, lasts, (one,), others, kind != "one way") for one, others in sides])
 
 
-class Succession(NetworkScenario):
+class LeaderChurn(NetworkScenario):
     """Whoever leads is killed, paused, told to leave, or loses IRC, again and again."""
 
     name = "hydra.succession"
@@ -325,28 +337,28 @@ class Succession(NetworkScenario):
         """See :class:`NetworkScenario`."""
         at = 40.0
         while at < self.duration:
-            self.network.call_in(at, self._strike)
+            self.network.call_in(at, self._inject_failure)
             at += self.rng.uniform(5.0, 60.0)
 
-    def _strike(self) -> None:
-        leaders = [host for host in self.cast.hosts if host.running and host.node.role is Role.LEADER]
+    def _inject_failure(self) -> None:
+        leaders = [host for host in self.participants.hosts if host.running and host.node.role is Role.LEADER]
         if not leaders:
             return
         host = leaders[0]
         kind = self.rng.randrange(5)
         lasts = self.rng.uniform(0.2, 30.0)
         if kind == 0:
-            host.stop(Crash.KILLED)
+            host.stop(CrashMode.KILLED)
             self.network.call_in(lasts, host.start)
         elif kind == 1:
-            host.stop(Crash.POWER)
+            host.stop(CrashMode.POWER)
             self.network.call_in(lasts, host.start)
-        elif kind == 2 and host.stand():
-            self.network.call_in(lasts, host.go_on)
+        elif kind == 2 and host.pause():
+            self.network.call_in(lasts, host.resume)
         elif kind == 3:
-            self.cast.break_server(self.rng.choice((0.01, lasts)))
+            self.participants.break_server(self.rng.choice((0.01, lasts)))
         else:
-            self.cast.leave(host, lasts)
+            self.participants.leave(host, lasts)
 
 
 class Deaf(NetworkScenario):
@@ -360,13 +372,15 @@ class Deaf(NetworkScenario):
         """See :class:`NetworkScenario`."""
         at = 40.0
         while at < self.duration:
-            self.network.call_in(at, self._strike)
+            self.network.call_in(at, self._inject_failure)
             at += self.rng.uniform(1.0, 40.0)
 
-    def _strike(self) -> None:
-        leaders = [host for host in self.cast.hosts if host.up and host.node.role is Role.LEADER]
-        host = self.rng.choice(leaders or self.cast.hosts)
-        self.cast.deafen(host, self.rng.choice((0.02, 0.2, self.rng.uniform(0.0, 8.0), self.rng.uniform(0.0, 90.0))))
+    def _inject_failure(self) -> None:
+        leaders = [host for host in self.participants.hosts if host.up and host.node.role is Role.LEADER]
+        host = self.rng.choice(leaders or self.participants.hosts)
+        self.participants.cut_off_irc(
+            host, self.rng.choice((0.02, 0.2, self.rng.uniform(0.0, 8.0), self.rng.uniform(0.0, 90.0)))
+        )
 
 
 class Blackout(NetworkScenario):
@@ -378,14 +392,14 @@ class Blackout(NetworkScenario):
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         faults: list[Fault] = []
         at = rng.uniform(40.0, 60.0)
         while at < self.duration:
-            crash = rng.choice((Crash.KILLED, Crash.POWER))
+            crash = rng.choice((CrashMode.KILLED, CrashMode.POWER))
             many = rng.choice((len(names), len(names), len(names) // 2 + 1))
             faults += [
-                Stopped(round(at + rng.uniform(0.0, 0.01), 4), round(rng.uniform(0.2, 5.0), 3), name, crash, False)
+                CrashFault(round(at + rng.uniform(0.0, 0.01), 4), round(rng.uniform(0.2, 5.0), 3), name, crash, False)
                 for name in rng.sample(names, many)
             ]
             at += rng.uniform(40.0, 120.0)
@@ -397,47 +411,47 @@ class Carriers(NetworkScenario):
 
     name = "hydra.carriers"
     sizes = (3, 4, 5)
-    wired = True
+    multi_transport = True
 
-    def targets_of(self, number: int) -> list[Target]:
+    def link_targets(self, number: int) -> list[LinkTarget]:
         """See :class:`NetworkScenario`."""
         if number == 0:
-            self.kinds = [self.rng.choice(("tcp", "udp", "udp", "irc", "fifo")) for _ in self.edges]
+            self.transports = [self.rng.choice(("tcp", "udp", "udp", "irc", "fifo")) for _ in self.edges]
         ports = {"udp": UDP_PORT, "irc": IRC_PORT}
         targets = []
-        for (one, other), kind in zip(self.edges, self.kinds, strict=True):
+        for (one, other), kind in zip(self.edges, self.transports, strict=True):
             # Both ends are on IRC, and look for one another there.
             for end, far in ((one, other), (other, one)) if kind == "irc" else ((one, other),):
                 if end == number:
                     lines = 1.0 if kind == "irc" else None
-                    targets.append(Target((self.addresses[far][0], ports.get(kind, PORT)), lines=lines))
+                    targets.append(LinkTarget((self.addresses[far][0], ports.get(kind, PORT)), line_rate=lines))
         return targets
 
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
-        for (one, other), kind in zip(self.edges, self.kinds, strict=True):
+        for (one, other), kind in zip(self.edges, self.transports, strict=True):
             ends = [self.addresses[one]], [self.addresses[other]]
             for sources, to in (ends, ends[::-1]):
                 if kind == "udp":
-                    self.network.change(sources, to, loss=0.05, duplication=0.02, jitter=0.03)
+                    self.network.override_links(sources, to, loss=0.05, duplication=0.02, jitter=0.03)
                 elif kind == "irc":
-                    self.network.change(sources, to, delay=0.2, jitter=0.0)
+                    self.network.override_links(sources, to, delay=0.2, jitter=0.0)
                 elif kind == "fifo":
-                    self.network.change(sources, to, delay=0.00005, jitter=0.0)
+                    self.network.override_links(sources, to, delay=0.00005, jitter=0.0)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         kinds = [
-            (1.0, fault_generators.crashes(names, longest=20.0)),
-            (1.0, fault_generators.pauses(names, longest=20.0)),
-            (1.0, fault_generators.cuts(names, longest=30.0)),
+            (1.0, fault_generators.crashes(names, max_duration=20.0)),
+            (1.0, fault_generators.pauses(names, max_duration=20.0)),
+            (1.0, fault_generators.cuts(names, max_duration=30.0)),
             (1.0, fault_generators.resets(names)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(0, 8), until=self.duration, kinds=kinds)
 
 
-class Guests(NetworkScenario):
+class LegacyNodes(NetworkScenario):
     """The reference is linked to the network, and does what it does."""
 
     name = "hydra.guests"
@@ -448,19 +462,21 @@ class Guests(NetworkScenario):
         for number in range(self.rng.randrange(1, 4)):
             address: Address = (f"10.0.2.{number + 1}", PORT)
             targets = self.rng.sample(self.addresses, self.rng.randrange(1, len(self.addresses)))
-            self.cast.add_reference(f"reference-{number + 1}", address, targets).begins = self.rng.uniform(0.0, 60.0)
+            self.participants.add_legacy_node(
+                f"reference-{number + 1}", address, targets
+            ).start_delay = self.rng.uniform(0.0, 60.0)
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
-        names = [host.name for host in self.cast.hosts]
+        names = [host.name for host in self.participants.hosts]
         kinds = [
-            (1.0, fault_generators.crashes(names, longest=20.0)),
-            (1.0, fault_generators.cuts(names, longest=30.0)),
+            (1.0, fault_generators.crashes(names, max_duration=20.0)),
+            (1.0, fault_generators.cuts(names, max_duration=30.0)),
         ]
         return FaultSchedule.draw(rng, rng.randrange(0, 6), until=self.duration, kinds=kinds)
 
 
-class Unsafe(Islands):
+class UnsafeQuorum(RepeatedPartitions):
     """The document's own quorum, which is known to elect two leaders: it shows that the checker sees them."""
 
     name = "hydra.unsafe"
@@ -471,12 +487,12 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Calm,
     Storm,
     Drift,
-    Islands,
+    RepeatedPartitions,
     Partitions,
-    Succession,
+    LeaderChurn,
     Deaf,
     Blackout,
     Carriers,
-    Guests,
+    LegacyNodes,
 )
-"""What must hold in all of them holds; :class:`Unsafe` is not among them."""
+"""What must hold in all of them holds; :class:`UnsafeQuorum` is not among them."""

@@ -39,13 +39,13 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.hydra.transports.fifo_pair import ROOM, Pipes
+from fyrehose_twisted.hydra.transports.fifo_pair import READ_SIZE, FifoPair
 
-CROWDED, ROOMY = 262_144, 65_536
+HIGH_WATERMARK, LOW_WATERMARK = 262_144, 65_536
 """Bytes that wait to be written, above which a producer is paused, and at which it is resumed."""
-CALL_EVERY = 0.5
+CALL_INTERVAL = 0.5
 """Seconds between two calls for the other side."""
-LOOK_EVERY = 1.0
+CHECK_INTERVAL = 1.0
 """Seconds between two looks at whether the pipes are still there, at most."""
 LINGER = 1.0
 """Seconds for which the other side may read nothing of the rest once the stream was closed."""
@@ -82,19 +82,19 @@ class FifoTransport:
 
     log = Logger()
 
-    def __init__(self, reactor: Any, pipes: Pipes, max_ping: float, opened: Any, failed: Any) -> None:
+    def __init__(self, reactor: Any, pair: FifoPair, max_ping: float, on_opened: Any, on_failed: Any) -> None:
         self.session = secrets.token_hex(8).encode()
         self.peer: bytes | None = None
         """Session of the other side, as soon as it is known."""
         self.connected = False
         self.disconnecting = False
         self.protocol: Any = None
-        self._over = False
+        self._finished = False
         self._reactor = reactor
-        self._pipes = pipes
+        self._pair = pair
         self._max_ping = max_ping
-        self._opened = opened
-        self._failed = failed
+        self._on_opened = on_opened
+        self._on_failed = on_failed
         self._producer: Any = None
         self._paused = False
         self._control = bytearray()
@@ -102,14 +102,14 @@ class FifoTransport:
         self._waiting = bytearray()
         self._rest = b""
         self._closing_since: float | None = None
-        self._heard = self._wrote = self._called = float(reactor.seconds())
-        self._in = Descriptor(pipes.incoming, self._read)
-        self._out = Descriptor(pipes.outgoing, self._write)
+        self._last_received_at = self._last_sent_at = self._last_call_at = float(reactor.seconds())
+        self._reader = FifoDescriptor(pair.incoming, self._read)
+        self._writer = FifoDescriptor(pair.outgoing, self._write)
         self._writing = False
         self._timer: Any = None
-        reactor.addReader(self._in)
-        self._say(b"-")
-        self._tick_later()
+        reactor.addReader(self._reader)
+        self._send_session_line(b"-")
+        self._schedule_tick()
 
     # What Twisted and protocols call
 
@@ -119,7 +119,7 @@ class FifoTransport:
             return
         self._waiting += data
         self._start_writing()
-        self._look_at_room()
+        self._update_producer()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
         """Twisted: send pieces."""
@@ -149,7 +149,7 @@ class FifoTransport:
             producer.stopProducing()
             return
         self._producer, self._paused = producer, False
-        self._look_at_room()
+        self._update_producer()
 
     def unregisterProducer(self) -> None:
         """Twisted: the producer is done."""
@@ -159,28 +159,28 @@ class FifoTransport:
 
     def getPeer(self) -> FifoAddress:
         """Twisted: the other end."""
-        return FifoAddress(self._pipes.directory, 1 - self._pipes.side)
+        return FifoAddress(self._pair.directory, 1 - self._pair.side)
 
     def getHost(self) -> FifoAddress:
         """Twisted: this end."""
-        return FifoAddress(self._pipes.directory, self._pipes.side)
+        return FifoAddress(self._pair.directory, self._pair.side)
 
     def end(self, problem: Exception) -> None:
         """It is over."""
-        if self._over:
+        if self._finished:
             return
-        self._over = True
+        self._finished = True
         # The other side is told if there is room for it now, else by the silence.
         if self.peer is not None:
             with suppress(OSError):
-                os.write(self._pipes.outgoing, self._control + _line(b"-", self.peer))
-        self._reactor.removeReader(self._in)
-        self._reactor.removeWriter(self._out)
+                os.write(self._pair.outgoing, self._control + _session_line(b"-", self.peer))
+        self._reactor.removeReader(self._reader)
+        self._reactor.removeWriter(self._writer)
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
-        self._pipes.close()
+        self._pair.close()
         if not self.connected:
-            self._failed(problem)
+            self._on_failed(problem)
             return
         self.connected = False
         producer, self._producer = self._producer, None
@@ -192,7 +192,7 @@ class FifoTransport:
 
     def _read(self) -> None:
         try:
-            data = os.read(self._pipes.incoming, ROOM)
+            data = os.read(self._pair.incoming, READ_SIZE)
         except BlockingIOError:
             return
         except OSError as problem:
@@ -204,13 +204,13 @@ class FifoTransport:
         if b"\0" not in data:
             self._deliver(data[:end])
         else:
-            self._take_apart(data[:end])
-        if len(self._rest) > ROOM:
+            self._split_session_lines(data[:end])
+        if len(self._rest) > READ_SIZE:
             self.end(error.ConnectionLost("a line without end came"))
 
-    def _take_apart(self, data: bytes) -> None:
+    def _split_session_lines(self, data: bytes) -> None:
         start = 0
-        while not self._over and (found := data.find(b"\0", start)) >= 0:
+        while not self._finished and (found := data.find(b"\0", start)) >= 0:
             end = data.find(b"\n", found) + 1
             if not end:  # Behind the last whole line: it is in the rest.
                 break
@@ -218,14 +218,14 @@ class FifoTransport:
             self._deliver(data[start : max(whole, start)])
             words = data[found + 1 : end].split()
             if len(words) == 3 and words[0] == b"FIFO":
-                self._told(words[1], words[2])
+                self._session_line_received(words[1], words[2])
             start = end
-        if not self._over:
+        if not self._finished:
             self._deliver(data[start:])
 
-    def _told(self, theirs: bytes, ours: bytes) -> None:
+    def _session_line_received(self, theirs: bytes, ours: bytes) -> None:
         """The other side has said which session it is of, and which of ours it knows."""
-        if self._over or theirs == self.session:
+        if self._finished or theirs == self.session:
             return
         if self.connected:
             if theirs == b"-":
@@ -238,16 +238,16 @@ class FifoTransport:
             return
         self.peer = theirs
         # Before anything else that is written: the other side takes what follows for ours.
-        self._say(theirs)
+        self._send_session_line(theirs)
         if ours == self.session:
             self.connected = True
-            self._heard = float(self._reactor.seconds())
-            self._opened()
+            self._last_received_at = float(self._reactor.seconds())
+            self._on_opened()
 
     def _deliver(self, data: bytes) -> None:
-        if not data or not self.connected or self._over:
+        if not data or not self.connected or self._finished:
             return
-        self._heard = float(self._reactor.seconds())
+        self._last_received_at = float(self._reactor.seconds())
         try:
             self.protocol.dataReceived(data)
         except Exception:
@@ -256,29 +256,29 @@ class FifoTransport:
 
     # Out
 
-    def _say(self, theirs: bytes) -> None:
-        self._called = float(self._reactor.seconds())
-        self._control[:] = _line(self.session, theirs)  # It makes up for those that could not be written yet.
+    def _send_session_line(self, theirs: bytes) -> None:
+        self._last_call_at = float(self._reactor.seconds())
+        self._control[:] = _session_line(self.session, theirs)  # It makes up for those that could not be written yet.
         self._write()
 
     def _start_writing(self) -> None:
-        if not self._writing and not self._over:
+        if not self._writing and not self._finished:
             self._writing = True
-            self._reactor.addWriter(self._out)
+            self._reactor.addWriter(self._writer)
 
     def _stop_writing(self) -> None:
         if self._writing:
             self._writing = False
-            self._reactor.removeWriter(self._out)
+            self._reactor.removeWriter(self._writer)
 
     def _write(self) -> None:
         """Write as many whole lines at a time as are written completely or not at all."""
         waiting = self._waiting
         try:
             if self._control:
-                os.write(self._pipes.outgoing, self._control)
+                os.write(self._pair.outgoing, self._control)
                 self._control.clear()
-                self._wrote = float(self._reactor.seconds())
+                self._last_sent_at = float(self._reactor.seconds())
             while waiting:
                 end = waiting.rfind(b"\n", 0, PIPE_BUF) + 1
                 if not end:
@@ -286,17 +286,17 @@ class FifoTransport:
                         self._reactor.callLater(0, self.end, error.ConnectionLost("a line is too long for a pipe"))
                         waiting.clear()
                     break
-                os.write(self._pipes.outgoing, waiting[:end])
+                os.write(self._pair.outgoing, waiting[:end])
                 del waiting[:end]
-                self._wrote = float(self._reactor.seconds())
+                self._last_sent_at = float(self._reactor.seconds())
         except BlockingIOError:
             self._start_writing()
-            self._look_at_room()
+            self._update_producer()
             return
         except OSError as problem:
             self._reactor.callLater(0, self.end, error.ConnectionLost(problem.strerror))
         self._stop_writing()
-        self._look_at_room()
+        self._update_producer()
         if self._closing_since is not None:
             self.end(error.ConnectionDone())
 
@@ -304,43 +304,43 @@ class FifoTransport:
         self._closing_since = float(self._reactor.seconds())
         self._start_writing()
 
-    def _look_at_room(self) -> None:
+    def _update_producer(self) -> None:
         if self._producer is None:
             return
-        if not self._paused and len(self._waiting) > CROWDED:
+        if not self._paused and len(self._waiting) > HIGH_WATERMARK:
             self._paused = True
             self._producer.pauseProducing()
-        elif self._paused and len(self._waiting) <= ROOMY:
+        elif self._paused and len(self._waiting) <= LOW_WATERMARK:
             self._paused = False
             self._producer.resumeProducing()
 
     # Time
 
-    def _tick_later(self) -> None:
-        every = min(LOOK_EVERY, self._max_ping / 4)
-        self._timer = self._reactor.callLater(every if self.connected else min(every, CALL_EVERY), self._tick)
+    def _schedule_tick(self) -> None:
+        every = min(CHECK_INTERVAL, self._max_ping / 4)
+        self._timer = self._reactor.callLater(every if self.connected else min(every, CALL_INTERVAL), self._tick)
 
     def _tick(self) -> None:
         now = float(self._reactor.seconds())
-        missing = self._pipes.replaced()
+        missing = self._pair.find_replaced()
         if missing is not None:
             self.end(error.ConnectionLost(f"{missing} is not the pipe any more that it was"))
-        elif self.connected and now >= self._heard + self._max_ping:
+        elif self.connected and now >= self._last_received_at + self._max_ping:
             self.end(error.TimeoutError())
-        elif self._closing_since is not None and now >= max(self._closing_since, self._wrote) + LINGER:
+        elif self._closing_since is not None and now >= max(self._closing_since, self._last_sent_at) + LINGER:
             self.end(error.ConnectionDone())
         else:
-            if not self.connected and now >= self._called + CALL_EVERY and not self._pipes.unread():
-                self._say(self.peer or b"-")
-            elif self.connected and not self._control and now >= self._wrote + self._max_ping / 4:
+            if not self.connected and now >= self._last_call_at + CALL_INTERVAL and not self._pair.unread_bytes():
+                self._send_session_line(self.peer or b"-")
+            elif self.connected and not self._control and now >= self._last_sent_at + self._max_ping / 4:
                 self._control += b"\r\n"
                 self._write()
-            if not self._over:
-                self._tick_later()
+            if not self._finished:
+                self._schedule_tick()
 
 
 @implementer(IReadWriteDescriptor)
-class Descriptor:
+class FifoDescriptor:
     """One end of a pipe, as the reactor has it."""
 
     def __init__(self, number: int, ready: Any) -> None:
@@ -406,12 +406,12 @@ class FifoEndpoint:
 
         dial: Deferred[IProtocol] = Deferred(give_up)
         try:
-            pipes = Pipes(self._directory, self._side)
+            pipes = FifoPair(self._directory, self._side)
         except FyrehoseError:
             return fail(Failure())
         transport = FifoTransport(self._reactor, pipes, self._max_ping, opened, dial.errback)
         return dial
 
 
-def _line(ours: bytes, theirs: bytes) -> bytes:
+def _session_line(ours: bytes, theirs: bytes) -> bytes:
     return b"\0FIFO %b %b\r\n" % (ours, theirs)

@@ -12,11 +12,11 @@ from contextlib import suppress
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, OperationalError
 
-ROOM = 65_536
+READ_SIZE = 65_536
 """Bytes that are read at once, and that a line may have before it is complete."""
 
 
-class Pipes:
+class FifoPair:
     """One side of a directory: its lock, and both pipes, open.
 
     :param side: 0 or 1; without one, the first that nobody has.
@@ -40,18 +40,18 @@ class Pipes:
         except FyrehoseError:
             self.close()
             raise
-        self._take_back()
+        self._discard_unread()
 
     def close(self) -> None:
         """Let go of all of it."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
-    def unread(self) -> int:
+    def unread_bytes(self) -> int:
         """Return how many bytes were written and not read yet."""
         return int.from_bytes(fcntl.ioctl(self.outgoing, termios.FIONREAD, bytes(4)), sys.byteorder)
 
-    def replaced(self) -> str | None:
+    def find_replaced(self) -> str | None:
         """Return the path of a pipe that is not there any more, or is another one."""
         for name, descriptor in (
             (f"{self.side}to{1 - self.side}", self.outgoing),
@@ -66,12 +66,12 @@ class Pipes:
                 return path
         return None
 
-    def _take_back(self) -> None:
+    def _discard_unread(self) -> None:
         """Take what nobody has read out of the pipe that only this process may write to: it would pile up.
 
         All in one read, so that whoever does read there sees the beginning of it or nothing, and no hole.
         """
-        size = fcntl.fcntl(self.outgoing, fcntl.F_GETPIPE_SZ) if hasattr(fcntl, "F_GETPIPE_SZ") else ROOM
+        size = fcntl.fcntl(self.outgoing, fcntl.F_GETPIPE_SZ) if hasattr(fcntl, "F_GETPIPE_SZ") else READ_SIZE
         with suppress(BlockingIOError):
             os.read(self.outgoing, size)
 

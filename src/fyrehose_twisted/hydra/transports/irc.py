@@ -27,17 +27,17 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.irc.client import IrcClient, irc_endpoint
-from fyrehose_twisted.hydra.transports.notice_stream import TOKEN, FragmentSession, Stage
-from fyrehose_twisted.hydra.wire.irc_line import Line, Login, fold, readable, wire
-from fyrehose_twisted.net.addresses import show_place
+from fyrehose_twisted.hydra.transports.notice_stream import TOKEN_SIZE, NoticeState, NoticeStream
+from fyrehose_twisted.hydra.wire.irc_line import IrcLogin, ParsedLine, casefold, for_display, to_wire
+from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.process.secret import check_secret
 
-CROWDED = 960
+HIGH_WATERMARK = 960
 """Bytes that wait, above which whoever writes is told to pause: at one NOTICE a second they take long."""
-ROOMY = 240
+LOW_WATERMARK = 240
 """Bytes that wait, below which it may go on."""
 
-CLOSED = ("closed", "closed here")
+CLEAN_CLOSE_REASONS = ("closed", "closed here")
 """Why a session is over where nothing went wrong."""
 
 
@@ -89,14 +89,14 @@ class IrcEndpoint:
         max_ping: float = 10.0,
         endpoint: IStreamClientEndpoint | None = None,
     ) -> None:
-        if fold(nick) == fold(peer):
+        if casefold(nick) == casefold(peer):
             raise ConfigurationError(f"a link over IRC has {nick!r} at both ends; each needs a nick of its own")
         if not rate > 0 or burst < 1:
             raise ConfigurationError(f"{rate} NOTICEs a second, {burst} at once, cannot be kept to")
-        Login(peer)
-        self._login = Login(nick, password=password)
+        IrcLogin(peer)
+        self._login = IrcLogin(nick, password=password)
         self._reactor = reactor
-        self._server = show_place((host, port))
+        self._server = format_address((host, port))
         self._peer = peer
         self._rate = rate
         self._burst = burst
@@ -107,10 +107,10 @@ class IrcEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
         """Twisted: connect, and let a protocol of the factory speak on it."""
-        session = FragmentSession(
-            fold(wire(self._login.nick)).encode("latin-1"),
-            fold(wire(self._peer)).encode("latin-1"),
-            token_bytes(TOKEN),
+        session = NoticeStream(
+            casefold(to_wire(self._login.nick)).encode("latin-1"),
+            casefold(to_wire(self._peer)).encode("latin-1"),
+            token_bytes(TOKEN_SIZE),
             self._reactor.seconds(),
             secret=self._secret,
             rate=self._rate,
@@ -118,122 +118,124 @@ class IrcEndpoint:
             silence=3 * self._max_ping,
         )
         address = IrcAddress(self._server, self._peer)
-        courier = _Courier(self._login, self._reactor, address, session, self._max_ping, protocolFactory)
+        courier = _NoticeTunnel(self._login, self._reactor, address, session, self._max_ping, protocolFactory)
         courier.dial(self._endpoint)
         return courier.when_connected
 
 
-class _Courier(IrcClient):
+class _NoticeTunnel(IrcClient):
     """The connection to IRC of one link: what waits for the other end, and then carries the session."""
 
     def __init__(
         self,
-        login: Login,
+        login: IrcLogin,
         reactor: Any,
         address: IrcAddress,
-        session: FragmentSession,
+        session: NoticeStream,
         max_ping: float,
         factory: IProtocolFactory,
     ) -> None:
-        super().__init__(login, reactor, server=address.server, ping_every=max_ping, answer_within=max_ping / 2)
+        super().__init__(login, reactor, server=address.server, ping_interval=max_ping, ping_timeout=max_ping / 2)
         self.address = address
         self.session = session
-        self.when_connected: Deferred[IProtocol] = Deferred(lambda _: self.leave("given up"))
+        self.when_connected: Deferred[IProtocol] = Deferred(lambda _: self.quit("given up"))
         self.link: IrcTransport | None = None
         self._factory = factory
-        self._peer = wire(address.nick)
-        self._due: IDelayedCall | None = None
-        self._running = False
-        self.hooks["303"] = self._present
+        self._peer = to_wire(address.nick)
+        self._session_timer: IDelayedCall | None = None
+        self._pumping = False
+        self.hooks["303"] = self._ison_received
 
     # The connection to IRC
 
     def signed_on(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        self.settled()
-        self.nick_taken()
+        self.setup_done()
+        self.identity_changed()
         self.session.tick(self.clock.seconds())
-        self.run()
+        self.pump()
 
-    def nick_taken(self) -> None:
+    def identity_changed(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        if self.nick != wire(self.login.nick):
-            self.cut_off(f"the server named it {readable(self.nick)}")
+        if self.nick != to_wire(self.login.nick):
+            self.abort(f"the server named it {for_display(self.nick)}")
 
-    def line_received(self, line: Line) -> None:
+    def line_received(self, line: ParsedLine) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
         if (
             line.command == "NOTICE"
             and len(line.params) == 2
             and "!" in line.prefix
-            and self.fold(line.nick) == self.fold(self._peer)
+            and self.casefold(line.nick) == self.casefold(self._peer)
             and self.is_own(line.params[0])
         ):
             self.session.receive(line.params[1].encode("latin-1"), self.clock.seconds())
 
-    def data_over(self) -> None:
+    def batch_ended(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        self.run()
+        self.pump()
 
-    def pinging(self) -> None:
+    def send_ping(self) -> None:
         """Ask the server for the other end, which it answers whether that is there or not."""
         self.send("ISON", self._peer)
 
-    def _present(self, line: Line) -> None:
-        there = {self.fold(nick) for nick in line.params[-1].split()}
-        if self.session.stage is Stage.OPEN and self.fold(self._peer) not in there:
+    def _ison_received(self, line: ParsedLine) -> None:
+        there = {self.casefold(nick) for nick in line.params[-1].split()}
+        if self.session.state is NoticeState.OPEN and self.casefold(self._peer) not in there:
             self.session.end("the other end is not on IRC any more", self.clock.seconds())
 
     def ended(self, reason: str) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
-        if self._due is not None and self._due.active():
-            self._due.cancel()
+        if self._session_timer is not None and self._session_timer.active():
+            self._session_timer.cancel()
         self.session.end(reason, self.clock.seconds())
         if self.link is not None:
-            done = self.session.why in CLOSED
-            self.link.lost(Failure(ConnectionDone(reason) if done else ConnectionLost(self.session.why)))
+            done = self.session.end_reason in CLEAN_CLOSE_REASONS
+            self.link.connection_lost(
+                Failure(ConnectionDone(reason) if done else ConnectionLost(self.session.end_reason))
+            )
         if not self.when_connected.called:
             self.when_connected.errback(Failure(ConnectError(string=reason)))
 
     # The session
 
-    def run(self) -> None:
+    def pump(self) -> None:
         """Do what the session wants."""
-        if self._running:
+        if self._pumping:
             return  # Somebody wrote when told of data: the outer call goes on.
-        self._running = True
+        self._pumping = True
         try:
-            while self._carry_out():
+            while self._pump_once():
                 pass
         except Exception:
             self.log.failure("the link over IRC with {peer} failed", peer=self.address.nick)
-            self.end_now("failed here")
+            self.abort_session("failed here")
         finally:
-            self._running = False
-        self._arm()
+            self._pumping = False
+        self._schedule_tick()
 
-    def end_now(self, why: str) -> None:
+    def abort_session(self, reason: str) -> None:
         """End it at once, whatever waits."""
-        self.session.end(why, self.clock.seconds())
+        self.session.end(reason, self.clock.seconds())
         self._send(self.session.drain().messages)
-        self.cut_off(why)
+        self.abort(reason)
 
     def _send(self, messages: Iterable[bytes]) -> None:
         for message in messages:
             self.send("NOTICE", self._peer, ":" + message.decode())
 
-    def _carry_out(self) -> bool:
+    def _pump_once(self) -> bool:
         messages, data = self.session.drain()
         self._send(messages)
-        if self.link is None and self.session.stage is Stage.OPEN and not self.over:
+        if self.link is None and self.session.state is NoticeState.OPEN and not self.is_closed:
             self._open()
         if self.link is not None:
-            if data and not self.over:
+            if data and not self.is_closed:
                 self.link.protocol.dataReceived(data)
-            self.link.look_at_room()
-        if self.session.stage is Stage.OVER and not self.over:
-            self.leave(self.session.why)
-        return bool(messages or data) and not self.over
+            self.link.update_producer()
+        if self.session.state is NoticeState.OVER and not self.is_closed:
+            self.quit(self.session.end_reason)
+        return bool(messages or data) and not self.is_closed
 
     def _open(self) -> None:
         protocol = self._factory.buildProtocol(self.address)
@@ -244,18 +246,18 @@ class _Courier(IrcClient):
         protocol.makeConnection(self.link)
         self.when_connected.callback(protocol)
 
-    def _arm(self) -> None:
-        due = None if self.over else self.session.next_deadline()
-        if self._due is not None and self._due.active():
-            self._due.cancel()
-        self._due = None
+    def _schedule_tick(self) -> None:
+        due = None if self.is_closed else self.session.next_deadline()
+        if self._session_timer is not None and self._session_timer.active():
+            self._session_timer.cancel()
+        self._session_timer = None
         if due is not None and self.registered:
-            self._due = self.clock.callLater(max(0.001, due - self.clock.seconds()), self._tick)
+            self._session_timer = self.clock.callLater(max(0.001, due - self.clock.seconds()), self._tick)
 
     def _tick(self) -> None:
-        self._due = None
+        self._session_timer = None
         self.session.tick(self.clock.seconds())
-        self.run()
+        self.pump()
 
 
 @implementer(ITransport, IConsumer)
@@ -265,21 +267,21 @@ class IrcTransport:
     :ivar disconnecting: whether it is closed once all that waits has been sent.
     """
 
-    def __init__(self, courier: _Courier, protocol: Any) -> None:
+    def __init__(self, tunnel: _NoticeTunnel, protocol: Any) -> None:
         self.protocol = protocol
         self.disconnecting = False
-        self._courier = courier
+        self._tunnel = tunnel
         self._producer: Any = None
         self._streaming = False
         self._paused = False
-        self._lost = False
+        self._closed = False
 
     def write(self, data: bytes) -> None:
         """Twisted: send bytes."""
-        if self._lost or not data:
+        if self._closed or not data:
             return
-        self._courier.session.write(data, self._courier.clock.seconds())
-        self._courier.run()
+        self._tunnel.session.write(data, self._tunnel.clock.seconds())
+        self._tunnel.pump()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
         """Twisted: send bytes."""
@@ -288,29 +290,29 @@ class IrcTransport:
     def loseConnection(self) -> None:
         """Twisted: close it once everything has been sent, and nothing is produced any more."""
         self.disconnecting = True
-        if self._producer is None and not self._lost:
-            self._courier.session.finish(self._courier.clock.seconds())
-            self._courier.run()
+        if self._producer is None and not self._closed:
+            self._tunnel.session.close(self._tunnel.clock.seconds())
+            self._tunnel.pump()
 
     def abortConnection(self) -> None:
         """Twisted: close it now."""
         self.disconnecting = True
-        if not self._lost:
-            self._courier.end_now("aborted here")
+        if not self._closed:
+            self._tunnel.abort_session("aborted here")
 
     def getPeer(self) -> IrcAddress:
         """Twisted: who is at the other end."""
-        return self._courier.address
+        return self._tunnel.address
 
     def getHost(self) -> IrcAddress:
         """Twisted: who is at this end."""
-        return IrcAddress(self._courier.address.server, self._courier.login.nick)
+        return IrcAddress(self._tunnel.address.server, self._tunnel.login.nick)
 
     def registerProducer(self, producer: IProducer, streaming: bool) -> None:
         """Twisted: somebody produces what is to be written."""
         if self._producer is not None:
             raise RuntimeError("a producer is registered already")
-        if self._lost:
+        if self._closed:
             producer.stopProducing()
             return
         self._producer, self._streaming, self._paused = producer, streaming, False
@@ -323,21 +325,21 @@ class IrcTransport:
         if self.disconnecting:
             self.loseConnection()
 
-    def look_at_room(self) -> None:
+    def update_producer(self) -> None:
         """Tell the producer to pause, or to go on."""
-        waiting, producer = self._courier.session.waiting, self._producer
+        waiting, producer = self._tunnel.session.waiting, self._producer
         if producer is None:
             return
-        if self._streaming and not self._paused and waiting > CROWDED:
+        if self._streaming and not self._paused and waiting > HIGH_WATERMARK:
             self._paused = True
             producer.pauseProducing()
-        elif waiting <= ROOMY and (self._paused or not self._streaming):
+        elif waiting <= LOW_WATERMARK and (self._paused or not self._streaming):
             self._paused = False
             producer.resumeProducing()
 
-    def lost(self, reason: Failure) -> None:
+    def connection_lost(self, reason: Failure) -> None:
         """It is over."""
-        self._lost = True
+        self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.stopProducing()

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.addresses import parse_place
+from fyrehose_twisted.net.addresses import parse_address
 
-Kind = Literal["tcp", "tls", "udp", "irc", "fifo"]
+LinkKind = Literal["tcp", "tls", "udp", "irc", "fifo"]
 
-EXAMPLES: dict[Kind, str] = {
+EXAMPLES: dict[LinkKind, str] = {
     "tcp": "tcp:192.0.2.7:6174",
     "tls": "tls:node.example.org:6174",
     "udp": "udp:192.0.2.7:6174",
@@ -30,14 +30,14 @@ LINES_PER_SECOND = 1.0
 """What any server of IRC lets through."""
 
 _TLS_OPTIONS = frozenset(("timeout", "bindAddress", "certificate", "privateKey", "trustRoots", "endpoint"))
-_OPTIONS: dict[Kind, frozenset[str]] = {
+_OPTIONS: dict[LinkKind, frozenset[str]] = {
     "tcp": frozenset(("legacy",)),
     "tls": _TLS_OPTIONS,
     "udp": frozenset(),
     "irc": frozenset(("tls", "password-file", "rate")),
     "fifo": frozenset(("side",)),
 }
-_FIELDS: dict[Kind, str] = {
+_FIELDS: dict[LinkKind, str] = {
     "tcp": "HOST:PORT",
     "tls": "HOST:PORT",
     "udp": "HOST:PORT",
@@ -45,12 +45,12 @@ _FIELDS: dict[Kind, str] = {
     "fifo": "DIRECTORY",
 }
 _NICK = re.compile(r"[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]{0,29}")
-_FOLDED = str.maketrans("[]\\", "{}|")
+_CASE_EQUIVALENTS = str.maketrans("[]\\", "{}|")
 """Servers of IRC take these for one another."""
 
 
 @dataclass(frozen=True, slots=True)
-class LinkSpec:
+class LinkUrl:
     """One link that a node keeps open. What its kind has not is empty.
 
     :ivar text: as it was written; the name of the link.
@@ -66,7 +66,7 @@ class LinkSpec:
     :ivar side: which of the two this end is, 0 or 1; ``None`` for whichever is free.
     """
 
-    kind: Kind
+    kind: LinkKind
     text: str
     host: str = ""
     port: int = 0
@@ -81,17 +81,17 @@ class LinkSpec:
     side: int | None = None
 
 
-class _Wrong(Exception):
+class _BadLink(Exception):
     """What is wrong with a link string. Never leaves this module."""
 
 
-def parse_link(text: str) -> LinkSpec:
+def parse_link(text: str) -> LinkUrl:
     """Return the link that ``text`` describes.
 
     :raises ConfigurationError: if it describes none.
     """
     name = text.partition(":")[0]
-    kind: Kind | None = next((known for known in get_args(Kind) if known == name), None)
+    kind: LinkKind | None = next((known for known in get_args(LinkKind) if known == name), None)
     if kind is None:
         raise ConfigurationError(
             f"{text!r} is not a link: it begins with none of {', '.join(EXAMPLES)}; one is, for instance, "
@@ -99,17 +99,17 @@ def parse_link(text: str) -> LinkSpec:
         )
     try:
         if not text.isprintable():
-            raise _Wrong("a character in it cannot be printed")
+            raise _BadLink("a character in it cannot be printed")
         fields, options = _split(text, bracketed=kind != "fifo")
         wanted = _FIELDS[kind]
         if len(fields) != 1 + len(wanted.split(":")) or not all(fields):
-            raise _Wrong(f"it is written {kind}:{wanted}, then options, and \\: is a colon in one of these")
+            raise _BadLink(f"it is written {kind}:{wanted}, then options, and \\: is a colon in one of these")
         for option in options:
             if option not in _OPTIONS[kind]:
                 known = ", ".join(sorted(_OPTIONS[kind])) or "none"
-                raise _Wrong(f"{option!r} is no option of it (there are: {known}; \\= is a plain equals sign)")
-        return LinkSpec(kind, text, **_READ[kind](fields[1:], options))
-    except _Wrong as problem:
+                raise _BadLink(f"{option!r} is no option of it (there are: {known}; \\= is a plain equals sign)")
+        return LinkUrl(kind, text, **_PARSERS[kind](fields[1:], options))
+    except _BadLink as problem:
         raise ConfigurationError(f"{text!r} is not a link: {problem}; one is, for instance, {EXAMPLES[kind]}") from None
 
 
@@ -124,10 +124,10 @@ def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
         nonlocal key, current
         if key is not None:
             if key in options:
-                raise _Wrong(f"it says {key!r} twice")
+                raise _BadLink(f"it says {key!r} twice")
             options[key] = current
         elif options:
-            raise _Wrong(f"{current!r} comes behind an option and is none")
+            raise _BadLink(f"{current!r} comes behind an option and is none")
         else:
             fields.append(current)
         key, current = None, ""
@@ -137,7 +137,7 @@ def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
         if character == "\\":
             following = next(characters, None)
             if following is None:
-                raise _Wrong("nothing comes behind the backslash at its end")
+                raise _BadLink("nothing comes behind the backslash at its end")
             current += following
         elif character == ":":
             end_field()
@@ -155,85 +155,85 @@ def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
     return fields, options
 
 
-def _place(host: str, port: str) -> tuple[str, int]:
+def _parse_address(host: str, port: str) -> tuple[str, int]:
     in_brackets = host.startswith("[") or ":" not in host
     try:
         if any(character.isspace() for character in host):
             raise ConfigurationError(host)
-        return parse_place(f"{host}:{port}" if in_brackets else f"[{host}]:{port}")
+        return parse_address(f"{host}:{port}" if in_brackets else f"[{host}]:{port}")
     except ConfigurationError:
-        raise _Wrong(f"{host!r} with {port!r} is no host with a port from 1 to 65535") from None
+        raise _BadLink(f"{host!r} with {port!r} is no host with a port from 1 to 65535") from None
 
 
-def _yes(options: dict[str, str], option: str) -> bool:
+def _parse_yes_no(options: dict[str, str], option: str) -> bool:
     said = options.get(option, "no")
     if said not in ("yes", "no"):
-        raise _Wrong(f"{option} is yes or no, not {said!r}")
+        raise _BadLink(f"{option} is yes or no, not {said!r}")
     return said == "yes"
 
 
-def _read_tcp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
-    host, port = _place(*fields)
-    return {"host": host, "port": port, "legacy": _yes(options, "legacy")}
+def _parse_tcp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    host, port = _parse_address(*fields)
+    return {"host": host, "port": port, "legacy": _parse_yes_no(options, "legacy")}
 
 
-def _read_tls(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
-    host, port = _place(*fields)
+def _parse_tls(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    host, port = _parse_address(*fields)
     if ":" in host:
-        raise _Wrong("Twisted has no TLS to an IPv6 address; give a name")
+        raise _BadLink("Twisted has no TLS to an IPv6 address; give a name")
     if not options.get("timeout", "1").isdecimal():
-        raise _Wrong(f"timeout is a number of seconds, not {options['timeout']!r}")
-    words = ["tls", _quoted(host), str(port), *(f"{option}={_quoted(options[option])}" for option in options)]
+        raise _BadLink(f"timeout is a number of seconds, not {options['timeout']!r}")
+    words = ["tls", _quote(host), str(port), *(f"{option}={_quote(options[option])}" for option in options)]
     return {"host": host, "port": port, "endpoint": ":".join(words)}
 
 
-def _read_udp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
-    host, port = _place(*fields)
+def _parse_udp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+    host, port = _parse_address(*fields)
     return {"host": host, "port": port}
 
 
-def _read_irc(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+def _parse_irc(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
     server, port_text, nick, peer = fields
-    host, port = _place(server, port_text)
+    host, port = _parse_address(server, port_text)
     for name in (nick, peer):
         if not _NICK.fullmatch(name):
-            raise _Wrong(f"{name!r} is no nick of 1 to 30 characters")
-    if nick.lower().translate(_FOLDED) == peer.lower().translate(_FOLDED):
-        raise _Wrong(f"{nick!r} and {peer!r} are one nick, and both ends need their own")
+            raise _BadLink(f"{name!r} is no nick of 1 to 30 characters")
+    if nick.lower().translate(_CASE_EQUIVALENTS) == peer.lower().translate(_CASE_EQUIVALENTS):
+        raise _BadLink(f"{nick!r} and {peer!r} are one nick, and both ends need their own")
     try:
         rate = float(options.get("rate", LINES_PER_SECOND))
     except ValueError:
         rate = math.nan
     if not 0 < rate <= 1_000:
-        raise _Wrong(f"rate is a number of lines a second up to 1000, not {options['rate']!r}")
+        raise _BadLink(f"rate is a number of lines a second up to 1000, not {options['rate']!r}")
     if not options.get("password-file", "-"):
-        raise _Wrong("password-file names no file")
+        raise _BadLink("password-file names no file")
     return {
         "host": host,
         "port": port,
         "nick": nick,
         "peer": peer,
-        "tls": _yes(options, "tls"),
+        "tls": _parse_yes_no(options, "tls"),
         "password_file": options.get("password-file", ""),
         "rate": rate,
     }
 
 
-def _read_fifo(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
+def _parse_fifo(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
     side = options.get("side")
     if side not in (None, "0", "1"):
-        raise _Wrong(f"side is 0 or 1, not {side!r}")
+        raise _BadLink(f"side is 0 or 1, not {side!r}")
     return {"directory": fields[0], "side": None if side is None else int(side)}
 
 
-def _quoted(field: str) -> str:
+def _quote(field: str) -> str:
     return re.sub(r"([\\:=])", r"\\\1", field)
 
 
-_READ: dict[Kind, Callable[[list[str], dict[str, str]], dict[str, Any]]] = {
-    "tcp": _read_tcp,
-    "tls": _read_tls,
-    "udp": _read_udp,
-    "irc": _read_irc,
-    "fifo": _read_fifo,
+_PARSERS: dict[LinkKind, Callable[[list[str], dict[str, str]], dict[str, Any]]] = {
+    "tcp": _parse_tcp,
+    "tls": _parse_tls,
+    "udp": _parse_udp,
+    "irc": _parse_irc,
+    "fifo": _parse_fifo,
 }

@@ -40,19 +40,19 @@ from fyrehose_twisted.hydra.wire.messages import (
 )
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 
-__all__ = ["MAX_UNENDED", "MIN_TERM", "HydraCodec", "HydraDecoder"]
+__all__ = ["MAX_PARTIAL_LINE", "MIN_TERM", "HydraCodec", "HydraDecoder"]
 
-MAX_UNENDED = 4_096
+MAX_PARTIAL_LINE = 4_096
 """Bytes of a line that a decoder waits for; a longer one ends the connection."""
 MIN_TERM = -(2**31)
 """The lowest term of a PING. Ours begin with 1, but the reference's may be anything."""
 MAX_COUNT = 2**31
 """The most relays that a PONG is read with. More can be written, so that whatever was read can be passed on."""
-SHOWN = 80
+MAX_EXCERPT = 80
 """Bytes of a bad line that are kept."""
 
 _KEEPALIVE = Keepalive()
-_SAID = re.compile(rb"\s*(?:RECV|SEND)\s+(\S+)\s(.+)", re.DOTALL)
+_IRC_LINE_MESSAGE = re.compile(rb"\s*(?:RECV|SEND)\s+(\S+)\s(.+)", re.DOTALL)
 _BLANKS = re.compile(rb"[\0\s]")
 
 
@@ -68,8 +68,8 @@ class HydraCodec:
     """
 
     def __init__(self, limit: int = MAX_LINE) -> None:
-        if not 0 < limit <= MAX_UNENDED:
-            raise ConfigurationError(f"a limit of {limit} bytes is outside 1 to {MAX_UNENDED:,}")
+        if not 0 < limit <= MAX_PARTIAL_LINE:
+            raise ConfigurationError(f"a limit of {limit} bytes is outside 1 to {MAX_PARTIAL_LINE:,}")
         self.limit = limit
 
     def encode(self, message: Message) -> bytes:
@@ -80,7 +80,7 @@ class HydraCodec:
         if type(message) is Recv or type(message) is Send:
             number, line = message
             if b"\r" in line or b"\n" in line or b"\0" in line or not line:
-                raise UnencodableMessage(f"{line[:SHOWN]!r} is not one line")
+                raise UnencodableMessage(f"{line[:MAX_EXCERPT]!r} is not one line")
             if type(message) is Recv:
                 if not 0 <= number <= MAX_TERM:
                     raise UnencodableMessage(f"a line cannot have the number {number}")
@@ -157,17 +157,17 @@ class HydraDecoder:
                         if command == b"SEND" and 0 < (node := int(number)) <= MAX_ID:
                             found.append(new(Send, (node, text)))
                             continue
-            elif len(line) > MAX_UNENDED:
+            elif len(line) > MAX_PARTIAL_LINE:
                 return self._fail(found)
             found.append(self._read(line))
         # A CR at the end may be the first half of CR LF.
-        if rest and len(rest) > MAX_UNENDED and (len(rest) > MAX_UNENDED + 1 or not rest.endswith(b"\r")):
+        if rest and len(rest) > MAX_PARTIAL_LINE and (len(rest) > MAX_PARTIAL_LINE + 1 or not rest.endswith(b"\r")):
             return self._fail(found)
         return found
 
     def _fail(self, found: list[Message]) -> list[Message]:
         self._rest = b""
-        self._error = MalformedPacket("overlong-line", f"a line has more than {MAX_UNENDED:,} bytes")
+        self._error = MalformedPacket("overlong-line", f"a line has more than {MAX_PARTIAL_LINE:,} bytes")
         if not found:
             raise self._error
         return found
@@ -180,7 +180,7 @@ class HydraDecoder:
                 raise BadLine("control-character")
             return _read_line(line)
         except BadLine as problem:
-            return Malformed(str(problem), line[:SHOWN])
+            return Malformed(str(problem), line[:MAX_EXCERPT])
 
 
 def _read_line(line: bytes) -> Message:
@@ -189,7 +189,7 @@ def _read_line(line: bytes) -> Message:
         return _KEEPALIVE
     command = words[0]
     if command == b"RECV" or command == b"SEND":
-        parts = _SAID.fullmatch(line)
+        parts = _IRC_LINE_MESSAGE.fullmatch(line)
         if parts is None:
             raise BadLine("missing-field")
         number, text = parts.groups()
@@ -298,31 +298,31 @@ def _write_count(count: int) -> bytes:
 
 
 def _write_val(val: str) -> bytes:
-    word = _bytes_of(val)
+    word = _encode_text(val)
     if not 0 < len(word) <= MAX_VAL or _BLANKS.search(word):
-        raise UnencodableMessage(f"val {val[:SHOWN]!r} is not one word of 1 to {MAX_VAL} bytes")
+        raise UnencodableMessage(f"val {val[:MAX_EXCERPT]!r} is not one word of 1 to {MAX_VAL} bytes")
     return word
 
 
 def _write_tag(tag: str) -> bytes:
-    word = _bytes_of(tag)
+    word = _encode_text(tag)
     if len(word) > MAX_TAG or _BLANKS.search(word):
-        raise UnencodableMessage(f"tag {tag[:SHOWN]!r} is not one word of {MAX_TAG} bytes at most")
+        raise UnencodableMessage(f"tag {tag[:MAX_EXCERPT]!r} is not one word of {MAX_TAG} bytes at most")
     return word
 
 
 def _write_reason(reason: str) -> bytes:
-    text = _bytes_of(reason)
+    text = _encode_text(reason)
     if len(text) > MAX_REASON or b"\r" in text or b"\n" in text or b"\0" in text:
-        raise UnencodableMessage(f"reason {reason[:SHOWN]!r} is not one line of {MAX_REASON} bytes at most")
+        raise UnencodableMessage(f"reason {reason[:MAX_EXCERPT]!r} is not one line of {MAX_REASON} bytes at most")
     return text.strip()
 
 
-def _bytes_of(text: str) -> bytes:
+def _encode_text(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise UnencodableMessage(f"{text[:SHOWN]!r} is not UTF-8") from None
+        raise UnencodableMessage(f"{text[:MAX_EXCERPT]!r} is not UTF-8") from None
 
 
 _READERS: dict[bytes, tuple[Callable[..., Any], tuple[Callable[[bytes], Any], ...], Callable[[bytes], str] | None]] = {

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.hydra.wire.irc_line import parse_line, readable
+from fyrehose_twisted.hydra.wire.irc_line import for_display, parse_irc_line
 from fyrehose_twisted.hydra.wire.messages import E_SEND, MAX_IRC, MAX_LINE
 
 MAX_TOKEN = 32
 """Bytes of a token."""
 _TAG = b"@+hydra/n="
 _TOKEN = re.compile(rb"@\+hydra/n=([!-:<-~]{1,%d}) " % MAX_TOKEN)
-_FRAMING = re.compile(rb"[\r\n\0]")
+_LINE_BREAKING = re.compile(rb"[\r\n\0]")
 
 
 def untag(line: bytes) -> tuple[str | None, bytes]:
@@ -27,12 +27,12 @@ def untag(line: bytes) -> tuple[str | None, bytes]:
     return (None, line) if found is None else (found[1].decode(), line[found.end() :])
 
 
-def with_tag(token: str, line: bytes) -> bytes:
+def add_tag(token: str, line: bytes) -> bytes:
     """Return a line with a token."""
     return b"%s%s %s" % (_TAG, token.encode(), line)
 
 
-def part_of(token: str, number: int) -> str:
+def part_token(token: str, number: int) -> str:
     """Return the token of one of several lines that a message is said in; that of the last is the message's own."""
     mark = f"/{number}"
     return token[: MAX_TOKEN - len(mark)] + mark
@@ -47,26 +47,26 @@ def command_of(line: bytes) -> bytes:
     return words[0].upper() if words else b""
 
 
-def is_numeric(command: bytes) -> bool:
+def is_error_numeric(command: bytes) -> bool:
     """Return whether a command is an error that an IRC server answers with."""
     return len(command) == 3 and command.isdigit() and command >= b"400"
 
 
-def refusal_of(line: bytes) -> str | None:
+def server_error_text(line: bytes) -> str | None:
     """Return for people what an IRC server has against a line, ``404 #c Cannot send to channel``; ``None`` if the
     line is no error of a server."""
-    if not is_numeric(command_of(line)):
+    if not is_error_numeric(command_of(line)):
         return None
-    parsed = parse_line(line)
-    return None if parsed is None else readable(" ".join((parsed.command, *parsed.params[1:])))
+    parsed = parse_irc_line(line)
+    return None if parsed is None else for_display(" ".join((parsed.command, *parsed.params[1:])))
 
 
-def check_said(line: bytes) -> None:
+def check_sendable(line: bytes) -> None:
     """See whether a node may have a line said, without tags.
 
     :raises UnencodableMessage: if it is not one line of IRC with a command of :data:`E_SEND`.
     """
-    if _FRAMING.search(line):
+    if _LINE_BREAKING.search(line):
         raise UnencodableMessage("a line for IRC has a CR, LF or NUL in it; say each line by itself")
     if len(line) > MAX_IRC:
         raise UnencodableMessage(f"a line for IRC has {len(line)} bytes; {MAX_IRC} fit")
@@ -80,15 +80,15 @@ def check_said(line: bytes) -> None:
         raise UnencodableMessage(f"{command.decode()} says nothing without parameters")
 
 
-def may_be_said(line: bytes) -> bool:
+def is_sendable(line: bytes) -> bool:
     """Return whether the leader may say a line on IRC that came from another node, without tags."""
     try:
-        check_said(line)
+        check_sendable(line)
     except UnencodableMessage:
         return False
     return True
 
 
-def may_be_relayed(line: bytes) -> bool:
+def fits_recv(line: bytes) -> bool:
     """Return whether a line fits a RECV."""
-    return len(line) <= MAX_LINE - 32 and not _FRAMING.search(line)
+    return len(line) <= MAX_LINE - 32 and not _LINE_BREAKING.search(line)

@@ -23,14 +23,14 @@ MAX_IRC = 510
 """Bytes of a line of IRC, without CR LF and without tags."""
 MAX_LINE = 1_100
 """Bytes of a line between nodes, without CR LF: room for one of IRC and what goes with it."""
-LEGACY_LINE = 510
+LEGACY_MAX_LINE = 510
 """The same where the other end is the reference, which tears longer ones apart."""
 LEGACY_TAG = "Hebi"
 """The tag of the reference; whoever knocks with it is spoken to as it needs."""
 GUARDIAN_TAG = "~guardian"
 """The tag of a process that watches over a node: its link only ever brings the DROP of that node."""
 
-FOUNDING = "~"
+NO_QUORUM_PREFIX = "~"
 """How the val of a PING begins whose network cannot have a quorum yet: an answer to it promises the leader nothing."""
 
 NOT_INDUCTED = "not inducted"

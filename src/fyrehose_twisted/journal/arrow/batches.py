@@ -14,15 +14,15 @@ import pyarrow
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IJournalReader, ISegmentReader
-from fyrehose_twisted.journal.arrow.columns import column, payloads, times
+from fyrehose_twisted.journal.arrow.columns import arrow_column, arrow_payloads, arrow_times
 from fyrehose_twisted.journal.arrow.gaps import is_long, long_gaps
-from fyrehose_twisted.journal.arrow.parquet import pieces
+from fyrehose_twisted.journal.arrow.parquet import split_block
 from fyrehose_twisted.journal.arrow.schema import LOST, OK, arrow_schema, check_columns
-from fyrehose_twisted.journal.block import Block, Numbers, joined
+from fyrehose_twisted.journal.block import Block, Numbers, join_blocks
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.endings import lost_epoch, why_it_ends
+from fyrehose_twisted.journal.endings import blocking_damage, lost_epoch
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
-from fyrehose_twisted.journal.format.segment import Take
+from fyrehose_twisted.journal.format.segment import Projection
 
 BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
 """Rows, and bytes of payload, after which a batch is given out. Batches of single frames cost several times as much."""
@@ -35,7 +35,7 @@ _locks: WeakKeyDictionary[IJournalReader, Lock] = WeakKeyDictionary()
 """Who reads a table holds that of the journal."""
 
 
-class Span(NamedTuple):
+class RecordRange(NamedTuple):
     """Numbers ``first`` to ``last`` of an epoch of a journal, both inclusive."""
 
     reader: IJournalReader
@@ -66,7 +66,7 @@ def to_arrow(
     if epoch is None and len(epochs) > 1 and ends != (None, None):
         raise ConfigurationError(f"{reader.stream} has epochs {', '.join(map(str, epochs))}: say which")
     if fail_on_data_loss and last is None:
-        for damage in [*map(partial(why_it_ends, reader), epochs), lost_epoch(reader)]:
+        for damage in [*map(partial(blocking_damage, reader), epochs), lost_epoch(reader)]:
             if damage is not None:
                 raise JournalDamaged(damage)
     spans = []
@@ -77,9 +77,9 @@ def to_arrow(
         low = bounds.first if first is None else first
         high = bounds.next - 1 if last is None else min(last, bounds.next - 1)
         if low <= high:
-            spans.append(Span(reader, one, low, high, bounds.next))
+            spans.append(RecordRange(reader, one, low, high, bounds.next))
     found = (batch for span in spans for batch in batches(span, names, fail_on_data_loss=fail_on_data_loss))
-    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), _in_turn(found, _lock_of(reader)))
+    return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), _serialize(found, _lock_of(reader)))
 
 
 def _lock_of(reader: IJournalReader) -> Lock:
@@ -87,7 +87,7 @@ def _lock_of(reader: IJournalReader) -> Lock:
     return found
 
 
-def _in_turn(found: Iterator[Any], lock: Lock) -> Iterator[Any]:
+def _serialize(found: Iterator[Any], lock: Lock) -> Iterator[Any]:
     """Yield the same, and let nobody else use the reader meanwhile: a database may read two tables in two threads."""
     while True:
         with lock:
@@ -97,7 +97,7 @@ def _in_turn(found: Iterator[Any], lock: Lock) -> Iterator[Any]:
         yield batch
 
 
-def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
+def batches(span: RecordRange, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
     """Yield the rows of a range as record batches, in order, a row for each number.
 
     Numbers that are not there have ``status`` ``lost``; of a gap of more than
@@ -110,8 +110,8 @@ def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = Tru
     :raises NotInJournal: if something is not kept any more.
     :raises JournalError: if files of the journal are gone.
     """
-    rows = _Rows(part, columns, fail_on_data_loss)
-    waiting: list[_Piece] = []
+    rows = _RangeRows(span, columns, fail_on_data_loss)
+    waiting: list[_RangePiece] = []
     count = size = 0
     try:
         for piece in rows.run():
@@ -126,7 +126,7 @@ def batches(part: Span, columns: Sequence[str], *, fail_on_data_loss: bool = Tru
         rows.close()
 
 
-class _Piece(NamedTuple):
+class _RangePiece(NamedTuple):
     """Some rows: records that are to be put together with others, or a batch."""
 
     block: Block | None = None
@@ -139,20 +139,20 @@ class _Piece(NamedTuple):
         return int(self.block.offsets[-1]) - int(self.block.offsets[0]) if self.block else self.batch.nbytes
 
 
-class Batches:
+class RecordBatchBuilder:
     """Makes record batches of one journal's records.
 
     :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`.
     """
 
-    def __init__(self, part: Span, columns: Sequence[str]) -> None:
+    def __init__(self, part: RecordRange, columns: Sequence[str]) -> None:
         self.schema = arrow_schema(columns)
         self._columns = columns
         self._stream, self._journal = part.reader.stream, part.journal
         self._epoch, self._wrap = part.epoch, part.reader.wrap
         self._constants: dict[object, Any] = {}
 
-    def joined(self, parts: list[_Piece]) -> Any:
+    def joined(self, parts: list[_RangePiece]) -> Any:
         """Return all rows as one batch. What is the same in all rows is not copied."""
         made = []
         for segment, same in groupby(parts, key=lambda part: part.segment if part.block is not None else None):
@@ -160,7 +160,7 @@ class Batches:
                 made += [part.batch for part in same]
             else:
                 blocks = [part.block for part in same if part.block is not None]
-                made.append(self.held(joined(blocks, payload="payload" in self._columns), segment))
+                made.append(self.held(join_blocks(blocks, payload="payload" in self._columns), segment))
         return made[0] if len(made) == 1 else pyarrow.concat_batches(made)
 
     def held(self, block: Block, segment: str = "") -> Any:
@@ -181,11 +181,11 @@ class Batches:
                 case "epoch":
                     arrays.append(self._constant(pyarrow.scalar(self._epoch, pyarrow.int64()), count))
                 case "sequence":
-                    arrays.append(column(pyarrow.int64(), count, sequences.view(np.int64)))
+                    arrays.append(arrow_column(pyarrow.int64(), count, sequences.view(np.int64)))
                 case "received_at":
-                    arrays.append(times(count, block))
+                    arrays.append(arrow_times(count, block))
                 case "payload":
-                    arrays.append(payloads(count, block))
+                    arrays.append(arrow_payloads(count, block))
                 case "status":
                     arrays.append(self._text(status, count))
                 case "journal":
@@ -204,25 +204,31 @@ class Batches:
         return known.slice(0, count)
 
 
-class _Rows:
+class _RangeRows:
     """The rows of one range, in pieces."""
 
-    def __init__(self, part: Span, columns: Sequence[str], fail_on_data_loss: bool) -> None:
+    def __init__(self, part: RecordRange, columns: Sequence[str], fail_on_data_loss: bool) -> None:
         self._part, self._fail = part, fail_on_data_loss
         self._reader = part.reader
         self._name = part.journal or part.reader.stream
-        self.batches = Batches(part, columns)
+        self.batches = RecordBatchBuilder(part, columns)
         self._raw = "segment" in columns
-        self._take = Take.ALL if "payload" in columns else Take.TIMES if "received_at" in columns else Take.NUMBERS
+        self._take = (
+            Projection.ALL
+            if "payload" in columns
+            else Projection.TIMES
+            if "received_at" in columns
+            else Projection.NUMBERS
+        )
         self._long = long_gaps(self._reader, *part[1:5])
         self._held = 0
 
-    def run(self) -> Iterator[_Piece]:
+    def run(self) -> Iterator[_RangePiece]:
         """Yield all of them."""
         at, last = self._part.first, self._part.last
-        on_damage = None if self._fail else _pass_over
+        on_damage = None if self._fail else _ignore_damage
         while at <= last:
-            first = self._kept(at)
+            first = self._first_retained(at)
             yield from self._dropped(at, min(first - 1, last))
             at = first
             try:
@@ -243,7 +249,7 @@ class _Rows:
         if self._part.release and ISegmentReader.providedBy(self._reader):
             ISegmentReader(self._reader).close()
 
-    def _kept(self, first: int) -> int:
+    def _first_retained(self, first: int) -> int:
         bounds = self._reader.bounds(self._part.epoch)
         kept = self._part.last + 1 if bounds is None else bounds.first
         if first < kept and self._fail:
@@ -265,29 +271,33 @@ class _Rows:
                 " of it, and failOnDataLoss=false (or fail_on_data_loss=False) reads on, with rows of status lost"
             )
 
-    def _windows(self, at: int, on_damage: Callable[[Damage], object] | None) -> Iterator[tuple[list[_Piece], int]]:
+    def _windows(
+        self, at: int, on_damage: Callable[[Damage], object] | None
+    ) -> Iterator[tuple[list[_RangePiece], int]]:
         """Yield rows, those of lost numbers among them, and up to where."""
         part = self._part
         if self._raw:
-            for window in self._reader.stored(part.epoch, at, part.last, on_damage, take=self._take):
+            for window in self._reader.stored(part.epoch, at, part.last, on_damage, projection=self._take):
                 here = np.unique(np.concatenate([one.block.positions for one in window]))
                 self._held += len(here)
-                rows = [_Piece(some, one.segment) for one in window for some in pieces(one.block, PIECE_BYTES)]
+                rows = [
+                    _RangePiece(some, one.segment) for one in window for some in split_block(one.block, PIECE_BYTES)
+                ]
                 inside = self._lost_inside(here)
                 if len(inside):
-                    rows.append(_Piece(batch=self.batches.lost(inside)))
+                    rows.append(_RangePiece(batch=self.batches.lost(inside)))
                 yield [*self._lost(at, int(here[0]) - 1), *rows], int(here[-1])
                 at = int(here[-1]) + 1
             return
         for block in self._read(at, on_damage):
             self._held += len(block)
-            rows = [_Piece(some) for some in pieces(block, PIECE_BYTES)]
+            rows = [_RangePiece(some) for some in split_block(block, PIECE_BYTES)]
             inside = self._lost_inside(block.positions)
             if len(inside):
-                batch = self.batches.joined([*rows, _Piece(batch=self.batches.lost(inside))])
+                batch = self.batches.joined([*rows, _RangePiece(batch=self.batches.lost(inside))])
                 # By positions: sequence numbers begin anew where they wrap.
                 order = np.concatenate([block.positions, inside]).argsort(kind="stable")
-                rows = [_Piece(batch=batch.take(pyarrow.array(order)))]
+                rows = [_RangePiece(batch=batch.take(pyarrow.array(order)))]
             yield [*self._lost(at, block.first - 1), *rows], block.last
             at = block.last + 1
 
@@ -295,7 +305,7 @@ class _Rows:
         part, reader = self._part, self._reader
         found: Iterator[Block]
         if ISegmentReader.providedBy(reader):
-            found = ISegmentReader(reader).read(part.epoch, at, part.last, on_damage, take=self._take)
+            found = ISegmentReader(reader).read(part.epoch, at, part.last, on_damage, projection=self._take)
         else:
             found = reader.read(part.epoch, at, part.last, on_damage)  # A server gives all of a record.
         return found
@@ -316,17 +326,17 @@ class _Rows:
         ]
         return np.concatenate([_numbers(lows[~is_long], highs[~is_long]), *found])
 
-    def _dropped(self, first: int, last: int) -> Iterator[_Piece]:
+    def _dropped(self, first: int, last: int) -> Iterator[_RangePiece]:
         """Yield rows for what is not kept any more."""
         if is_long(first, last):
-            yield _Piece(batch=self.batches.lost(np.array([first, last], np.uint64)))
+            yield _RangePiece(batch=self.batches.lost(np.array([first, last], np.uint64)))
         else:
             yield from self._lost(first, last)
 
-    def _lost(self, first: int, last: int) -> Iterator[_Piece]:
+    def _lost(self, first: int, last: int) -> Iterator[_RangePiece]:
         """Yield rows for the numbers from ``first`` to ``last``, which are not there."""
         for numbers in self._listed(first, last):
-            yield _Piece(batch=self.batches.lost(numbers))
+            yield _RangePiece(batch=self.batches.lost(numbers))
 
     def _listed(self, first: int, last: int) -> Iterator[Numbers]:
         """Yield those of ``first`` to ``last`` that get a row."""
@@ -355,5 +365,5 @@ def _numbers(lows: Numbers, highs: Numbers) -> Numbers:
     return np.add(np.repeat(begins, counts), np.arange(counts.sum(), dtype=np.uint64), dtype=np.uint64)
 
 
-def _pass_over(damage: Damage) -> None:
+def _ignore_damage(damage: Damage) -> None:
     """What is damaged is not given, and so is lost."""

@@ -10,18 +10,18 @@ import pyarrow
 from fyrehose_twisted.journal.block import Block
 
 
-def column(kind: Any, count: int, values: Any) -> Any:
+def arrow_column(kind: Any, count: int, values: Any) -> Any:
     """Return numbers as an array of that type, which shares their memory."""
     return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(np.ascontiguousarray(values))])
 
 
-def times(count: int, block: Block | None) -> Any:
+def arrow_times(count: int, block: Block | None) -> Any:
     """Return when the records of a block were received; nulls for ``None``."""
     kind = pyarrow.timestamp("us", "UTC")
-    return pyarrow.nulls(count, kind) if block is None else column(kind, count, block.times)
+    return pyarrow.nulls(count, kind) if block is None else arrow_column(kind, count, block.times)
 
 
-def payloads(count: int, block: Block | None) -> Any:
+def arrow_payloads(count: int, block: Block | None) -> Any:
     """Return what the records of a block hold, which shares their memory; nulls for ``None``."""
     if block is None:
         return pyarrow.nulls(count, pyarrow.binary())

@@ -1,8 +1,8 @@
 """Writing what a journal holds to Parquet files, a row for each number below the watermark.
 
-A file, EPOCH-FIRST-LAST.parquet, has :data:`NUMBERS` rows; it is never touched again. Only the last of an epoch may
-have fewer, and the next run puts a longer one in its place. The column of sequence numbers is a signed integer: all
-fit, and Spark has no unsigned ones and would make decimals of them, which are slow to compare and join.
+A file, EPOCH-FIRST-LAST.parquet, has :data:`NUMBERS_PER_FILE` rows; it is never touched again. Only the last of an
+epoch may have fewer, and the next run puts a longer one in its place. The column of sequence numbers is a signed
+integer: all fit, and Spark has no unsigned ones and would make decimals of them, which are slow to compare and join.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fyrehose_twisted.journal.arrow.manifest import Manifest, SealedFile, read_m
 from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, JournalInUse
 from fyrehose_twisted.journal.format.layout import directory_name
-from fyrehose_twisted.journal.format.segment_header import tags_differ
+from fyrehose_twisted.journal.format.segment_header import different_tags
 
-NUMBERS = 1_000_000
+NUMBERS_PER_FILE = 1_000_000
 """Rows of a file."""
 
 GROUP_ROWS, GROUP_BYTES = 131_072, 128 * 2**20
@@ -35,13 +35,13 @@ GROUP_ROWS, GROUP_BYTES = 131_072, 128 * 2**20
 ARRAY_BYTES = 2**30
 """Bytes of payload in one array; Arrow counts them in 31 bits."""
 
-LOST_AT_ONCE = 65_536
+LOST_CHUNK = 65_536
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)\.parquet")
 _LOCK = ".lock"
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file that was written."""
 
     name: str
@@ -65,15 +65,15 @@ def export(
     reader: IJournalReader,
     out: Path,
     *,
-    numbers: int = NUMBERS,
-    tell: Callable[[str], object],
+    numbers: int = NUMBERS_PER_FILE,
+    on_message: Callable[[str], object],
     progress: Callable[[int], object] | None = None,
-) -> list[Written]:
+) -> list[WrittenFile]:
     """Write what lies below the watermark and is not in files yet; return which files were written.
 
     :param out: the directory that gets one for each stream.
     :param numbers: rows of a file; always the same for one directory.
-    :param tell: called with what cannot be written because it is not kept any more, or need not be.
+    :param on_message: called with what cannot be written because it is not kept any more, or need not be.
     :param progress: called with the number of rows that were written since the last call.
     :raises ConfigurationError: if pyarrow is not installed.
     :raises JournalDamaged: if something is damaged: the file that would have it is not written.
@@ -81,10 +81,10 @@ def export(
     :raises JournalError: if the directory has files of another journal.
     :raises OSError: if a file cannot be written.
     """
-    return _Export(reader, out, numbers, tell, progress).run()
+    return _Export(reader, out, numbers, on_message, progress).run()
 
 
-def exported(directory: Path) -> list[ExportedFile]:
+def exported_files(directory: Path) -> list[ExportedFile]:
     """Return the files of one stream in order; of two that begin alike, which a crash may leave, the longer one."""
     longest = {(file.epoch, file.first): file for file in sorted(_files_in(directory))}
     return list(longest.values())
@@ -124,7 +124,7 @@ def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
     directory = out / directory_name(reader.stream)
     manifest = read_manifest(directory)
     if manifest is None:
-        return exported(directory)
+        return exported_files(directory)
     _check_tag(directory, manifest, reader, "Read without these files")
     found = []
     for file in manifest.files:
@@ -136,7 +136,7 @@ def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
 
 
 def _check_tag(directory: Path, manifest: Manifest, reader: IJournalReader, hint: str) -> None:
-    if tags_differ(manifest.tag, reader.tag):
+    if different_tags(manifest.tag, reader.tag):
         raise JournalError(
             f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
             f" of {reader.tag:08x}: its numbers are other ones. {hint}"
@@ -163,23 +163,23 @@ class _Export:
         reader: IJournalReader,
         out: Path,
         numbers: int,
-        tell: Callable[[str], object],
+        on_message: Callable[[str], object],
         progress: Callable[[int], object] | None,
     ) -> None:
-        self._reader, self._numbers, self._tell, self._progress = reader, numbers, tell, progress
+        self._reader, self._numbers, self._on_message, self._progress = reader, numbers, on_message, progress
         self._directory = out / directory_name(reader.stream)
         self._arrow = load_pyarrow()
 
-    def run(self) -> list[Written]:
+    def run(self) -> list[WrittenFile]:
         self._directory.mkdir(parents=True, exist_ok=True)
         with _locked(self._directory):
-            before = self._check_whose()
+            before = self._check_owner()
             written = [one for epoch in self._reader.epochs() for one in self._write_epoch(epoch)]
             if before is None:  # Files of an earlier release, or none.
                 self._write_manifest()
             return written
 
-    def _check_whose(self) -> Manifest | None:
+    def _check_owner(self) -> Manifest | None:
         try:
             manifest = read_manifest(self._directory)
         except JournalError:
@@ -189,7 +189,7 @@ class _Export:
         return manifest
 
     def _write_manifest(self) -> None:
-        files = exported(self._directory)
+        files = exported_files(self._directory)
         ends = {file.epoch: file for file in files}
         found = [
             SealedFile(
@@ -202,10 +202,10 @@ class _Export:
         ]
         write_manifest(self._directory, Manifest(self._reader.stream, self._reader.tag, tuple(found)))
 
-    def _write_epoch(self, epoch: int) -> Iterator[Written]:
+    def _write_epoch(self, epoch: int) -> Iterator[WrittenFile]:
         bounds = self._reader.bounds(epoch)
         assert bounds is not None, epoch
-        at, partial = self._go_on(epoch, bounds.first)
+        at, partial = self._resume_point(epoch, bounds.first)
         if partial is not None and partial.last + 1 >= bounds.next:
             return
         while at < bounds.next:
@@ -215,12 +215,12 @@ class _Export:
                 # Nothing is known of any of these, and there may be 2**60: a jump of the numbers.
                 whole = self._reader.losses(epoch, at, bounds.next - 1)[0]
                 last = at + max(1, (whole[1] + 1 - at) // self._numbers) * self._numbers - 1
-                self._tell(f"lost in epoch {epoch}: {at} to {min(last, whole[1])}; there is no file for them")
+                self._on_message(f"lost in epoch {epoch}: {at} to {min(last, whole[1])}; there is no file for them")
             else:
                 yield self._write(ExportedFile(epoch, at, last), lost, partial)
             at, partial = last + 1, None
 
-    def _go_on(self, epoch: int, start: int) -> tuple[int, ExportedFile | None]:
+    def _resume_point(self, epoch: int, start: int) -> tuple[int, ExportedFile | None]:
         """Return where the next file begins, and the shorter one whose place it takes."""
         files = self._files(epoch)
         for file in files:
@@ -232,14 +232,14 @@ class _Export:
         complete = newest.last - newest.first + 1 >= self._numbers
         at = newest.last + 1 if complete or newest.first < start else newest.first
         if at < start:
-            self._tell(f"not kept any more, and in no file: {at} to {start - 1} of epoch {epoch}")
+            self._on_message(f"not kept any more, and in no file: {at} to {start - 1} of epoch {epoch}")
             at = start
         return at, newest if at == newest.first else None
 
     def _files(self, epoch: int) -> list[ExportedFile]:
         return [file for file in _files_in(self._directory) if file.epoch == epoch]
 
-    def _write(self, file: ExportedFile, lost: list[tuple[int, int]], partial: ExportedFile | None) -> Written:
+    def _write(self, file: ExportedFile, lost: list[tuple[int, int]], partial: ExportedFile | None) -> WrittenFile:
         path = self._directory / file.name
         temporary = self._directory / f".{file.name}.tmp"  # Spark and its like do not look at such names.
         with open(temporary, "wb") as output:
@@ -252,7 +252,7 @@ class _Export:
         if partial is not None and partial != file:
             os.unlink(self._directory / partial.name)
             _sync(self._directory)
-        return Written(str(path), rows)
+        return WrittenFile(str(path), rows)
 
     def _write_rows(self, output: Any, file: ExportedFile, lost: list[tuple[int, int]]) -> int:
         arrow = self._arrow
@@ -287,9 +287,9 @@ class _Export:
         """Yield the rows of a file in order, and how many bytes of payload they have."""
         at = file.first
         for whole in self._reader.read(file.epoch, file.first, file.last):
-            for block in pieces(whole):
+            for block in split_block(whole):
                 before = self._lost_within(lost, at, block.last)
-                if len(before) > LOST_AT_ONCE:
+                if len(before) > LOST_CHUNK:
                     # These lie in few ranges; what comes before the block is written for itself.
                     early = before[before < np.uint64(block.first)]
                     yield from self._lost_batches(file.epoch, early)
@@ -301,8 +301,8 @@ class _Export:
     def _lost_batches(self, epoch: int, positions: Numbers) -> Iterator[tuple[Any, int]]:
         reader = self._reader
         none = np.array([], np.uint64), np.array([], np.int64), np.zeros(1, np.uint32), memoryview(b"")
-        for low in range(0, len(positions), LOST_AT_ONCE):
-            some = positions[low : low + LOST_AT_ONCE]
+        for low in range(0, len(positions), LOST_CHUNK):
+            some = positions[low : low + LOST_CHUNK]
             yield self._batch(Block(reader.stream, epoch, *none, reader.wrap), some), 0
 
     @staticmethod
@@ -362,7 +362,7 @@ def schema_of(arrow: Any) -> Any:
     )
 
 
-def pieces(block: Block, limit: int = ARRAY_BYTES) -> Iterator[Block]:
+def split_block(block: Block, limit: int = ARRAY_BYTES) -> Iterator[Block]:
     """Yield the rows of ``block``, with ``limit`` bytes of payload or one row at a time."""
     low = 0
     ends = block.offsets[1:].astype(np.int64)

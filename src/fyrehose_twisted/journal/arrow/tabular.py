@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from fyrehose_twisted.journal.arrow.schema import RECORD
-from fyrehose_twisted.journal.catalog import Stored
+from fyrehose_twisted.journal.catalog import StoredBlock
 from fyrehose_twisted.journal.errors import Damage
-from fyrehose_twisted.journal.format.segment import Take
+from fyrehose_twisted.journal.format.segment import Projection
 
 
 class Tabular:
@@ -23,14 +23,14 @@ class Tabular:
         last: int,
         on_damage: Callable[[Damage], object] | None = None,
         *,
-        take: Take = Take.ALL,
-    ) -> Iterator[list[Stored]]:
+        projection: Projection = Projection.ALL,
+    ) -> Iterator[list[StoredBlock]]:
         """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`.
 
         Here that is what :meth:`read` gives: the segment is ``""``, and nothing is there twice.
         """
         reader: Any = self
-        return ([Stored("", block)] for block in reader.read(epoch, first, last, on_damage))
+        return ([StoredBlock("", block)] for block in reader.read(epoch, first, last, on_damage))
 
     def to_arrow(
         self,

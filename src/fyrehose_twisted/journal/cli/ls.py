@@ -20,22 +20,22 @@ from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged
 from fyrehose_twisted.journal.format.disk import LOCK_NAME
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.repeat_marking import Marker, Marks, finished
+from fyrehose_twisted.journal.repeat_marking import Marks, RepeatMarker, run_to_end
 
-Bare = Callable[[str, list[bytes]], list[bytes]]
+StripFraming = Callable[[str, list[bytes]], list[bytes]]
 """Given the URI of a stream and payloads of it, returns them without what the protocol put before them."""
 
 _RIGHT = ("epoch", "first", "next", "last", "records", "lost", "missing", "segments", "bytes")
 
 
-class Where(NamedTuple):
+class StreamPosition(NamedTuple):
     """A place in a stream: a sequence number, or a time in UTC microseconds since 1970."""
 
     value: int
     is_time: bool
 
 
-def is_written(path: Path) -> bool:
+def has_writer(path: Path) -> bool:
     """Say whether somebody writes to the journal in ``path``."""
     try:
         descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
@@ -53,18 +53,18 @@ def is_written(path: Path) -> bool:
 # ls
 
 
-def rows(reader: JournalReader, path: Path) -> list[dict[str, Any]]:
+def epoch_rows(reader: JournalReader, path: Path) -> list[dict[str, Any]]:
     """Return what a journal, whose files lie in ``path``, holds: a row for each epoch."""
     size = sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
-    about = {"segments": len(reader.segments), "bytes": size, "writer": is_written(path)}
-    return [_row(reader, epoch) | about for epoch in reader.epochs()]
+    about = {"segments": len(reader.segments), "bytes": size, "writer": has_writer(path)}
+    return [_epoch_row(reader, epoch) | about for epoch in reader.epochs()]
 
 
-def _row(reader: JournalReader, epoch: int) -> dict[str, Any]:
+def _epoch_row(reader: JournalReader, epoch: int) -> dict[str, Any]:
     bounds = reader.bounds(epoch)
     assert bounds is not None, epoch
-    held, lost = reader.known(epoch)
-    shelves = [segment.shelves[epoch] for segment in reader.segments if epoch in segment.shelves]
+    held, lost = reader.known_ranges(epoch)
+    shelves = [segment.frame_indexes[epoch] for segment in reader.segments if epoch in segment.frame_indexes]
     newest = max((frame.newest for shelf in shelves for frame in shelf), default=None)
     oldest = None
     if held:
@@ -86,8 +86,8 @@ def _row(reader: JournalReader, epoch: int) -> dict[str, Any]:
     }
 
 
-def table(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table of what :func:`rows` returned."""
+def format_journals(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of what :func:`epoch_rows` returned."""
     order = ("stream", *_RIGHT, "oldest", "newest", "writer")
     lines = [[name.upper() for name in order]]
     for row in found:
@@ -113,7 +113,7 @@ def _time(microseconds: int | None) -> str | None:
 # cat
 
 
-class Cat:
+class RecordPrinter:
     """Prints the records of a journal, in order.
 
     :param output: takes bytes.
@@ -133,25 +133,25 @@ class Cat:
         self,
         reader: JournalReader,
         output: Callable[[bytes], object],
-        tell: Callable[[str], object],
+        on_message: Callable[[str], object],
         *,
-        bare: Bare | None = None,
-        marker: Marker | None = None,
+        strip_framing: StripFraming | None = None,
+        marker: RepeatMarker | None = None,
         repeats: bool = False,
         epoch: int | None = None,
-        start: Where | None = None,
-        end: Where | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         count: int | None = None,
         as_json: bool = False,
     ) -> None:
         self.reader = reader
         self.damaged = 0
-        self._output, self._tell, self._bare = output, tell, bare
+        self._output, self._on_message, self._strip_framing = output, on_message, strip_framing
         self._marker, self._repeats = marker, repeats
-        self._epoch, self._start, self._end, self._left = epoch, start, end, count
+        self._epoch, self._start, self._end, self._remaining = epoch, start, end, count
         self._format = self._as_json if as_json else self._as_lines
         self._at: dict[int, int] = {}
-        self._told: set[Damage] = set()
+        self._reported: set[Damage] = set()
         known = reader.epochs()
         if epoch is not None and epoch not in known:
             there = f"it has {', '.join(map(str, known))}" if known else "it is empty"
@@ -173,23 +173,25 @@ class Cat:
             first, last = self._range(epoch, bounds)
             self._print(epoch, first, min(last, bounds.next - 1))
             self._at[epoch] = max(self._at.get(epoch, 0), min(last + 1, bounds.next))
-            if self._left == 0 or self._at[epoch] > last:
+            if self._remaining == 0 or self._at[epoch] > last:
                 return False
         return True
 
-    def tell_damages(self) -> None:
+    def report_damages(self) -> None:
         """Tell what is damaged or gone, and was not told."""
         for damage in self.reader.damages:
-            if damage not in self._told:
-                self._damage(damage)
+            if damage not in self._reported:
+                self._report_damage(damage)
 
-    def tell_holes(self) -> None:
+    def report_gaps(self) -> None:
         """Tell where records are missing, so that what is behind was not printed."""
         for epoch, at in self._at.items():
             bounds = self.reader.bounds(epoch)
-            if self._left != 0 and bounds is not None and at == bounds.next <= bounds.last:
+            if self._remaining != 0 and bounds is not None and at == bounds.next <= bounds.last:
                 last = bounds.last
-                self._tell(f"{at} of epoch {epoch} is missing; what is held behind it, up to {last}, is not printed")
+                self._on_message(
+                    f"{at} of epoch {epoch} is missing; what is held behind it, up to {last}, is not printed"
+                )
 
     def _range(self, epoch: int, bounds: Bounds) -> tuple[int, int]:
         first, last = bounds.first, 2**64 - 2
@@ -198,7 +200,9 @@ class Cat:
         if self._end is not None and not self._end.is_time:
             last = self._position(self._end.value, bounds)
         if epoch not in self._at and first < bounds.first:
-            self._tell(f"{self.reader.stream} begins at {bounds.first} of epoch {epoch} here: nothing is kept before")
+            self._on_message(
+                f"{self.reader.stream} begins at {bounds.first} of epoch {epoch} here: nothing is kept before"
+            )
         return max(first, bounds.first, self._at.get(epoch, 0)), last
 
     def _position(self, number: int, bounds: Bounds) -> int:
@@ -217,28 +221,28 @@ class Cat:
         # Nobody knows when what is lost was due; between two records that are printed, it was due between them.
         by_time = any(where is not None and where.is_time for where in (self._start, self._end))
         began = False
-        for block in reader.read(epoch, first, last, self._damage):
-            for part, marks in self._chosen(block):
-                kept = part if self._left is None else part.rows(0, min(self._left, len(part)))
+        for block in reader.read(epoch, first, last, self._report_damage):
+            for part, marks in self._select(block):
+                kept = part if self._remaining is None else part.rows(0, min(self._remaining, len(part)))
                 if by_time and not began:
                     losses = [lost for lost in losses if lost[0] > kept.first]
                 began = True
                 while losses and losses[0][0] < kept.last:
-                    self._tell_lost(*losses.pop(0))
+                    self._report_lost(*losses.pop(0))
                 self._output(self._format(kept, marks))
-                if self._left is not None:
-                    self._left -= len(kept)
-            if self._left == 0:
+                if self._remaining is not None:
+                    self._remaining -= len(kept)
+            if self._remaining == 0:
                 return
         for lost in losses if not by_time else ():
-            self._tell_lost(*lost)
+            self._report_lost(*lost)
 
-    def _tell_lost(self, first: int, last: int) -> None:
-        self._tell(f"lost {first} to {last}: nobody has them, or they were never given")
+    def _report_lost(self, first: int, last: int) -> None:
+        self._on_message(f"lost {first} to {last}: nobody has them, or they were never given")
 
-    def _chosen(self, block: Block) -> Iterator[tuple[Block, Marks | None]]:
+    def _select(self, block: Block) -> Iterator[tuple[Block, Marks | None]]:
         """Yield the parts of ``block`` that are to be printed, and which of their records are repeats."""
-        marks = None if self._marker is None else finished(self._marker.marks(block))
+        marks = None if self._marker is None else run_to_end(self._marker.marks(block))
         wanted = np.ones(len(block), bool) if marks is None or self._repeats else ~marks
         if self._start is not None and self._start.is_time:
             wanted &= block.times >= self._start.value
@@ -246,13 +250,13 @@ class Cat:
             wanted &= block.times <= self._end.value
         edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False)).tolist()
         for low, high in zip(edges[::2], edges[1::2], strict=True):
-            if self._left == 0:
+            if self._remaining == 0:
                 return
             yield block.rows(low, high), None if marks is None else marks[low:high]
 
     def _payloads(self, block: Block) -> list[bytes]:
         payloads = block.payloads()
-        return payloads if self._bare is None else self._bare(block.stream, payloads)
+        return payloads if self._strip_framing is None else self._strip_framing(block.stream, payloads)
 
     def _as_lines(self, block: Block, marks: Marks | None) -> bytes:
         return b"\n".join([*self._payloads(block), b""])
@@ -272,7 +276,7 @@ class Cat:
             lines.append(json.dumps(fields))
         return "\n".join([*lines, ""]).encode()
 
-    def _damage(self, damage: Damage) -> None:
+    def _report_damage(self, damage: Damage) -> None:
         self.damaged += 1
-        self._told.add(damage)
-        self._tell(f"{damage}; left out. `fyrehose journal check` shows all damage")
+        self._reported.add(damage)
+        self._on_message(f"{damage}; left out. `fyrehose journal check` shows all damage")

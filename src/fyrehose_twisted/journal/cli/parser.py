@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
-from fyrehose_twisted.sim.runs.cli import complain
+from fyrehose_twisted.sim.runs.cli import print_error
 
 # What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.journal.cli.ls import Bare, Where
+    from fyrehose_twisted.journal.cli.ls import StreamPosition, StripFraming
     from fyrehose_twisted.journal.reader import JournalReader
     from fyrehose_twisted.journal.repeat_marking import FindEnvelopes
 
@@ -25,13 +25,15 @@ POLL_INTERVAL = 0.2
 """Seconds between two looks for more with --follow."""
 
 
-def add_parser(commands: Any, bare: Bare, envelopes: Callable[[str], FindEnvelopes | None]) -> argparse.ArgumentParser:
+def add_parser(
+    commands: Any, strip_framing: StripFraming, envelope_finder: Callable[[str], FindEnvelopes | None]
+) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
     What is parsed has :func:`run` as its ``run``, which is what the commands without a reactor have in common.
 
-    :param bare: takes off payloads what a protocol put before them; called when records are printed.
-    :param envelopes: returns what finds the envelopes of a stream's records, by which repeats are told.
+    :param strip_framing: takes off payloads what a protocol put before them; called when records are printed.
+    :param envelope_finder: returns what finds the envelopes of a stream's records, by which repeats are told.
     """
     parser: argparse.ArgumentParser = commands.add_parser("journal", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -40,17 +42,19 @@ def add_parser(commands: Any, bare: Bare, envelopes: Callable[[str], FindEnvelop
         made: argparse.ArgumentParser = inner.add_parser(name, help=about, description=about)
         made.add_argument("directory", type=Path, metavar="DIR", help="that of one stream's journal, or of several")
         made.add_argument("--stream", metavar="URI", help="only that stream, such as fyrehose://ticks")
-        made.set_defaults(run=run, act=act, parser=made, bare=bare, envelopes=envelopes)
+        made.set_defaults(run=run, act=act, parser=made, bare=strip_framing, envelopes=envelope_finder)
         return made
 
     shown = command("ls", _ls, "Show which numbers journals hold.")
     shown.add_argument("--json", action="store_true", help="print JSON lines")
     cat = command("cat", _cat, "Print records in order, as far as none is missing.")
-    cat.add_argument("--epoch", type=_whole, metavar="N", help="only that one [all]")
+    cat.add_argument("--epoch", type=_parse_integer, metavar="N", help="only that one [all]")
     where = "a sequence number, or a time: 2026-01-31T12:00:00Z or @SECONDS since 1970"
-    cat.add_argument("--from", dest="start", type=_where, metavar="WHERE", help=where)
-    cat.add_argument("--to", dest="end", type=_where, metavar="WHERE", help="the last to print, said the same way")
-    cat.add_argument("--count", type=_count, metavar="N", help="stop after N records")
+    cat.add_argument("--from", dest="start", type=_parse_position, metavar="WHERE", help=where)
+    cat.add_argument(
+        "--to", dest="end", type=_parse_position, metavar="WHERE", help="the last to print, said the same way"
+    )
+    cat.add_argument("--count", type=_parse_count, metavar="N", help="stop after N records")
     cat.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
     cat.add_argument("--raw", action="store_true", help="print payloads as they were on the wire, repeats too")
     cat.add_argument("--repeats", action="store_true", help="print messages that were published twice as often")
@@ -63,7 +67,7 @@ def add_parser(commands: Any, bare: Bare, envelopes: Callable[[str], FindEnvelop
     repair.add_argument(
         "--declare-lost", action="store_true", help="declare lost for good what is missing then, so that readers go on"
     )
-    repair.add_argument("--wrap", type=_whole, metavar="N", help="numbers wrap at N; only if no header says so")
+    repair.add_argument("--wrap", type=_parse_integer, metavar="N", help="numbers wrap at N; only if no header says so")
     repair.add_argument("--dry-run", action="store_true", help="change nothing, and tell what would be done")
     seal = command("seal", _seal, "Write all segments in order.")
     seal.add_argument("--parquet", type=Path, metavar="DIR", help="write Parquet files there")
@@ -82,15 +86,15 @@ def run(options: argparse.Namespace) -> int:
             try:
                 status = max(status, options.act(options, path))
             except FyrehoseError as error:
-                status = complain(error)
+                status = print_error(error)
         if options.act is _ls:
             _print_rows(options)
     except FyrehoseError as error:
-        return complain(error)
+        return print_error(error)
     except BrokenPipeError:
         return 0  # Whoever reads has seen enough.
     except OSError as error:
-        return complain(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        return print_error(f"{error.filename or 'input or output'}: {error.strerror or error}")
     return status
 
 
@@ -116,13 +120,13 @@ def _journals(options: argparse.Namespace) -> list[Path]:
 
 
 def _stream(path: Path) -> str:
-    from fyrehose_twisted.journal.format.layout import stream_of
+    from fyrehose_twisted.journal.format.layout import stream_from_directory
 
-    return stream_of(path.name) or "URI"
+    return stream_from_directory(path.name) or "URI"
 
 
 @contextmanager
-def _reading(options: argparse.Namespace, path: Path) -> Iterator[JournalReader]:
+def _open_readers(options: argparse.Namespace, path: Path) -> Iterator[JournalReader]:
     from fyrehose_twisted.journal.errors import JournalError
     from fyrehose_twisted.journal.reader import open_reader
 
@@ -133,45 +137,45 @@ def _reading(options: argparse.Namespace, path: Path) -> Iterator[JournalReader]
 
 
 def _ls(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.cli.ls import rows
+    from fyrehose_twisted.journal.cli.ls import epoch_rows
 
-    with _reading(options, path) as reader:
-        options.rows += rows(reader, path)
+    with _open_readers(options, path) as reader:
+        options.rows += epoch_rows(reader, path)
         for damage in reader.damages:
-            complain(f"{path}: {damage}")
+            print_error(f"{path}: {damage}")
         return 1 if reader.damages else 0
 
 
 def _print_rows(options: argparse.Namespace) -> None:
     import json
 
-    from fyrehose_twisted.journal.cli.ls import table
+    from fyrehose_twisted.journal.cli.ls import format_journals
 
-    for line in map(json.dumps, options.rows) if options.json else table(options.rows):
+    for line in map(json.dumps, options.rows) if options.json else format_journals(options.rows):
         print(line)
 
 
 def _cat(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.cli.ls import Cat
-    from fyrehose_twisted.journal.repeat_marking import Marker
+    from fyrehose_twisted.journal.cli.ls import RecordPrinter
+    from fyrehose_twisted.journal.repeat_marking import RepeatMarker
 
     if options.follow and options.end is not None and options.end.is_time:
         options.parser.error("--follow goes on for ever, and does not go together with a time as --to")
     if sys.stdout is None:
-        return complain("standard output: it is closed")
+        return print_error("standard output: it is closed")
     output = sys.stdout.buffer
 
     def put(data: bytes) -> None:
         output.write(data)
         output.flush()
 
-    with _reading(options, path) as reader:
-        cat = Cat(
+    with _open_readers(options, path) as reader:
+        cat = RecordPrinter(
             reader,
             put,
-            complain,
-            bare=None if options.raw else options.bare,
-            marker=Marker(reader, options.envelopes(reader.stream)),
+            print_error,
+            strip_framing=None if options.raw else options.bare,
+            marker=RepeatMarker(reader, options.envelopes(reader.stream)),
             repeats=options.repeats or options.raw,
             epoch=options.epoch,
             start=options.start,
@@ -181,14 +185,14 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
         )
         try:
             while (more := cat.run()) and options.follow:
-                cat.tell_damages()
+                cat.report_damages()
                 _wait_for_more(reader)
         except KeyboardInterrupt:
             if not options.follow:
                 raise
         if more and not options.follow:
-            cat.tell_damages()
-            cat.tell_holes()
+            cat.report_damages()
+            cat.report_gaps()
         return 1 if cat.damaged else 0
 
 
@@ -209,16 +213,16 @@ def _wait_for_more(reader: JournalReader) -> None:
 
 
 def _check(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.cli.ls import is_written
+    from fyrehose_twisted.journal.cli.ls import has_writer
     from fyrehose_twisted.journal.format.disk import LocalDirectory
     from fyrehose_twisted.journal.upkeep.check import check
 
-    with _bar(path) as (say, progress):
-        writing = is_written(path)
+    with _progress_bar(path) as (say, progress):
+        writing = has_writer(path)
         checked = check(
             LocalDirectory(path),
             writing=writing,
-            tell=lambda one: say(f"{path}: {'damage: ' if one.damage else ''}{one.text}"),
+            on_message=lambda one: say(f"{path}: {'damage: ' if one.damage else ''}{one.text}"),
             progress=progress,
         )
     print(checked.summary())
@@ -243,7 +247,7 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
             raise ConfigurationError(f"{other} holds no journal of {stream}")
         others += map(open_reader, chosen)
     wrap = options.wrap if options.wrap is not None else others[0].wrap if others else 0
-    with ExitStack() as opened, _bar(path) as (say, progress):
+    with ExitStack() as opened, _progress_bar(path) as (say, progress):
         for other in others:
             opened.enter_context(closing(other))
         agreed = repair(
@@ -253,7 +257,7 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
             others=others,
             declare_lost=options.declare_lost,
             dry_run=options.dry_run,
-            tell=lambda text: say(f"{path}: {text}"),
+            on_message=lambda text: say(f"{path}: {text}"),
             progress=progress,
         )
     return 0 if agreed else 1
@@ -264,63 +268,63 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
     from fyrehose_twisted.journal.errors import JournalInUse
     from fyrehose_twisted.journal.format.disk import LocalDirectory
     from fyrehose_twisted.journal.upkeep.seal import seal
-    from fyrehose_twisted.wording import counted
+    from fyrehose_twisted.wording import pluralize
 
     if options.parquet is not None:
         load_pyarrow()  # Before anything is done that takes long.
-    with _reading(options, path) as reader:
+    with _open_readers(options, path) as reader:
         stream, wrap = reader.stream, reader.wrap
     try:
         written = seal(LocalDirectory(path), stream, wrap)
-        print(f"{stream}: {counted(written, 'segment')} written in order")
+        print(f"{stream}: {pluralize(written, 'segment')} written in order")
     except JournalInUse:
         if options.parquet is None:
             raise
-        complain(f"{path}: somebody writes to it, so segments are left as they are")
+        print_error(f"{path}: somebody writes to it, so segments are left as they are")
     if options.parquet is not None:
-        with _reading(options, path) as reader:
-            for file in export(reader, options.parquet, tell=lambda text: complain(f"{path}: {text}")):
-                print(f"{file.name}: {counted(file.rows, 'row')}")
+        with _open_readers(options, path) as reader:
+            for file in export(reader, options.parquet, on_message=lambda text: print_error(f"{path}: {text}")):
+                print(f"{file.name}: {pluralize(file.rows, 'row')}")
     return 0
 
 
 @contextmanager
-def _bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
+def _progress_bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
     """Show how many bytes of the segments were read, where somebody watches; yield how to print and to go on."""
-    from fyrehose_twisted.journal.format.segment_header import number_of
+    from fyrehose_twisted.journal.format.segment_header import segment_number
     from fyrehose_twisted.process.progress import ProgressBar
 
-    total = sum(entry.stat().st_size for entry in path.iterdir() if number_of(entry.name) is not None)
+    total = sum(entry.stat().st_size for entry in path.iterdir() if segment_number(entry.name) is not None)
     with ProgressBar(total=total, leave=False, desc=path.name, unit="B", unit_scale=True) as bar:
         yield lambda line: ProgressBar.write(line, file=sys.stdout), bar.update
 
 
-def _where(text: str) -> Where:
-    from fyrehose_twisted.journal.cli.ls import Where
+def _parse_position(text: str) -> StreamPosition:
+    from fyrehose_twisted.journal.cli.ls import StreamPosition
 
     if text.isdecimal():
-        return Where(int(text), False)
+        return StreamPosition(int(text), False)
     try:
-        seconds = float(text[1:]) if text.startswith("@") else _iso(text)
-        return Where(round(seconds * 1_000_000), True)
+        seconds = float(text[1:]) if text.startswith("@") else _parse_time(text)
+        return StreamPosition(round(seconds * 1_000_000), True)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
             f"{text!r} is no sequence number, and no time such as 2026-01-31T12:00:00Z or @1769860800"
         ) from None
 
 
-def _iso(text: str) -> float:
+def _parse_time(text: str) -> float:
     """Return seconds since 1970; a time without a zone is a local one."""
     return datetime.fromisoformat(text).timestamp()
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -13,7 +13,7 @@ _CONTENT = Random(0).randbytes(RESERVE_BYTES)
 """What a file system that compresses cannot make smaller."""
 
 
-def keep_reserve(directory: IDirectory) -> None:
+def allocate_reserve(directory: IDirectory) -> None:
     """See that there is a reserve; on a disk that is full there is none."""
     try:
         try:
@@ -33,7 +33,7 @@ def keep_reserve(directory: IDirectory) -> None:
         file.close()
 
 
-def give_reserve(directory: IDirectory) -> bool:
+def release_reserve(directory: IDirectory) -> bool:
     """Let others have the reserve; say whether there was one."""
     try:
         directory.remove(RESERVE_NAME)

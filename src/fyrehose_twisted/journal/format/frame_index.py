@@ -5,63 +5,63 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from fyrehose_twisted.journal.block import Numbers, runs_of
-from fyrehose_twisted.journal.format.frames import DENSE, Header
+from fyrehose_twisted.journal.block import Numbers, position_ranges
+from fyrehose_twisted.journal.format.frames import DENSE, FrameHeader
 from fyrehose_twisted.ranges import RangeSet
 
 
-class Shelf:
+class FrameIndex:
     """Frames by the position of their first record.
 
     :ivar held: the positions of their records.
     """
 
-    __slots__ = ("_bases", "_frames", "_reach", "held")
+    __slots__ = ("_bases", "_frames", "_max_lasts", "held")
 
     def __init__(self) -> None:
         self.held = RangeSet()
-        self._frames: list[Header] = []
+        self._frames: list[FrameHeader] = []
         self._bases: list[int] = []
         # The highest position in a frame or in any before it: whoever looks for one need not look further back.
-        self._reach: list[int] = []
+        self._max_lasts: list[int] = []
 
-    def add(self, header: Header, positions: Numbers | None = None) -> None:
+    def add(self, header: FrameHeader, positions: Numbers | None = None) -> None:
         """Take in a frame, later in its segment than those before.
 
         :param positions: needed if the frame is not dense.
         """
-        self._place(header)
+        self._insert(header)
         if positions is None or header.flags & DENSE:
             self.held.add(header.base, header.last)
         else:
-            for first, last in runs_of(positions):
+            for first, last in position_ranges(positions):
                 self.held.add(first, last)
 
-    def restore(self, headers: list[Header], held: RangeSet) -> None:
+    def restore(self, headers: list[FrameHeader], held: RangeSet) -> None:
         """Take in all frames at once."""
         for header in headers:
-            self._place(header)
+            self._insert(header)
         self.held = held
 
-    def _place(self, header: Header) -> None:
+    def _insert(self, header: FrameHeader) -> None:
         base = header.base
         if not self._bases or base >= self._bases[-1]:
             self._bases.append(base)
             self._frames.append(header)
-            self._reach.append(max(header.last, self._reach[-1]) if self._reach else header.last)
+            self._max_lasts.append(max(header.last, self._max_lasts[-1]) if self._max_lasts else header.last)
             return
         at = bisect_right(self._bases, base)
         self._bases.insert(at, base)
         self._frames.insert(at, header)
-        self._reach.insert(at, 0)
-        reach = self._reach[at - 1] if at else 0
+        self._max_lasts.insert(at, 0)
+        reach = self._max_lasts[at - 1] if at else 0
         for index in range(at, len(self._frames)):
             reach = max(reach, self._frames[index].last)
-            self._reach[index] = reach
+            self._max_lasts[index] = reach
 
-    def covering(self, first: int, last: int) -> list[Header]:
+    def covering(self, first: int, last: int) -> list[FrameHeader]:
         """Return the frames that may hold some of ``first`` to ``last``, by their first record."""
-        low = bisect_left(self._reach, first)
+        low = bisect_left(self._max_lasts, first)
         high = bisect_right(self._bases, last)
         return [header for header in self._frames[low:high] if header.last >= first]
 
@@ -73,14 +73,14 @@ class Shelf:
     @property
     def last(self) -> int:
         """The highest position of a record."""
-        return self._reach[-1]
+        return self._max_lasts[-1]
 
     @property
     def records(self) -> int:
         """How many records the frames have; one that was replaced counts each time."""
         return sum(header.entries for header in self._frames)
 
-    def __iter__(self) -> Iterator[Header]:
+    def __iter__(self) -> Iterator[FrameHeader]:
         return iter(self._frames)
 
     def __len__(self) -> int:

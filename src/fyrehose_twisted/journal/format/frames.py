@@ -36,15 +36,15 @@ MAX_BODY = 2**30
 FRAME_BYTES = 16 * 2**20
 """Payload bytes after which another frame begins."""
 
-LARGEST_JUMP = 4_096
+MAX_GAP = 4_096
 """Numbers that a frame may leave out between two records; where more are missing another frame begins, so that a late
 repair does not make a frame that seems to cover everything."""
 
-LARGEST_PAYLOAD = 2**28
+MAX_PAYLOAD = 2**28
 """Bytes of one record."""
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame holds."""
 
     RECORDS = 1
@@ -52,10 +52,10 @@ class Kind(IntEnum):
     START = 3
 
 
-class Header(NamedTuple):
+class FrameHeader(NamedTuple):
     """The header of a frame, without magic, version and checks."""
 
-    kind: Kind
+    kind: FrameKind
     flags: int
     entries: int
     """How many records, ranges or starts."""
@@ -86,7 +86,7 @@ class Header(NamedTuple):
         return self.base + self.span
 
 
-class Place(NamedTuple):
+class FramePosition(NamedTuple):
     """Where a frame is to stand."""
 
     segment: int
@@ -98,7 +98,7 @@ class BadFrame(Exception):
     """The bytes at hand are not a frame; its text says why."""
 
 
-def read_header(data: Datagram, start: int = 0) -> Header:
+def read_header(data: Datagram, start: int = 0) -> FrameHeader:
     """Return the header at ``start`` in ``data``.
 
     :raises BadFrame: if it is none.
@@ -119,12 +119,12 @@ def read_header(data: Datagram, start: int = 0) -> Header:
     if body > MAX_BODY or body % 8:
         raise BadFrame(f"a body of {body:,} bytes")
     try:
-        return Header(Kind(kind), flags, count, body, base, epoch, span, segment, offset, newest, tag, crc)
+        return FrameHeader(FrameKind(kind), flags, count, body, base, epoch, span, segment, offset, newest, tag, crc)
     except ValueError:
         raise BadFrame(f"a frame of kind {kind} is not known") from None
 
 
-def check_body(header: Header, body: Datagram) -> None:
+def check_body(header: FrameHeader, body: Datagram) -> None:
     """Raise what is wrong with a body.
 
     :raises BadFrame: if it is cut, damaged, or not what the header says.
@@ -135,7 +135,7 @@ def check_body(header: Header, body: Datagram) -> None:
         raise BadFrame("the checksum of the body is wrong")
     count = header.entries
     match header.kind:
-        case Kind.RECORDS:
+        case FrameKind.RECORDS:
             whole = count > 0 and header.body >= columns_size(header)
         case _:
             whole = header.body == 16 * count
@@ -143,12 +143,12 @@ def check_body(header: Header, body: Datagram) -> None:
         raise BadFrame(f"{count:,} entries do not fit a body of {header.body:,} bytes")
 
 
-def columns_size(header: Header) -> int:
+def columns_size(header: FrameHeader) -> int:
     """Return how many bytes of a body of records precede the payloads."""
     return (12 if header.flags & DENSE else 16) * header.entries + 4
 
 
-def read_records(header: Header, body: Datagram, stream: str, wrap: int = 0) -> Block:
+def read_records(header: FrameHeader, body: Datagram, stream: str, wrap: int = 0) -> Block:
     """Return the records of a frame whose body was checked."""
     count = header.entries
     times = np.frombuffer(body, "<i8", count)
@@ -157,7 +157,7 @@ def read_records(header: Header, body: Datagram, stream: str, wrap: int = 0) -> 
     return Block(stream, header.epoch, read_positions(header, body), times, offsets, payload, wrap)
 
 
-def read_positions(header: Header, body: Datagram) -> Numbers:
+def read_positions(header: FrameHeader, body: Datagram) -> Numbers:
     """Return the positions of a frame's records."""
     base, count = header.base, header.entries
     if header.flags & DENSE:
@@ -165,14 +165,14 @@ def read_positions(header: Header, body: Datagram) -> Numbers:
     return np.frombuffer(body, "<u4", count, 8 * count + 4 * (count + 1)).astype(np.uint64) + np.uint64(base)
 
 
-def read_pairs(header: Header, body: Datagram) -> list[tuple[int, int]]:
+def read_pairs(header: FrameHeader, body: Datagram) -> list[tuple[int, int]]:
     """Return the pairs of numbers in a frame of lost ranges or of starts."""
     return list(_PAIR.iter_unpack(memoryview(body)[: 16 * header.entries]))
 
 
 def records_frame(
-    place: Place, epoch: int, positions: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]
-) -> tuple[Header, bytes]:
+    place: FramePosition, epoch: int, positions: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]
+) -> tuple[FrameHeader, bytes]:
     """Return a frame of records, which are in ascending order and neither too many nor too far apart."""
     count, base = len(positions), positions[0]
     span = positions[-1] - base
@@ -182,10 +182,10 @@ def records_frame(
     if not dense:
         columns.append((np.array(positions, np.uint64) - np.uint64(base)).astype("<u4").tobytes())
     body = b"".join((*columns, *payloads))
-    return _frame(place, Kind.RECORDS, DENSE if dense else 0, count, body, base, epoch, span, max(times))
+    return _frame(place, FrameKind.RECORDS, DENSE if dense else 0, count, body, base, epoch, span, max(times))
 
 
-def block_frame(place: Place, block: Block) -> tuple[Header, bytes]:
+def block_frame(place: FramePosition, block: Block) -> tuple[FrameHeader, bytes]:
     """Return a frame of the records of ``block``."""
     count, base = len(block), block.first
     span = block.last - base
@@ -197,43 +197,53 @@ def block_frame(place: Place, block: Block) -> tuple[Header, bytes]:
     payload = block.payload[int(block.offsets[0]) : int(block.offsets[-1])]
     body = b"".join((*columns, payload))
     flags = DENSE if dense else 0
-    return _frame(place, Kind.RECORDS, flags, count, body, base, block.epoch, span, int(block.times.max()))
+    return _frame(place, FrameKind.RECORDS, flags, count, body, base, block.epoch, span, int(block.times.max()))
 
 
-def lost_frame(place: Place, epoch: int, ranges: Iterable[tuple[int, int]], noticed_at: int) -> tuple[Header, bytes]:
+def lost_frame(
+    place: FramePosition, epoch: int, ranges: Iterable[tuple[int, int]], noticed_at: int
+) -> tuple[FrameHeader, bytes]:
     """Return a frame that says which numbers are lost."""
     pairs = list(ranges)
     body = b"".join(_PAIR.pack(*pair) for pair in pairs)
-    return _frame(place, Kind.LOST, 0, len(pairs), body, pairs[0][0], epoch, 0, noticed_at)
+    return _frame(place, FrameKind.LOST, 0, len(pairs), body, pairs[0][0], epoch, 0, noticed_at)
 
 
-def start_frame(place: Place, starts: Iterable[tuple[int, int]]) -> tuple[Header, bytes]:
+def start_frame(place: FramePosition, starts: Iterable[tuple[int, int]]) -> tuple[FrameHeader, bytes]:
     """Return a frame that says with which position each epoch begins."""
     pairs = list(starts)
-    return _frame(place, Kind.START, 0, len(pairs), b"".join(_PAIR.pack(*pair) for pair in pairs), 0, 0, 0, 0)
+    return _frame(place, FrameKind.START, 0, len(pairs), b"".join(_PAIR.pack(*pair) for pair in pairs), 0, 0, 0, 0)
 
 
 def _frame(
-    place: Place, kind: Kind, flags: int, count: int, body: bytes, base: int, epoch: int, span: int, newest: int
-) -> tuple[Header, bytes]:
+    place: FramePosition,
+    kind: FrameKind,
+    flags: int,
+    count: int,
+    body: bytes,
+    base: int,
+    epoch: int,
+    span: int,
+    newest: int,
+) -> tuple[FrameHeader, bytes]:
     body += bytes(-len(body) % 8)
     segment, offset, tag = place
     crc = zlib.crc32(body)
-    header = Header(kind, flags, count, len(body), base, epoch, span, segment, offset, newest, tag, crc)
+    header = FrameHeader(kind, flags, count, len(body), base, epoch, span, segment, offset, newest, tag, crc)
     packed = bytearray(HEADER.size)
     HEADER.pack_into(packed, 0, MAGIC, VERSION, *header)
     _CHECK.pack_into(packed, HEADER.size - 4, zlib.crc32(memoryview(packed)[:-4]))
     return header, bytes(packed) + body
 
 
-def cuts(positions: Sequence[int], sizes: Sequence[int]) -> list[int]:
+def frame_boundaries(positions: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """Return the rows at which another frame has to begin, and at the end the number of rows."""
     found: list[int] = []
     began, filled = 0, 0
-    if positions[-1] - positions[0] < len(positions) + LARGEST_JUMP and sum(sizes) < FRAME_BYTES:
+    if positions[-1] - positions[0] < len(positions) + MAX_GAP and sum(sizes) < FRAME_BYTES:
         return [*range(MAX_RECORDS, len(positions), MAX_RECORDS), len(positions)]
     for row, size in enumerate(sizes):
-        far = row > began and positions[row] - positions[row - 1] > LARGEST_JUMP
+        far = row > began and positions[row] - positions[row - 1] > MAX_GAP
         if far or row - began >= MAX_RECORDS or (row > began and filled + size > FRAME_BYTES):
             found.append(row)
             began, filled = row, 0

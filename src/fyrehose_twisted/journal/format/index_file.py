@@ -9,8 +9,8 @@ from contextlib import suppress
 import numpy as np
 
 from fyrehose_twisted.interfaces import IDirectory
-from fyrehose_twisted.journal.format.frame_index import Shelf
-from fyrehose_twisted.journal.format.frames import Header, Kind
+from fyrehose_twisted.journal.format.frame_index import FrameIndex
+from fyrehose_twisted.journal.format.frames import FrameHeader, FrameKind
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import INDEX_SUFFIX, segment_name
 from fyrehose_twisted.ranges import RangeSet
@@ -39,11 +39,11 @@ def encode(segment: Segment) -> bytes:
     """Return the index of ``segment``."""
     frames = [
         (h.flags, h.entries, h.body, h.base, h.epoch, h.span, h.offset, h.newest, h.body_crc)
-        for shelf in segment.shelves.values()
+        for shelf in segment.frame_indexes.values()
         for h in shelf
     ]
     ranges = [
-        *((0, epoch, *pair) for epoch, shelf in segment.shelves.items() for pair in shelf.held),
+        *((0, epoch, *pair) for epoch, shelf in segment.frame_indexes.items() for pair in shelf.held),
         *((1, epoch, *pair) for epoch, lost in segment.lost.items() for pair in lost),
     ]
     starts = list(segment.starts.items())
@@ -69,9 +69,9 @@ def restore(segment: Segment, data: bytes) -> bool:
     if (magic, number, tag) != (MAGIC, segment.number, segment.header.tag):
         return False
     offset = _FIXED.size
-    headers: dict[int, list[Header]] = {}
+    headers: dict[int, list[FrameHeader]] = {}
     for flags, count, body, base, epoch, span, at, when, crc in np.frombuffer(data, _FRAME, frames, offset).tolist():
-        header = Header(Kind.RECORDS, flags, count, body, base, epoch, span, number, at, when, tag, crc)
+        header = FrameHeader(FrameKind.RECORDS, flags, count, body, base, epoch, span, number, at, when, tag, crc)
         headers.setdefault(epoch, []).append(header)
     offset += frames * _FRAME.itemsize
     held: dict[int, RangeSet] = {}
@@ -81,8 +81,8 @@ def restore(segment: Segment, data: bytes) -> bool:
     for epoch, first in np.frombuffer(data, _START, starts, offset).tolist():
         segment.starts[epoch] = first
     for epoch, found in headers.items():
-        segment.shelves[epoch] = Shelf()
-        segment.shelves[epoch].restore(found, held.get(epoch, RangeSet()))
+        segment.frame_indexes[epoch] = FrameIndex()
+        segment.frame_indexes[epoch].restore(found, held.get(epoch, RangeSet()))
     segment.end, segment.newest, segment.frames = end, newest, in_all
     return True
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.journal.format.segment_header import MAX_URI, number_of
+from fyrehose_twisted.journal.format.segment_header import MAX_URI, segment_number
 
 _STREAM = re.compile(r"([a-z][a-z0-9+.]*)://(.+)", re.DOTALL)
 _DIRECTORY = re.compile(r"([a-z][a-z0-9+.]*)-(.+)")
@@ -32,7 +32,7 @@ def directory_name(stream: str) -> str:
     return name
 
 
-def stream_of(name: str) -> str | None:
+def stream_from_directory(name: str) -> str | None:
     """Return the stream whose directory has this name, ``None`` if it is not one's."""
     found = _DIRECTORY.fullmatch(name)
     return f"{found[1]}://{unquote(found[2])}" if found else None
@@ -66,8 +66,8 @@ def _may_be_journal(path: Path) -> bool:
         return path.is_dir() and _holds_segments(path)
     except OSError:
         # A journal that cannot be looked into is told of by whoever opens it; lost+found is nobody's business.
-        return stream_of(path.name) is not None
+        return stream_from_directory(path.name) is not None
 
 
 def _holds_segments(path: Path) -> bool:
-    return any(number_of(name) is not None for name in os.listdir(path))
+    return any(segment_number(name) is not None for name in os.listdir(path))

@@ -7,15 +7,23 @@ from typing import NamedTuple
 
 from fyrehose_twisted.interfaces import IFile
 from fyrehose_twisted.journal.errors import Damage
-from fyrehose_twisted.journal.format.frames import HEADER, MAGIC, BadFrame, Header, Kind, check_body, read_header
+from fyrehose_twisted.journal.format.frames import (
+    HEADER,
+    MAGIC,
+    BadFrame,
+    FrameHeader,
+    FrameKind,
+    check_body,
+    read_header,
+)
 
-READ_AT_ONCE = 4 * 2**20
+READ_CHUNK = 4 * 2**20
 
 
-class Found(NamedTuple):
+class ScannedFrame(NamedTuple):
     """A frame, and its body if it was read."""
 
-    header: Header
+    header: FrameHeader
     body: memoryview
 
 
@@ -28,7 +36,7 @@ def scan(
     start: int,
     end: int,
     progress: Callable[[int], object] | None = None,
-) -> Iterator[Found | Damage]:
+) -> Iterator[ScannedFrame | Damage]:
     """Yield what stands between ``start`` and ``end``: frames with bodies that are right, and damage between them.
 
     The last may be damage that reaches to ``end``: of a segment that was being written, its torn end.
@@ -36,7 +44,7 @@ def scan(
     :param tag: the journal's; ``None`` to believe the first frame.
     :param progress: called with the number of bytes that were looked at since the last call.
     """
-    window = _Window(file, end)
+    window = _BufferedWindow(file, end)
     offset = start
     while offset < end:
         try:
@@ -51,13 +59,13 @@ def scan(
             offset = after
             continue
         tag = header.tag
-        yield Found(header, body)
+        yield ScannedFrame(header, body)
         if progress is not None:
             progress(header.size)
         offset += header.size
 
 
-class _Window:
+class _BufferedWindow:
     """A file as memory, of which some megabytes are there."""
 
     def __init__(self, file: IFile, end: int) -> None:
@@ -71,13 +79,13 @@ class _Window:
         length = max(0, min(length, self._end - offset))
         inside = offset - self._start
         if inside < 0 or inside + length > len(self._view):
-            wanted = min(max(length, READ_AT_ONCE), self._end - offset)
+            wanted = min(max(length, READ_CHUNK), self._end - offset)
             self._view = memoryview(self._file.read(offset, wanted))
             self._start, inside = offset, 0
         return self._view[inside : inside + length]
 
 
-def _header_at(window: _Window, offset: int, number: int, tag: int | None) -> Header:
+def _header_at(window: _BufferedWindow, offset: int, number: int, tag: int | None) -> FrameHeader:
     header = read_header(window.read(offset, HEADER.size))
     if header.offset != offset or header.segment != number:
         raise BadFrame(f"a frame of segment {header.segment}, offset {header.offset:,} stands here")
@@ -86,10 +94,10 @@ def _header_at(window: _Window, offset: int, number: int, tag: int | None) -> He
     return header
 
 
-def _next_frame(window: _Window, offset: int, end: int, number: int, tag: int | None) -> int:
+def _next_frame(window: _BufferedWindow, offset: int, end: int, number: int, tag: int | None) -> int:
     """Return where the next frame with a good header begins, or ``end``."""
     while offset < end:
-        piece = bytes(window.read(offset, READ_AT_ONCE))
+        piece = bytes(window.read(offset, READ_CHUNK))
         at = piece.find(MAGIC)
         while at >= 0:
             if (offset + at) % 8 == 0:
@@ -106,11 +114,13 @@ def _next_frame(window: _Window, offset: int, end: int, number: int, tag: int | 
     return end
 
 
-def _damage(name: str, window: _Window, offset: int, length: int, reason: str, number: int, tag: int | None) -> Damage:
+def _damage(
+    name: str, window: _BufferedWindow, offset: int, length: int, reason: str, number: int, tag: int | None
+) -> Damage:
     try:
         header = _header_at(window, offset, number, tag)
     except BadFrame:
         return Damage(name, offset, length, reason)
-    if header.kind != Kind.RECORDS:
+    if header.kind != FrameKind.RECORDS:
         return Damage(name, offset, length, reason)  # Its base is no number of a record.
     return Damage(name, offset, length, reason, header.epoch, header.base, header.last)

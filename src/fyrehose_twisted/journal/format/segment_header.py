@@ -28,7 +28,7 @@ OPEN_SUFFIX, FULL_SUFFIX, INDEX_SUFFIX = ".log", ".seg", ".idx"
 _NAME = re.compile(r"(\d{10})\.(?:log|seg)")
 
 
-def tags_differ(one: int | None, other: int | None) -> bool:
+def different_tags(one: int | None, other: int | None) -> bool:
     """Say whether two journals are not the same, as far as their tags are known."""
     return one is not None and other is not None and one != other
 
@@ -52,7 +52,7 @@ class BadHeader(Exception):
     """The bytes at hand do not begin a segment; its text says why."""
 
 
-class OtherVersion(Exception):
+class UnsupportedVersion(Exception):
     """A version that this cannot read wrote the segment: nothing there is to be touched."""
 
 
@@ -61,7 +61,7 @@ def segment_name(number: int, suffix: str) -> str:
     return f"{number:010d}{suffix}"
 
 
-def number_of(name: str) -> int | None:
+def segment_number(name: str) -> int | None:
     """Return the number of the segment that a file is, or ``None`` if it is none."""
     found = _NAME.fullmatch(name)
     number = int(found[1]) if found else 0
@@ -92,7 +92,7 @@ def decode(data: Datagram) -> SegmentHeader:
     if zlib.crc32(memoryview(data)[: length - 4]) != _CHECK.unpack_from(data, length - 4)[0]:
         raise BadHeader("the checksum of its header is wrong")
     if version != VERSION:
-        raise OtherVersion(f"it is of version {version}, and this is made for version {VERSION}")
+        raise UnsupportedVersion(f"it is of version {version}, and this is made for version {VERSION}")
     *_, wrap, created_at, tag, size = _FIXED.unpack_from(data)
     (number,) = _NUMBER.unpack_from(data, _FIXED.size)
     start = _FIXED.size + _NUMBER.size

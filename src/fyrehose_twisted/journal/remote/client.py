@@ -22,14 +22,14 @@ from fyrehose_twisted.journal.arrow.tabular import Tabular
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, JournalReplaced, NotInJournal
-from fyrehose_twisted.journal.format.segment_header import tags_differ
+from fyrehose_twisted.journal.format.segment_header import different_tags
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.process.secret import check_secret
 from fyrehose_twisted.record import Record
 
-PAGE = 8 * 2**20
+PAGE_BYTES = 8 * 2**20
 """Bytes of frames that are asked for at once."""
-RECEIVE_AT_ONCE = 2**18
+RECEIVE_CHUNK = 2**18
 PART_OVERHEAD = 1_000
 """Bytes that a part of an answer costs beside its frames, so that a limit means memory."""
 MAX_HELD = 2 * wire.MAX_FRAMES
@@ -38,7 +38,7 @@ MAX_LOSSES = 2**22
 """Lost ranges that a server may tell of at once."""
 MAX_STREAMS = 100_000
 """Streams and epochs that a server may tell of."""
-PREFETCHES = 8
+MAX_PREFETCHES = 8
 """Pages that may be under way before they are wanted, each of another iterator."""
 
 
@@ -46,7 +46,7 @@ class UnknownStream(LocalError, LookupError):
     """The server has no journal of this stream."""
 
 
-class SecretRefused(NotConnected):
+class SecretRejected(NotConnected):
     """The server wants a secret, and was not given the right one."""
 
 
@@ -57,7 +57,7 @@ def connect(host: str, port: int, secret: bytes | None = None, timeout: float = 
     return remote
 
 
-class Served(NamedTuple):
+class ServedStream(NamedTuple):
     """A stream that a server has the journal of."""
 
     stream: str
@@ -83,7 +83,7 @@ class RemoteJournal:
     """
 
     def __init__(
-        self, host: str, port: int, secret: bytes | None = None, timeout: float = 10.0, *, page: int = PAGE
+        self, host: str, port: int, secret: bytes | None = None, timeout: float = 10.0, *, page: int = PAGE_BYTES
     ) -> None:
         self.host = host
         self.port = port
@@ -114,11 +114,11 @@ class RemoteJournal:
             self._connection.close()
             self._connection = None
 
-    def streams(self) -> list[Served]:
+    def streams(self) -> list[ServedStream]:
         """Return the streams that are served, with their epochs and how far these go."""
-        found: dict[str, Served] = {}
+        found: dict[str, ServedStream] = {}
         count = 0
-        for part in self.ask(wire.ListStreams):
+        for part in self.request(wire.ListStreams):
             if not isinstance(part, wire.Streams):
                 raise RemoteError(f"{self} answered the question for streams with something else")
             if part.tags and len(part.tags) != len(part.streams):
@@ -131,7 +131,7 @@ class RemoteJournal:
                 epochs = info.epochs if known is None else known.epochs + info.epochs
                 damages = () if known is None else known.damages
                 damages += tuple(damage for stream, damage in part.damages if stream == info.stream)
-                found[info.stream] = Served(info.stream, info.wrap, epochs, tag, tuple(dict.fromkeys(damages)))
+                found[info.stream] = ServedStream(info.stream, info.wrap, epochs, tag, tuple(dict.fromkeys(damages)))
             if count > MAX_STREAMS:
                 self.close()
                 raise RemoteError(f"{self} tells of more than {MAX_STREAMS:,} streams and epochs")
@@ -143,39 +143,39 @@ class RemoteJournal:
 
     # For readers
 
-    def begin(self, make: Callable[..., wire.Request], *what: object) -> _Asked:
+    def start_request(self, make: Callable[..., wire.Request], *what: object) -> _PendingRequest:
         """Ask, and do not wait for the answer."""
-        return _Asked(self._connected(), make, what)
+        return _PendingRequest(self._connected(), make, what)
 
-    def finish(self, asked: _Asked) -> Generator[Any, None, None]:
+    def responses(self, pending: _PendingRequest) -> Generator[Any, None, None]:
         """Yield the parts of an answer; ask again if the connection has ended before anything came.
 
         :raises NotInJournal: and the like, if that is the answer.
         """
         try:
             try:
-                first = next(asked.parts())
-            except _Gone:
-                asked.connection = self._connected()
-                asked.ask()
-                first = next(asked.parts())
+                first = next(pending.parts())
+            except _ConnectionLost:
+                pending.connection = self._connected()
+                pending.send()
+                first = next(pending.parts())
             yield first
             if not first.end:
-                yield from asked.parts()
+                yield from pending.parts()
         finally:
-            asked.forget()
+            pending.cancel()
 
     def can_prefetch(self) -> bool:
         """Whether one more page may be under way."""
-        return self._connection is not None and len(self._connection.answers) < PREFETCHES
+        return self._connection is not None and len(self._connection.answers) < MAX_PREFETCHES
 
-    def ask(self, make: Callable[..., wire.Request], *what: object) -> Generator[Any, None, None]:
+    def request(self, make: Callable[..., wire.Request], *what: object) -> Generator[Any, None, None]:
         """Ask, and yield the parts of the answer."""
         try:
-            asked = self.begin(make, *what)
-        except _Gone:
-            asked = self.begin(make, *what)
-        return self.finish(asked)
+            asked = self.start_request(make, *what)
+        except _ConnectionLost:
+            asked = self.start_request(make, *what)
+        return self.responses(asked)
 
     def _connected(self) -> _Connection:
         connection = self._connection
@@ -186,28 +186,28 @@ class RemoteJournal:
         return connection
 
 
-class _Gone(NotConnected):
+class _ConnectionLost(NotConnected):
     """The connection has ended; another may serve."""
 
 
-class _Asked:
+class _PendingRequest:
     """A request that has been sent; it can be sent again."""
 
     def __init__(self, connection: _Connection, make: Callable[..., wire.Request], what: tuple[object, ...]) -> None:
         self.connection = connection
         self._make = make
         self._what = what
-        self.ask()
+        self.send()
 
-    def ask(self) -> None:
+    def send(self) -> None:
         """Send it."""
-        self._number = self.connection.ask(self._make, self._what)
+        self._number = self.connection.send_request(self._make, self._what)
 
     def parts(self) -> Iterator[Any]:
         """Yield the parts of the answer that have not been handed out."""
         return self.connection.parts(self._number)
 
-    def forget(self) -> None:
+    def cancel(self) -> None:
         """The answer is not wanted any more."""
         self.connection.forget(self._number)
 
@@ -236,12 +236,12 @@ class _Connection:
         self._timeout = timeout
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._shake_hands(secret)
+            self._handshake(secret)
         except BaseException:
             self.close()
             raise
 
-    def _shake_hands(self, secret: bytes | None) -> None:
+    def _handshake(self, secret: bytes | None) -> None:
         greeting = self._receive()
         if not isinstance(greeting, wire.Greeting):
             self._fail(RemoteError(f"{self._name} does not greet; is it one?"))
@@ -252,7 +252,7 @@ class _Connection:
         if not isinstance(self._receive(), wire.Welcome):
             self._fail(RemoteError(f"{self._name} does not answer a hello"))
 
-    def ask(self, make: Callable[..., wire.Request], what: tuple[object, ...]) -> int:
+    def send_request(self, make: Callable[..., wire.Request], what: tuple[object, ...]) -> int:
         """Send a request; return its number."""
         number, self._next = self._next, self._next + 1
         self._send(make(number, *what))
@@ -270,7 +270,7 @@ class _Connection:
             if isinstance(part, wire.Refusal) or part.end:
                 del self.answers[number]
             if isinstance(part, wire.Refusal):
-                _raise(part, self._name)
+                _raise_refusal(part, self._name)
             yield part
             if part.end:
                 return
@@ -305,27 +305,27 @@ class _Connection:
 
     def _send(self, message: wire.Message) -> None:
         if self.broken:
-            raise _Gone(f"{self._name} has hung up")
+            raise _ConnectionLost(f"{self._name} has hung up")
         try:
             self._socket.sendall(wire.encode(message))
         except OSError as error:
-            with suppress(_Gone):
+            with suppress(_ConnectionLost):
                 while True:
                     self._receive()  # It may have said why before it hung up, which is then raised.
-            self._fail(_Gone(f"{self._name} is gone: {error.strerror or error}"))
+            self._fail(_ConnectionLost(f"{self._name} is gone: {error.strerror or error}"))
 
     def _receive(self) -> wire.Message:
         while not self._messages:
             if self.broken:
-                raise _Gone(f"{self._name} has hung up")
+                raise _ConnectionLost(f"{self._name} has hung up")
             try:
-                data = self._socket.recv(RECEIVE_AT_ONCE)
+                data = self._socket.recv(RECEIVE_CHUNK)
             except TimeoutError:
                 self._fail(NotConnected(f"{self._name} did not answer within {self._timeout:g} s"))
             except OSError as error:
-                self._fail(_Gone(f"{self._name} is gone: {error.strerror or error}"))
+                self._fail(_ConnectionLost(f"{self._name} is gone: {error.strerror or error}"))
             if not data:
-                self._fail(_Gone(f"{self._name} has hung up"))
+                self._fail(_ConnectionLost(f"{self._name} has hung up"))
             try:
                 self._messages += self._decoder.feed(data)
             except RemoteError as error:
@@ -333,7 +333,7 @@ class _Connection:
         message = self._messages.popleft()
         if isinstance(message, wire.Refusal) and message.id is None:
             self.close()
-            _raise(message, self._name)
+            _raise_refusal(message, self._name)
         return message
 
     def _fail(self, error: Exception) -> NoReturn:
@@ -345,11 +345,11 @@ def _cost(part: Any) -> int:
     return PART_OVERHEAD + len(getattr(part, "frames", b""))
 
 
-def _stands_still(part: Any) -> bool:
+def _makes_no_progress(part: Any) -> bool:
     return part.next == part.first and not (part.end or getattr(part, "damages", ()))
 
 
-def _raise(refusal: wire.Refusal, name: str) -> NoReturn:
+def _raise_refusal(refusal: wire.Refusal, name: str) -> NoReturn:
     text = f"{name} says: {refusal.text}"
     match refusal.name:
         case wire.NOT_IN_JOURNAL:
@@ -361,9 +361,9 @@ def _raise(refusal: wire.Refusal, name: str) -> NoReturn:
         case wire.DAMAGED | wire.FAILED:
             raise JournalError(text)
         case wire.WRONG_SECRET:
-            raise SecretRefused(text)
+            raise SecretRejected(text)
         case wire.TIMED_OUT:
-            raise _Gone(text)
+            raise _ConnectionLost(text)
         case wire.TOO_MANY:
             raise NotConnected(text)
         case _:
@@ -399,7 +399,7 @@ class RemoteReader(Tabular):
         """
         for info in self._remote.streams():
             if info.stream == self.stream:
-                if tags_differ(self.tag, info.tag):
+                if different_tags(self.tag, info.tag):
                     raise JournalReplaced(f"{self._remote}, for {self.stream},", self.tag, info.tag)
                 known = self._bounds, self.damages
                 self._bounds = {row.epoch: Bounds(*row[1:]) for row in info.epochs}
@@ -449,7 +449,7 @@ class RemoteReader(Tabular):
         first, last = max(first, bounds.first), min(last, bounds.next - 1)
         if first > last:
             return
-        answer = self._remote.ask(wire.ListRanges, self.stream, epoch, first, last, lost)
+        answer = self._remote.request(wire.ListRanges, self.stream, epoch, first, last, lost)
         for part in self._parts(answer, wire.Ranges, first, last):
             yield from part.ranges
 
@@ -463,17 +463,17 @@ class RemoteReader(Tabular):
 
     def _read(self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
         remote = self._remote
-        asked: _Asked | None = None
+        asked: _PendingRequest | None = None
         try:
             while first <= last:
                 what = self.stream, epoch, first, last, remote.page, on_damage is not None
-                answer = remote.ask(wire.Read, *what) if asked is None else remote.finish(asked)
+                answer = remote.request(wire.Read, *what) if asked is None else remote.responses(asked)
                 asked = None
                 page = self._page(answer, first, last)
                 following = page[-1].next
                 if first < following <= last and remote.can_prefetch():
                     with suppress(NotConnected):  # What has come is handed out; the next question tries again, or says.
-                        asked = remote.begin(wire.Read, *what[:2], following, *what[3:])
+                        asked = remote.start_request(wire.Read, *what[:2], following, *what[3:])
                 for part in page:
                     for damage in part.damages:
                         if on_damage is not None:
@@ -484,7 +484,7 @@ class RemoteReader(Tabular):
                 first = following
         finally:
             if asked is not None:
-                asked.forget()
+                asked.cancel()
 
     def _page(self, answer: Iterator[Any], first: int, last: int) -> list[wire.Records]:
         page: list[wire.Records] = []
@@ -499,7 +499,7 @@ class RemoteReader(Tabular):
 
     def _parts(self, answer: Iterator[Any], kind: type[Any], first: int, last: int) -> Iterator[Any]:
         for part in answer:
-            if not isinstance(part, kind) or part.first != first or part.next > last + 1 or _stands_still(part):
+            if not isinstance(part, kind) or part.first != first or part.next > last + 1 or _makes_no_progress(part):
                 self._remote.close()
                 raise RemoteError(f"{self._remote} does not answer what it was asked, at {first} of {self.stream}")
             first = part.next

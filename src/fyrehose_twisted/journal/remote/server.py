@@ -21,22 +21,22 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.interfaces import IJournalReader
-from fyrehose_twisted.journal.block import Block, merged
+from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.compaction import FRAME_RECORDS
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.frames import MAX_RECORDS
 from fyrehose_twisted.journal.remote import wire
 from fyrehose_twisted.net.host_port import loopback_endpoint
 from fyrehose_twisted.process.secret import check_secret
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 Readers = Callable[[], Mapping[str, IJournalReader]]
 
 WINDOW = 65_536
 """Positions that a reader is asked for at once; four times as many after a window without records."""
-BLOCKS_AT_ONCE = 64
+MAX_BLOCKS = 64
 """Blocks that are put together before others have their turn."""
-WRITE_AT_ONCE = 65_536
+WRITE_CHUNK = 65_536
 """Bytes: small messages go together until they are as many."""
 _LARGEST_SPAN = 2**32 - 1
 
@@ -144,10 +144,10 @@ class JournalServerFactory(Factory):
         host = getattr(addr, "host", "this machine")
         from_host = sum(other == host for other in self.connections.values())
         if len(self.connections) >= self.limits.connections + self.limits.per_host:
-            protocol.unwelcome = ""  # So many are being refused that this one is not even told.
+            protocol.rejection = ""  # So many are being refused that this one is not even told.
         elif len(self.connections) >= self.limits.connections or from_host >= self.limits.per_host:
-            connections = counted(len(self.connections), "connection")
-            protocol.unwelcome = f"{connections} open already, {from_host} of them from your host"
+            connections = pluralize(len(self.connections), "connection")
+            protocol.rejection = f"{connections} open already, {from_host} of them from your host"
         self.connections[protocol] = host
         self.counters.connections += 1
         return protocol
@@ -155,7 +155,7 @@ class JournalServerFactory(Factory):
     def stopFactory(self) -> None:
         """Twisted: nobody listens any more. Cut off those who are connected."""
         for protocol in list(self.connections):
-            protocol.cut_off()
+            protocol.abort()
 
 
 @implementer(IPullProducer)
@@ -165,8 +165,8 @@ class JournalServerProtocol(Protocol):
     transport: Any
 
     def __init__(self, factory: JournalServerFactory) -> None:
-        self.unwelcome: str | None = None
-        self._serving = factory
+        self.rejection: str | None = None
+        self._factory = factory
         self._limits = factory.limits
         self._decoder = wire.request_decoder()
         self._nonce = secrets.token_bytes(wire.NONCE_SIZE)
@@ -175,20 +175,20 @@ class JournalServerProtocol(Protocol):
         self._answer: Iterator[bytes | None] | None = None
         self._paid_until = 0.0
         self._timer: Any = None
-        self._later: Any = None
+        self._resume_call: Any = None
 
     def connectionMade(self) -> None:
         """Twisted: say who we are."""
-        self._timer = self._serving.reactor.callLater(self._limits.handshake, self._timed_out)
-        if self.unwelcome == "":
-            self._serving.counters.refused[wire.TOO_MANY] += 1
-            self.cut_off()
-        elif self.unwelcome is not None:
-            self._hang_up(wire.TOO_MANY, self.unwelcome)
+        self._timer = self._factory.reactor.callLater(self._limits.handshake, self._timed_out)
+        if self.rejection == "":
+            self._factory.counters.refused[wire.TOO_MANY] += 1
+            self.abort()
+        elif self.rejection is not None:
+            self._refuse(wire.TOO_MANY, self.rejection)
         else:
             with suppress(AttributeError):  # Not every transport is TCP.
                 self.transport.setTcpNoDelay(True)
-            greeting = wire.Greeting(wire.VERSION, self._nonce, self._serving.secret is not None)
+            greeting = wire.Greeting(wire.VERSION, self._nonce, self._factory.secret is not None)
             self.transport.write(wire.encode(greeting))
 
     def dataReceived(self, data: bytes) -> None:
@@ -200,12 +200,12 @@ class JournalServerProtocol(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Twisted: the connection has ended."""
         self._closing = True
-        self._serving.connections.pop(self, None)
+        self._factory.connections.pop(self, None)
         self._drop_work()
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
 
-    def cut_off(self) -> None:
+    def abort(self) -> None:
         """End the connection at once."""
         self._closing = True
         self._drop_work()
@@ -217,18 +217,18 @@ class JournalServerProtocol(Protocol):
         try:
             return self._decoder.feed(data)
         except RemoteError as error:
-            self._hang_up(wire.BAD_REQUEST, str(error))
+            self._refuse(wire.BAD_REQUEST, str(error))
             return []
 
     def _receive(self, message: Any) -> None:
         if isinstance(message, wire.Hello):
             self._admit(message)
         elif not self._admitted:
-            self._hang_up(wire.BAD_REQUEST, "say hello first")
+            self._refuse(wire.BAD_REQUEST, "say hello first")
         elif len(self._waiting) + (self._answer is not None) >= self._limits.waiting:
-            self._hang_up(wire.TOO_MANY, f"more than {self._limits.waiting} requests at once")
+            self._refuse(wire.TOO_MANY, f"more than {self._limits.waiting} requests at once")
         else:
-            self._serving.counters.requests += 1
+            self._factory.counters.requests += 1
             self._waiting.append(message)
             self._restart_timer(self._limits.idle)
             if self._answer is None and len(self._waiting) == 1:
@@ -236,31 +236,31 @@ class JournalServerProtocol(Protocol):
                 self.transport.registerProducer(self, False)
 
     def _admit(self, hello: wire.Hello) -> None:
-        secret = self._serving.secret
+        secret = self._factory.secret
         if self._admitted or hello.version != wire.VERSION:
-            self._hang_up(wire.BAD_REQUEST, f"one hello of version {wire.VERSION}, please")
+            self._refuse(wire.BAD_REQUEST, f"one hello of version {wire.VERSION}, please")
         elif secret is not None and not hmac.compare_digest(wire.proof(secret, self._nonce), hello.mac):
-            self._hang_up(wire.WRONG_SECRET, "the secret is wrong" if hello.mac else "a secret is needed")
+            self._refuse(wire.WRONG_SECRET, "the secret is wrong" if hello.mac else "a secret is needed")
         else:
             self._admitted = True
             self._restart_timer(self._limits.idle)
             self.transport.write(wire.encode(wire.Welcome(wire.VERSION)))
 
     def _begin(self) -> None:
-        self._answer = _encoded(self._serving, self._waiting.popleft())
+        self._answer = _encoded(self._factory, self._waiting.popleft())
 
     # What is answered
 
     def resumeProducing(self) -> None:
         """Twisted: what was written has left; write the next chunk."""
-        self._forget_later()
+        self._cancel_resume()
         if self._closing or self._answer is None:
             return
-        pieces, size, now = [], 0, self._serving.reactor.seconds()
+        pieces, size, now = [], 0, self._factory.reactor.seconds()
         if self._limits.rate is not None and now < self._paid_until:
             self._resume_in(self._paid_until - now)
             return
-        while self._answer is not None and size < WRITE_AT_ONCE:
+        while self._answer is not None and size < WRITE_CHUNK:
             try:
                 piece = next(self._answer)
             except StopIteration:
@@ -272,7 +272,7 @@ class JournalServerProtocol(Protocol):
                 break
             pieces.append(piece)
             size += len(piece)
-        self._wrote(size, now)
+        self._throttle(size, now)
         done = self._answer is None
         if size:
             self._restart_timer(self._limits.idle)
@@ -286,14 +286,14 @@ class JournalServerProtocol(Protocol):
         """Twisted: nothing can be written any more."""
         self._drop_work()
 
-    def _wrote(self, size: int, now: float) -> None:
-        self._serving.counters.bytes += size
+    def _throttle(self, size: int, now: float) -> None:
+        self._factory.counters.bytes += size
         if self._limits.rate is not None:
             self._paid_until = max(now, self._paid_until) + size / self._limits.rate
 
     def _resume_in(self, seconds: float) -> None:
         self._restart_timer(self._limits.idle + seconds)
-        self._later = self._serving.reactor.callLater(seconds, self.resumeProducing)
+        self._resume_call = self._factory.reactor.callLater(seconds, self.resumeProducing)
 
     # How it ends
 
@@ -302,16 +302,16 @@ class JournalServerProtocol(Protocol):
 
     def _timed_out(self) -> None:
         if self._answer is not None:
-            self._serving.counters.stalled += 1
-            self.cut_off()
+            self._factory.counters.stalled += 1
+            self.abort()
         elif self._closing:
-            self.cut_off()
+            self.abort()
         else:
-            self._hang_up(wire.TIMED_OUT, "nothing was asked for too long" if self._admitted else "nobody said hello")
+            self._refuse(wire.TIMED_OUT, "nothing was asked for too long" if self._admitted else "nobody said hello")
 
-    def _hang_up(self, name: str, text: str) -> None:
+    def _refuse(self, name: str, text: str) -> None:
         """Say why, and close the connection, whether or not the client takes that."""
-        self._serving.counters.refused[name] += 1
+        self._factory.counters.refused[name] += 1
         if self._answer is not None:
             self.transport.unregisterProducer()
         self._drop_work()
@@ -320,18 +320,18 @@ class JournalServerProtocol(Protocol):
         if self._timer.active():
             self._timer.reset(self._limits.handshake)
         else:
-            self._timer = self._serving.reactor.callLater(self._limits.handshake, self.cut_off)
+            self._timer = self._factory.reactor.callLater(self._limits.handshake, self.abort)
         self.transport.loseConnection()
 
     def _drop_work(self) -> None:
         self._answer = None
         self._waiting.clear()
-        self._forget_later()
+        self._cancel_resume()
 
-    def _forget_later(self) -> None:
-        if self._later is not None and self._later.active():
-            self._later.cancel()
-        self._later = None
+    def _cancel_resume(self) -> None:
+        if self._resume_call is not None and self._resume_call.active():
+            self._resume_call.cancel()
+        self._resume_call = None
 
 
 # Answers
@@ -346,7 +346,7 @@ def _encoded(serving: JournalServerFactory, request: wire.Request) -> Iterator[b
     except NotInJournal as error:
         refusal = wire.Refusal(request.id, wire.NOT_IN_JOURNAL, str(error))
     except JournalDamaged as error:
-        refusal = wire.Refusal(request.id, wire.DAMAGED, str(error), _bounded(error.damage))
+        refusal = wire.Refusal(request.id, wire.DAMAGED, str(error), _truncate_damage(error.damage))
     except JournalError as error:
         refusal = wire.Refusal(request.id, wire.FAILED, str(error))
     except Exception:  # One request that fails must not take the others with it.
@@ -365,7 +365,7 @@ def _answer(
         counters.refused[wire.UNKNOWN_STREAM] += 1
         yield wire.Refusal(request.id, wire.UNKNOWN_STREAM, f"{request.stream} is not served here")
     else:
-        yield from _Reading(readers[request.stream], request, limits, counters).parts()
+        yield from _RangeRead(readers[request.stream], request, limits, counters).parts()
 
 
 def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wire.Message]:
@@ -400,7 +400,7 @@ def _epochs(reader: IJournalReader) -> Iterator[wire.EpochInfo]:
             yield wire.EpochInfo(epoch, *bounds)
 
 
-class _Reading:
+class _RangeRead:
     """One request for a range: nothing of the answer lies beyond the watermark."""
 
     def __init__(
@@ -434,7 +434,7 @@ class _Reading:
 
     def _read(self, request: wire.Read, last: int) -> Iterator[wire.Records | None]:
         filled, limit = 0, min(request.limit, self._limits.answer)
-        for block in pieces(self._blocks(request, last), self._limits.chunk):
+        for block in frame_sized_blocks(self._blocks(request, last), self._limits.chunk):
             if block is None:
                 yield None
                 continue
@@ -488,7 +488,9 @@ class _Reading:
             frames = wire.frame_of(block)
             self._counters.records += len(block)
         first, self._position = self._position, following
-        return wire.Records(self._request.id, first, following, end, losses, tuple(map(_bounded, damages)), frames)
+        return wire.Records(
+            self._request.id, first, following, end, losses, tuple(map(_truncate_damage, damages)), frames
+        )
 
     def _check_start(self) -> None:
         bounds = self._reader.bounds(self._request.epoch)
@@ -499,7 +501,7 @@ class _Reading:
             )
 
 
-def pieces(blocks: Iterable[Block], size: int) -> Iterator[Block | None]:
+def frame_sized_blocks(blocks: Iterable[Block], size: int) -> Iterator[Block | None]:
     """Yield the records of ``blocks``, which are in order, as blocks that fit a frame: small ones merged until they
     have 4,096 records or ``size`` bytes of payload, large ones cut at ``size``. ``None`` after many small ones."""
     waiting: list[Block] = []
@@ -508,16 +510,16 @@ def pieces(blocks: Iterable[Block], size: int) -> Iterator[Block | None]:
         waiting.append(block)
         count, filled = count + len(block), filled + int(block.offsets[-1]) - int(block.offsets[0])
         if count >= FRAME_RECORDS or filled >= size:
-            yield from _cut(waiting, size)
+            yield from _split(waiting, size)
             waiting, count, filled = [], 0, 0
-        elif number % BLOCKS_AT_ONCE == 0:
+        elif number % MAX_BLOCKS == 0:
             yield None
     if waiting:
-        yield from _cut(waiting, size)
+        yield from _split(waiting, size)
 
 
-def _cut(blocks: list[Block], size: int) -> Iterator[Block]:
-    whole = blocks[0] if len(blocks) == 1 else merged(blocks)
+def _split(blocks: list[Block], size: int) -> Iterator[Block]:
+    whole = blocks[0] if len(blocks) == 1 else merge_blocks(blocks)
     low, rows = 0, len(whole)
     while low < rows:
         ends = whole.offsets[low + 1 : low + 1 + MAX_RECORDS]
@@ -529,5 +531,5 @@ def _cut(blocks: list[Block], size: int) -> Iterator[Block]:
         low = high
 
 
-def _bounded(damage: Damage) -> Damage:
+def _truncate_damage(damage: Damage) -> Damage:
     return damage._replace(name=damage.name[: wire.MAX_TEXT], reason=damage.reason[: wire.MAX_TEXT])

@@ -23,12 +23,12 @@ from fyrehose_twisted.journal.errors import Damage
 from fyrehose_twisted.journal.format.frames import (
     DENSE,
     HEADER,
-    LARGEST_PAYLOAD,
+    MAX_PAYLOAD,
     MAX_RECORDS,
     BadFrame,
-    Header,
-    Kind,
-    Place,
+    FrameHeader,
+    FrameKind,
+    FramePosition,
     block_frame,
     check_body,
     read_header,
@@ -37,14 +37,14 @@ from fyrehose_twisted.journal.format.frames import (
 
 VERSION = 1
 NONCE_SIZE, MAC_SIZE = 16, 32
-HIGHEST = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 """No number in a message is above it."""
 
 MAX_REQUEST = 4_096
 """Bytes of a map that a client sends."""
 MAX_ANSWER = 2**20
 """Bytes of a map that a server sends."""
-MAX_FRAMES = LARGEST_PAYLOAD + 2**20
+MAX_FRAMES = MAX_PAYLOAD + 2**20
 """Bytes of frames in one message: enough for the largest record."""
 MAX_RANGES = 8_192
 """Ranges in one message."""
@@ -57,7 +57,7 @@ MAX_URI = 1_024
 MAX_TEXT = 2_048
 """Characters of a text for people."""
 
-NOWHERE = Place(0, 0, 0)
+NO_POSITION = FramePosition(0, 0, 0)
 """Where a frame stands that is in no segment."""
 
 # Names of errors.
@@ -217,7 +217,7 @@ def encode(message: Message) -> bytes:
 
 def frame_of(block: Block) -> bytes:
     """Return a frame of the records of ``block``, which are neither too many nor too far apart for one."""
-    return block_frame(NOWHERE, block)[1]
+    return block_frame(NO_POSITION, block)[1]
 
 
 def request_decoder() -> Decoder:
@@ -329,8 +329,8 @@ def blocks_of(part: Records, stream: str, epoch: int, wrap: int = 0) -> list[Blo
     return found
 
 
-def _check_frame(header: Header, epoch: int, low: int, high: int) -> None:
-    if header.kind != Kind.RECORDS or header.epoch != epoch or header.flags & ~DENSE:
+def _check_frame(header: FrameHeader, epoch: int, low: int, high: int) -> None:
+    if header.kind != FrameKind.RECORDS or header.epoch != epoch or header.flags & ~DENSE:
         raise BadFrame(f"kind {header.kind}, flags {header.flags}, epoch {header.epoch}")
     if not 1 <= header.entries <= MAX_RECORDS:
         raise BadFrame(f"{header.entries:,} records; the limit is {MAX_RECORDS:,}")
@@ -338,7 +338,7 @@ def _check_frame(header: Header, epoch: int, low: int, high: int) -> None:
         raise BadFrame(f"numbers {header.base} to {header.last}, where those from {low} on and below {high} belong")
 
 
-def _check_columns(header: Header, block: Block) -> None:
+def _check_columns(header: FrameHeader, block: Block) -> None:
     offsets, spare = block.offsets, len(block.payload) - int(block.offsets[-1])
     if int(offsets[0]) != 0 or not 0 <= spare < 8 or bool((offsets[1:] < offsets[:-1]).any()):
         raise RemoteError("a bad frame came: its payloads do not lie one after another inside it")
@@ -397,7 +397,7 @@ def _wrong(name: str) -> NoReturn:
 
 
 def _number(value: object, name: str) -> int:
-    if type(value) is not int or not 0 <= value <= HIGHEST:
+    if type(value) is not int or not 0 <= value <= MAX_INTEGER:
         _wrong(name)
     return value
 
@@ -406,7 +406,7 @@ def _last(value: object, name: str) -> int:
     return -1 if value == -1 and type(value) is int else _number(value, name)
 
 
-def _maybe(value: object, name: str) -> int | None:
+def _optional(value: object, name: str) -> int | None:
     return None if value is None else _number(value, name)
 
 
@@ -457,7 +457,7 @@ def _ranges(value: object, name: str) -> tuple[tuple[int, int], ...]:
 
 def _damage(value: object, name: str) -> Damage:
     file, offset, length, reason, epoch, first, last = _row(value, name, 7)
-    what = _maybe(epoch, name), _maybe(first, name), _maybe(last, name)
+    what = _optional(epoch, name), _optional(first, name), _optional(last, name)
     return Damage(_text(file, name), _number(offset, name), _number(length, name), _text(reason, name), *what)
 
 
@@ -466,7 +466,7 @@ def _damages(value: object, name: str) -> tuple[Damage, ...]:
 
 
 def _tags(value: object, name: str) -> tuple[int | None, ...]:
-    return () if value is None else tuple(_maybe(one, name) for one in _rows(value, name, MAX_ENTRIES))
+    return () if value is None else tuple(_optional(one, name) for one in _rows(value, name, MAX_ENTRIES))
 
 
 def _streams_damages(value: object, name: str) -> tuple[tuple[str, Damage], ...]:
@@ -474,7 +474,7 @@ def _streams_damages(value: object, name: str) -> tuple[tuple[str, Damage], ...]
     return tuple((_uri(stream, name), _damage(damage, name)) for stream, damage in rows)
 
 
-def _maybe_damage(value: object, name: str) -> Damage | None:
+def _optional_damage(value: object, name: str) -> Damage | None:
     return None if value is None else _damage(value, name)
 
 
@@ -515,6 +515,6 @@ _ANSWERS = {
     ),
     "records": _Shape(Records, {**_PART, "losses": _ranges, "damages": _damages}),
     "ranges": _Shape(Ranges, {**_PART, "ranges": _ranges}),
-    "refusal": _Shape(Refusal, {"id": _maybe, "name": _text, "text": _text, "damage": _maybe_damage}),
+    "refusal": _Shape(Refusal, {"id": _optional, "name": _text, "text": _text, "damage": _optional_damage}),
 }
 _KINDS: dict[object, str] = {shape.message: kind for kind, shape in {**_REQUESTS, **_ANSWERS}.items()}

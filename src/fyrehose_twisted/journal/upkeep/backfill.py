@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from fyrehose_twisted.journal.block import Block, runs_of
+from fyrehose_twisted.journal.block import Block, position_ranges
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep.check_report import in_words, missing
+from fyrehose_twisted.journal.upkeep.check_report import find_missing_ranges, format_ranges
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
-COMPARED = 4_096
+COMPARED_RECORDS = 4_096
 """Numbers on either side of a hole whose records, where both journals have them, have to be equal."""
 
 
-class _Wanted(NamedTuple):
+class _MissingRange(NamedTuple):
     """A range that another journal may have, in positions of ours."""
 
     epoch: int
@@ -29,7 +29,7 @@ class _Wanted(NamedTuple):
     """What to add to a position of the other journal; not 0 only where sequence numbers wrap."""
 
 
-class Filling:
+class JournalBackfill:
     """Fills one journal from others.
 
     :param catalog: what it holds.
@@ -37,14 +37,14 @@ class Filling:
     :param tell: called with each thing that was done or refused.
     """
 
-    def __init__(self, catalog: Catalog, journal: Journal | None, tell: Callable[[str], object]) -> None:
+    def __init__(self, catalog: Catalog, journal: Journal | None, on_message: Callable[[str], object]) -> None:
         self._catalog = catalog
         self._journal = journal
-        self._tell = tell
+        self._on_message = on_message
         self._taken: dict[int, RangeSet] = {}
         self._lost: dict[int, RangeSet] = {}
 
-    def take(self, other: JournalReader) -> bool:
+    def copy_from(self, other: JournalReader) -> bool:
         """Take what ``other`` holds below its watermark; say whether it agrees with us. If not, nothing is taken.
 
         :raises JournalError: if it is another stream's.
@@ -55,9 +55,9 @@ class Filling:
                 f"{other.directory} is the journal of {other.stream}, wrapping at {other.wrap},"
                 f" not of {ours.stream}, wrapping at {ours.wrap}"
             )
-        wanted = [one for epoch in other.epochs() for one in self._wanted(other, epoch)]
+        wanted = [one for epoch in other.epochs() for one in self._missing(other, epoch)]
         if not wanted:
-            self._tell(f"{other.directory} has nothing that is missing here")
+            self._on_message(f"{other.directory} has nothing that is missing here")
             return True
         equal = 0
         for one in wanted:
@@ -66,7 +66,9 @@ class Filling:
                 return False
             equal += compared
         if not equal:
-            self._tell(f"refused: {other.directory} has no record near what is missing that is here too, to compare")
+            self._on_message(
+                f"refused: {other.directory} has no record near what is missing that is here too, to compare"
+            )
             return False
         for one in wanted:
             self._copy(other, one)
@@ -83,58 +85,68 @@ class Filling:
                 for first, last in ranges:
                     self._journal.lose(epoch, self._sequence(first), self._sequence(last))
             if ranges:
-                self._tell(f"{self._did}: declare lost in epoch {epoch}, as others do: {in_words(ranges)}")
+                self._on_message(
+                    f"{self._summary}: declare lost in epoch {epoch}, as others do: {format_ranges(ranges)}"
+                )
         if self._journal is not None:
             self._journal.commit()
 
     def declare_lost(self) -> None:
         """Declare lost all that is missing still, so that the watermark can pass it, and make that durable."""
         catalog = self._catalog
-        for epoch in sorted({*catalog.epochs(), *catalog.floors} - {*catalog.over}):
+        for epoch in sorted({*catalog.epochs(), *catalog.published_watermarks} - {*catalog.expired_epochs}):
             bounds = catalog.bounds(epoch)
-            known = RangeSet([(0, catalog.floors[epoch] - 1)] if bounds is None else missing(catalog, epoch))
+            known = RangeSet(
+                [(0, catalog.published_watermarks[epoch] - 1)]
+                if bounds is None
+                else find_missing_ranges(catalog, epoch)
+            )
             taken = self._taken.get(epoch, RangeSet())
             ranges = [gap for first, last in known for gap in taken.gaps(first, last)]
             if self._journal is not None:
                 if bounds is None:
-                    self._journal.begin(epoch, self._sequence(catalog.floors[epoch]))
+                    self._journal.begin(epoch, self._sequence(catalog.published_watermarks[epoch]))
                 for first, last in ranges:
                     self._journal.lose(epoch, self._sequence(first), self._sequence(last))
             if ranges:
-                self._tell(f"{self._did}: declare lost in epoch {epoch}, for nobody has them: {in_words(ranges)}")
+                self._on_message(
+                    f"{self._summary}: declare lost in epoch {epoch}, for nobody has them: {format_ranges(ranges)}"
+                )
         if self._journal is not None:
             self._journal.commit()
 
     @property
-    def _did(self) -> str:
+    def _summary(self) -> str:
         return "to do" if self._journal is None else "done"
 
-    def _wanted(self, other: JournalReader, epoch: int) -> list[_Wanted]:
+    def _missing(self, other: JournalReader, epoch: int) -> list[_MissingRange]:
         ours, theirs = self._catalog.bounds(epoch), other.bounds(epoch)
         assert theirs is not None, epoch
         if theirs.next == theirs.first:
             return []
         if ours is None:
             later = epoch > max(self._catalog.epochs(), default=-1) and epoch not in self._taken
-            return [_Wanted(epoch, theirs.first, theirs.next - 1, 0)] if later else []
+            return [_MissingRange(epoch, theirs.first, theirs.next - 1, 0)] if later else []
         shift = self._shift(ours, theirs)
         low, high = theirs.first + shift, theirs.next - 1 + shift
         ranges = RangeSet()
-        for first, last in missing(self._catalog, epoch):
+        for first, last in find_missing_ranges(self._catalog, epoch):
             for hole in RangeSet([(low, high)]).intersection(first, last):
                 ranges.add(*hole)
         if high > ours.last and low <= ours.last + 1:
             ranges.add(ours.last + 1, high)
         elif high > ours.last:
-            self._tell(f"{other.directory} begins epoch {epoch} at {low}, and here it ends at {ours.last}: not taken")
+            self._on_message(
+                f"{other.directory} begins epoch {epoch} at {low}, and here it ends at {ours.last}: not taken"
+            )
         taken = self._taken.get(epoch, RangeSet())
-        return [_Wanted(epoch, *gap, shift) for first, last in ranges for gap in taken.gaps(first, last)]
+        return [_MissingRange(epoch, *gap, shift) for first, last in ranges for gap in taken.gaps(first, last)]
 
     def _shift(self, ours: Bounds, theirs: Bounds) -> int:
         wrap = self._catalog.wrap
         return (ours.last - theirs.next + 1 + wrap // 2) // wrap * wrap if wrap else 0
 
-    def _compare(self, other: JournalReader, one: _Wanted) -> int | None:
+    def _compare(self, other: JournalReader, one: _MissingRange) -> int | None:
         """Return how many records around a range are equal here and there; ``None`` if there are others."""
         ours, theirs = self._catalog.bounds(one.epoch), other.bounds(one.epoch)
         assert theirs is not None, one.epoch
@@ -142,19 +154,19 @@ class Filling:
             return self._compare_before(other)
         low, high = max(ours.first, theirs.first + one.shift), min(ours.last, theirs.next - 1 + one.shift)
         equal = 0
-        sides = (one.first - COMPARED, one.first - 1), (one.last + 1, one.last + COMPARED)
+        sides = (one.first - COMPARED_RECORDS, one.first - 1), (one.last + 1, one.last + COMPARED_RECORDS)
         for first, last in ((max(low, first), min(high, last)) for first, last in sides):
             if first > last:
                 continue
             here: dict[int, bytes] = {}
-            for block in self._catalog.read(one.epoch, first, last, self._tell_damage):
+            for block in self._catalog.read(one.epoch, first, last, self._report_damage):
                 here.update(zip(block.positions.tolist(), block.payloads(), strict=True))
             for block in self._blocks(other, one._replace(first=first, last=last)):
                 positions = [position + one.shift for position in block.positions.tolist()]
                 for position, payload in zip(positions, block.payloads(), strict=True):
                     if here.get(position, payload) != payload:
                         what = f"another record under number {position} of epoch {one.epoch}"
-                        self._tell(f"conflict: {other.directory} has {what}; nothing is taken from there")
+                        self._on_message(f"conflict: {other.directory} has {what}; nothing is taken from there")
                         return None
                     equal += position in here
         return equal
@@ -166,10 +178,10 @@ class Filling:
             if ours is not None and theirs is not None:
                 shift = self._shift(ours, theirs)
                 end = min(ours.last, theirs.next - 1 + shift) + 1
-                return self._compare(other, _Wanted(epoch, end, end, shift))
+                return self._compare(other, _MissingRange(epoch, end, end, shift))
         return 0
 
-    def _copy(self, other: JournalReader, one: _Wanted) -> None:
+    def _copy(self, other: JournalReader, one: _MissingRange) -> None:
         taken = self._taken.setdefault(one.epoch, RangeSet())
         theirs = other.bounds(one.epoch)
         count = 0
@@ -177,21 +189,21 @@ class Filling:
             self._journal.begin(one.epoch, self._sequence(theirs.first))
         for block in self._blocks(other, one):
             count += len(block)
-            for first, last in runs_of(block.positions):
+            for first, last in position_ranges(block.positions):
                 taken.add(first + one.shift, last + one.shift)
             if self._journal is not None:
-                self._journal.append(list(block.records()), again=True)
+                self._journal.append(list(block.records()), authoritative=True)
         lost = other.losses(one.epoch, one.first - one.shift, one.last - one.shift)
         for first, last in lost:
             self._lost.setdefault(one.epoch, RangeSet()).add(first + one.shift, last + one.shift)
-        where = f"{in_words([(one.first, one.last)])} of epoch {one.epoch}"
-        self._tell(f"{self._did}: take {counted(count, 'record')} of {where} from {other.directory}")
+        where = f"{format_ranges([(one.first, one.last)])} of epoch {one.epoch}"
+        self._on_message(f"{self._summary}: take {pluralize(count, 'record')} of {where} from {other.directory}")
 
     def _sequence(self, position: int) -> int:
         return position % self._catalog.wrap if self._catalog.wrap else position
 
-    def _blocks(self, other: JournalReader, one: _Wanted) -> Iterator[Block]:
-        return other.read(one.epoch, one.first - one.shift, one.last - one.shift, self._tell_damage)
+    def _blocks(self, other: JournalReader, one: _MissingRange) -> Iterator[Block]:
+        return other.read(one.epoch, one.first - one.shift, one.last - one.shift, self._report_damage)
 
-    def _tell_damage(self, damage: object) -> None:
-        self._tell(f"{damage}; left out")
+    def _report_damage(self, damage: object) -> None:
+        self._on_message(f"{damage}; left out")

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
-from fyrehose_twisted.journal.block import Numbers, runs_of
+from fyrehose_twisted.journal.block import Numbers, position_ranges
 from fyrehose_twisted.journal.catalog import Catalog
 from fyrehose_twisted.journal.errors import Damage, JournalError
-from fyrehose_twisted.journal.format.frames import DENSE, Header, Kind, read_records
+from fyrehose_twisted.journal.format.frames import DENSE, FrameHeader, FrameKind, read_records
 from fyrehose_twisted.journal.format.index_file import restore
-from fyrehose_twisted.journal.format.scan import Found
+from fyrehose_twisted.journal.format.scan import ScannedFrame
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import (
     FULL_SUFFIX,
@@ -21,20 +21,20 @@ from fyrehose_twisted.journal.format.segment_header import (
     OPEN_SUFFIX,
     segment_name,
 )
-from fyrehose_twisted.journal.format.watermark import MARK_BYTES, MARK_NAME, Mark, read_mark
+from fyrehose_twisted.journal.format.watermark import POSITION_BYTES, POSITION_NAME, DurablePosition, read_position
 from fyrehose_twisted.journal.segment_loader import (
-    OTHER,
-    Opened,
-    cut_short,
-    files_of,
-    gone,
-    gone_with_file,
-    is_gone_with_file,
-    may_be_begun,
+    OTHER_JOURNAL,
+    OpenSegment,
+    agreed_header,
+    find_missing,
+    is_file_missing,
+    may_be_unstarted,
+    missing_file_damage,
     open_segment,
-    same_journal,
+    segment_suffixes,
+    truncation_damage,
 )
-from fyrehose_twisted.journal.upkeep.check_report import Checked, Finding, in_words, missing
+from fyrehose_twisted.journal.upkeep.check_report import CheckFinding, CheckReport, find_missing_ranges, format_ranges
 from fyrehose_twisted.ranges import RangeSet
 
 
@@ -42,17 +42,17 @@ def check(
     directory: IDirectory,
     *,
     writing: bool = False,
-    tell: Callable[[Finding], object] | None = None,
+    on_message: Callable[[CheckFinding], object] | None = None,
     progress: Callable[[int], object] | None = None,
-) -> Checked:
+) -> CheckReport:
     """Read all files of a journal.
 
     :param writing: somebody writes to it: only what is durable is looked at.
-    :param tell: called with each finding as soon as there is one.
+    :param on_message: called with each finding as soon as there is one.
     :param progress: called with the number of bytes that were read since the last call.
     :raises JournalError: if there is no journal, another version wrote it, or it cannot be read.
     """
-    return _Check(directory, writing, tell, progress).run()
+    return _Check(directory, writing, on_message, progress).run()
 
 
 class _Check:
@@ -60,24 +60,24 @@ class _Check:
         self,
         directory: IDirectory,
         writing: bool,
-        tell: Callable[[Finding], object] | None,
+        on_message: Callable[[CheckFinding], object] | None,
         progress: Callable[[int], object] | None,
     ) -> None:
         self.directory = directory
-        self.checked = Checked(Catalog(directory, "", 0, 0))
+        self.checked = CheckReport(Catalog(directory, "", 0, 0))
         self._writing = writing
-        self._tell = tell
+        self._on_message = on_message
         self._progress = progress
         self._last = 0
         self._seen: dict[int, RangeSet] = {}
-        self._twice: dict[int, RangeSet] = {}
+        self._duplicates: dict[int, RangeSet] = {}
         self._before: tuple[int, int] = (-1, -1)
 
-    def run(self) -> Checked:
+    def run(self) -> CheckReport:
         checked = self.checked
-        mark = checked.mark = self._read_mark()  # First: what it speaks of is there by now.
+        mark = checked.durable_position = self._read_position()  # First: what it speaks of is there by now.
         names = self.directory.names()
-        suffixes = files_of(names)
+        suffixes = segment_suffixes(names)
         if not suffixes:
             raise JournalError(f"{self.directory} holds no journal: there is no file like {segment_name(1, '.log')}")
         self._last = max(suffixes)
@@ -85,70 +85,72 @@ class _Check:
         for number, suffix in suffixes.items():
             if not (self._writing and number > durable and suffix == OPEN_SUFFIX):  # It is only being made.
                 self._open(number, suffix)
-        self._whose()
+        self._check_owner()
         for segment in list(checked.segments.values()):
-            self._walk(segment)
-        self._check_mark(suffixes)
+            self._scan_segment(segment)
+        self._check_position(suffixes)
         self._find_leftovers(names, suffixes)
-        self._together()
+        self._check_coverage()
         return checked
 
-    def _find(self, text: str, damage: bool = True) -> None:
-        finding = Finding(text, damage)
+    def _add_finding(self, text: str, damage: bool = True) -> None:
+        finding = CheckFinding(text, damage)
         self.checked.findings.append(finding)
-        if self._tell is not None:
-            self._tell(finding)
+        if self._on_message is not None:
+            self._on_message(finding)
 
-    def _read_mark(self) -> Mark | None:
+    def _read_position(self) -> DurablePosition | None:
         damages: list[Damage] = []
-        mark = read_mark(self.directory, damages)
+        mark = read_position(self.directory, damages)
         for damage in damages:
-            self._find(f"{damage}; the next start writes it")
+            self._add_finding(f"{damage}; the next start writes it")
         if mark is None and not damages:
-            self._find(f"{MARK_NAME} is not there, as after a power failure; the next start writes it", False)
+            self._add_finding(
+                f"{POSITION_NAME} is not there, as after a power failure; the next start writes it", False
+            )
         return mark
 
     def _open(self, number: int, suffix: str) -> None:
-        begun = 0 if self.checked.mark is None else self.checked.mark.segment
+        begun = 0 if self.checked.durable_position is None else self.checked.durable_position.segment
         try:
             one = open_segment(self.directory, number, suffix)
         except FileNotFoundError:
             if suffix == OPEN_SUFFIX:
                 self._open(number, FULL_SUFFIX)  # It was written anew meanwhile; if not, retention took it.
             return
-        if isinstance(one, Opened):
+        if isinstance(one, OpenSegment):
             one.file.close()
             self.checked.segments[number] = one.segment
             for damage in one.segment.damages:
-                self._find(str(damage))
+                self._add_finding(str(damage))
         elif number == self._last and number > begun and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
             self.checked.torn = one
-            self._find(f"{one.name}: a crash came while it was begun; the next start removes it", False)
+            self._add_finding(f"{one.name}: a crash came while it was begun; the next start removes it", False)
         else:
             self.checked.unreadable.append(one)
-            self._find(str(one))
+            self._add_finding(str(one))
 
-    def _whose(self) -> None:
+    def _check_owner(self) -> None:
         checked = self.checked
         try:
-            header = same_journal(checked.segments.values(), self.directory)
+            header = agreed_header(checked.segments.values(), self.directory)
         except JournalError as error:
-            self._find(str(error))
+            self._add_finding(str(error))
             return
         if header is not None:
             checked.catalog.stream, checked.catalog.wrap, checked.catalog.tag = header.stream, header.wrap, header.tag
 
     # One segment
 
-    def _walk(self, segment: Segment) -> None:
-        number, mark = segment.number, self.checked.mark
+    def _scan_segment(self, segment: Segment) -> None:
+        number, mark = segment.number, self.checked.durable_position
         try:
             file: IFile = self.directory.open(segment.name)
         except FileNotFoundError:
             del self.checked.segments[number]
             self._open(number, FULL_SUFFIX)
             if not segment.ordered and number in self.checked.segments:
-                self._walk(self.checked.segments[number])
+                self._scan_segment(self.checked.segments[number])
             return
         try:
             size = end = file.size()
@@ -157,8 +159,8 @@ class _Check:
             self.checked.size += end
             self._before = (-1, -1)
             damages: list[Damage] = []
-            for what in segment.walk(file, segment.end, end, self._progress):
-                if isinstance(what, Found):
+            for what in segment.scan_frames(file, segment.end, end, self._progress):
+                if isinstance(what, ScannedFrame):
                     self._take(segment, what)
                 else:
                     damages.append(what)
@@ -169,53 +171,55 @@ class _Check:
         ends = [damage for damage in damages if damage.offset >= segment.end]
         if ends and self._is_torn(segment, ends[0]):
             torn = self.checked.torn = ends[0]._replace(length=size - ends[0].offset)
-            self._find(f"{torn}; a crash left it unfinished, and the next start cuts it off", False)
+            self._add_finding(f"{torn}; a crash left it unfinished, and the next start cuts it off", False)
             damages = damages[: -len(ends)]
         if segment.ordered:
             damages = self._check_index(segment, damages)
         elif mark is not None and self._is_ours(mark) and mark.segment == number:
-            damages += cut_short(segment, size, mark.offset)
+            damages += truncation_damage(segment, size, mark.offset)
         segment.damages += damages
         for damage in damages:
-            self._find(str(damage))
+            self._add_finding(str(damage))
 
     def _is_torn(self, segment: Segment, damage: Damage) -> bool:
         if self._writing or segment.ordered or segment.number != self._last:
             return False
-        mark = self.checked.mark
+        mark = self.checked.durable_position
         if mark is None or not self._is_ours(mark):
-            return not segment.frames and may_be_begun(segment, damage.offset + damage.length)
+            return not segment.frames and may_be_unstarted(segment, damage.offset + damage.length)
         return (mark.segment, mark.offset) <= (segment.number, damage.offset)
 
-    def _is_ours(self, mark: Mark) -> bool:
-        return mark.tag == self.checked.catalog.tag
+    def _is_ours(self, durable_position: DurablePosition) -> bool:
+        return durable_position.tag == self.checked.catalog.tag
 
-    def _take(self, segment: Segment, found: Found) -> None:
+    def _take(self, segment: Segment, found: ScannedFrame) -> None:
         header, body = found
-        if header.kind != Kind.RECORDS:
+        if header.kind != FrameKind.RECORDS:
             segment.add(header, body)
             return
         block = read_records(header, body, segment.header.stream)
         positions, where = block.positions, f"{segment.name}, the frame at byte {header.offset:,}"
         if int(positions[-1]) != header.last or not (header.flags & DENSE or bool(np.all(np.diff(positions) > 0))):
-            self._find(f"{where}: its numbers are not in order, or not those of its header")
+            self._add_finding(f"{where}: its numbers are not in order, or not those of its header")
         ends = block.offsets
         if int(ends[0]) or int(ends[-1]) > len(block.payload) or bool(np.any(ends[1:] < ends[:-1])):
-            self._find(f"{where}: its records reach out of it")
+            self._add_finding(f"{where}: its records reach out of it")
         if segment.ordered:
             if (header.epoch, header.base) <= self._before:
                 self.checked.unordered.add(segment.number)
-                self._find(f"{where}: number {header.base} of epoch {header.epoch} comes after {self._before[1]}")
+                self._add_finding(
+                    f"{where}: number {header.base} of epoch {header.epoch} comes after {self._before[1]}"
+                )
             self._before = header.epoch, header.last
         self._count(header, positions)
         segment.add_records(header, positions)
 
-    def _count(self, header: Header, positions: Numbers) -> None:
+    def _count(self, header: FrameHeader, positions: Numbers) -> None:
         seen = self._seen.setdefault(header.epoch, RangeSet())
-        runs = [(header.base, header.last)] if header.flags & DENSE else runs_of(positions)
+        runs = [(header.base, header.last)] if header.flags & DENSE else position_ranges(positions)
         for first, last in runs:
             for twice in list(seen.intersection(first, last)):
-                self._twice.setdefault(header.epoch, RangeSet()).add(*twice)
+                self._duplicates.setdefault(header.epoch, RangeSet()).add(*twice)
             seen.add(first, last)
 
     def _check_index(self, segment: Segment, damages: list[Damage]) -> list[Damage]:
@@ -225,7 +229,7 @@ class _Check:
             file: IFile = self.directory.open(name)
         except FileNotFoundError:
             self.checked.indexes[number] = "it is not there"
-            self._find(f"{name} is not there; the next start writes it", False)
+            self._add_finding(f"{name} is not there; the next start writes it", False)
             return damages
         try:
             data = file.read(0, file.size())
@@ -235,25 +239,25 @@ class _Check:
         if not restore(says, data):
             self.checked.indexes[number] = "its checksum is wrong, or it belongs to another journal"
         elif damages:
-            return [_with_numbers(damage, says) for damage in damages]
-        elif _told_by(says) != _told_by(segment):
+            return [_locate_damage(damage, says) for damage in damages]
+        elif _index_facts(says) != _index_facts(segment):
             self.checked.indexes[number] = f"it does not say what {segment.name} holds"
         if number in self.checked.indexes:
-            self._find(f"{name}: {self.checked.indexes[number]}")
+            self._add_finding(f"{name}: {self.checked.indexes[number]}")
         return damages
 
     # All together
 
-    def _check_mark(self, suffixes: dict[int, str]) -> None:
-        mark, catalog = self.checked.mark, self.checked.catalog
+    def _check_position(self, suffixes: dict[int, str]) -> None:
+        mark, catalog = self.checked.durable_position, self.checked.catalog
         if mark is None or not catalog.stream:
             return
         if not self._is_ours(mark):
-            self._find(str(Damage(MARK_NAME, 0, MARK_BYTES, OTHER)))
+            self._add_finding(str(Damage(POSITION_NAME, 0, POSITION_BYTES, OTHER_JOURNAL)))
             return
-        catalog.floors = dict(mark.watermarks)
-        if is_gone_with_file(mark, suffixes):
-            self._find(str(gone_with_file(mark)))
+        catalog.published_watermarks = dict(mark.watermarks)
+        if is_file_missing(mark, suffixes):
+            self._add_finding(str(missing_file_damage(mark)))
 
     def _find_leftovers(self, names: list[str], suffixes: dict[int, str]) -> None:
         if self._writing:
@@ -263,43 +267,45 @@ class _Check:
             replaced = name.endswith(OPEN_SUFFIX) and name.removesuffix(OPEN_SUFFIX) + FULL_SUFFIX in names
             if name.endswith(".tmp") or replaced or (name.endswith(INDEX_SUFFIX) and owner not in names):
                 self.checked.leftovers.append(name)
-                self._find(f"{name} is left over from a crash; the next start removes it", False)
+                self._add_finding(f"{name} is left over from a crash; the next start removes it", False)
 
-    def _together(self) -> None:
+    def _check_coverage(self) -> None:
         checked, catalog = self.checked, self.checked.catalog
         if not catalog.stream:
             return
         catalog.segments = checked.segments
-        catalog.unite()
-        catalog.settle()
+        catalog.rebuild()
+        catalog.advance_watermarks()
         known = [damage for segment in checked.segments.values() for damage in segment.damages]
-        nowhere = gone(catalog, [*known, *checked.unreadable])
-        if not (self._writing and read_mark(self.directory) != checked.mark):  # Retention may have taken them just now.
+        nowhere = find_missing(catalog, [*known, *checked.unreadable])
+        if not (
+            self._writing and read_position(self.directory) != checked.durable_position
+        ):  # Retention may have taken them just now.
             for damage in nowhere:
-                self._find(str(damage))
-        for epoch, twice in sorted(self._twice.items()):
-            self._find(f"twice in epoch {epoch}, the later counts: {in_words(twice)}", False)
+                self._add_finding(str(damage))
+        for epoch, twice in sorted(self._duplicates.items()):
+            self._add_finding(f"twice in epoch {epoch}, the later counts: {format_ranges(twice)}", False)
         for epoch in catalog.epochs():
             held, lost = catalog.held.get(epoch) or RangeSet(), catalog.lost.get(epoch) or RangeSet()
             both = [both for first, last in lost for both in held.intersection(first, last)]
             if both:
-                self._find(f"both held and declared lost in epoch {epoch}: {in_words(both)}")
+                self._add_finding(f"both held and declared lost in epoch {epoch}: {format_ranges(both)}")
             if lost:
-                self._find(f"declared lost in epoch {epoch}: {in_words(lost)}", False)
-            gaps = missing(catalog, epoch)
+                self._add_finding(f"declared lost in epoch {epoch}: {format_ranges(lost)}", False)
+            gaps = find_missing_ranges(catalog, epoch)
             if gaps:
-                self._find(f"missing in epoch {epoch}: {in_words(gaps)}", False)
+                self._add_finding(f"missing in epoch {epoch}: {format_ranges(gaps)}", False)
 
 
-def _told_by(segment: Segment) -> object:
-    shelves = {epoch: (list(shelf), shelf.held) for epoch, shelf in segment.shelves.items()}
+def _index_facts(segment: Segment) -> object:
+    shelves = {epoch: (list(shelf), shelf.held) for epoch, shelf in segment.frame_indexes.items()}
     return segment.end, segment.newest, segment.frames, segment.starts, segment.lost, shelves
 
 
-def _with_numbers(damage: Damage, says: Segment) -> Damage:
+def _locate_damage(damage: Damage, says: Segment) -> Damage:
     if damage.first is not None:
         return damage
-    for epoch, shelf in sorted(says.shelves.items()):
+    for epoch, shelf in sorted(says.frame_indexes.items()):
         frames = [one for one in shelf if damage.offset <= one.offset < damage.offset + damage.length]
         if frames:
             last = max(one.last for one in frames)

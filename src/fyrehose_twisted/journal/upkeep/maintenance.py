@@ -10,12 +10,12 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.journal.compaction import reorder
+from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.process.repeating import Repeating
+from fyrehose_twisted.process.repeating import PeriodicCall
 
 INTERVAL = 1.0
 """Seconds between looks at whether there is something to do."""
@@ -25,7 +25,7 @@ REST = 60
 """Looks that are left out after a segment could not be written anew."""
 
 
-class Upkeep:
+class Maintenance:
     """Looks after a journal while a service runs.
 
     Segments are rewritten in a thread, one at a time; everything else happens between two events of the reactor.
@@ -44,53 +44,53 @@ class Upkeep:
         reactor: Any,
         *,
         sync_interval: float | None = None,
-        failed: Callable[[Exception], object],
-        synced: Callable[[], object] = lambda: None,
+        on_failure: Callable[[Exception], object],
+        on_synced: Callable[[], object] = lambda: None,
     ) -> None:
         self.journal = journal
         self._reactor = reactor
-        self._failed = failed
+        self._on_failure = on_failure
         self._sync_interval = sync_interval
-        self._looks = self._repeat("the upkeep of a journal", self.look)
-        self._synced = synced
-        self._syncs = self._repeat("the commit of a journal", self._sync)
-        self._ordering: Deferred[None] | None = None
+        self._maintenance_call = self._repeat("the upkeep of a journal", self.run_once)
+        self._on_synced = on_synced
+        self._sync_call = self._repeat("the commit of a journal", self._sync)
+        self._compaction: Deferred[None] | None = None
         self._rest = 0
 
     def start(self) -> None:
         """Begin, with a look: on a disk that is full, there is no room for anything before retention has made some."""
-        self._looks.start(INTERVAL)
+        self._maintenance_call.start(INTERVAL)
         if self._sync_interval is not None:
-            self._syncs.start(self._sync_interval, now=False)
+            self._sync_call.start(self._sync_interval, now=False)
 
     def stop(self) -> Deferred[None]:
         """End; the Deferred fires when no thread is at work any more."""
-        self._looks.stop()
-        self._syncs.stop()
-        if self._ordering is None:
+        self._maintenance_call.stop()
+        self._sync_call.stop()
+        if self._compaction is None:
             return succeed(None)
         done: Deferred[None] = Deferred()
-        self._ordering.addBoth(lambda result: done.callback(None))
+        self._compaction.addBoth(lambda result: done.callback(None))
         return done
 
     def _sync(self) -> None:
         self.journal.commit()
-        self._synced()
+        self._on_synced()
 
-    def look(self) -> None:
+    def run_once(self) -> None:
         """See whether something is to be done."""
         freed = self.journal.trim()
         if freed:
             self.log.info("{journal} dropped its oldest records: {freed:,} bytes", journal=self.journal, freed=freed)
-        full = self.journal.full_segments()
+        full = self.journal.sealed_segments()
         self._rest = max(0, self._rest - 1)
-        if full and self._ordering is None and not self._rest and self._has_room(full[0]):
+        if full and self._compaction is None and not self._rest and self._has_space(full[0]):
             journal, config = self.journal, self.journal.config
             pool = self._reactor.getThreadPool()
-            ordering = deferToThreadPool(self._reactor, pool, reorder, journal.directory, full[0], config.frame_records)
-            self._ordering = ordering.addCallbacks(self._ordered, self._not_ordered)
+            ordering = deferToThreadPool(self._reactor, pool, compact, journal.directory, full[0], config.frame_records)
+            self._compaction = ordering.addCallbacks(self._compaction_done, self._compaction_failed)
 
-    def _has_room(self, segment: Segment) -> bool:
+    def _has_space(self, segment: Segment) -> bool:
         """Say whether what is put in order leaves room for what comes meanwhile."""
         directory = self.journal.directory
         if isinstance(directory, LocalDirectory) and directory.room() < 2 * segment.end:
@@ -99,28 +99,28 @@ class Upkeep:
             return False
         return True
 
-    def _ordered(self, segment: Segment) -> None:
-        self._ordering = None
+    def _compaction_done(self, segment: Segment) -> None:
+        self._compaction = None
         for damage in segment.damages:
             self.log.error("{journal}: left as it is, for it is damaged: {damage}", journal=self.journal, damage=damage)
         try:
-            self.journal.install(segment)
+            self.journal.install_compacted(segment)
         except JournalError as error:
-            self._failed(error)
+            self._on_failure(error)
 
-    def _not_ordered(self, failure: Failure) -> None:
+    def _compaction_failed(self, failure: Failure) -> None:
         # Nothing is lost; a full disk may have room again when this is tried the next time.
-        self._ordering = None
+        self._compaction = None
         if failure.check(FileNotFoundError):
             return  # Retention was quicker.
         self._rest = REST
         self.log.error("{journal}: a segment was not put in order: {why}", journal=self.journal, why=failure.value)
 
-    def _repeat(self, what: str, call: Callable[[], object]) -> Repeating:
+    def _repeat(self, what: str, call: Callable[[], object]) -> PeriodicCall:
         def carefully() -> None:
             try:
                 call()
             except JournalError as error:
-                self._failed(error)
+                self._on_failure(error)
 
-        return Repeating(what, carefully, self._reactor)
+        return PeriodicCall(what, carefully, self._reactor)

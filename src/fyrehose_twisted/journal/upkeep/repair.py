@@ -14,23 +14,28 @@ from itertools import count
 
 from fyrehose_twisted.interfaces import IDirectory, IFile
 from fyrehose_twisted.journal.catalog import Catalog
-from fyrehose_twisted.journal.compaction import reorder, temporary_name
+from fyrehose_twisted.journal.compaction import compact, temporary_name
 from fyrehose_twisted.journal.errors import JournalError, JournalInUse
 from fyrehose_twisted.journal.format.index_file import write_index
 from fyrehose_twisted.journal.format.segment import Segment
 from fyrehose_twisted.journal.format.segment_header import INDEX_SUFFIX, segment_name
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.segment_loader import NOWHERE, same_journal
+from fyrehose_twisted.journal.segment_loader import NUMBERS_MISSING, agreed_header
 from fyrehose_twisted.journal.store import Journal
-from fyrehose_twisted.journal.upkeep.backfill import Filling
+from fyrehose_twisted.journal.upkeep.backfill import JournalBackfill
 from fyrehose_twisted.journal.upkeep.check import check
-from fyrehose_twisted.journal.upkeep.check_report import Checked, in_words, missing, summary_of_epoch
+from fyrehose_twisted.journal.upkeep.check_report import (
+    CheckReport,
+    find_missing_ranges,
+    format_ranges,
+    summarize_epoch,
+)
 from fyrehose_twisted.ranges import RangeSet
 
-COPIED_AT_ONCE = 4 * 2**20
+COPY_CHUNK = 4 * 2**20
 DAMAGED_SUFFIX = ".damaged"
 
-Tell = Callable[[str], object]
+OnMessage = Callable[[str], object]
 
 
 def repair(
@@ -41,7 +46,7 @@ def repair(
     others: Sequence[JournalReader] = (),
     declare_lost: bool = False,
     dry_run: bool = False,
-    tell: Tell,
+    on_message: OnMessage,
     progress: Callable[[int], object] | None = None,
 ) -> bool:
     """Repair a journal to which nobody writes; say whether all ``others`` agreed with it.
@@ -51,32 +56,32 @@ def repair(
     :param others: journals of the same stream, to take from them what is missing.
     :param declare_lost: declare lost for good what is missing after that, so that readers go on behind it.
     :param dry_run: only tell what would be done.
-    :param tell: called with each thing that was found or done.
+    :param on_message: called with each thing that was found or done.
     :param progress: called with the number of bytes that were read since the last call.
     :raises JournalInUse: if somebody writes to it.
     :raises JournalError: if it cannot be repaired.
     """
     with closing(lock_of(directory)):
-        checked = check(directory, tell=lambda finding: tell(finding.text), progress=progress)
-        _decide_whose(checked, stream, wrap)
-        mending = _Mending(checked, dry_run, tell)
+        checked = check(directory, on_message=lambda finding: on_message(finding.text), progress=progress)
+        _assign_stream(checked, stream, wrap)
+        mending = _Repair(checked, dry_run, on_message)
         mending.run()
     catalog = checked.catalog
     if dry_run:
-        agreed = _fill(catalog, None, others, tell, declare_lost)
+        agreed = _backfill(catalog, None, others, on_message, declare_lost)
     else:
         with closing(Journal(directory, catalog.stream, wrap=catalog.wrap)) as journal:
             found = journal.recovery
             # What is gone is told below, if nobody has it.
-            found = replace(found, damages=[damage for damage in found.damages if damage.reason != NOWHERE])
+            found = replace(found, damages=[damage for damage in found.damages if damage.reason != NUMBERS_MISSING])
             for line in found.messages():
-                tell(line)
-            agreed = _fill(journal.catalog, journal, others, tell, declare_lost)
+                on_message(line)
+            agreed = _backfill(journal.catalog, journal, others, on_message, declare_lost)
             catalog = journal.catalog
     for epoch in catalog.epochs():
-        gaps = missing(catalog, epoch)
-        which = f": {in_words(gaps)}" if gaps else ""
-        tell(f"{catalog.stream} {'has' if dry_run else 'now has'} {summary_of_epoch(catalog, epoch)}{which}")
+        gaps = find_missing_ranges(catalog, epoch)
+        which = f": {format_ranges(gaps)}" if gaps else ""
+        on_message(f"{catalog.stream} {'has' if dry_run else 'now has'} {summarize_epoch(catalog, epoch)}{which}")
     return agreed
 
 
@@ -96,11 +101,11 @@ def lock_of(directory: IDirectory) -> IFile:
     return lock
 
 
-def _decide_whose(checked: Checked, stream: str | None, wrap: int) -> None:
+def _assign_stream(checked: CheckReport, stream: str | None, wrap: int) -> None:
     """Let the catalog know its stream, if its segments do not say it themselves."""
     catalog, segments = checked.catalog, list(checked.segments.values())
     if any(segment.header.stream for segment in segments):
-        same_journal(segments, catalog.directory, stream)
+        agreed_header(segments, catalog.directory, stream)
         return
     if stream is None:
         raise JournalError(f"{catalog.directory}: no header says whose journal this is; say it with --stream URI")
@@ -115,29 +120,33 @@ def _decide_whose(checked: Checked, stream: str | None, wrap: int) -> None:
         catalog.tag = segment.header.tag
         segment.header = segment.header._replace(stream=stream, wrap=wrap)
     catalog.segments = checked.segments
-    catalog.unite()
-    catalog.settle()
+    catalog.rebuild()
+    catalog.advance_watermarks()
 
 
-def _fill(
-    catalog: Catalog, journal: Journal | None, others: Sequence[JournalReader], tell: Tell, declare_lost: bool
+def _backfill(
+    catalog: Catalog,
+    journal: Journal | None,
+    others: Sequence[JournalReader],
+    on_message: OnMessage,
+    declare_lost: bool,
 ) -> bool:
-    filling = Filling(catalog, journal, tell)
-    agreed = [filling.take(other) for other in others]
+    filling = JournalBackfill(catalog, journal, on_message)
+    agreed = [filling.copy_from(other) for other in others]
     filling.finish()
     if declare_lost:
         filling.declare_lost()
     return all(agreed)
 
 
-class _Mending:
+class _Repair:
     """Replaces what is damaged in the files of one journal. The caller has the lock."""
 
-    def __init__(self, checked: Checked, dry_run: bool, tell: Tell) -> None:
+    def __init__(self, checked: CheckReport, dry_run: bool, on_message: OnMessage) -> None:
         self.checked = checked
         self.directory = checked.catalog.directory
         self._dry_run = dry_run
-        self._tell = tell
+        self._on_message = on_message
 
     def run(self) -> None:
         checked = self.checked
@@ -158,20 +167,20 @@ class _Mending:
             self._is_wanted(f"cut {checked.torn.length:,} unfinished bytes off {checked.torn.name}")
 
     def _is_wanted(self, what: str) -> bool:
-        self._tell(f"{'to do' if self._dry_run else 'done'}: {what}")
+        self._on_message(f"{'to do' if self._dry_run else 'done'}: {what}")
         return not self._dry_run
 
     def _rewrite(self, segment: Segment) -> None:
         directory, kept = self.directory, self._free_name(segment.name)
-        for epoch, gone in self._gone(segment).items():
-            self._tell(f"gone with {segment.name}, in epoch {epoch}: {in_words(gone)}")
+        for epoch, gone in self._lost_numbers(segment).items():
+            self._on_message(f"gone with {segment.name}, in epoch {epoch}: {format_ranges(gone)}")
         if not self._is_wanted(f"write {segment.name} anew without what is damaged; as it was, it is in {kept}"):
             return
         self._copy(segment.name, kept)
         with suppress(FileNotFoundError):
             directory.remove(segment_name(segment.number, INDEX_SUFFIX))  # It is that of the old file.
         directory.sync()
-        ordered = reorder(directory, segment)
+        ordered = compact(directory, segment)
         directory.rename(temporary_name(segment.number), ordered.name)
         directory.sync()
         write_index(directory, ordered)
@@ -179,7 +188,7 @@ class _Mending:
             directory.remove(segment.name)
             directory.sync()
 
-    def _gone(self, segment: Segment) -> dict[int, RangeSet]:
+    def _lost_numbers(self, segment: Segment) -> dict[int, RangeSet]:
         """Return the numbers that only damaged frames of ``segment`` had, as far as these can be read."""
         gone: dict[int, RangeSet] = {}
         for damage in segment.damages:
@@ -203,8 +212,8 @@ class _Mending:
         source: IFile = directory.open(name)
         target: IFile = directory.open(temporary, create=True)
         try:
-            for offset in range(0, source.size(), COPIED_AT_ONCE):
-                target.write(offset, source.read(offset, COPIED_AT_ONCE))
+            for offset in range(0, source.size(), COPY_CHUNK):
+                target.write(offset, source.read(offset, COPY_CHUNK))
             target.sync()
         finally:
             source.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing, suppress
 
 from fyrehose_twisted.interfaces import IDirectory
-from fyrehose_twisted.journal.compaction import reorder, temporary_name
+from fyrehose_twisted.journal.compaction import compact, temporary_name
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError
 from fyrehose_twisted.journal.store import Journal
 
@@ -22,13 +22,13 @@ def seal(directory: IDirectory, stream: str, wrap: int) -> int:
     with closing(Journal(directory, stream, wrap=wrap)) as journal:
         if journal.recovery.damages:
             raise JournalDamaged(journal.recovery.damages[0])
-        active = journal.recovery.open
-        if active is not None and (active.shelves or active.lost):
+        active = journal.recovery.open_segment
+        if active is not None and (active.frame_indexes or active.lost):
             journal.roll()
-        segments = journal.full_segments()
+        segments = journal.sealed_segments()
         for segment in segments:
             try:
-                ordered = reorder(directory, segment, journal.config.frame_records)
+                ordered = compact(directory, segment, journal.config.frame_records)
             except OSError as error:
                 raise JournalError(
                     f"{directory}/{segment.name} cannot be written in order: {error.strerror}"
@@ -37,5 +37,5 @@ def seal(directory: IDirectory, stream: str, wrap: int) -> int:
                 with suppress(FileNotFoundError):
                     directory.remove(temporary_name(segment.number))
                 raise JournalDamaged(ordered.damages[0])
-            journal.install(ordered)
+            journal.install_compacted(ordered)
     return len(segments)

@@ -12,73 +12,73 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint, clientFromString
 
 from fyrehose_twisted.errors import ConfigurationError, NotConnected
-from fyrehose_twisted.net.connection import Link, LinkFactory, LinkLimits, describe
-from fyrehose_twisted.net.control.json_lines import MAX_ANSWER, JsonLines
+from fyrehose_twisted.net.connection import ConnectionFactory, ConnectionLimits, NodeConnection, describe_failure
+from fyrehose_twisted.net.control.json_lines import MAX_REPLY, JsonLines
 
-ANSWERS = frozenset(("status", "following", "next", "error"))
-"""What answers to :meth:`Conversation.ask` have; other messages are told."""
+REPLY_KEYS = frozenset(("status", "following", "next", "error"))
+"""What answers to :meth:`ControlClient.request` have; other messages are told."""
 
 # Twisted's, which are not annotated.
 _client_from_string: Any = clientFromString
 _unix_endpoint: Any = UNIXClientEndpoint
 
 
-class Conversation(Link):
-    """Questions and answers. What is not an answer goes to :attr:`told`.
+class ControlClient(NodeConnection):
+    """Questions and answers. What is not an answer goes to :attr:`on_event`.
 
-    :ivar told: called with each of them.
+    :ivar on_event: called with each of them.
     :ivar ended: fires with the reason when the node hung up.
     """
 
     def __init__(self) -> None:
-        super().__init__(JsonLines(MAX_ANSWER), LinkLimits())
+        super().__init__(JsonLines(MAX_REPLY), ConnectionLimits())
         self.ended: Deferred[str] = Deferred()
-        self.told: Any = None
-        self._waiting: deque[Deferred[dict[str, Any]]] = deque()
-        self._demanded: dict[int, Deferred[dict[str, Any]]] = {}
+        self.on_event: Any = None
+        self._pending: deque[Deferred[dict[str, Any]]] = deque()
+        self._pending_numbered: dict[int, Deferred[dict[str, Any]]] = {}
         self._number = 0
         self._problem = ""
 
-    def ask(self, **question: Any) -> Deferred[dict[str, Any]]:
+    def request(self, **question: Any) -> Deferred[dict[str, Any]]:
         """Ask; return a Deferred of the answer, which is the next one. It fails if none comes."""
         if self._problem:
             raise NotConnected(self._problem)
         answer: Deferred[dict[str, Any]] = Deferred(lambda one: None)
-        self._waiting.append(answer)
+        self._pending.append(answer)
         self.send([question])
         return answer
 
-    def demand(self, **question: Any) -> Deferred[dict[str, Any]]:
+    def request_numbered(self, **question: Any) -> Deferred[dict[str, Any]]:
         """Ask for what may take a while; return a Deferred of the answer, which others may come before."""
         if self._problem:
             raise NotConnected(self._problem)
         self._number += 1
         answer: Deferred[dict[str, Any]] = Deferred(lambda one: None)
-        self._demanded[self._number] = answer
+        self._pending_numbered[self._number] = answer
         self.send([{**question, "id": self._number}])
         return answer
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.messages_received`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.messages_received`."""
         for message in messages:
             number = message.get("id")
             if number is not None:
-                answer = self._demanded.pop(number, None)
+                answer = self._pending_numbered.pop(number, None)
                 if answer is not None and not answer.called:
                     answer.callback(message)
-            elif self._waiting and message.keys() & ANSWERS:
-                asked = self._waiting.popleft()
+            elif self._pending and message.keys() & REPLY_KEYS:
+                asked = self._pending.popleft()
                 if not asked.called:
                     asked.callback(message)
-            elif self.told is not None:
-                self.told(message)
+            elif self.on_event is not None:
+                self.on_event(message)
 
     def connection_ended(self, reason: str) -> None:
-        """See :meth:`~fyrehose_twisted.net.connection.Link.connection_ended`."""
+        """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.connection_ended`."""
         self._problem = f"the node hung up: {reason}"
-        waiting = [*self._waiting, *self._demanded.values()]
-        self._waiting.clear()
-        self._demanded.clear()
+        waiting = [*self._pending, *self._pending_numbered.values()]
+        self._pending.clear()
+        self._pending_numbered.clear()
         for one in waiting:
             if not one.called:
                 one.errback(NotConnected(self._problem))
@@ -86,62 +86,62 @@ class Conversation(Link):
             self.ended.callback(self._problem)
 
 
-async def connect(place: str, reactor: Any, timeout: float) -> Conversation:
-    """Return a conversation with the node whose --control is ``place``.
+async def connect(endpoint: str, reactor: Any, timeout: float) -> ControlClient:
+    """Return a conversation with the node whose --control is ``endpoint``.
 
     :raises ConfigurationError: if that is no endpoint.
     :raises NotConnected: if nobody is there.
     """
-    dial: Deferred[Any] = client_endpoint(place, reactor).connect(LinkFactory(Conversation))
+    dial: Deferred[Any] = client_endpoint(endpoint, reactor).connect(ConnectionFactory(ControlClient))
     dial.addTimeout(timeout, reactor)
     try:
-        node: Conversation = await dial
+        node: ControlClient = await dial
     except CancelledError:
         raise
     except Exception as error:
-        reason = describe(error)
-        raise NotConnected(f"no node at {place}: {reason}; is that its --control, and may you use it?") from error
+        reason = describe_failure(error)
+        raise NotConnected(f"no node at {endpoint}: {reason}; is that its --control, and may you use it?") from error
     return node
 
 
-async def asking(
+async def run_with_client(
     options: argparse.Namespace,
     reactor: Any,
-    act: Callable[[argparse.Namespace, Conversation, Any], Coroutine[Any, Any, int]],
+    command: Callable[[argparse.Namespace, ControlClient, Any], Coroutine[Any, Any, int]],
 ) -> int:
     """Let a command ask the node that ``options.control`` names, and return its exit status."""
     node = await connect(options.control, reactor, options.timeout)
     try:
-        return await act(options, node, reactor)
+        return await command(options, node, reactor)
     finally:
-        node.hang_up()
+        node.close()
 
 
-def client_endpoint(place: str, reactor: Any) -> Any:
-    """Return what connects to a server endpoint on this machine, or the client endpoint that ``place`` is.
+def client_endpoint(endpoint: str, reactor: Any) -> Any:
+    """Return what connects to a server endpoint on this machine, or the client endpoint that ``endpoint`` is.
 
     :raises ConfigurationError: if it is neither.
     """
-    kind, _, rest = place.partition(":")
+    kind, _, rest = endpoint.partition(":")
     if "/" in kind:
-        return _unix_endpoint(reactor, place)
+        return _unix_endpoint(reactor, endpoint)
     if kind == "unix" and not rest.startswith("path="):
         # As the node was given it: with a mode, say, which means nothing to who connects.
         return _unix_endpoint(reactor, rest.partition(":")[0])
-    port = place if place.isdecimal() else rest.partition(":")[0] if kind == "tcp" else ""
+    port = endpoint if endpoint.isdecimal() else rest.partition(":")[0] if kind == "tcp" else ""
     if port.isdecimal() and 1 <= int(port) <= 65_535:
         return TCP4ClientEndpoint(reactor, "127.0.0.1", int(port))
     try:
-        return _client_from_string(reactor, place)
+        return _client_from_string(reactor, endpoint)
     except Exception as error:  # What parsers of endpoints raise is their own affair.
         raise ConfigurationError(
-            f"--control {place!r} is no endpoint such as unix:/run/node.sock or tcp:6175 ({error})"
+            f"--control {endpoint!r} is no endpoint such as unix:/run/node.sock or tcp:6175 ({error})"
         ) from error
 
 
-async def answer_to(asked: Deferred[dict[str, Any]], reactor: Any, timeout: float) -> dict[str, Any]:
+async def with_timeout(reply: Deferred[dict[str, Any]], reactor: Any, timeout: float) -> dict[str, Any]:
     """Return the answer. :raises NotConnected: if it does not come in time."""
     try:
-        return await asked.addTimeout(timeout, reactor)
+        return await reply.addTimeout(timeout, reactor)
     except DeferredTimeout:
         raise NotConnected(f"the node does not answer within {timeout:g} s") from None

@@ -10,9 +10,9 @@ from zope.interface import implementer
 from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 
-MAX_QUESTION = 16_384
+MAX_REQUEST = 16_384
 """Bytes of what a node is asked."""
-MAX_ANSWER = 4 * 2**20
+MAX_REPLY = 4 * 2**20
 """Bytes of an answer, of which the status of a node is the longest."""
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.net.control.client import Conversation, answer_to
-from fyrehose_twisted.process.terminal import StandardOutput, complain, printable
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.net.control.client import ControlClient, with_timeout
+from fyrehose_twisted.process.terminal import StandardOutput, print_error, sanitize
+from fyrehose_twisted.wording import pluralize
 
 
-class Printer:
+class EventPrinter:
     """Prints what a node tells on standard output, no faster than that takes it; subclasses say how.
 
     :cvar counted: what those messages have that are counted.
@@ -24,17 +24,17 @@ class Printer:
     :ivar ended: fires with what went wrong, ``None`` for nothing.
     """
 
-    counted = ""
+    counted_key = ""
     noun = "message"
 
-    def __init__(self, node: Conversation, output: StandardOutput, count: int | None, as_json: bool) -> None:
+    def __init__(self, node: ControlClient, output: StandardOutput, count: int | None, as_json: bool) -> None:
         self.ended: Deferred[object] = Deferred()
         self.output = output
         self._node = node
-        self._count = self._left = count
+        self._count = self._remaining = count
         self._as_json = as_json
 
-    def show(self, message: dict[str, Any]) -> None:
+    def print_event(self, message: dict[str, Any]) -> None:
         """Print a message for people."""
         raise NotImplementedError
 
@@ -43,22 +43,22 @@ class Printer:
         self.output.register(self._node.transport)
         self.output.when_closed(self.end)
         self._node.ended.addCallback(self.end)
-        self._node.told = self.told
+        self._node.on_event = self.on_event
 
     def end(self, problem: object) -> None:
         """It is over."""
-        self._node.told = None
+        self._node.on_event = None
         if not self.ended.called:
             self.ended.callback(problem)
 
     def expire(self, seconds: float) -> None:
         """End because too few came in time."""
-        if self._count is None or self._left is None:
+        if self._count is None or self._remaining is None:
             raise ValueError("a command without a count has no deadline")
-        came = self._count - self._left
-        self.end(f"only {came:,} of {counted(self._count, self.noun)} came within {seconds:g} s (--within)")
+        came = self._count - self._remaining
+        self.end(f"only {came:,} of {pluralize(self._count, self.noun)} came within {seconds:g} s (--within)")
 
-    def told(self, message: dict[str, Any]) -> None:
+    def on_event(self, message: dict[str, Any]) -> None:
         """The node tells something."""
         if "error" in message:
             self.end(message["error"])
@@ -66,18 +66,18 @@ class Printer:
         if self._as_json:
             self.output.write(json.dumps(message).encode() + b"\n")
         else:
-            self.show(message)
-        if self._left is not None and self.counted in message:
-            self._left -= 1
-            if not self._left:
+            self.print_event(message)
+        if self._remaining is not None and self.counted_key in message:
+            self._remaining -= 1
+            if not self._remaining:
                 self.end(None)
 
 
-async def print_told(
-    make: type[Printer],
-    question: dict[str, Any],
+async def print_events(
+    printer_class: type[EventPrinter],
+    request: dict[str, Any],
     options: argparse.Namespace,
-    node: Conversation,
+    node: ControlClient,
     reactor: Any,
     *,
     within: float | None = None,
@@ -87,54 +87,54 @@ async def print_told(
     :param within: seconds in which ``options.count`` messages must have come; ``None`` for any time.
     """
     output = StandardOutput()
-    printer = make(node, output, options.count, options.json)
+    printer = printer_class(node, output, options.count, options.json)
     output.open(reactor)
     printer.start()
     deadline = None if within is None else reactor.callLater(within, printer.expire, within)
     try:
-        return await _print_until_ended(printer, output, question, options, node, reactor)
+        return await _print_until_ended(printer, output, request, options, node, reactor)
     finally:
         if deadline is not None and deadline.active():
             deadline.cancel()
 
 
 async def _print_until_ended(
-    printer: Printer,
+    printer: EventPrinter,
     output: StandardOutput,
-    question: dict[str, Any],
+    request: dict[str, Any],
     options: argparse.Namespace,
-    node: Conversation,
+    node: ControlClient,
     reactor: Any,
 ) -> int:
-    answer = await answer_to(node.ask(**question), reactor, options.timeout)
+    answer = await with_timeout(node.request(**request), reactor, options.timeout)
     if "error" in answer:
-        return complain(answer["error"])
+        return print_error(answer["error"])
     try:
         problem, patience = await printer.ended, None
     except CancelledError:
         printer.end(None)
         problem, patience = None, 1.0
     output.end()
-    await output.emptied(reactor, patience)
-    return 0 if problem is None else complain(problem)
+    await output.wait_closed(reactor, patience)
+    return 0 if problem is None else print_error(problem)
 
 
 async def print_status(
-    describe: Callable[[dict[str, Any]], Iterable[str]], options: argparse.Namespace, node: Conversation, reactor: Any
+    describe: Callable[[dict[str, Any]], Iterable[str]], options: argparse.Namespace, node: ControlClient, reactor: Any
 ) -> int:
     """Ask a node how it looks, print that, and return the exit status.
 
     :param describe: returns lines for people.
     """
-    answer = await answer_to(node.ask(ask="status"), reactor, options.timeout)
+    answer = await with_timeout(node.request(ask="status"), reactor, options.timeout)
     state = answer.get("status")
     if not isinstance(state, dict):
-        return complain(answer.get("error", "the node answers something that is no status"))
+        return print_error(answer.get("error", "the node answers something that is no status"))
     if options.json:
         print(json.dumps(state))
         return 0
     try:
-        lines = [printable(line) for line in describe(state)]
+        lines = [sanitize(line) for line in describe(state)]
     except (KeyError, TypeError, ValueError):
         raise MalformedPacket("status", "a node describes itself in a way that is not known here; try --json") from None
     print("\n".join(lines))

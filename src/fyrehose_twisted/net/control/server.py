@@ -9,14 +9,14 @@ from twisted.internet.protocol import Factory
 
 MAX_CLIENTS = 64
 """Who may ask at once."""
-UNREAD = 8 * 2**20
+MAX_UNSENT = 8 * 2**20
 """Bytes that may wait for a client; then it is cut off."""
 
 
-class Client(Protocol):
-    """One connection; mostly a :class:`~fyrehose_twisted.net.connection.Link`."""
+class ControlConnection(Protocol):
+    """One connection; mostly a :class:`~fyrehose_twisted.net.connection.NodeConnection`."""
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close it once what was written has left."""
 
 
@@ -28,9 +28,9 @@ class ControlFactory(Factory):
 
     noisy = False
 
-    def __init__(self, make: Callable[[Callable[[Any], None]], Client]) -> None:
-        self._make = make
-        self._clients: set[Client] = set()
+    def __init__(self, make_connection: Callable[[Callable[[Any], None]], ControlConnection]) -> None:
+        self._make_connection = make_connection
+        self._clients: set[ControlConnection] = set()
 
     def logPrefix(self) -> str:
         """Twisted: what to call it in the log."""
@@ -40,7 +40,7 @@ class ControlFactory(Factory):
         """Twisted: somebody has connected."""
         if len(self._clients) >= MAX_CLIENTS:
             return None
-        client = self._make(self._clients.discard)
+        client = self._make_connection(self._clients.discard)
         self._clients.add(client)
         return client
 
@@ -48,4 +48,4 @@ class ControlFactory(Factory):
         """Hang up on everybody, once what was written has left."""
         for client in tuple(self._clients):
             self._clients.discard(client)
-            client.hang_up()
+            client.close()

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from fyrehose_twisted.parcels.client.failover import Question
+from fyrehose_twisted.parcels.client.failover import NodeRequest
 from fyrehose_twisted.parcels.client.http_client import ParcelsClient
-from fyrehose_twisted.parcels.client.sse_client import BadAnswer
-from fyrehose_twisted.process.terminal import complain, print_output
+from fyrehose_twisted.parcels.client.sse_client import InvalidResponse
+from fyrehose_twisted.process.terminal import print_error, print_output
 
 
 async def show_cluster(options: argparse.Namespace, client: ParcelsClient) -> int:
@@ -21,9 +21,9 @@ async def show_cluster(options: argparse.Namespace, client: ParcelsClient) -> in
         print_output(json.dumps(state))
         return 0
     try:
-        lines = list(_describe(state))
+        lines = list(_describe_cluster(state))
     except (KeyError, TypeError, ValueError):
-        raise BadAnswer("a node describes its cluster in a way that is not known here; try --json") from None
+        raise InvalidResponse("a node describes its cluster in a way that is not known here; try --json") from None
     print_output("\n".join(lines))
     return 0
 
@@ -41,15 +41,15 @@ async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
             "Has any of the others a higher number? Then ask that one. Say --yes to do it.",
             file=sys.stderr,
         )
-        return complain("nothing was done")
+        return print_error("nothing was done")
     data = json.dumps({"reform": options.cluster}).encode()
     headers = {"Content-Type": "application/json"}
-    answer = await client.nodes.answer(Question("POST", "/cluster/reform", data, headers))
-    print_output(f"node {name} goes on alone after event {sequence}, mode {answer.member('mode')}")
+    answer = await client.nodes.request(NodeRequest("POST", "/cluster/reform", data, headers))
+    print_output(f"node {name} goes on alone after event {sequence}, mode {answer.field('mode')}")
     return 0
 
 
-def _describe(state: dict[str, Any]) -> Iterable[str]:
+def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
     yield f"founding {state.get('founding') or 'not known'}"
     yield f"mode {state['mode']}: {state['why']}"

@@ -12,14 +12,14 @@ from typing import Any
 from twisted.internet.defer import CancelledError, Deferred
 from zope.interface import implementer
 
-from fyrehose_twisted.errors import FoundedAnew
+from fyrehose_twisted.errors import FoundingMismatch
 from fyrehose_twisted.interfaces import IEventListener
-from fyrehose_twisted.parcels.client.http_client import Following, OrderedEvent, ParcelsClient
-from fyrehose_twisted.process.terminal import StandardOutput, complain
+from fyrehose_twisted.parcels.client.http_client import EventFollower, OrderedEvent, ParcelsClient
+from fyrehose_twisted.process.terminal import StandardOutput, print_error
 
 
 @implementer(IEventListener)
-class Printer:
+class OrderedEventPrinter:
     """Prints events on standard output, no faster than that takes them.
 
     :param first: number of the first event; ``None`` for the next one.
@@ -33,7 +33,7 @@ class Printer:
         client: ParcelsClient,
         output: StandardOutput,
         first: int | None,
-        founding: str,
+        cluster_id: str,
         count: int | None,
         format_event: Callable[[OrderedEvent, str], bytes],
         reactor: Any,
@@ -42,24 +42,24 @@ class Printer:
         self._client = client
         self._output = output
         self._next = first
-        self._founding = founding
-        self._left = count
+        self._cluster_id = cluster_id
+        self._remaining = count
         self._format = format_event
         self._reactor = reactor
         self._wanted = True
-        self._turning = False
-        self._following: Following | None = None
+        self._update_pending = False
+        self._follower: EventFollower | None = None
 
     def start(self) -> None:
         """Begin to print."""
         self._output.register(self)
         self._output.when_closed(self.end)
-        self._turn()
+        self._update_stream()
 
     def stop(self) -> None:
         """Print no more."""
         self._wanted = False
-        self._turn()
+        self._update_stream()
 
     def end(self, problem: object) -> None:
         """It is over."""
@@ -68,48 +68,48 @@ class Printer:
 
     def events_ordered(self, events: Sequence[OrderedEvent]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
-        if self._left is not None:
-            events = events[: self._left]
-            self._left -= len(events)
-        founding = self._founding if self._following is None else self._following.founding
+        if self._remaining is not None:
+            events = events[: self._remaining]
+            self._remaining -= len(events)
+        founding = self._cluster_id if self._follower is None else self._follower.cluster_id
         self._output.write(b"".join(self._format(event, founding) for event in events))
-        if self._left == 0:
+        if self._remaining == 0:
             self.end(None)
 
     def events_skipped(self, first: int, last: int) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
-        if self._left != 0:
+        if self._remaining != 0:
             print(f"fyrehose: no node has {first:,} to {last:,} any more", file=sys.stderr)
 
     def pauseProducing(self) -> None:
         """Twisted: enough for now. What a node has sent already is still printed."""
         self._wanted = False
-        self._turn_soon()
+        self._update_soon()
 
     def resumeProducing(self) -> None:
         """Twisted: go on."""
         self._wanted = True
-        self._turn_soon()
+        self._update_soon()
 
     def stopProducing(self) -> None:
         """Twisted: nobody reads any more."""
         self.pauseProducing()
 
-    def _turn_soon(self) -> None:
+    def _update_soon(self) -> None:
         # This may have been called by what a stream is handing on just now.
-        if not self._turning:
-            self._turning = True
-            self._reactor.callLater(0, self._turn)
+        if not self._update_pending:
+            self._update_pending = True
+            self._reactor.callLater(0, self._update_stream)
 
-    def _turn(self) -> None:
-        self._turning = False
-        if self._wanted and self._following is None:
-            self._following = self._client.follow(self, self._next, self._founding)
-            self._following.stopped.addErrback(lambda failure: self.end(failure.value))
-        elif not self._wanted and self._following is not None:
-            self._next, self._founding = self._following.next, self._following.founding
-            self._following.stop()
-            self._following = None
+    def _update_stream(self) -> None:
+        self._update_pending = False
+        if self._wanted and self._follower is None:
+            self._follower = self._client.follow(self, self._next, self._cluster_id)
+            self._follower.stopped.addErrback(lambda failure: self.end(failure.value))
+        elif not self._wanted and self._follower is not None:
+            self._next, self._cluster_id = self._follower.next, self._follower.cluster_id
+            self._follower.stop()
+            self._follower = None
 
 
 def _as_line(event: OrderedEvent, founding: str) -> bytes:
@@ -129,7 +129,9 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
     """Run the command and return its exit status."""
     output = StandardOutput()
     as_text = _as_json if options.format == "json" else _as_line
-    printer = Printer(client, output, options.start, options.founding or "", options.count, as_text, reactor)
+    printer = OrderedEventPrinter(
+        client, output, options.start, options.founding or "", options.count, as_text, reactor
+    )
     output.open(reactor)
     # Following goes on for ever, whatever nodes say; a wrong address or token is better said at once.
     await client.cluster()
@@ -140,7 +142,7 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
         problem, patience = None, 1.0
     printer.stop()
     output.end()
-    await output.emptied(reactor, patience)
-    if isinstance(problem, FoundedAnew):
+    await output.wait_closed(reactor, patience)
+    if isinstance(problem, FoundingMismatch):
         problem = f"{problem}: --from 1, without --founding or with --founding {problem.founding}"
-    return 0 if problem is None else complain(problem)
+    return 0 if problem is None else print_error(problem)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.process.arguments import count, positive
+from fyrehose_twisted.process.arguments import parse_count, parse_positive
 
 # What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     def command(name: str, run: Callable[..., Any], about: str, timeout: float) -> argparse.ArgumentParser:
         made: argparse.ArgumentParser = inner.add_parser(name, help=about.partition(".")[0] + ".", description=about)
         made.add_argument(
-            "--timeout", type=positive, default=timeout, metavar="S", help="give up after S seconds [%(default)g]"
+            "--timeout", type=parse_positive, default=timeout, metavar="S", help="give up after S seconds [%(default)g]"
         )
         made.set_defaults(command=run, run=None)
         return made
@@ -56,14 +56,16 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
     follow = command("follow", _follow, "Print events in order as they come, over HTTP.", 10.0)
     _add_nodes(follow)
-    follow.add_argument("--from", dest="start", type=count, metavar="N", help="the first event to print [the next]")
+    follow.add_argument(
+        "--from", dest="start", type=parse_count, metavar="N", help="the first event to print [the next]"
+    )
     follow.add_argument(
         "--founding",
-        type=_founding,
+        type=_cluster_id,
         metavar="ID",
         help="the cluster's founding that N is a number of; if it was founded anew since, that is an error",
     )
-    follow.add_argument("--count", type=count, metavar="N", help="stop after N events")
+    follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N events")
     follow.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
 
     cluster = command("cluster", _cluster, "Show how a cluster looks from one of its nodes.", 10.0)
@@ -98,7 +100,7 @@ def _url(text: str) -> str:
     return text
 
 
-def _founding(text: str) -> str:
+def _cluster_id(text: str) -> str:
     if re.fullmatch("[0-9a-f]{16}", text) is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not 16 hexadecimal digits, as `fyrehose parcels cluster` shows them"
@@ -118,7 +120,7 @@ async def _follow(options: argparse.Namespace, reactor: Any) -> int:
 
         return await follow(options, client, reactor)
 
-    return await _asking(options, reactor, act)
+    return await _with_client(options, reactor, act)
 
 
 async def _cluster(options: argparse.Namespace, reactor: Any) -> int:
@@ -127,7 +129,7 @@ async def _cluster(options: argparse.Namespace, reactor: Any) -> int:
 
         return await show_cluster(options, client)
 
-    return await _asking(options, reactor, act)
+    return await _with_client(options, reactor, act)
 
 
 async def _reform(options: argparse.Namespace, reactor: Any) -> int:
@@ -138,10 +140,10 @@ async def _reform(options: argparse.Namespace, reactor: Any) -> int:
 
     # Who does not answer must not be replaced by another node here: it matters which one goes on.
     options.http = [options.http]
-    return await _asking(options, reactor, act)
+    return await _with_client(options, reactor, act)
 
 
-async def _asking(
+async def _with_client(
     options: argparse.Namespace, reactor: Any, act: Callable[[ParcelsClient], Coroutine[Any, Any, int]]
 ) -> int:
     """Let ``act`` use a client of the nodes, and return its exit status.

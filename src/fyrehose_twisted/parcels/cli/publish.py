@@ -11,21 +11,27 @@ from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import NotOrdered
-from fyrehose_twisted.net.addresses import endpoints_from, parse_place, show_place, tcp_endpoint
+from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, parse_address, tcp_endpoint
 from fyrehose_twisted.parcels.client.node_warnings import NO_ANSWER
 from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
-from fyrehose_twisted.process.terminal import LinePublisher, StandardOutput, complain, open_input, secret_of
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.process.terminal import (
+    LinePublisher,
+    StandardOutput,
+    open_input,
+    print_error,
+    secret_from_options,
+)
+from fyrehose_twisted.wording import pluralize
 
-MOST_EVENTS, MOST_BYTES = 10_000, 2 * 2**20
+MAX_IN_FLIGHT_EVENTS, MAX_IN_FLIGHT_BYTES = 10_000, 2 * 2**20
 """What may be under way at once; far less than the publisher would take, whose count has a head for each event."""
 
 _ADVICE = {
     "refused": "start the node, or name another with --node",
     NO_ANSWER: "see why the node hangs, or name another with --node",
 }
-_OTHERWISE = "see the log of the node, or name another with --node"
+_DEFAULT_ADVICE = "see the log of the node, or name another with --node"
 
 
 class EventPublisher(LinePublisher):
@@ -43,9 +49,9 @@ class EventPublisher(LinePublisher):
         self.unknown = 0
         self._publisher = publisher
         self._numbers = numbers
-        self._events = 0
-        self._bytes = 0
-        self._printing = True
+        self._in_flight_events = 0
+        self._in_flight_bytes = 0
+        self._output_ready = True
         self._room: Deferred[None] | None = None
 
     async def when_room(self) -> None:
@@ -55,25 +61,29 @@ class EventPublisher(LinePublisher):
 
     @property
     def _has_room(self) -> bool:
-        return self._stopped or (self._printing and self._events < MOST_EVENTS and self._bytes < MOST_BYTES)
+        return self._stopped or (
+            self._output_ready
+            and self._in_flight_events < MAX_IN_FLIGHT_EVENTS
+            and self._in_flight_bytes < MAX_IN_FLIGHT_BYTES
+        )
 
     def publish(self, line: bytes) -> Deferred[int]:
-        self._events += 1
-        self._bytes += len(line)
-        return self._publisher.publish(line).addBoth(self._over, len(line))
+        self._in_flight_events += 1
+        self._in_flight_bytes += len(line)
+        return self._publisher.publish(line).addBoth(self._line_done, len(line))
 
-    def _over(self, result: Any, size: int) -> Any:
-        self._events -= 1
-        self._bytes -= size
-        self._let_in()
+    def _line_done(self, result: Any, size: int) -> Any:
+        self._in_flight_events -= 1
+        self._in_flight_bytes -= size
+        self._resume_input()
         return result
 
-    def _let_in(self) -> None:
+    def _resume_input(self) -> None:
         if self._room is not None and self._has_room:
             room, self._room = self._room, None
             room.callback(None)
 
-    def came_back(self, line: int, sequence: int) -> None:
+    def acknowledged(self, line: int, sequence: int) -> None:
         self.lowest = sequence if self.published == 1 else min(self.lowest, sequence)
         self.highest = max(self.highest, sequence)
         if self._numbers is not None and not self._numbers.closed.called:
@@ -89,18 +99,18 @@ class EventPublisher(LinePublisher):
     def end_with(self, problem: object) -> None:
         """Read no more, because of ``problem``; what is under way goes on."""
         self.end(problem)
-        self._let_in()
+        self._resume_input()
 
     # A producer, as far as the numbers are concerned: who does not take them gets no more.
 
     def pauseProducing(self) -> None:
         """Twisted: enough for now."""
-        self._printing = False
+        self._output_ready = False
 
     def resumeProducing(self) -> None:
         """Twisted: go on."""
-        self._printing = True
-        self._let_in()
+        self._output_ready = True
+        self._resume_input()
 
     def stopProducing(self) -> None:
         """Twisted: nobody takes numbers any more, which is no reason to publish no more."""
@@ -109,26 +119,26 @@ class EventPublisher(LinePublisher):
     def summary(self) -> str:
         """Return what was done."""
         numbers = f", numbers {self.lowest:,} to {self.highest:,}" if self.published else ""
-        return f"{counted(self.published, 'event')}{numbers}"
+        return f"{pluralize(self.published, 'event')}{numbers}"
 
 
-def _describe(node: Address, trouble: str | None) -> str:
-    place = show_place(node)
+def _describe_node(node: Address, trouble: str | None) -> str:
+    place = format_address(node)
     if trouble is None:
         return f"{place} takes events"
-    return f"{place}: {trouble}, trying again; {_ADVICE.get(trouble, _OTHERWISE)}"
+    return f"{place}: {trouble}, trying again; {_ADVICE.get(trouble, _DEFAULT_ADVICE)}"
 
 
 async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: Any) -> int:
     """Run the command and return its exit status."""
     publisher = ParcelsPublisher(
-        [parse_place(node) for node in nodes],
+        [parse_address(node) for node in nodes],
         options.cluster,
         name=options.name,
-        secret=secret_of(options),
+        secret=secret_from_options(options),
         timeout=options.timeout,
-        endpoint_for=endpoints_from(options.dial) if options.dial else tcp_endpoint,
-        on_trouble=lambda node, trouble: lines.say(_describe(node, trouble)),
+        endpoint_for=endpoint_factory_from(options.dial) if options.dial else tcp_endpoint,
+        on_node_warning=lambda node, trouble: lines.print_message(_describe_node(node, trouble)),
         reactor=reactor,
     )
     descriptor = open_input(options.file)
@@ -146,10 +156,10 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
     await publisher.close()
     if numbers is not None:
         numbers.end()
-        await numbers.emptied(reactor, patience)
+        await numbers.wait_closed(reactor, patience)
     print(lines.summary(), file=sys.stderr)
     if lines.problem is None:
         return 0
     unknown = f", of which {lines.unknown:,} may be ordered all the same" if lines.unknown else ""
-    missing = lines.seen - lines.published
-    return complain(f"{missing:,} of {counted(lines.seen, 'event')} not ordered{unknown}: {lines.problem}")
+    missing = lines.lines_read - lines.published
+    return print_error(f"{missing:,} of {pluralize(lines.lines_read, 'event')} not ordered{unknown}: {lines.problem}")

@@ -9,31 +9,31 @@ import re
 from http import HTTPStatus
 from typing import NamedTuple
 
-from fyrehose_twisted.errors import FoundedAnew
+from fyrehose_twisted.errors import FoundingMismatch
 from fyrehose_twisted.interfaces import IOrderedEvents
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE
-from fyrehose_twisted.web.response import RETRY, Problem, bad_request
+from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, bad_request
 
-FOUNDING_PATTERN = "^[0-9a-f]{16}$"
+CLUSTER_ID_PATTERN = "^[0-9a-f]{16}$"
 """Ids of foundings, as a regular expression of JSON Schema."""
 ID_PATTERN = "^([0-9a-f]{16}-)?[0-9]{1,19}$"
 """Ids of events, likewise."""
 
-_FOUNDING = re.compile(FOUNDING_PATTERN)
+_CLUSTER_ID = re.compile(CLUSTER_ID_PATTERN)
 _ID = re.compile(ID_PATTERN)
 
 
 class EventId(NamedTuple):
     """Id of an event.
 
-    :ivar founding: of the cluster; empty where it is not known.
+    :ivar cluster_id: of the cluster; empty where it is not known.
     """
 
-    founding: str
+    cluster_id: str
     sequence: int
 
     def __str__(self) -> str:
-        return f"{self.founding}-{self.sequence}" if self.founding else f"{self.sequence}"
+        return f"{self.cluster_id}-{self.sequence}" if self.cluster_id else f"{self.sequence}"
 
 
 def parse_event_id(text: str) -> EventId:
@@ -46,12 +46,12 @@ def parse_event_id(text: str) -> EventId:
     raise ValueError(f"{text[:60]!r} is not FOUNDING-NUMBER, nor a number up to {MAX_SEQUENCE}")
 
 
-def is_founding(text: object) -> bool:
+def is_cluster_id(text: object) -> bool:
     """Return whether ``text`` is the id of a founding."""
-    return isinstance(text, str) and _FOUNDING.fullmatch(text) is not None
+    return isinstance(text, str) and _CLUSTER_ID.fullmatch(text) is not None
 
 
-def asked_id(value: bytes | None) -> EventId | None:
+def last_event_id(value: bytes | None) -> EventId | None:
     """Return the ``Last-Event-ID`` of a request, ``None`` if there is none.
 
     :raises Problem: if it is no id.
@@ -64,27 +64,27 @@ def asked_id(value: bytes | None) -> EventId | None:
         raise bad_request(f"Last-Event-ID: {error}") from None
 
 
-def asked_founding(value: bytes | None) -> str:
+def cluster_id_param(value: bytes | None) -> str:
     """Return the founding that a query names, empty if it names none.
 
     :raises Problem: if it is no founding.
     """
     text = "" if value is None else value.decode("latin-1")
-    if value is not None and not is_founding(text):
+    if value is not None and not is_cluster_id(text):
         raise bad_request("founding has 16 hexadecimal digits, as in /cluster")
     return text
 
 
-def check_founding(known: str, node: IOrderedEvents) -> None:
+def check_cluster_id(known: str, node: IOrderedEvents) -> None:
     """Check that the numbers of a client are those of ``node``.
 
     :param known: founding that the client knows; empty for none.
     :raises Problem: if the node is in another cluster, or in none yet.
     """
-    now: str = node.founding
+    now: str = node.cluster_id
     if not known or known == now:
         return
     if not now:
         message = "this node is in no cluster yet, so it does not know what the numbers of another node mean"
-        raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "no-cluster", message, RETRY)
-    raise Problem(HTTPStatus.CONFLICT, "other-founding", str(FoundedAnew(known, now)), founding=now, known=known)
+        raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "no-cluster", message, RETRY_AFTER)
+    raise HttpError(HTTPStatus.CONFLICT, "other-founding", str(FoundingMismatch(known, now)), founding=now, known=known)

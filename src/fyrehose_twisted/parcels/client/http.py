@@ -19,7 +19,7 @@ from zope.interface import implementer
 from fyrehose_twisted.errors import RemoteError
 
 
-class AnswerTooLarge(RemoteError):
+class ResponseTooLarge(RemoteError):
     """An answer is longer than it may be."""
 
 
@@ -52,7 +52,7 @@ class Body:
 
 
 @implementer(IAgent)
-class PlainAgent:
+class IdentityEncodingAgent:
     """An agent to which compressed answers mean nothing: a few bytes of those can become very many.
 
     treq asks for them, and unpacks what says that it is one.
@@ -65,14 +65,14 @@ class PlainAgent:
         """Twisted: make a request."""
         if headers is not None:
             headers.removeHeader(b"Accept-Encoding")
-        return self._agent.request(method, uri, headers, bodyProducer).addCallback(self._plain)
+        return self._agent.request(method, uri, headers, bodyProducer).addCallback(self._strip_encoding)
 
-    def _plain(self, response: Any) -> Any:
+    def _strip_encoding(self, response: Any) -> Any:
         response.headers.removeHeader(b"Content-Encoding")
         return response
 
 
-def abort(transport: Any) -> None:
+def abort_connection(transport: Any) -> None:
     """Cut off the connection on which a body comes.
 
     Twisted gives those who read one a transport that only knows ``loseConnection``, which on TLS waits for the peer.
@@ -82,7 +82,7 @@ def abort(transport: Any) -> None:
         getattr(inner, "abortConnection", inner.loseConnection)()
 
 
-async def sent(request: Awaitable[Any]) -> Any:
+async def await_response(request: Awaitable[Any]) -> Any:
     """Return the answer to a request. One that is cancelled raises :class:`CancelledError`, wherever it is by then."""
     try:
         return await request
@@ -94,24 +94,24 @@ async def sent(request: Awaitable[Any]) -> Any:
         raise
 
 
-class _Collector(Protocol):
+class _BodyCollector(Protocol):
     def __init__(self, limit: int, keep: bool) -> None:
-        self._left = limit
+        self._remaining = limit
         self._keep = keep
         self._parts: list[bytes] = []
-        self._over = False
+        self._over_limit = False
         self.done: Deferred[bytes] = Deferred(self._cancel)
 
     def _cancel(self, deferred: object) -> None:
         self._abort()
 
     def _abort(self) -> None:
-        abort(self.transport)
+        abort_connection(self.transport)
 
     def dataReceived(self, data: bytes) -> None:
-        self._left -= len(data)
-        if self._left < 0:
-            self._over = True
+        self._remaining -= len(data)
+        if self._remaining < 0:
+            self._over_limit = True
             self._parts.clear()
             self._abort()
         elif self._keep:
@@ -120,8 +120,8 @@ class _Collector(Protocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self.done.called:
             return
-        if self._over:
-            self.done.errback(AnswerTooLarge("an answer is longer than it may be"))
+        if self._over_limit:
+            self.done.errback(ResponseTooLarge("an answer is longer than it may be"))
         elif reason.check(ResponseDone, PotentialDataLoss):
             self.done.callback(b"".join(self._parts))
         else:
@@ -129,10 +129,10 @@ class _Collector(Protocol):
 
 
 def read_body(response: IResponse, limit: int, keep: bool = True) -> Deferred[bytes]:
-    """Return the body of an answer; it fails with :class:`AnswerTooLarge` if that is longer than ``limit``.
+    """Return the body of an answer; it fails with :class:`ResponseTooLarge` if that is longer than ``limit``.
 
     :param keep: otherwise it is only waited for, and empty bytes are returned.
     """
-    collector = _Collector(limit, keep)
+    collector = _BodyCollector(limit, keep)
     response.deliverBody(collector)
     return collector.done

@@ -12,18 +12,18 @@ from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
 from fyrehose_twisted.errors import LocalError, NotOrdered, PublishQueueFull
-from fyrehose_twisted.parcels.client.event_ids import EventId, is_founding
+from fyrehose_twisted.parcels.client.event_ids import EventId, is_cluster_id
 from fyrehose_twisted.parcels.client.failover import (
-    NodeAnswer,
-    Nodes,
+    FailoverClient,
+    NodeRequest,
+    NodeResponse,
     NoNodeAnswers,
-    Question,
     RequestRefused,
-    conflict_of,
-    reason_of,
+    failure_reason,
+    numbering_conflict,
 )
-from fyrehose_twisted.parcels.client.http import Body, PlainAgent, read_body, sent
-from fyrehose_twisted.parcels.client.sse_client import BadAnswer, Following, OrderedEvent, event_of
+from fyrehose_twisted.parcels.client.http import Body, IdentityEncodingAgent, await_response, read_body
+from fyrehose_twisted.parcels.client.sse_client import EventFollower, InvalidResponse, OrderedEvent, parse_event
 
 try:
     from treq.client import HTTPClient
@@ -31,15 +31,15 @@ except ModuleNotFoundError as error:
     needs = f"ParcelsClient needs {error.name}, which is not installed: pip install 'fyrehose_twisted[web]'"
     raise ModuleNotFoundError(needs, name=error.name) from None
 
-__all__ = ["Following", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "RequestRefused"]
+__all__ = ["EventFollower", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "RequestRefused"]
 
-MAX_ANSWER = 2**23
+MAX_RESPONSE_BYTES = 2**23
 """Bytes of an answer."""
-PAUSE = 0.2
+FOLLOW_RETRY_DELAY = 0.2
 """Seconds between attempts to follow."""
 
 
-def _as_it_is(body: Any) -> Any:
+def _identity(body: Any) -> Any:
     return body
 
 
@@ -55,8 +55,8 @@ class ParcelsClient:
     :param timeout_total: seconds after which a call fails with what each node said.
     :param max_waiting: events that may wait to be published.
     :param agent: makes the requests, with TLS as you want it; by default one that keeps connections.
-    :ivar founding: of the cluster that took the last event, 16 hexadecimal digits; empty before one did. A number means
-        something only together with it.
+    :ivar cluster_id: of the cluster that took the last event, 16 hexadecimal digits; empty before one did. A number
+        means something only together with it.
     """
 
     def __init__(
@@ -76,20 +76,20 @@ class ParcelsClient:
         if not nodes:
             raise LocalError("a client needs the URL of at least one node")
         urls = [node.rstrip("/") for node in nodes]
-        self.nodes = Nodes(urls, self._ask, reactor, timeout, timeout_total)
+        self.nodes = FailoverClient(urls, self._send_request, reactor, timeout, timeout_total)
         self.publisher = publisher or f"client-{uuid4().hex[:16]}"
-        self.founding = ""
+        self.cluster_id = ""
         self._reactor = reactor
         self._timeout = timeout
         self._max_waiting = max_waiting
         self._token = token.encode() if isinstance(token, str) else token
         self._pool = HTTPConnectionPool(reactor)
-        self._agent = PlainAgent(agent or Agent(reactor, connectTimeout=timeout, pool=self._pool))
+        self._agent = IdentityEncodingAgent(agent or Agent(reactor, connectTimeout=timeout, pool=self._pool))
         self._waiting: deque[tuple[bytes, str, Deferred[int]]] = deque()
-        self._under_way: set[Deferred[Any]] = set()
+        self._in_progress: set[Deferred[Any]] = set()
         self._publishing = False
         self._closed = False
-        self._followings: list[Following] = []
+        self._followers: list[EventFollower] = []
 
     def publish(self, data: bytes, key: str | None = None) -> Deferred[int]:
         """Return a Deferred of the event's number. Events get their numbers in the order of the calls.
@@ -114,26 +114,28 @@ class ParcelsClient:
                 self._start(self._publish_all())
         return published
 
-    def events(self, first: int, last: int, founding: str = "") -> Deferred[list[OrderedEvent]]:
+    def events(self, first: int, last: int, cluster_id: str = "") -> Deferred[list[OrderedEvent]]:
         """Return a Deferred of events ``first`` to ``last``, both included, as far as there are any yet.
 
-        :param founding: of the cluster that they are numbers of, if that is known.
+        :param cluster_id: of the cluster that they are numbers of, if that is known.
 
         It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
-        or :class:`~fyrehose_twisted.errors.FoundedAnew` if the cluster was founded anew since.
+        or :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was founded anew since.
         """
-        return self._start(self._events(first, last, founding))
+        return self._start(self._events(first, last, cluster_id))
 
-    def follow(self, listener: Any, first: int | None = None, founding: str = "") -> Following:
+    def follow(self, listener: Any, first: int | None = None, cluster_id: str = "") -> EventFollower:
         """Hand events on to an :class:`~fyrehose_twisted.interfaces.IEventListener` until that is stopped.
 
-        To go on in another run of your program, store :attr:`Following.next` and :attr:`Following.founding`.
+        To go on in another run of your program, store :attr:`EventFollower.next` and :attr:`EventFollower.cluster_id`.
 
         :param first: number of the first; by default the next one that is ordered.
-        :param founding: of the cluster that ``first`` is a number of, if that is known.
+        :param cluster_id: of the cluster that ``first`` is a number of, if that is known.
         """
-        following = Following(self.nodes.urls, self._open, listener, first, self._reactor, PAUSE, founding)
-        self._followings = [other for other in self._followings if not other.stopped.called] + [following]
+        following = EventFollower(
+            self.nodes.urls, self._open_stream, listener, first, self._reactor, FOLLOW_RETRY_DELAY, cluster_id
+        )
+        self._followers = [other for other in self._followers if not other.stopped.called] + [following]
         return following
 
     def cluster(self) -> Deferred[dict[str, Any]]:
@@ -147,9 +149,9 @@ class ParcelsClient:
     def close(self) -> Deferred[None]:
         """Stop all that is under way, and close the connections."""
         self._closed = True
-        for following in self._followings:
+        for following in self._followers:
             following.stop()
-        for under_way in list(self._under_way):
+        for under_way in list(self._in_progress):
             under_way.cancel()
         while self._waiting:
             self._waiting.popleft()[2].errback(NotOrdered("closed", "the client was closed", unknown=False))
@@ -158,10 +160,10 @@ class ParcelsClient:
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> Deferred[Any]:
         started = Deferred.fromCoroutine(work)
-        self._under_way.add(started)
+        self._in_progress.add(started)
 
         def done(result: Any) -> Any:
-            self._under_way.discard(started)
+            self._in_progress.discard(started)
             return result
 
         return started.addBoth(done)
@@ -189,55 +191,57 @@ class ParcelsClient:
             "Content-Type": "application/octet-stream",
         }
         try:
-            answer = await self.nodes.answer(Question("POST", "/events", data, headers))
+            answer = await self.nodes.request(NodeRequest("POST", "/events", data, headers))
         except NoNodeAnswers as error:
             raise NotOrdered(error.why, str(error), unknown=error.unknown) from None
-        sequence = answer.member("sequence")
+        sequence = answer.field("sequence")
         if type(sequence) is not int:
             raise NotOrdered("bad-answer", "a node says that it took the event, but not its number", unknown=True)
-        founding = answer.member("founding")
-        self.founding = founding if is_founding(founding) else ""
+        founding = answer.field("founding")
+        self.cluster_id = founding if is_cluster_id(founding) else ""
         return sequence
 
-    async def _events(self, first: int, last: int, founding: str) -> list[OrderedEvent]:
-        of = f"&founding={founding}" if founding else ""
+    async def _events(self, first: int, last: int, cluster_id: str) -> list[OrderedEvent]:
+        of = f"&founding={cluster_id}" if cluster_id else ""
         events: list[OrderedEvent] = []
         while first <= last:
             path = f"/events?from={first}&to={last}&encoding=base64{of}"
-            page = (await self.nodes.answer(Question("GET", path, first=first))).json
+            page = (await self.nodes.request(NodeRequest("GET", path, first=first))).json
             if not isinstance(page, list) or not page:
                 break
             for item in page:
-                event = event_of(item)
+                event = parse_event(item)
                 if event.sequence != first:
-                    raise BadAnswer(f"a node sent event {event.sequence} where {first} is next")
+                    raise InvalidResponse(f"a node sent event {event.sequence} where {first} is next")
                 events.append(event)
                 first += 1
         return events
 
     async def _cluster(self) -> dict[str, Any]:
-        content = (await self.nodes.answer(Question("GET", "/cluster"))).json
+        content = (await self.nodes.request(NodeRequest("GET", "/cluster"))).json
         if not isinstance(content, dict):
-            raise BadAnswer("a node says nothing of its cluster")
+            raise InvalidResponse("a node says nothing of its cluster")
         return content
 
     async def _health(self) -> dict[str, dict[str, Any]]:
         async def ask(node: str) -> dict[str, Any]:
             try:
-                content = (await self._ask(node, Question("GET", "/health"), Body(b""), self._timeout)).json
+                content = (await self._send_request(node, NodeRequest("GET", "/health"), Body(b""), self._timeout)).json
             except CancelledError:
                 raise
             except Exception as error:
-                return {"error": reason_of(error)}
+                return {"error": failure_reason(error)}
             return content if isinstance(content, dict) else {"error": "it says nothing of itself"}
 
         found = await gatherResults([Deferred.fromCoroutine(ask(node)) for node in self.nodes.urls], consumeErrors=True)
         return dict(zip(self.nodes.urls, found, strict=True))
 
-    def _ask(self, node: str, question: Question, body: Body, timeout: float) -> Deferred[NodeAnswer]:
-        async def ask() -> NodeAnswer:
-            response = await sent(self._send(question.method, node + question.path, body, question.headers or {}))
-            return NodeAnswer(response.code, await read_body(response.original, MAX_ANSWER))
+    def _send_request(self, node: str, request: NodeRequest, body: Body, timeout: float) -> Deferred[NodeResponse]:
+        async def ask() -> NodeResponse:
+            response = await await_response(
+                self._send(request.method, node + request.path, body, request.headers or {})
+            )
+            return NodeResponse(response.code, await read_body(response.original, MAX_RESPONSE_BYTES))
 
         return Deferred.fromCoroutine(ask()).addTimeout(timeout, self._reactor)
 
@@ -245,7 +249,7 @@ class ParcelsClient:
         lines = Headers({name: [value] for name, value in headers.items()})
         if self._token is not None:
             lines.addRawHeader(b"Authorization", b"Bearer " + self._token)
-        client = HTTPClient(self._agent, data_to_body_producer=_as_it_is)
+        client = HTTPClient(self._agent, data_to_body_producer=_identity)
         return client.request(
             method,
             url,
@@ -256,17 +260,17 @@ class ParcelsClient:
             reactor=self._reactor,
         )
 
-    def _open(self, node: str, seen: EventId | None) -> Deferred[Any]:
+    def _open_stream(self, node: str, seen: EventId | None) -> Deferred[Any]:
         headers = {"Accept": "text/event-stream"}
         if seen is not None:
             headers["Last-Event-ID"] = str(seen)
 
         async def ask() -> Any:
-            response = await sent(self._send("GET", f"{node}/events?encoding=base64", Body(b""), headers))
+            response = await await_response(self._send("GET", f"{node}/events?encoding=base64", Body(b""), headers))
             if response.code != 200:
-                answer = NodeAnswer(response.code, await read_body(response.original, MAX_ANSWER))
-                conflict = conflict_of(answer, 0 if seen is None else seen.sequence + 1)
-                raise conflict or BadAnswer(f"status {answer.status}: {answer.body[:200]!r}")
+                answer = NodeResponse(response.code, await read_body(response.original, MAX_RESPONSE_BYTES))
+                conflict = numbering_conflict(answer, 0 if seen is None else seen.sequence + 1)
+                raise conflict or InvalidResponse(f"status {answer.status}: {answer.body[:200]!r}")
             return response.original
 
         return Deferred.fromCoroutine(ask()).addTimeout(self._timeout, self._reactor)

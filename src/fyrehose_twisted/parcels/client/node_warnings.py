@@ -6,33 +6,33 @@ from collections.abc import Callable
 
 from fyrehose_twisted.effects import Address
 
-OnTrouble = Callable[[Address, str | None], object]
+OnNodeWarning = Callable[[Address, str | None], object]
 """Told of a node and its trouble in a few words, ``None`` once it takes events after a trouble of any node."""
 
 NO_ANSWER = "no answer"
 
 
-class NodeTroubles:
+class NodeWarnings:
     """Remembers which trouble of which node was told.
 
     :param tell: told of each change.
     """
 
-    def __init__(self, tell: OnTrouble) -> None:
-        self._tell = tell
-        self._told: dict[Address, str] = {}
-        self._troubled = False
+    def __init__(self, callback: OnNodeWarning) -> None:
+        self._callback = callback
+        self._reported: dict[Address, str] = {}
+        self._has_failed = False
 
-    def failed(self, node: Address, trouble: str) -> None:
+    def failed(self, node: Address, problem: str) -> None:
         """A node could not be used."""
-        self._troubled = True
-        if self._told.get(node) != trouble:
-            self._told[node] = trouble
-            self._tell(node, trouble)
+        self._has_failed = True
+        if self._reported.get(node) != problem:
+            self._reported[node] = problem
+            self._callback(node, problem)
 
-    def works(self, node: Address) -> None:
+    def recovered(self, node: Address) -> None:
         """A node has taken events."""
-        if self._troubled:
-            self._troubled = False
-            self._told.pop(node, None)
-            self._tell(node, None)
+        if self._has_failed:
+            self._has_failed = False
+            self._reported.pop(node, None)
+            self._callback(node, None)

@@ -15,10 +15,10 @@ from fyrehose_twisted.errors import (
     NotOrdered,
     PublishQueueFull,
 )
-from fyrehose_twisted.parcels.events import Numbers
-from fyrehose_twisted.parcels.wire.messages import MAX_PUBLISHER, Refusal
+from fyrehose_twisted.parcels.events import SequenceSpans
+from fyrehose_twisted.parcels.wire.messages import MAX_PUBLISHER, RefusalReason
 
-DIGEST = 32
+DIGEST_CHARS = 32
 """Characters of a key's digest."""
 
 
@@ -29,26 +29,26 @@ class Publication:
     :ivar size: bytes that they count for, where somebody counts.
     """
 
-    __slots__ = ("_over", "count", "numbered", "size")
+    __slots__ = ("_on_done", "count", "numbered", "size")
 
-    def __init__(self, count: int, over: Callable[[Publication], object]) -> None:
+    def __init__(self, count: int, on_done: Callable[[Publication], object]) -> None:
         self.count = count
         self.size = 0
         self.numbered: Deferred[list[int]] = Deferred()
-        self._over = over
+        self._on_done = on_done
 
-    def answered(self, numbers: Numbers) -> None:
+    def answered(self, numbers: SequenceSpans) -> None:
         """All of them have their numbers."""
-        self._over(self)
+        self._on_done(self)
         self.numbered.callback([number for first, count in numbers for number in range(first, first + count)])
 
     def fail(self, error: Exception) -> None:
         """Not all of them have."""
-        self._over(self)
+        self._on_done(self)
         self.numbered.errback(error)
 
 
-def only(numbers: list[int]) -> int:
+def single_number(numbers: list[int]) -> int:
     """Return the number of a single event."""
     return numbers[0]
 
@@ -65,16 +65,16 @@ def check_event(event: bytes, limit: int) -> None:
         raise MessageTooLarge(len(event), limit)
 
 
-def publisher_of(publisher: str, key: str) -> str:
+def keyed_publisher(publisher: str, key: str) -> str:
     """Return under which name an event is published that has a key: the publisher's, and a digest of both.
 
     A cluster remembers so much of each publisher; here each key is one, whose only event is published again or not.
 
     :raises ConfigurationError: if the publisher's name is too long.
     """
-    check_publisher(publisher, MAX_PUBLISHER - DIGEST - 1)
+    check_publisher(publisher, MAX_PUBLISHER - DIGEST_CHARS - 1)
     digest = sha256(f"{len(publisher)}:{publisher}{key}".encode(errors="surrogatepass")).hexdigest()
-    return f"{publisher}:{digest[:DIGEST]}"
+    return f"{publisher}:{digest[:DIGEST_CHARS]}"
 
 
 def check_publisher(publisher: str, limit: int = MAX_PUBLISHER) -> str:
@@ -87,15 +87,15 @@ def check_publisher(publisher: str, limit: int = MAX_PUBLISHER) -> str:
     return publisher
 
 
-def refusal_name(why: Refusal) -> str:
+def refusal_name(reason: RefusalReason) -> str:
     """Return the short stable name of a reason, such as ``no-quorum``."""
-    return why.name.lower().replace("_", "-")
+    return reason.name.lower().replace("_", "-")
 
 
-def not_ordered(why: Refusal, text: str, *, unknown: bool) -> FyrehoseError:
+def publish_error(reason: RefusalReason, text: str, *, unknown: bool) -> FyrehoseError:
     """Return what somebody is told whose events have no number."""
-    if why is Refusal.OTHER_BODY:
+    if reason is RefusalReason.OTHER_BODY:
         return KeyReused(text)
-    if why is Refusal.TOO_MANY and not unknown:
+    if reason is RefusalReason.TOO_MANY and not unknown:
         return PublishQueueFull(text)
-    return NotOrdered(refusal_name(why), text, unknown=unknown)
+    return NotOrdered(refusal_name(reason), text, unknown=unknown)

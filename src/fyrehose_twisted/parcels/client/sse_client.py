@@ -13,13 +13,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.errors import BeyondEnd, FoundedAnew, RemoteError
+from fyrehose_twisted.errors import BeyondEnd, FoundingMismatch, RemoteError
 from fyrehose_twisted.parcels.client.event_ids import EventId, parse_event_id
-from fyrehose_twisted.parcels.client.http import abort
+from fyrehose_twisted.parcels.client.http import abort_connection
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, Mode
 from fyrehose_twisted.web.sse import Frame, FrameReader
 
-SILENCE = 45.0
+STREAM_TIMEOUT = 45.0
 """Seconds without a byte after which a stream is given up: nodes say each 15 s that they are there."""
 
 
@@ -31,19 +31,19 @@ class OrderedEvent(NamedTuple):
     data: bytes
 
 
-class BadAnswer(RemoteError):
+class InvalidResponse(RemoteError):
     """A node's answer is none of this interface."""
 
 
-Open = Callable[[str, EventId | None], "Deferred[Any]"]
-"""Opens a stream of a node, after the last event that is known. Returns the answer; fails with :class:`FoundedAnew` or
-:class:`BeyondEnd` if the node says so."""
+OpenStream = Callable[[str, EventId | None], "Deferred[Any]"]
+"""Opens a stream of a node, after the last event that is known. Returns the answer; fails with
+:class:`FoundingMismatch` or :class:`BeyondEnd` if the node says so."""
 
-BEYOND_ROUNDS = 5
+MAX_BEYOND_ROUNDS = 5
 """How often in a row each node has to say that the first event lies beyond the end: one that is behind says so too."""
 
 
-def event_of(item: Any) -> OrderedEvent:
+def parse_event(item: Any) -> OrderedEvent:
     """Return an event that came as JSON, with its bytes as ``data``.
 
     :raises BadAnswer: if it is none.
@@ -54,7 +54,7 @@ def event_of(item: Any) -> OrderedEvent:
                 return OrderedEvent(sequence, publisher, b64decode(data, validate=True))
             except ValueError:
                 pass
-    raise BadAnswer("a node sent an event that is none")
+    raise InvalidResponse("a node sent an event that is none")
 
 
 def _is_number(value: Any, lowest: int) -> bool:
@@ -64,32 +64,32 @@ def _is_number(value: Any, lowest: int) -> bool:
 class _StreamReader(Protocol):
     """Reads one stream, for as long as something comes."""
 
-    def __init__(self, take: Callable[[list[Frame]], None], reactor: Any) -> None:
+    def __init__(self, frames_received: Callable[[list[Frame]], None], reactor: Any) -> None:
         self._reader = FrameReader()
-        self._take = take
-        self._silence = reactor.callLater(SILENCE, self._silent)
+        self._frames_received = frames_received
+        self._idle_timeout = reactor.callLater(STREAM_TIMEOUT, self._timed_out)
         self._failure: Failure | None = None
         self.ended: Deferred[None] = Deferred(lambda _: self._abort())
 
     def dataReceived(self, data: bytes) -> None:
         if self._failure is None:
-            self._silence.reset(SILENCE)
+            self._idle_timeout.reset(STREAM_TIMEOUT)
             try:
-                self._take(self._reader.feed(data))
+                self._frames_received(self._reader.feed(data))
             except Exception:
                 self._failure = Failure()
                 self._abort()
 
-    def _silent(self) -> None:
-        self._failure = Failure(BadAnswer(f"nothing came for {SILENCE:g} s"))
+    def _timed_out(self) -> None:
+        self._failure = Failure(InvalidResponse(f"nothing came for {STREAM_TIMEOUT:g} s"))
         self._abort()
 
     def _abort(self) -> None:
-        abort(self.transport)
+        abort_connection(self.transport)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        if self._silence.active():
-            self._silence.cancel()
+        if self._idle_timeout.active():
+            self._idle_timeout.cancel()
         if not self.ended.called:
             if self._failure is not None:
                 self.ended.errback(self._failure)
@@ -101,11 +101,11 @@ def _unless_stopped(failure: Failure) -> None:
     failure.trap(CancelledError)
 
 
-class _NodeRests(BadAnswer):
+class _NodeNotOrdering(InvalidResponse):
     """A node orders nothing, and there are others."""
 
 
-class Following:
+class EventFollower:
     """Hands events on to a listener until it is stopped, whichever nodes come and go meanwhile.
 
     :param nodes: their base URLs.
@@ -113,9 +113,9 @@ class Following:
     :param first: number of the first event to hand on; by default the next one that is ordered.
     :param founding: of the cluster that ``first`` is a number of; empty if that is not known.
     :ivar next: number of the next event; ``None`` before it is known.
-    :ivar founding: of the cluster that it is a number of; empty before that is known.
+    :ivar cluster_id: of the cluster that it is a number of; empty before that is known.
     :ivar stopped: Deferred that fires when it was stopped, and fails with what the listener raised, with
-        :class:`~fyrehose_twisted.errors.FoundedAnew` if the numbers mean something else now, or with
+        :class:`~fyrehose_twisted.errors.FoundingMismatch` if the numbers mean something else now, or with
         :class:`~fyrehose_twisted.errors.BeyondEnd` if ``first`` is no number of the cluster, and no founding was given.
     """
 
@@ -124,23 +124,23 @@ class Following:
     def __init__(
         self,
         nodes: list[str],
-        open: Open,
+        open_stream: OpenStream,
         listener: Any,
         first: int | None,
         reactor: Any,
-        pause: float,
-        founding: str = "",
+        retry_delay: float,
+        cluster_id: str = "",
     ) -> None:
         self._nodes = nodes
-        self._open = open
+        self._open_stream = open_stream
         self._listener = listener
         self._reactor = reactor
-        self._pause = pause
-        self._heard = False
-        self._broken: Failure | None = None
-        self._beyond = 0
+        self._retry_delay = retry_delay
+        self._received_any = False
+        self._fatal: Failure | None = None
+        self._beyond_count = 0
         self.next = first
-        self.founding = founding
+        self.cluster_id = cluster_id
         self._running: Deferred[None] = Deferred.fromCoroutine(self._run())
         self.stopped = self._running.addErrback(_unless_stopped)
 
@@ -152,94 +152,94 @@ class Following:
         turn = 0
         while True:
             node = self._nodes[turn % len(self._nodes)]
-            self._heard = False
+            self._received_any = False
             try:
                 await self._read(node)
-            except (CancelledError, FoundedAnew):
+            except (CancelledError, FoundingMismatch):
                 raise
             except BeyondEnd:
-                self._beyond += 1
-                if self._beyond >= BEYOND_ROUNDS * len(self._nodes):
+                self._beyond_count += 1
+                if self._beyond_count >= MAX_BEYOND_ROUNDS * len(self._nodes):
                     raise
             except Exception as error:
-                self._beyond = 0
+                self._beyond_count = 0
                 self.log.debug("{node}: {error}", node=node, error=error)
-            if self._broken is not None:
-                self._broken.raiseException()
+            if self._fatal is not None:
+                self._fatal.raiseException()
             turn += 1
-            if not self._heard or turn % len(self._nodes) == 0:
-                await deferLater(self._reactor, self._pause, lambda: None)
+            if not self._received_any or turn % len(self._nodes) == 0:
+                await deferLater(self._reactor, self._retry_delay, lambda: None)
 
     async def _read(self, node: str) -> None:
-        seen = None if self.next is None else EventId(self.founding, self.next - 1)
-        response = await self._open(node, seen)
-        reader = _StreamReader(self._take, self._reactor)
+        seen = None if self.next is None else EventId(self.cluster_id, self.next - 1)
+        response = await self._open_stream(node, seen)
+        reader = _StreamReader(self._frames_received, self._reactor)
         response.deliverBody(reader)
         await reader.ended
 
-    def _take(self, frames: list[Frame]) -> None:
+    def _frames_received(self, frames: list[Frame]) -> None:
         events: list[OrderedEvent] = []
         rests = False
         for frame in frames:
             if frame.event == "comment":
                 rests = frame.data.startswith("mode ") and frame.data != f"mode {Mode.WRK.value}"
                 continue
-            self._heard = True
-            self._identify(frame.id, events)
+            self._received_any = True
+            self._check_cluster_id(frame.id, events)
             if frame.event == "position" and self.next is None:
                 self.next = parse_event_id(frame.id).sequence + 1
             elif frame.event == "message":
-                event = event_of(_parse(frame.data))
-                self._missing(event.sequence - 1, events)
+                event = parse_event(_parse_json(frame.data))
+                self._skip_to(event.sequence - 1, events)
                 if event.sequence == self.next:
                     events.append(event)
                     self.next += 1
             elif frame.event == "skipped":
-                match _parse(frame.data):
+                match _parse_json(frame.data):
                     case {"last": last} if _is_number(last, 0):
-                        self._missing(last, events)
+                        self._skip_to(last, events)
                     case _:
-                        raise BadAnswer("a node skips events, and does not say which")
-        self._hand_on(events)
+                        raise InvalidResponse("a node skips events, and does not say which")
+        self._deliver(events)
         if rests and len(self._nodes) > 1:
-            raise _NodeRests("it orders nothing")
+            raise _NodeNotOrdering("it orders nothing")
 
-    def _identify(self, id: str, events: list[OrderedEvent]) -> None:
+    def _check_cluster_id(self, id: str, events: list[OrderedEvent]) -> None:
         """Learn the founding from an id, or see that it is still the same."""
         try:
-            founding = parse_event_id(id).founding
+            founding = parse_event_id(id).cluster_id
         except ValueError:
-            raise BadAnswer("a node sent an event without an id") from None
-        if founding != self.founding:
-            if self.founding and founding:
-                self._hand_on(events)
-                self._broken = Failure(FoundedAnew(self.founding, founding))
-                self._broken.raiseException()
-            self.founding = founding or self.founding
+            raise InvalidResponse("a node sent an event without an id") from None
+        if founding != self.cluster_id:
+            if self.cluster_id and founding:
+                self._deliver(events)
+                self._fatal = Failure(FoundingMismatch(self.cluster_id, founding))
+                self._fatal.raiseException()
+            self.cluster_id = founding or self.cluster_id
 
-    def _missing(self, last: int, events: list[OrderedEvent]) -> None:
+    def _skip_to(self, last: int, events: list[OrderedEvent]) -> None:
         if self.next is None:
             self.next = last + 1
         elif last >= self.next:
-            self._hand_on(events)
+            self._deliver(events)
             first, self.next = self.next, last + 1
-            self._tell(self._listener.events_skipped, first, last)
+            self._call_listener(self._listener.events_skipped, first, last)
 
-    def _hand_on(self, events: list[OrderedEvent]) -> None:
+    def _deliver(self, events: list[OrderedEvent]) -> None:
         if events:
-            self._tell(self._listener.events_ordered, list(events))
+            self._call_listener(self._listener.events_ordered, list(events))
             events.clear()
 
-    def _tell(self, listener: Callable[..., Any], *arguments: Any) -> None:
+    def _call_listener(self, listener: Callable[..., Any], *arguments: Any) -> None:
         try:
             listener(*arguments)
         except Exception:
-            self._broken = Failure()
+            self._fatal = Failure()
             raise
 
 
-def _parse(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise BadAnswer("a node sent something that is not JSON") from None
+        raise InvalidResponse("a node sent something that is not JSON") from None

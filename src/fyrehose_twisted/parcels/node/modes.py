@@ -1,6 +1,7 @@
 """What a node is at, and what makes that change (document 004, "Discovery phase" to "Work phase").
 
-:data:`MOVES` is the whole of it; ``docs/one-order.md`` shows it as a drawing that ``docs/diagrams.py`` makes of that.
+:data:`TRANSITIONS` is the whole of it; ``docs/one-order.md`` shows it as a drawing that ``docs/diagrams.py`` makes of
+that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from automat import TypeMachineBuilder
 from fyrehose_twisted.parcels.wire.messages import Mode
 
 
-class Phases(Protocol):
+class ModeInputs(Protocol):
     """What happens to a node that changes what it is at. What does not matter in a state is ignored there."""
 
     def founded(self) -> None:
@@ -37,7 +38,7 @@ class Phases(Protocol):
         """It can no longer keep its promises."""
 
 
-class Phase:
+class ModeCore:
     """Where a node is.
 
     :ivar mode: what others are told.
@@ -47,75 +48,75 @@ class Phase:
         self.mode = Mode.DSC
 
 
-_LIVES = (Mode.DSC, Mode.SEQ_RECOVERY, Mode.WRK, Mode.ERR)
-_ENDS = (Mode.SHUTDOWN, Mode.PANIC)
-_CAUSES = (
-    Phases.founded,
-    Phases.answered,
-    Phases.caught_up,
-    Phases.fell_behind,
-    Phases.lost_quorum,
-    Phases.left,
-    Phases.broke,
+_LIVE_MODES = (Mode.DSC, Mode.SEQ_RECOVERY, Mode.WRK, Mode.ERR)
+_FINAL_MODES = (Mode.SHUTDOWN, Mode.PANIC)
+_INPUTS = (
+    ModeInputs.founded,
+    ModeInputs.answered,
+    ModeInputs.caught_up,
+    ModeInputs.fell_behind,
+    ModeInputs.lost_quorum,
+    ModeInputs.left,
+    ModeInputs.broke,
 )
 
-MOVES: dict[tuple[Mode, str], Mode] = {
+TRANSITIONS: dict[tuple[Mode, str], Mode] = {
     (mode, cause.__name__): target
     for mode, cause, target in (
-        (Mode.DSC, Phases.founded, Mode.WRK),
-        (Mode.DSC, Phases.answered, Mode.SEQ_RECOVERY),
-        (Mode.SEQ_RECOVERY, Phases.caught_up, Mode.WRK),
-        (Mode.SEQ_RECOVERY, Phases.lost_quorum, Mode.ERR),
-        (Mode.SEQ_RECOVERY, Phases.founded, Mode.WRK),
-        (Mode.WRK, Phases.lost_quorum, Mode.ERR),
-        (Mode.WRK, Phases.fell_behind, Mode.SEQ_RECOVERY),
-        (Mode.ERR, Phases.answered, Mode.SEQ_RECOVERY),
-        (Mode.ERR, Phases.founded, Mode.WRK),
-        *((mode, Phases.left, Mode.SHUTDOWN) for mode in _LIVES),
-        *((mode, Phases.broke, Mode.PANIC) for mode in _LIVES),
+        (Mode.DSC, ModeInputs.founded, Mode.WRK),
+        (Mode.DSC, ModeInputs.answered, Mode.SEQ_RECOVERY),
+        (Mode.SEQ_RECOVERY, ModeInputs.caught_up, Mode.WRK),
+        (Mode.SEQ_RECOVERY, ModeInputs.lost_quorum, Mode.ERR),
+        (Mode.SEQ_RECOVERY, ModeInputs.founded, Mode.WRK),
+        (Mode.WRK, ModeInputs.lost_quorum, Mode.ERR),
+        (Mode.WRK, ModeInputs.fell_behind, Mode.SEQ_RECOVERY),
+        (Mode.ERR, ModeInputs.answered, Mode.SEQ_RECOVERY),
+        (Mode.ERR, ModeInputs.founded, Mode.WRK),
+        *((mode, ModeInputs.left, Mode.SHUTDOWN) for mode in _LIVE_MODES),
+        *((mode, ModeInputs.broke, Mode.PANIC) for mode in _LIVE_MODES),
     )
 }
-"""Where each of :class:`Phases` leads from each mode. What is not here changes nothing."""
+"""Where each of :class:`ModeInputs` leads from each mode. What is not here changes nothing."""
 
 
-def _make() -> TypeMachineBuilder[Phases, Phase]:
-    builder = TypeMachineBuilder(Phases, Phase)
-    states = {mode: builder.state(mode.value) for mode in _LIVES + _ENDS}
+def _build_machine() -> TypeMachineBuilder[ModeInputs, ModeCore]:
+    builder = TypeMachineBuilder(ModeInputs, ModeCore)
+    states = {mode: builder.state(mode.value) for mode in _LIVE_MODES + _FINAL_MODES}
     for mode, state in states.items():
-        for cause in _CAUSES:
-            target = MOVES.get((mode, cause.__name__), mode)
+        for cause in _INPUTS:
+            target = TRANSITIONS.get((mode, cause.__name__), mode)
             _transition(state, cause, states[target], target)
     return builder
 
 
 def _transition(state: object, cause: object, to: object, mode: Mode) -> None:
     @state.upon(cause).to(to)  # type: ignore[attr-defined, untyped-decorator]  # Its types are made for literal states.
-    def go(phases: Phases, phase: Phase) -> None:
+    def go(phases: ModeInputs, phase: ModeCore) -> None:
         phase.mode = mode
 
 
-_machine = _make().build()
+_machine = _build_machine().build()
 
 
-class Modes:
+class ModeMachine:
     """The machine, and why it is where it is."""
 
     def __init__(self) -> None:
-        self._phase = Phase()
-        self._phases = _machine(self._phase)
-        self.why = "it just started"
+        self._core = ModeCore()
+        self._inputs = _machine(self._core)
+        self.reason = "it just started"
         self.since = 0.0
 
     @property
     def mode(self) -> Mode:
         """What the node is at."""
-        return self._phase.mode
+        return self._core.mode
 
-    def happened(self, what: str, why: str, now: float) -> bool:
-        """Something of :class:`Phases` happened; returns whether the node is at something else now."""
+    def fire(self, input_name: str, reason: str, now: float) -> bool:
+        """Something of :class:`ModeInputs` happened; returns whether the node is at something else now."""
         before = self.mode
-        getattr(self._phases, what)()
+        getattr(self._inputs, input_name)()
         if self.mode is before:
             return False
-        self.why, self.since = why, now
+        self.reason, self.since = reason, now
         return True

@@ -8,47 +8,55 @@ from enum import Enum
 from math import inf
 
 from fyrehose_twisted.effects import Address, Peer
-from fyrehose_twisted.parcels.node.table_shares import Place, Shares
-from fyrehose_twisted.parcels.wire.messages import SILENCE, Hello, Member, Mode, NodeInfo, Refusal, node_id
+from fyrehose_twisted.parcels.node.table_shares import TableEntry, TableQuota
+from fyrehose_twisted.parcels.wire.messages import (
+    NEIGHBOUR_TIMEOUT,
+    Hello,
+    MemberId,
+    Mode,
+    NodeInfo,
+    RefusalReason,
+    node_id,
+)
 
-DIAL_AGAIN = (0.25, 2.0)
+DIAL_BACKOFF = (0.25, 2.0)
 """Seconds until a node dials again, the first time and at most."""
 HEARSAY_ATTEMPTS = 5
 """How often a node dials an address that it only heard of, before it has answered."""
 
 
-class Stage(Enum):
+class DialState(Enum):
     """How far a connection is that this node dials."""
 
     IDLE = "idle"
     DIALLING = "dialling"
-    ASKED = "asked"
+    DISCOVERING = "asked"
     """A DscReq or SeqReq is on its way."""
-    GREETED = "greeted"
+    HELLO_SENT = "greeted"
     """A Hello is."""
     READY = "ready"
     """Requests of our own parcels can be sent."""
 
 
-class Said(Enum):
+class DialResult(Enum):
     """What became of the last attempt to reach an address."""
 
-    NOTHING = "nothing"
-    REFUSED = "refused"
+    UNKNOWN = "nothing"
+    CONNECTION_REFUSED = "refused"
     """Nobody listens there."""
-    DOCUMENT = "document"
+    DOCUMENT_ONLY = "document"
     """Somebody does who speaks only the document."""
-    ALONE = "alone"
+    NO_CLUSTER = "alone"
     """A node of ours, which is in no cluster yet."""
-    CLUSTER = "cluster"
+    IN_CLUSTER = "cluster"
     """A node of ours which is in a cluster."""
-    ITSELF = "itself"
+    SELF = "itself"
     """This very node."""
-    NO = "no"
+    REJECTED = "no"
     """Somebody who will not have to do with this node."""
 
 
-class Target:
+class DialTarget:
     """An address that a node dials.
 
     :ivar configured: whether the operator named it.
@@ -58,64 +66,64 @@ class Target:
 
     __slots__ = (
         "address",
-        "asks_sequence",
         "attempts",
+        "backoff",
         "configured",
-        "heard_of",
         "hello",
         "member",
         "name",
         "next_at",
         "peer",
-        "said",
-        "stage",
+        "queries_sequence",
+        "reported_nodes",
+        "result",
+        "state",
         "trusted",
-        "wait",
     )
 
     def __init__(self, address: Address, now: float, *, configured: bool, trusted: bool = False) -> None:
         self.address = address
         self.configured = configured
         self.trusted = trusted
-        self.stage = Stage.IDLE
-        self.said = Said.NOTHING
+        self.state = DialState.IDLE
+        self.result = DialResult.UNKNOWN
         self.peer: Peer | None = None
         self.hello: Hello | None = None
-        self.member: Member | None = None
+        self.member: MemberId | None = None
         self.name = ""
         self.next_at = now
-        self.wait = DIAL_AGAIN[0]
+        self.backoff = DIAL_BACKOFF[0]
         self.attempts = 0
-        self.asks_sequence = False
-        self.heard_of: Sequence[NodeInfo] = ()
+        self.queries_sequence = False
+        self.reported_nodes: Sequence[NodeInfo] = ()
 
-    def closed(self, now: float, *, at_once: bool) -> None:
+    def connection_closed(self, now: float, *, immediately: bool) -> None:
         """There is no connection; dial again, at once or after a while."""
-        self.stage, self.peer, self.hello, self.member = Stage.IDLE, None, None, None
-        self.next_at = now if at_once else now + self.wait
-        if not at_once:
-            self.wait = min(2 * self.wait, DIAL_AGAIN[1])
+        self.state, self.peer, self.hello, self.member = DialState.IDLE, None, None, None
+        self.next_at = now if immediately else now + self.backoff
+        if not immediately:
+            self.backoff = min(2 * self.backoff, DIAL_BACKOFF[1])
 
 
-class Caller:
+class InboundPeer:
     """Somebody who dialled this node.
 
     :ivar info: what it said of itself, if it asked for neighbours.
     :ivar member: who that is; ``None`` for one who only publishes.
-    :ivar expected: the proof that it has to give; ``None`` before it said hello.
-    :ivar proven: whether it gave that.
+    :ivar expected_proof: the proof that it has to give; ``None`` before it said hello.
+    :ivar authenticated: whether it gave that.
     """
 
-    __slots__ = ("expected", "founding", "heard", "info", "member", "peer", "proven")
+    __slots__ = ("authenticated", "cluster_id", "expected_proof", "heard_at", "info", "member", "peer")
 
     def __init__(self, peer: Peer, now: float) -> None:
         self.peer = peer
-        self.heard = now
+        self.heard_at = now
         self.info: NodeInfo | None = None
-        self.member: Member | None = None
-        self.expected: bytes | None = None
-        self.proven = False
-        self.founding = 0
+        self.member: MemberId | None = None
+        self.expected_proof: bytes | None = None
+        self.authenticated = False
+        self.cluster_id = 0
 
 
 @dataclass(slots=True)
@@ -123,7 +131,7 @@ class Neighbour:
     """Somebody whom a node knows."""
 
     info: NodeInfo
-    heard: float
+    heard_at: float
     mode: Mode
     suspected: bool = False
     sequence: int = -1
@@ -132,13 +140,13 @@ class Neighbour:
     """Whether it has proven that it knows the secret, or the operator named its address."""
 
     @property
-    def member(self) -> Member | None:
+    def member(self) -> MemberId | None:
         """Which life of it; ``None`` for one who speaks only the document."""
-        return None if self.info.ours is None else Member(self.info.name, self.info.ours.incarnation)
+        return None if self.info.ours is None else MemberId(self.info.name, self.info.ours.incarnation)
 
-    def alive(self, now: float) -> bool:
+    def is_alive(self, now: float) -> bool:
         """Whether it counts."""
-        return not self.suspected and now - self.heard <= SILENCE
+        return not self.suspected and now - self.heard_at <= NEIGHBOUR_TIMEOUT
 
 
 class Neighbours:
@@ -152,7 +160,7 @@ class Neighbours:
     def __init__(self, me: NodeInfo, limit: int, *, secret: bool = False) -> None:
         self.me = me
         self._secret = secret
-        self._shares = Shares(limit, secret=secret)
+        self._quota = TableQuota(limit, secret=secret)
         self._known: dict[str, Neighbour] = {}
 
     def __len__(self) -> int:
@@ -165,23 +173,23 @@ class Neighbours:
         """Return whom a node knows by that name."""
         return self._known.get(name)
 
-    def infos(self) -> tuple[NodeInfo, ...]:
+    def node_infos(self) -> tuple[NodeInfo, ...]:
         """Return what is known of all of them, by name."""
         return tuple(one.info._replace(mode=one.mode) for _, one in sorted(self._known.items()))
 
-    def conflict(self, info: NodeInfo, now: float) -> tuple[Refusal, str] | None:
+    def conflict(self, info: NodeInfo, now: float) -> tuple[RefusalReason, str] | None:
         """Say why somebody cannot be a neighbour, if so (document 004 has ids of 16 bits, made from names)."""
         me, ours = self.me, info.ours
         # The reference takes an id too that is not made from the name; then it tells nothing.
         by_id = info.id == node_id(info.name)
         # With a secret, a node of ours has to prove itself yet: then it takes the place of one that cannot.
         proves = ours is not None and self._secret
-        rivals = [one.info for one in self._known.values() if one.alive(now) and (one.trusted or not proves)]
+        rivals = [one.info for one in self._known.values() if one.is_alive(now) and (one.trusted or not proves)]
         for other in (me, *rivals):
             if other.name != info.name:
                 if by_id and other.id == info.id:
                     text = f"{info.name!r} and {other.name!r}, which is here already, have the same id, {info.id}"
-                    return Refusal.ID_TAKEN, f"{text}: give one of them another name"
+                    return RefusalReason.ID_TAKEN, f"{text}: give one of them another name"
                 continue
             if ours is not None and ours == other.ours:
                 continue
@@ -190,11 +198,11 @@ class Neighbours:
                 continue
             if other is not me and other.ours is None and ours is None:
                 continue  # The reference takes the last one.
-            where = show(other.host)
-            return Refusal.NAME_TAKEN, f"{info.name!r} is alive at {where} already: give one of them another name"
+            where = format_address(other.host)
+            return RefusalReason.NAME_TAKEN, f"{info.name!r} is alive at {where} already: give one of them another name"
         return None
 
-    def displaced(self, info: NodeInfo) -> Neighbour | None:
+    def find_displaced(self, info: NodeInfo) -> Neighbour | None:
         """Return the neighbour that has proven nothing and has the id of ``info``, which was proven."""
         names = info.name, self.me.name
         strangers = (one for one in self._known.values() if not one.trusted and one.info.name not in names)
@@ -207,14 +215,14 @@ class Neighbours:
         """
         known = self._known.get(info.name)
         if known is None:
-            taken = [Place(one.info.host[0], one.trusted) for one in self._known.values()]
-            if not self._shares.has_room(taken, Place(info.host[0], trusted)):
+            taken = [TableEntry(one.info.host[0], one.trusted) for one in self._known.values()]
+            if not self._quota.has_room(taken, TableEntry(info.host[0], trusted)):
                 return None
             known = self._known[info.name] = Neighbour(info, now, info.mode)
         else:
             if known.info.ours != info.ours:
                 known.sequence = -1
-            known.info, known.heard, known.mode = info, now, info.mode
+            known.info, known.heard_at, known.mode = info, now, info.mode
             known.suspected = False
         known.trusted = known.trusted or trusted
         return known
@@ -223,17 +231,17 @@ class Neighbours:
         """Know somebody no longer."""
         return self._known.pop(name, None)
 
-    def silent(self, now: float) -> list[Neighbour]:
+    def timed_out(self, now: float) -> list[Neighbour]:
         """Return those who do not count any more."""
-        return [one for one in self._known.values() if not one.alive(now)]
+        return [one for one in self._known.values() if not one.is_alive(now)]
 
-    def silence(self, name: str, now: float) -> float:
+    def seconds_silent(self, name: str, now: float) -> float:
         """Return for how many seconds nothing was heard of somebody."""
         known = self._known.get(name)
-        return inf if known is None else now - known.heard
+        return inf if known is None else now - known.heard_at
 
 
-def show(address: Address) -> str:
+def format_address(address: Address) -> str:
     """Return an address as people write it."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -17,70 +17,70 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import LocalError, MessageTooLarge, NotOrdered
-from fyrehose_twisted.interfaces import Drained, IEventHistory, ILinkNode
+from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, Outputs
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.events import (
+    MembershipChanged,
     ModeChanged,
     NeighbourAdded,
     NeighbourRemoved,
-    Told,
-    ViewChanged,
-    Warned,
+    NodeEvent,
+    OperatorWarning,
 )
 from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.discovery import Discovery
-from fyrehose_twisted.parcels.node.membership_changes import Membership
-from fyrehose_twisted.parcels.node.mode_policy import Standing
-from fyrehose_twisted.parcels.node.modes import Modes
-from fyrehose_twisted.parcels.node.neighbours import Caller, Neighbour, Stage, Target
+from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
+from fyrehose_twisted.parcels.node.mode_policy import ModePolicy
+from fyrehose_twisted.parcels.node.modes import ModeMachine
+from fyrehose_twisted.parcels.node.neighbours import DialState, DialTarget, InboundPeer, Neighbour
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
-from fyrehose_twisted.parcels.node.ordering.event_numbering import BadState, Replica
+from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering, InvalidSnapshot
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.pending import run_size
-from fyrehose_twisted.parcels.node.ordering.publish_tracker import NOT_LEADING, Publishing
-from fyrehose_twisted.parcels.node.persistent_state import Promises, State
-from fyrehose_twisted.parcels.node.raft.log import Log
-from fyrehose_twisted.parcels.node.raft.member import Order
-from fyrehose_twisted.parcels.node.raft.replication import APPEND_BYTES
-from fyrehose_twisted.parcels.node.snapshot import picture
-from fyrehose_twisted.parcels.node.state_recorder import Arrived, Arriving, Promising
-from fyrehose_twisted.parcels.node.status import ClusterState
+from fyrehose_twisted.parcels.node.ordering.publish_tracker import NOT_LEADER, PublishTracker
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot
+from fyrehose_twisted.parcels.node.raft.log import RaftLog
+from fyrehose_twisted.parcels.node.raft.member import RaftMember
+from fyrehose_twisted.parcels.node.raft.replication import MAX_APPEND_BYTES
+from fyrehose_twisted.parcels.node.snapshot import snapshot
+from fyrehose_twisted.parcels.node.state_recorder import ReceivedSnapshot, SnapshotReceiver, StateRecorder
+from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.wire.messages import (
-    BEAT,
+    HEARTBEAT_INTERVAL,
     MAX_PUBLISHER,
-    Append,
-    Appended,
-    Beat,
-    Entry,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
     Event,
-    Fetch,
-    Fetched,
+    FetchEvents,
+    FetchEventsReply,
+    Heartbeat,
     Hello,
-    Member,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
     Mode,
-    NotPublished,
     Parcel,
     Proof,
     Publish,
-    Published,
-    Refusal,
+    PublishAck,
+    PublisherRun,
+    PublishNack,
+    RefusalReason,
     Refused,
-    Run,
-    StatePart,
-    StateTaken,
-    View,
-    VoteAsked,
-    VoteGiven,
+    RequestVote,
+    RequestVoteReply,
     Welcome,
 )
 
-MAX_RUN = 60_000
+MAX_ENCODED_RUN = 60_000
 """Bytes of events in one run, with what goes with them."""
-SEND_AGAIN = 0.2
+RESEND_DELAY = 0.2
 """Seconds after which what the leader would not take is sent again."""
-LEAVING = 1.0
+LEAVE_TIMEOUT = 1.0
 """Seconds that a node waits for the others to let it go."""
 
 
@@ -100,64 +100,64 @@ class ClusterNode:
         rng: Random,
         now: float,
         *,
-        promises: Promises | None = None,
+        persistent_state: PersistentState | None = None,
         history: IEventHistory | None = None,
     ) -> None:
         self.config = config
         self.counters = Counters()
         self.drops: Counter[str] = Counter()
         self._rng = rng
-        member = None if promises is None else promises.member
+        member = None if persistent_state is None else persistent_state.member
         if member is None or member.name != config.name:
-            member = Member(config.name, rng.getrandbits(63) or 1)
+            member = MemberId(config.name, rng.getrandbits(63) or 1)
         self.me = member
         starts = 1
-        if promises is not None:
-            promises.begin(member)
-            starts = promises.starts
-        self._order = Order(member, rng, now, Log(), self._snapshot)
-        self._events: list[Told] = []
+        if persistent_state is not None:
+            persistent_state.record_start(member)
+            starts = persistent_state.starts
+        self._raft = RaftMember(member, rng, now, RaftLog(), self._snapshot)
+        self._events: list[NodeEvent] = []
         if history is None:
             history = EventWindow(config.window_bytes)
-        self._delivery = Delivery(history, self.counters, self._events, self._ask)
-        self._promising = Promising(durable=promises is not None)
-        self._arriving = Arriving()
+        self._delivery = Delivery(history, self.counters, self._events, self._request_events)
+        self._state_recorder = StateRecorder(durable=persistent_state is not None)
+        self._snapshot_receiver = SnapshotReceiver()
         publisher = f"{config.name}#{member.incarnation:016x}"
-        self._publishing = Publishing(publisher, config.pending_bytes, starts << 32)
-        self._modes = Modes()
+        self._publish_tracker = PublishTracker(publisher, config.pending_bytes, starts << 32)
+        self._modes = ModeMachine()
         self._modes.since = now
         self._discovery = Discovery(config, member, self, rng, now)
-        self._membership = Membership(self._order, self._discovery, lambda: self.sequence)
-        self._standing = Standing(config, self._order, self._discovery, self._delivery, self._modes)
-        self._accept: dict[type, Callable[[Any, Caller, float], None]] = {
-            Append: self._append_received,
+        self._membership_changes = MembershipChanges(self._raft, self._discovery, lambda: self.sequence)
+        self._mode_policy = ModePolicy(config, self._raft, self._discovery, self._delivery, self._modes)
+        self._request_handlers: dict[type, Callable[[Any, InboundPeer, float], None]] = {
+            AppendEntries: self._append_entries_received,
             Publish: self._publish_received,
-            VoteAsked: self._vote_asked,
-            Beat: self._beat_received,
-            Fetch: self._fetch_received,
-            StatePart: self._state_received,
+            RequestVote: self._request_vote_received,
+            Heartbeat: self._heartbeat_received,
+            FetchEvents: self._fetch_received,
+            InstallSnapshot: self._install_snapshot_received,
         }
-        self._answers: dict[type, Callable[[Any, Target, Member, float], None]] = {
-            Appended: self._appended_received,
-            NotPublished: self._not_published_received,
-            VoteGiven: self._vote_given,
-            StateTaken: self._state_taken,
-            Fetched: self._fetched_received,
+        self._reply_handlers: dict[type, Callable[[Any, DialTarget, MemberId, float], None]] = {
+            AppendEntriesReply: self._append_entries_reply_received,
+            PublishNack: self._publish_nack_received,
+            RequestVoteReply: self._request_vote_reply_received,
+            InstallSnapshotReply: self._install_snapshot_reply_received,
+            FetchEventsReply: self._fetch_reply_received,
         }
-        self._requests: list[Run] = []
-        self._leader: Member | None = None
-        self._send_again_at = inf
-        self._check_at = now + BEAT
-        self._leaves_at = inf
-        self._view: View | None = None
-        self._asks: dict[Member, Peer] = {}
-        self._applied = 0
+        self._unsent_runs: list[PublisherRun] = []
+        self._known_leader: MemberId | None = None
+        self._resend_at = inf
+        self._check_at = now + HEARTBEAT_INTERVAL
+        self._leave_deadline = inf
+        self._known_membership: Membership | None = None
+        self._reply_peers: dict[MemberId, Peer] = {}
+        self._applied_index = 0
         self._now = now
-        self._stirred = True
-        if promises is not None and promises.founding:
-            self._remember(promises, now)
-        elif not config.neighbours and self._standing.may_found():
-            self._found(now)
+        self._drain_needed = True
+        if persistent_state is not None and persistent_state.cluster_id:
+            self._restore(persistent_state, now)
+        elif not config.neighbours and self._mode_policy.may_bootstrap():
+            self._bootstrap(now)
 
     # Facts
 
@@ -174,12 +174,12 @@ class ClusterNode:
     @property
     def term(self) -> int:
         """The term of the order."""
-        return self._order.term
+        return self._raft.term
 
     @property
-    def founding(self) -> int:
+    def cluster_id(self) -> int:
         """Which cluster this node is in; 0 for none. That it heard of one is not enough."""
-        return 0 if self._order.view is None else self._delivery.replica.founding
+        return 0 if self._raft.membership is None else self._delivery.numbering.cluster_id
 
     @property
     def oldest(self) -> int:
@@ -195,26 +195,26 @@ class ClusterNode:
 
     def next_deadline(self) -> float | None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        if self.gone:
+        if self.has_stopped:
             return None
         return min(
-            self._order.next_deadline(),
+            self._raft.next_deadline(),
             self._discovery.next_deadline(),
             self._delivery.deadline,
             self._check_at,
-            self._send_again_at,
-            self._leaves_at,
+            self._resend_at,
+            self._leave_deadline,
         )
 
-    def state(self, now: float) -> ClusterState:
+    def state(self, now: float) -> NodeStatus:
         """Return how the cluster looks from here."""
-        self.counters.repeats, self.counters.elections = self._delivery.replica.repeats, self._order.elections
+        self.counters.repeats, self.counters.elections = self._delivery.numbering.repeats, self._raft.elections
         counters = asdict(self.counters)
-        for why, count in (self.drops + self._discovery.counts).items():
+        for why, count in (self.drops + self._discovery.drops).items():
             counters[f"dropped_{why.replace('-', '_')}"] = count
         held = (self.oldest, self.sequence)
-        founding, order = self.founding, self._order
-        return picture(self.config.cluster, founding, order, self._discovery, self._modes, held, counters, now)
+        founding, order = self.cluster_id, self._raft
+        return snapshot(self.config.cluster, founding, order, self._discovery, self._modes, held, counters, now)
 
     # Commands
 
@@ -225,13 +225,13 @@ class ClusterNode:
         :raises PublishQueueFull: if too many wait.
         :raises NotOrdered: if this node is in touch with too few others.
         """
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        self._check(events)
+        self._check_publish(events)
         if events:
-            self._publishing.publish(events, token)
+            self._publish_tracker.publish(events, token)
 
-    def publish_as(self, run: Run, token: Any, now: float) -> None:
+    def publish_as(self, run: PublisherRun, token: Any, now: float) -> None:
         """Let events be ordered that the application numbered itself, so that repeating is safe.
 
         :raises MessageTooLarge: if one is too long.
@@ -239,126 +239,126 @@ class ClusterNode:
         :raises PublishQueueFull: if too many wait.
         :raises LocalError: if the publisher's name is too long, or that of this node, or there are no events.
         """
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        self._check(run.events)
+        self._check_publish(run.events)
         if not run.events or run.first < 1:
             raise LocalError("a run has one event or more, counted from 1 on")
         if not 1 <= len(run.publisher.encode()) <= MAX_PUBLISHER:
             raise LocalError(f"publisher {run.publisher[:40]!r}…: use 1 to {MAX_PUBLISHER} bytes")
-        self._publishing.publish_as(run, token)
-        self._requests.append(run)
+        self._publish_tracker.publish_as(run, token)
+        self._unsent_runs.append(run)
 
-    def _check(self, events: Sequence[bytes]) -> None:
+    def _check_publish(self, events: Sequence[bytes]) -> None:
         limit = self.config.max_event
         for event in events:
             if len(event) > limit:
                 raise MessageTooLarge(len(event), limit)
         if self.mode is not Mode.WRK:
             self.counters.refused += len(events)
-            raise NotOrdered("no-quorum", f"this node cannot order events: {self._modes.why}", unknown=False)
+            raise NotOrdered("no-quorum", f"this node cannot order events: {self._modes.reason}", unknown=False)
         self.counters.published += len(events)
 
     def leave(self, now: float) -> None:
         """Stop: let the others go on without this node."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        if self._leaves_at < inf or self.mode in (Mode.SHUTDOWN, Mode.PANIC):
+        if self._leave_deadline < inf or self.mode in (Mode.SHUTDOWN, Mode.PANIC):
             return
-        self._mode_changes("left", "it was told to stop", now)
-        self._publishing.give_up("this node stops")
-        self._discovery.leave()
-        self._order.leave(now)
-        self._leaves_at = now + LEAVING if self._discovery.lines else now
+        self._fire_mode_input("left", "it was told to stop", now)
+        self._publish_tracker.abandon_all("this node stops")
+        self._discovery.announce_shutdown()
+        self._raft.step_down(now)
+        self._leave_deadline = now + LEAVE_TIMEOUT if self._discovery.ready_targets else now
 
     @property
-    def gone(self) -> bool:
+    def has_stopped(self) -> bool:
         """Whether everything is said that was to be said."""
-        return self.mode in (Mode.SHUTDOWN, Mode.PANIC) and self._leaves_at == inf
+        return self.mode in (Mode.SHUTDOWN, Mode.PANIC) and self._leave_deadline == inf
 
-    def panic(self, why: str, now: float) -> None:
+    def panic(self, reason: str, now: float) -> None:
         """Promises cannot be kept any more: say no more."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        self._mode_changes("broke", why, now)
-        self._publishing.give_up(why)
+        self._fire_mode_input("broke", reason, now)
+        self._publish_tracker.abandon_all(reason)
 
     def reform(self, now: float) -> None:
         """Form the cluster anew with this node alone. Whoever remembers the old one is refused from then on.
 
         :raises LocalError: if the node is in touch with a quorum, or stops.
         """
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
         if self.mode in (Mode.WRK, Mode.SHUTDOWN, Mode.PANIC):
             raise LocalError(f"node {self.me.name!r} is in mode {self.mode.value}: it has a quorum, or has stopped")
-        self._arriving.forget()
-        self._discovery.close(now)
-        self._found(now, why="the operator formed the cluster anew, as")
+        self._snapshot_receiver.reset()
+        self._discovery.close_all(now)
+        self._bootstrap(now, reason="the operator formed the cluster anew, as")
 
     # What happens
 
     def connected(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        if self.gone:
-            self._discovery.hang_up(peer)
+        if self.has_stopped:
+            self._discovery.close_connection(peer)
         else:
             self._discovery.connected(peer, now)
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
         self._discovery.dial_failed(address, reason, now)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
         self._discovery.disconnected(peer, reason, now)
 
     def blocked(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        target = self._discovery.target_of(peer)
+        target = self._discovery.dialled_target(peer)
         if target is not None and target.member is not None:
-            self._order.replication.blocked(target.member, True)
+            self._raft.replication.set_blocked(target.member, True)
 
     def unblocked(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        self._stirred = True
+        self._drain_needed = True
         self._now = now
-        target = self._discovery.target_of(peer)
+        target = self._discovery.dialled_target(peer)
         if target is not None and target.member is not None:
-            self._order.replication.blocked(target.member, False)
+            self._raft.replication.set_blocked(target.member, False)
 
     def receive(self, message: Message, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        if self.gone:
+        if self.has_stopped:
             return
         self._now = now
         if peer.dialled:
-            if type(message) is not Appended:
-                self._stirred = True
-            self._from_target(message, peer, now)
+            if type(message) is not AppendEntriesReply:
+                self._drain_needed = True
+            self._receive_reply(message, peer, now)
         else:
-            self._stirred = True
-            self._from_caller(message, peer, now)
+            self._drain_needed = True
+            self._receive_request(message, peer, now)
 
-    def _from_caller(self, message: Message, peer: Peer, now: float) -> None:
+    def _receive_request(self, message: Message, peer: Peer, now: float) -> None:
         discovery = self._discovery
-        caller = discovery.callers.get(peer.number)
+        caller = discovery.inbound.get(peer.number)
         if caller is None:
             return
-        accept = self._accept.get(type(message))
-        if accept is not None and caller.proven and (caller.member is not None or type(message) is Publish):
-            discovery.heard(caller, now)
+        accept = self._request_handlers.get(type(message))
+        if accept is not None and caller.authenticated and (caller.member is not None or type(message) is Publish):
+            discovery.request_received(caller, now)
             accept(message, caller, now)
         elif isinstance(message, Parcel):
-            discovery.parcel_from_caller(message, caller, now)
+            discovery.parcel_from_inbound(message, caller, now)
         elif isinstance(message, Hello):
             discovery.hello_received(message, caller, now)
         elif isinstance(message, Proof):
@@ -366,374 +366,386 @@ class ClusterNode:
         else:
             self.drops["out-of-place"] += 1
             text = f"a {type(message).__name__} is not expected here: say hello first"
-            discovery.write(peer, Refused(Refusal.WRONG_SECRET, text))
-            discovery.hang_up(peer)
+            discovery.write(peer, Refused(RefusalReason.WRONG_SECRET, text))
+            discovery.close_connection(peer)
 
-    def _from_target(self, message: Message, peer: Peer, now: float) -> None:
+    def _receive_reply(self, message: Message, peer: Peer, now: float) -> None:
         discovery = self._discovery
-        target = discovery.target_of(peer)
+        target = discovery.dialled_target(peer)
         if target is None:
             return
-        answer = self._answers.get(type(message))
-        if answer is not None and target.stage is Stage.READY and target.member is not None:
-            discovery.answered(target.member, now)
+        answer = self._reply_handlers.get(type(message))
+        if answer is not None and target.state is DialState.READY and target.member is not None:
+            discovery.reply_received(target.member, now)
             answer(message, target, target.member, now)
         elif isinstance(message, Parcel):
-            if target.member is not None and target.stage is Stage.READY:
-                discovery.answered(target.member, now)
+            if target.member is not None and target.state is DialState.READY:
+                discovery.reply_received(target.member, now)
             discovery.parcel_from_target(message, target, now)
         elif isinstance(message, Welcome):
             discovery.welcome_received(message, target, now)
         elif isinstance(message, Refused):
-            discovery.refused(message, target, now)
+            discovery.refusal_received(message, target, now)
         else:
             self.drops["out-of-place"] += 1
 
     # Requests
 
-    def _append_received(self, message: Append, caller: Caller, now: float) -> None:
+    def _append_entries_received(self, message: AppendEntries, caller: InboundPeer, now: float) -> None:
         if caller.member is not None and self._same_cluster(caller):
-            self._asks[caller.member] = caller.peer
-            self._order.append_received(message, caller.member, now)
+            self._reply_peers[caller.member] = caller.peer
+            self._raft.append_entries_received(message, caller.member, now)
 
-    def _vote_asked(self, message: VoteAsked, caller: Caller, now: float) -> None:
+    def _request_vote_received(self, message: RequestVote, caller: InboundPeer, now: float) -> None:
         if caller.member is not None and self._same_cluster(caller):
-            self._asks[caller.member] = caller.peer
-            self._order.vote_asked(message, caller.member, now)
+            self._reply_peers[caller.member] = caller.peer
+            self._raft.request_vote_received(message, caller.member, now)
 
-    def _same_cluster(self, caller: Caller) -> bool:
+    def _same_cluster(self, caller: InboundPeer) -> bool:
         """A caller may have said hello before it, or this node, was in a cluster: whom it belongs to it said then."""
-        if self._order.view is None and caller.founding:
-            self.adopt(caller.founding)
+        if self._raft.membership is None and caller.cluster_id:
+            self.adopt_cluster_id(caller.cluster_id)
             return True
-        if self.founding and caller.founding == self.founding:
+        if self.cluster_id and caller.cluster_id == self.cluster_id:
             return True
         # It is in no cluster, or in another one: both can only be told anew on a new connection.
         self.drops["other-founding"] += 1
-        self._discovery.hang_up(caller.peer)
+        self._discovery.close_connection(caller.peer)
         return False
 
-    def _beat_received(self, message: Beat, caller: Caller, now: float) -> None:
-        self._discovery.beat_received(message, caller)
-        if caller.member not in self._order.members:
-            self._membership.due = True
+    def _heartbeat_received(self, message: Heartbeat, caller: InboundPeer, now: float) -> None:
+        self._discovery.heartbeat_received(message, caller)
+        if caller.member not in self._raft.members:
+            self._membership_changes.review_due = True
         if message.mode is Mode.SHUTDOWN and caller.member is not None:
-            self._membership.leaves(caller.member)
-            if caller.member == self._order.leader:
-                self._order.leader_gone(now)
+            self._membership_changes.member_leaving(caller.member)
+            if caller.member == self._raft.leader:
+                self._raft.leader_lost(now)
 
-    def _publish_received(self, message: Publish, caller: Caller, now: float) -> None:
+    def _publish_received(self, message: Publish, caller: InboundPeer, now: float) -> None:
         run = message.run
-        publishing = self._publishing
+        publishing = self._publish_tracker
         if not run.events or not run.first >= 1:
-            publishing.refuse(caller.peer, run, Refusal.OUT_OF_ORDER, "a run has one event or more, counted from 1 on")
-        elif run_size(run) > MAX_RUN or any(len(event) > self.config.max_event for event in run.events):
-            text = f"an event has more than {self.config.max_event:,} bytes, or all together more than {MAX_RUN:,}"
-            publishing.refuse(caller.peer, run, Refusal.OVERSIZE, text)
-        elif self.mode is not Mode.WRK or (caller.member is not None and not self._order.leads):
-            text = NOT_LEADING if self.mode is Mode.WRK else f"this node cannot order events: {self._modes.why}"
-            publishing.refuse(caller.peer, run, Refusal.NO_QUORUM, text)
+            publishing.refuse(
+                caller.peer, run, RefusalReason.OUT_OF_ORDER, "a run has one event or more, counted from 1 on"
+            )
+        elif run_size(run) > MAX_ENCODED_RUN or any(len(event) > self.config.max_event for event in run.events):
+            text = (
+                f"an event has more than {self.config.max_event:,} bytes, or all together more than {MAX_ENCODED_RUN:,}"
+            )
+            publishing.refuse(caller.peer, run, RefusalReason.OVERSIZE, text)
+        elif self.mode is not Mode.WRK or (caller.member is not None and not self._raft.is_leader):
+            text = NOT_LEADER if self.mode is Mode.WRK else f"this node cannot order events: {self._modes.reason}"
+            publishing.refuse(caller.peer, run, RefusalReason.NO_QUORUM, text)
         else:
             self.counters.published += len(run.events)
             # One that waits already may have been sent to a leader that lost it; to send it again does no harm.
-            if publishing.asked(run, caller.peer):
-                self._requests.append(run)
+            if publishing.publish_requested(run, caller.peer):
+                self._unsent_runs.append(run)
 
-    def _fetch_received(self, message: Fetch, caller: Caller, now: float) -> None:
-        self._discovery.write(caller.peer, self._delivery.give(message))
+    def _fetch_received(self, message: FetchEvents, caller: InboundPeer, now: float) -> None:
+        self._discovery.write(caller.peer, self._delivery.serve_fetch(message))
 
-    def _state_received(self, message: StatePart, caller: Caller, now: float) -> None:
+    def _install_snapshot_received(self, message: InstallSnapshot, caller: InboundPeer, now: float) -> None:
         leader = caller.member
         if leader is None or not self._same_cluster(caller):
             return
-        if not self._order.state_offered(message.term, leader, now):
+        if not self._raft.install_snapshot_received(message.term, leader, now):
             return
         try:
-            size, arrived = self._arriving.take(message, leader)
-        except BadState as error:
+            size, arrived = self._snapshot_receiver.add_chunk(message, leader)
+        except InvalidSnapshot as error:
             self.drops["bad-state"] += 1
             self.warn(str(error))
             return
-        if arrived is not None and message.index > self._order.commit:
-            self._install(arrived)
-        self._discovery.write(caller.peer, StateTaken(self._order.term, message.index, size))
+        if arrived is not None and message.index > self._raft.commit_index:
+            self._install_snapshot(arrived)
+        self._discovery.write(caller.peer, InstallSnapshotReply(self._raft.term, message.index, size))
 
-    def _install(self, arrived: Arrived) -> None:
-        state = arrived.state
-        self._promising.state = state
-        self._delivery.install(arrived.replica)
-        self._order.begin_at(state.index, state.term, arrived.view)
-        self._applied = state.index
+    def _install_snapshot(self, arrived: ReceivedSnapshot) -> None:
+        state = arrived.snapshot
+        self._state_recorder.snapshot = state
+        self._delivery.install_numbering(arrived.numbering)
+        self._raft.install_snapshot(state.index, state.term, arrived.membership)
+        self._applied_index = state.index
         self.counters.states_taken += 1
 
     # Answers
 
-    def _appended_received(self, message: Appended, target: Target, member: Member, now: float) -> None:
-        if self._order.appended_received(message, member, now):
-            self._stirred = True
-        if member not in self._order.members:
-            self._membership.due = self._stirred = True
+    def _append_entries_reply_received(
+        self, message: AppendEntriesReply, target: DialTarget, member: MemberId, now: float
+    ) -> None:
+        if self._raft.append_entries_reply_received(message, member, now):
+            self._drain_needed = True
+        if member not in self._raft.members:
+            self._membership_changes.review_due = self._drain_needed = True
 
-    def _vote_given(self, message: VoteGiven, target: Target, member: Member, now: float) -> None:
-        self._order.vote_given(message, member, now)
+    def _request_vote_reply_received(
+        self, message: RequestVoteReply, target: DialTarget, member: MemberId, now: float
+    ) -> None:
+        self._raft.request_vote_reply_received(message, member, now)
 
-    def _state_taken(self, message: StateTaken, target: Target, member: Member, now: float) -> None:
-        self._order.state_taken(message, member, now)
+    def _install_snapshot_reply_received(
+        self, message: InstallSnapshotReply, target: DialTarget, member: MemberId, now: float
+    ) -> None:
+        self._raft.install_snapshot_reply_received(message, member, now)
 
-    def _not_published_received(self, message: NotPublished, target: Target, member: Member, now: float) -> None:
-        self._publishing.not_answered(message)
-        self._send_again_at = min(self._send_again_at, now + SEND_AGAIN)
+    def _publish_nack_received(self, message: PublishNack, target: DialTarget, member: MemberId, now: float) -> None:
+        self._publish_tracker.publish_rejected(message)
+        self._resend_at = min(self._resend_at, now + RESEND_DELAY)
 
-    def _fetched_received(self, message: Fetched, target: Target, member: Member, now: float) -> None:
-        self._delivery.fetched(message, member)
+    def _fetch_reply_received(
+        self, message: FetchEventsReply, target: DialTarget, member: MemberId, now: float
+    ) -> None:
+        self._delivery.backfill_received(message, member)
 
     # What discovery tells
 
-    def adopt(self, founding: int) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        if self._order.view is None and founding != self._delivery.replica.founding:
-            self._delivery.replica.founding = founding
-            self._promising.dirty = True
+    def adopt_cluster_id(self, cluster_id: int) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        if self._raft.membership is None and cluster_id != self._delivery.numbering.cluster_id:
+            self._delivery.numbering.cluster_id = cluster_id
+            self._state_recorder.dirty = True
 
-    def line_ready(self, member: Member, now: float) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        self._membership.came(member)
-        self._order.replication.opened(member)
-        if member == self._order.leader:
-            self._send_all()
+    def peer_ready(self, member: MemberId, now: float) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        self._membership_changes.member_connected(member)
+        self._raft.replication.follower_connected(member)
+        if member == self._raft.leader:
+            self._resend_all()
 
-    def line_lost(self, member: Member) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        self._order.replication.closed(member)
+    def peer_lost(self, member: MemberId) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        self._raft.replication.follower_disconnected(member)
 
-    def suspected(self, member: Member, now: float) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        if member == self._order.leader:
-            self._order.leader_gone(now)
-        self._asks.pop(member, None)
-        self._membership.suspected(member)
+    def peer_suspected(self, member: MemberId, now: float) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        if member == self._raft.leader:
+            self._raft.leader_lost(now)
+        self._reply_peers.pop(member, None)
+        self._membership_changes.member_suspected(member)
 
-    def neighbour_came(self, neighbour: Neighbour) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
+    def neighbour_added(self, neighbour: Neighbour) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
         self._events.append(NeighbourAdded(neighbour.info.name, neighbour.info.host))
 
-    def neighbour_went(self, neighbour: Neighbour, why: str) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        self._events.append(NeighbourRemoved(neighbour.info.name, neighbour.info.host, why))
+    def neighbour_removed(self, neighbour: Neighbour, reason: str) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        self._events.append(NeighbourRemoved(neighbour.info.name, neighbour.info.host, reason))
 
-    def sequence_answered(self, sequence: int, ours: bool) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        self._standing.sequence_answered(sequence, ours)
+    def sequence_reported(self, sequence: int, ours: bool) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        self._mode_policy.sequence_reported(sequence, ours)
 
     def warn(self, text: str) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        self._events.append(Warned(text))
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        self._events.append(OperatorWarning(text))
 
-    def keeps(self, address: Address) -> bool:
-        """See :class:`~fyrehose_twisted.parcels.node.discovery.Owner`."""
-        view = self._order.view
+    def keep_dialling(self, address: Address) -> bool:
+        """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
+        view = self._raft.membership
         return view is not None and any(address == one for _, one in view.members)
 
     # Time
 
     def tick(self, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        self._stirred = True
-        if self.gone:
+        self._drain_needed = True
+        if self.has_stopped:
             return
         self._now = now
-        if now >= self._leaves_at:
-            self._leaves_at = inf
-            self._discovery.close(now)
+        if now >= self._leave_deadline:
+            self._leave_deadline = inf
+            self._discovery.close_all(now)
             return
-        self._order.tick(now)
+        self._raft.tick(now)
         self._discovery.tick(now)
-        if now >= self._send_again_at:
-            self._send_all()
+        if now >= self._resend_at:
+            self._resend_all()
         if now >= self._check_at:
-            self._check_at = now + BEAT
-            self._look_around(now)
+            self._check_at = now + HEARTBEAT_INTERVAL
+            self._check_cluster(now)
 
-    def _look_around(self, now: float) -> None:
+    def _check_cluster(self, now: float) -> None:
         """See who else is there, and how that stands."""
         if self.mode is Mode.DSC:
-            if self._standing.may_found():
-                self._found(now)
+            if self._mode_policy.may_bootstrap():
+                self._bootstrap(now)
             else:
-                self._modes.why = self._standing.waits_for()
-        lost = self._standing.lost_quorum(now)
+                self._modes.reason = self._mode_policy.waiting_reason()
+        lost = self._mode_policy.quorum_loss_reason(now)
         if lost is not None:
-            self._mode_changes("lost_quorum", lost, now)
-            self._publishing.give_up(lost)
-        view = self._order.view
+            self._fire_mode_input("lost_quorum", lost, now)
+            self._publish_tracker.abandon_all(lost)
+        view = self._raft.membership
         if view is not None:
-            self._discovery.learn((address for member, address in view.members if member != self.me), now)
-        self._membership.sweep()
+            self._discovery.add_addresses((address for member, address in view.members if member != self.me), now)
+        self._membership_changes.prune()
 
-    def _found(self, now: float, why: str = "it began the cluster") -> None:
-        order, delivery = self._order, self._delivery
-        founding = delivery.replica.founding = self._rng.getrandbits(63) or 1
-        if not order.log.last:
+    def _bootstrap(self, now: float, reason: str = "it began the cluster") -> None:
+        order, delivery = self._raft, self._delivery
+        founding = delivery.numbering.cluster_id = self._rng.getrandbits(63) or 1
+        if not order.log.last_index:
             # Whoever joins takes state, and so learns where numbers begin.
-            delivery.begin(self._standing.largest)
-            order.begin_at(1, 0, View(((self.me, self.config.advertise),)))
-            self._applied = 1
-            self._see_view()
-            self._promising.state = self._snapshot()
-        order.found(self.config.advertise, now, order.term + 1)
-        self._apply()
-        self._mode_changes("founded", f"{why} {founding:016x}", now)
+            delivery.start_after(self._mode_policy.largest_document_sequence)
+            order.install_snapshot(1, 0, Membership(((self.me, self.config.advertise),)))
+            self._applied_index = 1
+            self._note_membership()
+            self._state_recorder.snapshot = self._snapshot()
+        order.bootstrap(self.config.advertise, now, order.term + 1)
+        self._apply_committed()
+        self._fire_mode_input("founded", f"{reason} {founding:016x}", now)
 
-    def _remember(self, promises: Promises, now: float) -> None:
+    def _restore(self, persistent_state: PersistentState, now: float) -> None:
         """Go on where an earlier run of this node was."""
-        order, delivery = self._order, self._delivery
-        replica, state = Replica(), promises.state
+        order, delivery = self._raft, self._delivery
+        replica, state = EventNumbering(), persistent_state.snapshot
         if state is not None:
             view = replica.load(state.data)
-            order.begin_at(state.index, state.term, view)
-            self._applied = state.index
-        replica.founding = promises.founding
-        delivery.replica = replica
-        order.log.append(promises.entries)
-        order.term, order.vote = promises.term, promises.vote
-        order.resume(promises.commit)
+            order.install_snapshot(state.index, state.term, view)
+            self._applied_index = state.index
+        replica.cluster_id = persistent_state.cluster_id
+        delivery.numbering = replica
+        order.log.append(persistent_state.entries)
+        order.term, order.voted_for = persistent_state.term, persistent_state.voted_for
+        order.restore(persistent_state.commit_index)
         if order.members == {self.me}:
-            order.leader_gone(now)  # There is nobody to wait for.
+            order.leader_lost(now)  # There is nobody to wait for.
 
-    def _mode_changes(self, what: str, why: str, now: float) -> None:
-        if self._modes.happened(what, why, now):
+    def _fire_mode_input(self, input_name: str, reason: str, now: float) -> None:
+        if self._modes.fire(input_name, reason, now):
             self._discovery.mode = self.mode
-            self._events.append(ModeChanged(self.mode, why))
-            self._discovery.beat()
+            self._events.append(ModeChanged(self.mode, reason))
+            self._discovery.send_heartbeats()
 
     # Out
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        if not self._stirred:
-            return Drained(None, [], [])
-        self._stirred = False
-        now, order = self._now, self._order
-        if self._promising.much and self._applied > order.log.base:
-            self._promising.compact(order, self._snapshot())
-        self._pass_on()
+        if not self._drain_needed:
+            return Outputs(None, [], [])
+        self._drain_needed = False
+        now, order = self._now, self._raft
+        if self._state_recorder.needs_compaction and self._applied_index > order.log.snapshot_index:
+            self._state_recorder.compact(order, self._snapshot())
+        self._forward_runs()
         while True:
             order.flush(now)
-            self._apply()
-            if not (self._membership.due and self._membership.review(now)):
+            self._apply_committed()
+            if not (self._membership_changes.review_due and self._membership_changes.propose_change(now)):
                 break
-        news = self._standing.news()
+        news = self._mode_policy.next_event()
         if news is not None:
-            self._mode_changes(*news, now)
+            self._fire_mode_input(*news, now)
             if news[0] == "fell_behind":
-                self._publishing.give_up(f"this node fell behind: {news[1]}")
-        persist = self._promising.change(order, self._delivery.replica.founding)
-        self._route()
-        events = [*self._events, *self._publishing.told]
+                self._publish_tracker.abandon_all(f"this node fell behind: {news[1]}")
+        persist = self._state_recorder.take_change(order, self._delivery.numbering.cluster_id)
+        self._route_messages()
+        events = [*self._events, *self._publish_tracker.events]
         self._events.clear()
-        self._publishing.told.clear()
-        return Drained(persist, self._discovery.drain(), events)
+        self._publish_tracker.events.clear()
+        return Outputs(persist, self._discovery.drain(), events)
 
-    def _pass_on(self) -> None:
+    def _forward_runs(self) -> None:
         """See that runs get to the leader: new ones, or all of them to a new leader."""
-        order, publishing = self._order, self._publishing
+        order, publishing = self._raft, self._publish_tracker
         leader = order.leader
-        if leader != self._leader:
-            self._leader = leader
-            self._send_all()
-        requests, self._requests = self._requests, []
-        if publishing.outbox.waiting:
-            requests.extend(publishing.take())
-        if not requests or leader is None or self._send_again_at < inf:
+        if leader != self._known_leader:
+            self._known_leader = leader
+            self._resend_all()
+        requests, self._unsent_runs = self._unsent_runs, []
+        if publishing.queue.pending_events:
+            requests.extend(publishing.take_runs())
+        if not requests or leader is None or self._resend_at < inf:
             return  # They wait among what is pending, behind what the leader would not take.
-        if order.leads:
+        if order.is_leader:
             self._propose(requests)
             return
         for run in requests:
             self._discovery.request(leader, Publish(run))
 
-    def _send_all(self) -> None:
-        self._send_again_at = inf
-        self._requests = list(self._publishing.runs())
+    def _resend_all(self) -> None:
+        self._resend_at = inf
+        self._unsent_runs = list(self._publish_tracker.runs())
 
-    def _propose(self, runs: list[Run]) -> None:
+    def _propose(self, runs: list[PublisherRun]) -> None:
         """Put runs into the log, many in one entry."""
-        order = self._order
-        together: list[Run] = []
+        order = self._raft
+        together: list[PublisherRun] = []
         size = 0
         for run in runs:
             adds = run_size(run)
-            if together and size + adds > APPEND_BYTES:
-                order.propose(Entry(order.term, EntryKind.EVENTS, tuple(together)))
+            if together and size + adds > MAX_APPEND_BYTES:
+                order.propose(LogEntry(order.term, EntryKind.EVENTS, tuple(together)))
                 together, size = [], 0
             together.append(run)
             size += adds
-        order.propose(Entry(order.term, EntryKind.EVENTS, tuple(together)))
+        order.propose(LogEntry(order.term, EntryKind.EVENTS, tuple(together)))
 
-    def _apply(self) -> None:
+    def _apply_committed(self) -> None:
         """Take what has become final."""
-        order, delivery, publishing = self._order, self._delivery, self._publishing
-        if order.ready:
-            ready, order.ready = order.ready, []
+        order, delivery, publishing = self._raft, self._delivery, self._publish_tracker
+        if order.committed:
+            ready, order.committed = order.committed, []
             for index, entry in ready:
-                results = delivery.take(entry)
-                self._applied = index
+                results = delivery.apply(entry)
+                self._applied_index = index
                 for run, placed in results:
-                    publishing.placed(run, placed, delivery.last)
-            order.log.drop(self.config.window_bytes, self._applied)
-        if delivery.last < delivery.replica.sequence or delivery.backfill is not None:
-            delivery.fill(self._whom_to_ask(), self._now)
+                    publishing.run_applied(run, placed, delivery.last)
+            order.log.compact(self.config.window_bytes, self._applied_index)
+        if delivery.last < delivery.numbering.sequence or delivery.backfill is not None:
+            delivery.fetch_missing(self._backfill_sources(), self._now)
             if delivery.backfill is None:
-                self._discovery.beat()  # Whoever leads waits for this before it lets a node vote.
-        publishing.delivered(delivery.last)
-        self._see_view()
+                self._discovery.send_heartbeats()  # Whoever leads waits for this before it lets a node vote.
+        publishing.events_delivered(delivery.last)
+        self._note_membership()
 
-    def _see_view(self) -> None:
-        view = self._order.view
-        if view is not None and view is not self._view:
-            if view != self._view:
-                self._events.append(ViewChanged(view))
-                self._membership.due = True
-            self._view = view
+    def _note_membership(self) -> None:
+        view = self._raft.membership
+        if view is not None and view is not self._known_membership:
+            if view != self._known_membership:
+                self._events.append(MembershipChanged(view))
+                self._membership_changes.review_due = True
+            self._known_membership = view
 
-    def _ask(self, member: Member, question: Fetch) -> None:
-        self._discovery.request(member, question)
+    def _request_events(self, member: MemberId, request: FetchEvents) -> None:
+        self._discovery.request(member, request)
 
-    def _whom_to_ask(self) -> list[Member]:
-        lines = sorted(self._discovery.lines)
-        leader = self._order.leader
+    def _backfill_sources(self) -> list[MemberId]:
+        lines = sorted(self._discovery.ready_targets)
+        leader = self._raft.leader
         if leader in lines:
             lines.remove(leader)
             lines.insert(0, leader)
         return lines
 
-    def _route(self) -> None:
+    def _route_messages(self) -> None:
         """Put messages on the connections on which they belong."""
-        order, discovery = self._order, self._discovery
-        callers = discovery.callers
-        for peer, message in self._publishing.out:
+        order, discovery = self._raft, self._discovery
+        callers = discovery.inbound
+        for peer, message in self._publish_tracker.replies:
             caller = callers.get(peer.number)
             if caller is None:
                 continue
-            if caller.member is not None and type(message) is Published:
-                order.replication.urge(caller.member)
+            if caller.member is not None and type(message) is PublishAck:
+                order.replication.send_commit(caller.member)
             else:
                 discovery.write(peer, message)
-        self._publishing.out.clear()
-        for member, message in order.out:
-            if type(message) in _ANSWERS:
-                asked = self._asks.get(member)
+        self._publish_tracker.replies.clear()
+        for member, message in order.outbox:
+            if type(message) in _RAFT_REPLIES:
+                asked = self._reply_peers.get(member)
                 if asked is not None and asked.number in callers:
                     discovery.write(asked, message)
             else:
                 discovery.request(member, message)
-        order.out.clear()
+        order.outbox.clear()
 
-    def _snapshot(self) -> State:
+    def _snapshot(self) -> Snapshot:
         """Return what the log came to."""
-        view = self._view if self._view is not None else View(())
-        term = self._order.log.term(self._applied) or 0
-        return State(self._applied, term, self._delivery.replica.dump(view))
+        view = self._known_membership if self._known_membership is not None else Membership(())
+        term = self._raft.log.term_at(self._applied_index) or 0
+        return Snapshot(self._applied_index, term, self._delivery.numbering.dump(view))
 
 
-_ANSWERS = frozenset((Appended, VoteGiven))
+_RAFT_REPLIES = frozenset((AppendEntriesReply, RequestVoteReply))

@@ -5,34 +5,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fyrehose_twisted.parcels.wire.messages import Entry, Member
+from fyrehose_twisted.parcels.wire.messages import LogEntry, MemberId
 
 
-class State(NamedTuple):
+class Snapshot(NamedTuple):
     """What the log up to a place came to."""
 
     index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
     term: int
     data: bytes
-    """See :meth:`~fyrehose_twisted.parcels.node.ordering.event_numbering.Replica.dump`."""
+    """See :meth:`~fyrehose_twisted.parcels.node.ordering.event_numbering.EventNumbering.dump`."""
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """What has to be durable before anything that depends on it is sent."""
 
     term: int
-    vote: Member | None
-    founding: int
-    commit: int
+    voted_for: MemberId | None
+    cluster_id: int
+    commit_index: int
     """Up to where entries were known to be committed; this needs not be the latest, but for changes of view."""
-    state: State | None
+    snapshot: Snapshot | None
     """Replaces the whole log; what :attr:`entries` has comes behind it."""
-    first: int
+    first_index: int
     """Index of the first of :attr:`entries`; what was there from here on is gone. 0: the log stays as it is."""
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
 
 
-class Promises:
+class PersistentState:
     """Keeps changes in memory: what a node finds again that starts with it.
 
     :ivar member: whose promises these are; ``None`` before the first start.
@@ -40,42 +40,44 @@ class Promises:
     """
 
     def __init__(self) -> None:
-        self.member: Member | None = None
+        self.member: MemberId | None = None
         self.starts = 0
         self.term = 0
-        self.vote: Member | None = None
-        self.founding = 0
-        self.commit = 0
-        self.state: State | None = None
-        self.entries: list[Entry] = []
+        self.voted_for: MemberId | None = None
+        self.cluster_id = 0
+        self.commit_index = 0
+        self.snapshot: Snapshot | None = None
+        self.entries: list[LogEntry] = []
 
-    def begin(self, member: Member) -> None:
+    def record_start(self, member: MemberId) -> None:
         """A node starts with these promises, for the first time or once more."""
         self.member = member
         self.starts += 1
 
-    def keep(self, change: Change) -> None:
+    def persist(self, change: StateChange) -> None:
         """Make a change durable.
 
         :raises PromisesBroken: if that failed; then nothing that depends on it may be sent.
         """
-        self.take(change)
+        self.apply(change)
 
-    def take(self, change: Change) -> None:
+    def apply(self, change: StateChange) -> None:
         """Make a change here."""
-        self.term, self.vote, self.founding = change.term, change.vote, change.founding
-        self.commit = change.commit
-        if change.state is not None:
-            self.state = change.state
+        self.term, self.voted_for, self.cluster_id = change.term, change.voted_for, change.cluster_id
+        self.commit_index = change.commit_index
+        if change.snapshot is not None:
+            self.snapshot = change.snapshot
             self.entries.clear()
-        if change.first:
-            kept = change.first - self.base - 1
+        if change.first_index:
+            kept = change.first_index - self.snapshot_index - 1
             if not 0 <= kept <= len(self.entries):
-                raise ValueError(f"entry {change.first} does not follow the {len(self.entries)} after {self.base}")
+                raise ValueError(
+                    f"entry {change.first_index} does not follow the {len(self.entries)} after {self.snapshot_index}"
+                )
             del self.entries[kept:]
             self.entries.extend(change.entries)
 
     @property
-    def base(self) -> int:
+    def snapshot_index(self) -> int:
         """Index of the last entry that is known only as state."""
-        return 0 if self.state is None else self.state.index
+        return 0 if self.snapshot is None else self.snapshot.index

@@ -3,55 +3,55 @@
 from __future__ import annotations
 
 from fyrehose_twisted.parcels.node.discovery import Discovery
-from fyrehose_twisted.parcels.node.modes import Modes
-from fyrehose_twisted.parcels.node.neighbours import show
-from fyrehose_twisted.parcels.node.raft.member import Order
-from fyrehose_twisted.parcels.node.status import ClusterState, MemberState, NeighbourState, show_founding
+from fyrehose_twisted.parcels.node.modes import ModeMachine
+from fyrehose_twisted.parcels.node.neighbours import format_address
+from fyrehose_twisted.parcels.node.raft.member import RaftMember
+from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.wire.messages import node_id
 
 
-def picture(
+def snapshot(
     cluster: str,
-    founding: int,
-    order: Order,
+    cluster_id: int,
+    raft: RaftMember,
     discovery: Discovery,
-    modes: Modes,
+    modes: ModeMachine,
     held: tuple[int, int],
     counters: dict[str, int],
     now: float,
-) -> ClusterState:
+) -> NodeStatus:
     """Return it.
 
-    :param founding: which cluster of that name; 0 for none.
+    :param cluster_id: which cluster of that name; 0 for none.
     :param held: the lowest and the highest number of the events that the node has.
     """
-    me, view, leader = order.me, order.view, order.leader
-    return ClusterState(
+    me, view, leader = raft.me, raft.membership, raft.leader
+    return NodeStatus(
         name=me.name,
         id=node_id(me.name),
         incarnation=f"{me.incarnation:016x}",
         cluster=cluster,
-        founding=show_founding(founding),
+        founding=format_cluster_id(cluster_id),
         mode=modes.mode.value,
-        why=modes.why,
+        why=modes.reason,
         leader=None if leader is None else leader.name,
-        term=order.term,
+        term=raft.term,
         sequence=held[1],
         oldest=held[0],
         quorum=0 if view is None else view.quorum,
         members=tuple(
-            MemberState(one.name, f"{one.incarnation:016x}", show(address), discovery.alive(one, now))
+            MemberStatus(one.name, f"{one.incarnation:016x}", format_address(address), discovery.is_alive(one, now))
             for one, address in (() if view is None else view.members)
         ),
         neighbours=tuple(
-            NeighbourState(
+            NeighbourStatus(
                 one.info.name,
                 one.info.id,
-                show(one.info.host),
+                format_address(one.info.host),
                 one.mode.value,
                 one.member is not None,
-                one.member is not None and one.member in order.members,
-                max(0.0, now - one.heard),
+                one.member is not None and one.member in raft.members,
+                max(0.0, now - one.heard_at),
             )
             for one in sorted(discovery.neighbours, key=lambda one: one.info.name)
         ),

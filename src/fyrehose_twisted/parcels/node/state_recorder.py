@@ -4,93 +4,93 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from fyrehose_twisted.parcels.node.ordering.event_numbering import Replica
-from fyrehose_twisted.parcels.node.persistent_state import Change, State
+from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
+from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
 from fyrehose_twisted.parcels.node.raft.log import entry_size
-from fyrehose_twisted.parcels.node.raft.member import Order
-from fyrehose_twisted.parcels.wire.messages import Member, StatePart, View
+from fyrehose_twisted.parcels.node.raft.member import RaftMember
+from fyrehose_twisted.parcels.wire.messages import InstallSnapshot, MemberId, Membership
 
-COMPACT_BYTES = 16 * 2**20
+COMPACTION_BYTES = 16 * 2**20
 """Bytes of promises after which they are written anew, as state."""
-MAX_STATE = 64 * 2**20
+MAX_SNAPSHOT_BYTES = 64 * 2**20
 """Bytes of state that a node takes from another one."""
 
 
-class Promising:
+class StateRecorder:
     """Collects what has changed since it was made durable.
 
     :param durable: whether anything is.
-    :ivar state: a state that replaces everything before it.
+    :ivar snapshot: a state that replaces everything before it.
     :ivar dirty: whether something changed that the order does not know of.
     """
 
     def __init__(self, *, durable: bool) -> None:
         self.durable = durable
-        self.state: State | None = None
+        self.snapshot: Snapshot | None = None
         self.dirty = False
-        self._bytes = 0
+        self._recorded_bytes = 0
 
-    def compact(self, order: Order, applied: State) -> None:
+    def compact(self, raft: RaftMember, snapshot: Snapshot) -> None:
         """Let what was promised be kept as the state that it came to."""
-        self.state = applied
-        order.fresh_from = applied.index + 1
-        self._bytes = 0
+        self.snapshot = snapshot
+        raft.first_unpersisted = snapshot.index + 1
+        self._recorded_bytes = 0
 
     @property
-    def much(self) -> bool:
+    def needs_compaction(self) -> bool:
         """Whether so much was promised that it should be kept as state."""
-        return self.durable and self._bytes > COMPACT_BYTES
+        return self.durable and self._recorded_bytes > COMPACTION_BYTES
 
-    def change(self, order: Order, founding: int) -> Change | None:
+    def take_change(self, raft: RaftMember, cluster_id: int) -> StateChange | None:
         """Return what is to be made durable now."""
-        if not self.durable or not (order.dirty or self.dirty or self.state is not None):
+        if not self.durable or not (raft.dirty or self.dirty or self.snapshot is not None):
             return None
-        state, first = self.state, order.fresh_from
+        state, first = self.snapshot, raft.first_unpersisted
         if first and state is not None:
             first = max(first, state.index + 1)
-        entries = order.log.rest(first) if first else []
-        self._bytes += sum(map(entry_size, entries))
-        order.dirty, order.fresh_from, self.dirty, self.state = False, 0, False, None
-        return Change(order.term, order.vote, founding, order.commit, state, first, entries)
+        entries = raft.log.entries_from(first) if first else []
+        self._recorded_bytes += sum(map(entry_size, entries))
+        raft.dirty, raft.first_unpersisted, self.dirty, self.snapshot = False, 0, False, None
+        return StateChange(raft.term, raft.voted_for, cluster_id, raft.commit_index, state, first, entries)
 
 
-class Arrived(NamedTuple):
+class ReceivedSnapshot(NamedTuple):
     """A state that came in parts."""
 
-    state: State
-    replica: Replica
-    view: View
+    snapshot: Snapshot
+    numbering: EventNumbering
+    membership: Membership
 
 
-class Arriving:
+class SnapshotReceiver:
     """Puts the parts of a state together."""
 
     def __init__(self) -> None:
-        self._sender: Member | None = None
+        self._sender: MemberId | None = None
         self._index = 0
         self._data = bytearray()
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Begin anew."""
         self._sender = None
         self._data = bytearray()
 
-    def take(self, part: StatePart, sender: Member) -> tuple[int, Arrived | None]:
+    def add_chunk(self, chunk: InstallSnapshot, sender: MemberId) -> tuple[int, ReceivedSnapshot | None]:
         """Take a part; return how many bytes are there, and the state if that is all.
 
         :raises BadState: if it is none.
         """
-        if (sender, part.index) != (self._sender, self._index):
-            self._sender, self._index, self._data = sender, part.index, bytearray()
+        if (sender, chunk.index) != (self._sender, self._index):
+            self._sender, self._index, self._data = sender, chunk.index, bytearray()
         data = self._data
-        if part.total > MAX_STATE or part.offset + len(part.data) > part.total:
+        if chunk.total > MAX_SNAPSHOT_BYTES or chunk.offset + len(chunk.data) > chunk.total:
             return len(data), None
-        if part.offset == len(data):
-            data += part.data
+        if chunk.offset == len(data):
+            data += chunk.data
         size = len(data)
-        if size < part.total:
+        if size < chunk.total:
             return size, None
-        self.forget()
-        replica = Replica()
+        self.reset()
+        replica = EventNumbering()
         view = replica.load(bytes(data))
-        return size, Arrived(State(part.index, part.index_term, bytes(data)), replica, view)
+        return size, ReceivedSnapshot(Snapshot(chunk.index, chunk.index_term, bytes(data)), replica, view)

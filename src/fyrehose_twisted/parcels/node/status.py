@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-def show_founding(founding: int) -> str:
+def format_cluster_id(cluster_id: int) -> str:
     """Return the id of a founding as clients see it: 16 hexadecimal digits, or nothing for 0."""
-    return f"{founding:016x}" if founding else ""
+    return f"{cluster_id:016x}" if cluster_id else ""
 
 
-class MemberState(NamedTuple):
+class MemberStatus(NamedTuple):
     """Somebody who votes."""
 
     name: str
@@ -22,7 +22,7 @@ class MemberState(NamedTuple):
     """Whether it was heard of in the last 5 s."""
 
 
-class NeighbourState(NamedTuple):
+class NeighbourStatus(NamedTuple):
     """Somebody whom the node knows."""
 
     name: str
@@ -37,7 +37,7 @@ class NeighbourState(NamedTuple):
     """Seconds since it was heard of."""
 
 
-class ClusterState(NamedTuple):
+class NodeStatus(NamedTuple):
     """What a node knows."""
 
     name: str
@@ -60,7 +60,7 @@ class ClusterState(NamedTuple):
     """The lowest number that it holds."""
     quorum: int
     """How many members have to agree; 0 before it knows the members."""
-    members: tuple[MemberState, ...]
-    neighbours: tuple[NeighbourState, ...]
+    members: tuple[MemberStatus, ...]
+    neighbours: tuple[NeighbourStatus, ...]
     counters: dict[str, int]
     """What it counted since it started."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-STRANGERS = 4
+UNTRUSTED_DIVISOR = 4
 """With a secret, this part of a table at most is for nodes that have not proven that they know it: one in four."""
-SOURCE = 2
+SOURCE_DIVISOR = 2
 """Of what is left to such nodes, or of the table where there is no secret, the part that one address may take."""
 
 
-class Place(NamedTuple):
+class TableEntry(NamedTuple):
     """One entry, taken or wanted.
 
-    :ivar source: IP address of the node.
+    :ivar max_per_source: IP address of the node.
     :ivar trusted: whether the node has proven that it knows the secret, or the operator named it.
     """
 
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     trusted: bool
 
 
-class Shares:
+class TableQuota:
     """How many entries of a table each kind of node may take.
 
     :param limit: entries of the table.
@@ -31,10 +31,10 @@ class Shares:
 
     def __init__(self, limit: int, *, secret: bool) -> None:
         self.limit = limit
-        self.strangers = max(1, limit // STRANGERS) if secret else limit
-        self.source = max(1, self.strangers // SOURCE)
+        self.max_untrusted = max(1, limit // UNTRUSTED_DIVISOR) if secret else limit
+        self.max_per_source = max(1, self.max_untrusted // SOURCE_DIVISOR)
 
-    def has_room(self, taken: Iterable[Place], wanted: Place) -> bool:
+    def has_room(self, taken: Iterable[TableEntry], wanted: TableEntry) -> bool:
         """Return whether one entry more fits."""
         places = list(taken)
         if len(places) >= self.limit:
@@ -42,4 +42,4 @@ class Shares:
         if wanted.trusted:
             return True
         strangers = [place.source for place in places if not place.trusted]
-        return len(strangers) < self.strangers and strangers.count(wanted.source) < self.source
+        return len(strangers) < self.max_untrusted and strangers.count(wanted.source) < self.max_per_source

@@ -10,12 +10,12 @@ from twisted.logger import Logger
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.addresses import look_up, show_place, version_of
-from fyrehose_twisted.net.connector import EndpointFor
+from fyrehose_twisted.net.addresses import format_address, ip_version, resolve_address
+from fyrehose_twisted.net.connector import EndpointFactory
 from fyrehose_twisted.parcels.config import NodeConfig
 
 
-class Places:
+class Dialer:
     """Looks names up, and dials them by name, so that they may come to mean something else.
 
     Between nodes only addresses travel. A name that cannot be looked up yet stands for itself until it is dialled.
@@ -25,7 +25,7 @@ class Places:
 
     log = Logger()
 
-    def __init__(self, reactor: Any, endpoint_for: EndpointFor) -> None:
+    def __init__(self, reactor: Any, endpoint_for: EndpointFactory) -> None:
         self._reactor = reactor
         self._endpoint_for = endpoint_for
         self._names: dict[Address, Address] = {}
@@ -34,7 +34,7 @@ class Places:
         """Return what connects to an address, by its name if it has one."""
         return self._endpoint_for(reactor, self._names.get(address, address))
 
-    async def complete(self, config: NodeConfig, bound: Address) -> NodeConfig:
+    async def resolve_config(self, config: NodeConfig, bound: Address) -> NodeConfig:
         """Fill in what is known only now.
 
         :param bound: where the node listens; its port stands in for an advertised one of 0.
@@ -42,25 +42,25 @@ class Places:
         """
         host, port = config.advertise
         try:
-            advertise = await look_up(self._reactor, (host, port or bound[1]))
+            advertise = await resolve_address(self._reactor, (host, port or bound[1]))
         except OperationalError as error:
             raise ConfigurationError(f"others cannot be told where this node is: {error}") from error
         neighbours: dict[Address, None] = {}
         for place in config.neighbours:
-            address = await self._look_up(place)
+            address = await self._resolve(place)
             if address in (advertise, bound):
-                self.log.info("{place} is this node itself", place=show_place(place))
+                self.log.info("{place} is this node itself", place=format_address(place))
                 continue
             if address != place:
                 self._names[address] = place
             neighbours[address] = None
         return replace(config, advertise=advertise, neighbours=tuple(neighbours))
 
-    async def _look_up(self, place: Address) -> Address:
-        if version_of(place[0]):
+    async def _resolve(self, place: Address) -> Address:
+        if ip_version(place[0]):
             return place
         try:
-            return await look_up(self._reactor, place)
+            return await resolve_address(self._reactor, place)
         except OperationalError as error:
             self.log.warn("{error}; it is looked up again when it is dialled", error=error)
             return place

@@ -12,24 +12,30 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.net.stream_driver import Links
-from fyrehose_twisted.parcels.client.publications import Publication, check_event, check_publisher, only, publisher_of
+from fyrehose_twisted.net.stream_driver import StreamDriver
+from fyrehose_twisted.parcels.client.publications import (
+    Publication,
+    check_event,
+    check_publisher,
+    keyed_publisher,
+    single_number,
+)
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
-from fyrehose_twisted.parcels.node.status import ClusterState, show_founding
-from fyrehose_twisted.parcels.service.observers import Listeners
-from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, Event, Mode, Run, node_id
+from fyrehose_twisted.parcels.node.status import NodeStatus, format_cluster_id
+from fyrehose_twisted.parcels.service.observers import Observers
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, Event, Mode, PublisherRun, node_id
 
-EVENT_HEAD = 8
+EVENT_OVERHEAD = 8
 """Bytes that an event takes at most in a parcel, next to its own."""
 
 
 @implementer(IOrderedEvents)
-class OrderedEvents:
+class OrderedEventsMixin:
     """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
 
     :ivar node: the node, once it runs.
-    :ivar links: its connections.
+    :ivar driver: its connections.
     """
 
     log = Logger()
@@ -37,12 +43,12 @@ class OrderedEvents:
     def __init__(self, config: NodeConfig) -> None:
         self.config = config
         self.node: ClusterNode | None = None
-        self.links: Links | None = None
-        self._listeners = Listeners()
+        self.driver: StreamDriver | None = None
+        self._observers = Observers()
         self._publications: set[Publication] = set()
-        self._waiting = 0
+        self._pending_bytes = 0
         """Bytes of events that their publishers numbered; for the others the node knows."""
-        self._usable = False
+        self._accepting = False
         self._error: Exception | None = None
 
     @property
@@ -56,9 +62,9 @@ class OrderedEvents:
         return 1 if self.node is None else self.node.oldest
 
     @property
-    def founding(self) -> str:
+    def cluster_id(self) -> str:
         """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`."""
-        return "" if self.node is None else show_founding(self.node.founding)
+        return "" if self.node is None else format_cluster_id(self.node.cluster_id)
 
     def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.publish`.
@@ -68,11 +74,11 @@ class OrderedEvents:
         try:
             check_event(data, self.config.max_event)
             if not publisher and not key:
-                return self._publish([data]).addCallback(only)
-            name = publisher_of(publisher or self.config.name, key or token_hex(16))
+                return self._publish([data]).addCallback(single_number)
+            name = keyed_publisher(publisher or self.config.name, key or token_hex(16))
         except FyrehoseError as error:
             return fail(error)
-        return self._publish([data], Run(name, 1, 1, [data])).addCallback(only)
+        return self._publish([data], PublisherRun(name, 1, 1, [data])).addCallback(single_number)
 
     def publish_many(self, events: Sequence[bytes]) -> Deferred[list[int]]:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.publish_many`."""
@@ -83,7 +89,7 @@ class OrderedEvents:
             return fail(error)
         return self._publish(list(events)) if events else succeed([])
 
-    def publish_run(self, run: Run) -> Deferred[list[int]]:
+    def publish_run(self, run: PublisherRun) -> Deferred[list[int]]:
         """Publish events that their publisher numbered; the same run again gives the same numbers.
 
         It fails as :meth:`publish` does; :class:`~fyrehose_twisted.errors.MessageTooLarge` also if all of them together
@@ -93,7 +99,7 @@ class OrderedEvents:
             check_publisher(run.publisher)
             for event in run.events:
                 check_event(event, self.config.max_event)
-            size = sum(map(len, run.events)) + EVENT_HEAD * (len(run.events) - 1)
+            size = sum(map(len, run.events)) + EVENT_OVERHEAD * (len(run.events) - 1)
             if size > MAX_EVENT:
                 raise MessageTooLarge(size, MAX_EVENT)
         except FyrehoseError as error:
@@ -106,61 +112,61 @@ class OrderedEvents:
 
     def listen(self, listener: Any) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.listen`."""
-        self._listeners.add(listener)
+        self._observers.add(listener)
 
     def unlisten(self, listener: Any) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.unlisten`."""
-        self._listeners.discard(listener)
+        self._observers.discard(listener)
 
-    def state(self) -> ClusterState:
+    def state(self) -> NodeStatus:
         """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.state`."""
         config = self.config
-        if self.node is None or self.links is None:
+        if self.node is None or self.driver is None:
             mode, why = Mode.DSC.value, "it is starting"
-            state = ClusterState(
+            state = NodeStatus(
                 config.name, node_id(config.name), "", config.cluster, "", mode, why, None, 0, 0, 1, 0, (), (), {}
             )
         else:
-            state = self.node.state(self.links.now())
-            counted = {f"links_{name}": count for name, count in self.links.counters.items()}
+            state = self.node.state(self.driver.now())
+            counted = {f"links_{name}": count for name, count in self.driver.counters.items()}
             state = state._replace(counters={**state.counters, **counted})
         return state if self._error is None else state._replace(mode=Mode.PANIC.value, why=str(self._error))
 
-    def reform(self) -> None:
-        """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.reform`."""
-        if self.node is not None and self.links is not None:
+    def force_new_cluster(self) -> None:
+        """See :meth:`~fyrehose_twisted.interfaces.IOrderedEvents.force_new_cluster`."""
+        if self.node is not None and self.driver is not None:
             self.log.warn("forming cluster {cluster} anew with this node alone", cluster=self.config.cluster)
-            self.node.reform(self.links.now())
-            self.links.flush_soon()
+            self.node.reform(self.driver.now())
+            self.driver.flush_soon()
 
-    def _publish(self, events: Sequence[bytes], run: Run | None = None) -> Deferred[list[int]]:
-        node, links = self.node, self.links
-        if node is None or links is None or not self._usable or self._error is not None:
+    def _publish(self, events: Sequence[bytes], run: PublisherRun | None = None) -> Deferred[list[int]]:
+        node, links = self.node, self.driver
+        if node is None or links is None or not self._accepting or self._error is not None:
             return fail(NotOrdered("not-running", "the node does not run", unknown=False))
-        publication = Publication(len(events), self._over)
+        publication = Publication(len(events), self._publication_done)
         try:
             if run is None:
                 node.publish(events, publication, links.now())
             else:
                 publication.size = sum(map(len, events))
-                if self._waiting and self._waiting + publication.size > self.config.pending_bytes:
+                if self._pending_bytes and self._pending_bytes + publication.size > self.config.pending_bytes:
                     raise PublishQueueFull(
-                        f"{self._waiting:,} bytes of events wait to be ordered; wait for some of them"
+                        f"{self._pending_bytes:,} bytes of events wait to be ordered; wait for some of them"
                     )
                 node.publish_as(run, publication, links.now())
         except FyrehoseError as error:
             return fail(error)
         self._publications.add(publication)
-        self._waiting += publication.size
+        self._pending_bytes += publication.size
         links.flush_soon()
         return publication.numbered
 
-    def _over(self, publication: Publication) -> None:
+    def _publication_done(self, publication: Publication) -> None:
         if publication in self._publications:
             self._publications.discard(publication)
-            self._waiting -= publication.size
+            self._pending_bytes -= publication.size
 
-    def _give_up(self, text: str) -> None:
+    def _fail_publications(self, text: str) -> None:
         """Nothing more will be known of what was published here."""
         for publication in tuple(self._publications):
             publication.fail(NotOrdered("not-running", text, unknown=True))

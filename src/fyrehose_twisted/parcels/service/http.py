@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.web.site import drained
+from fyrehose_twisted.web.site import wait_closed
 
 if TYPE_CHECKING:
     from fyrehose_twisted.parcels.web.config import WebConfig
 
-CALLBACKS = "callbacks.json"
+CALLBACK_FILE_NAME = "callbacks.json"
 """Name of the file with the callbacks, beside the promises."""
 
 
@@ -37,7 +37,7 @@ def web_extra() -> Iterator[None]:
         ) from error
 
 
-class NodeSite:
+class HttpSite:
     """Serves the events of a node over HTTP, and delivers them to callbacks.
 
     :param node: the node.
@@ -63,7 +63,7 @@ class NodeSite:
             TreqSender(config, reactor),
             config,
             reactor,
-            file=None if directory is None else CallbackFile(directory / CALLBACKS),
+            file=None if directory is None else CallbackFile(directory / CALLBACK_FILE_NAME),
         )
         self.factory = site(node, reactor=reactor, token=token, callbacks=self._callbacks, config=config)
         self._reactor = reactor
@@ -78,5 +78,5 @@ class NodeSite:
     async def stop(self) -> None:
         """End all streams and deliveries, and answer what is under way."""
         self.factory.close()
-        await drained(self._reactor, lambda: self.factory.connections)
+        await wait_closed(self._reactor, lambda: self.factory.connections)
         await self._callbacks.stop()

@@ -11,18 +11,18 @@ from zope.interface import implementer
 from fyrehose_twisted.interfaces import IEventHistory, IJournal
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage
-from fyrehose_twisted.parcels.node.ordering.history import EventWindow, Stretch
+from fyrehose_twisted.parcels.node.ordering.history import EventWindow, SequencedRun
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.record import Record
 
 EPOCH = 0
 """Nothing restarts the numbers of a cluster."""
 
-READ_BYTES = 4 * 2**20
+MAX_READ_BYTES = 4 * 2**20
 """Bytes of events after which no more are read for one question."""
 
 
-def stream_of(cluster: str) -> str:
+def stream_uri(cluster: str) -> str:
     """Return the URI under which the events of a cluster are kept."""
     return f"parcels://{quote(cluster, safe='')}"
 
@@ -55,9 +55,9 @@ class JournalHistory:
         self.journal = journal
         self.damages = 0
         self._now = now
-        self._unsaved: list[Record] = []
+        self._unsaved_records: list[Record] = []
         self._lost: list[tuple[int, int]] = []
-        self._begun = bounds is not None
+        self._has_records = bounds is not None
         self._highest = 0 if bounds is None else bounds.first - 1
         self._floor = self._highest + 1
         """From here on there is no hole."""
@@ -81,21 +81,21 @@ class JournalHistory:
             return self._window.oldest
         return min(max(bounds.first, self._floor), self._window.oldest)
 
-    def put(self, stretches: Sequence[Stretch]) -> None:
+    def put(self, runs: Sequence[SequencedRun]) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IEventHistory.put`."""
-        for stretch in stretches:
-            self._reach(stretch.first - 1)
+        for stretch in runs:
+            self._extend_to(stretch.first - 1)
             received_at = int(self._now() * 1_000_000)
-            self._unsaved += [
+            self._unsaved_records += [
                 Record(self.journal.stream, EPOCH, event.sequence, received_at, pack_event(event))
-                for event in stretch.each(max(stretch.first, self._highest + 1), stretch.end)
+                for event in stretch.events_between(max(stretch.first, self._highest + 1), stretch.end)
             ]
             self._highest = max(self._highest, stretch.end - 1)
-        self._window.put(stretches)
+        self._window.put(runs)
 
     def clear(self, last: int) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IEventHistory.clear`; the journal forgets nothing."""
-        self._reach(last)
+        self._extend_to(last)
         self._window.clear(last)
 
     def read(self, first: int, last: int, limit: int) -> list[Event]:
@@ -109,13 +109,13 @@ class JournalHistory:
             return []
         found: list[Event] = []
         size, wanted = 0, first
-        for block in self.journal.read(EPOCH, first, min(last, self.last, first + limit - 1), self._found_damage):
+        for block in self.journal.read(EPOCH, first, min(last, self.last, first + limit - 1), self._count_damage):
             for position, payload in zip(block.positions.tolist(), block.payloads(), strict=True):
                 if position != wanted:
                     return found
                 found.append(unpack_event(position, payload))
                 wanted, size = wanted + 1, size + len(payload)
-                if size > READ_BYTES:
+                if size > MAX_READ_BYTES:
                     return found
         return found
 
@@ -128,24 +128,24 @@ class JournalHistory:
 
         :raises JournalError: if that failed.
         """
-        if self._unsaved or self._lost:
-            records, self._unsaved = self._unsaved, []
+        if self._unsaved_records or self._lost:
+            records, self._unsaved_records = self._unsaved_records, []
             lost, self._lost = self._lost, []
-            self.journal.append(records, again=True)
+            self.journal.append(records, authoritative=True)
             for first, last in lost:
                 self.journal.lose(EPOCH, first, last)
-            self._begun = self._begun or bool(records)
+            self._has_records = self._has_records or bool(records)
             self.journal.commit(sync)
         elif sync:
             self.journal.commit()
 
-    def _reach(self, last: int) -> None:
+    def _extend_to(self, last: int) -> None:
         """The next event is the one after ``last``; what is missing before it is lost."""
         if last <= self._highest:
             return
-        if self._begun or self._unsaved:
+        if self._has_records or self._unsaved_records:
             self._lost.append((self._highest + 1, last))
         self._highest, self._floor = last, last + 1
 
-    def _found_damage(self, damage: Damage) -> None:
+    def _count_damage(self, damage: Damage) -> None:
         self.damages += 1

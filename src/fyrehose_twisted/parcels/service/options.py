@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.net.addresses import parse_place
-from fyrehose_twisted.net.options import Listening
+from fyrehose_twisted.net.addresses import parse_address
+from fyrehose_twisted.net.options import ServerEndpoint
 from fyrehose_twisted.process.secret import read_secret
 
-ANYWHERE = {4: "0.0.0.0", 6: "::"}
+WILDCARD_HOSTS = {4: "0.0.0.0", 6: "::"}
 
 
-def parse_advertised(text: str | None, listening: Listening) -> Address:
+def parse_advertised(text: str | None, listening: ServerEndpoint) -> Address:
     """Return where others reach the node: what the operator says, or where it listens.
 
     :raises ConfigurationError: if neither says it.
     """
     if text is not None:
-        return parse_place(text)
+        return parse_address(text)
     address = listening.address
-    if address is None or address[0] in ANYWHERE.values():
+    if address is None or address[0] in WILDCARD_HOSTS.values():
         raise ConfigurationError(
             f"--advertise HOST:PORT is missing: --listen {listening.description} does not say where others reach this"
             " node"

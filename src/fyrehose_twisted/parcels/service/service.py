@@ -14,34 +14,34 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.net.addresses import endpoints_from, show_place, tcp_endpoint
-from fyrehose_twisted.net.connection import Link, LinkLimits
-from fyrehose_twisted.net.listening import Entrances
-from fyrehose_twisted.net.stream_driver import Links
-from fyrehose_twisted.parcels.client.publications import not_ordered
+from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, tcp_endpoint
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.net.stream_driver import StreamDriver
+from fyrehose_twisted.parcels.client.publications import publish_error
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.events import Answered, Delivered, NotTaken, Skipped
+from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
-from fyrehose_twisted.parcels.service.dialer import Places
-from fyrehose_twisted.parcels.service.events_api import OrderedEvents
-from fyrehose_twisted.parcels.service.http import NodeSite
-from fyrehose_twisted.parcels.service.observers import say
-from fyrehose_twisted.parcels.service.storage import Keeping
+from fyrehose_twisted.parcels.service.dialer import Dialer
+from fyrehose_twisted.parcels.service.events_api import OrderedEventsMixin
+from fyrehose_twisted.parcels.service.http import HttpSite
+from fyrehose_twisted.parcels.service.observers import log_event
+from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id
-from fyrehose_twisted.process.sd_notify import supervisor
-from fyrehose_twisted.process.shutdown import end_process
-from fyrehose_twisted.process.sighup import Reloading
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.shutdown import exit_with_failure
+from fyrehose_twisted.process.sighup import ReloadOnHup
 
 DEFAULT_PORT = 7878
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
-GOODBYE = 1.5
+SHUTDOWN_TIMEOUT = 1.5
 """Seconds after which a node that is told to stop does so, whatever others still have to say."""
 
 
-class ParcelsNode(OrderedEvents, Service):
+class ParcelsNode(OrderedEventsMixin, Service):
     """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`: one node of a cluster, and what it needs to run.
 
         node = ParcelsNode(NodeConfig("a", found=True))
@@ -71,10 +71,10 @@ class ParcelsNode(OrderedEvents, Service):
         http: str | None = None,
         token: bytes | None = None,
         web: Any = None,
-        keeping: Keeping | None = None,
+        keeping: Storage | None = None,
         dial: str | None = None,
         protocol: type[ParcelProtocol] = ParcelProtocol,
-        limits: LinkLimits | None = None,
+        limits: ConnectionLimits | None = None,
         failed: Any = None,
         rng: Random | None = None,
         reactor: Any = None,
@@ -85,37 +85,37 @@ class ParcelsNode(OrderedEvents, Service):
         self.reactor = reactor
         self.address: Address | None = None
         self._started: Deferred[Exception | None] = Deferred()
-        self._entrances = Entrances(reactor, DEFAULT_LISTEN, "parcels")
-        self._entrances.add("listen", listen, self._entrances.door)
-        self._keeping = keeping
-        self._http: NodeSite | None = None
+        self._ports = ListeningPorts(reactor, DEFAULT_LISTEN, "parcels")
+        self._ports.add("listen", listen, self._ports.gate)
+        self._storage = keeping
+        self._http: HttpSite | None = None
         if http is not None:
             directory = None if keeping is None else keeping.directory
-            self._http = NodeSite(self, token, web, directory, reactor)
-            self._entrances.add("http", http, self._http.factory)
-        self._places = Places(reactor, tcp_endpoint if dial is None else endpoints_from(dial))
+            self._http = HttpSite(self, token, web, directory, reactor)
+            self._ports.add("http", http, self._http.factory)
+        self._dialer = Dialer(reactor, tcp_endpoint if dial is None else endpoint_factory_from(dial))
         self._codec = ParcelCodec(node_id(config.name))
         self._protocol = protocol
-        self._limits = link_limits(config) if limits is None else limits
-        self._failed = failed
+        self._limits = connection_limits(config) if limits is None else limits
+        self._on_failure = failed
         self._rng = SystemRandom() if rng is None else rng
         self._starting: Deferred[None] = succeed(None)
-        self._reloading = Reloading.of_nothing(reactor)
+        self._reload_hook = ReloadOnHup.ignore(reactor)
 
     # Starting and stopping
 
     def privilegedStartService(self) -> None:
         """Twisted: bind ports, while there may be privileges."""
         super().privilegedStartService()
-        self._entrances.bind()
+        self._ports.bind()
 
     def startService(self) -> None:
         """Twisted: start."""
         super().startService()
-        self._usable = True
-        self._reloading.start()
+        self._accepting = True
+        self._reload_hook.start()
         self._starting = Deferred.fromCoroutine(self._start())
-        self._starting.addCallbacks(self._started.callback, self._not_started)
+        self._starting.addCallbacks(self._started.callback, self._start_failed)
 
     def when_started(self) -> Deferred[None]:
         """Return a Deferred that fires with ``None`` when it runs, or fails with what kept it from that."""
@@ -134,7 +134,7 @@ class ParcelsNode(OrderedEvents, Service):
     def stopService(self) -> Deferred[None]:
         """Twisted: say goodbye, make everything durable and stop."""
         super().stopService()
-        self._usable = False
+        self._accepting = False
         return Deferred.fromCoroutine(self._stop())
 
     def fail(self, error: Exception) -> None:
@@ -143,55 +143,55 @@ class ParcelsNode(OrderedEvents, Service):
             return
         self._error = error
         self.log.critical("stopping: {error}", error=error)
-        if self.node is not None and self.links is not None:
-            self.node.panic(str(error), self.links.now())
-            self.links.halt()
-        if self._failed is None:
-            end_process(self.reactor)
+        if self.node is not None and self.driver is not None:
+            self.node.panic(str(error), self.driver.now())
+            self.driver.halt()
+        if self._on_failure is None:
+            exit_with_failure(self.reactor)
         else:
-            self._failed(error)
-        self._give_up(f"the node failed: {error}")
+            self._on_failure(error)
+        self._fail_publications(f"the node failed: {error}")
 
     async def _start(self) -> None:
-        if self._keeping is not None:
-            self._keeping.open(self.config, self.reactor, self.fail)
-        await self._entrances.bound()
-        (host,) = self._entrances.hosts["listen"]
+        if self._storage is not None:
+            self._storage.open(self.config, self.reactor, self.fail)
+        await self._ports.wait_bound()
+        (host,) = self._ports.hosts_by_option["listen"]
         self.address = getattr(host, "host", "127.0.0.1"), getattr(host, "port", 0)
-        config = self.config = await self._places.complete(self.config, self.address)
+        config = self.config = await self._dialer.resolve_config(self.config, self.address)
         now = float(self.reactor.seconds())
-        keeping = self._keeping
+        keeping = self._storage
         self.node = ClusterNode(
             config,
             self._rng,
             now,
-            promises=None if keeping is None else keeping.promises,
+            persistent_state=None if keeping is None else keeping.persistent_state,
             history=None if keeping is None else keeping.history,
         )
-        self.links = Links(
+        self.driver = StreamDriver(
             self.node,
-            self._make_link,
+            self._build_connection,
             self.reactor,
-            tell=self._told,
-            persist=None if keeping is None else keeping.keep,
-            failed=self.fail,
-            endpoint_for=self._places.endpoint_for,
+            on_event=self._on_event,
+            persist=None if keeping is None else keeping.persist,
+            on_failure=self.fail,
+            endpoint_factory=self._dialer.endpoint_for,
             limits=self._limits,
         )
         self.log.info(
             "node {name} of cluster {cluster} listens on {address}, the next event is {number:,}",
             name=config.name,
             cluster=config.cluster,
-            address=show_place(self.address),
+            address=format_address(self.address),
             number=self.last + 1,
         )
-        self._entrances.open(self.links.factory)
-        self.links.flush()
+        self._ports.open(self.driver.factory)
+        self.driver.flush()
         if self._http is not None:
             self._http.start()
-        supervisor.ready(self.reactor, f"node {config.name} listens on {show_place(self.address)}")
+        systemd_notifier.ready(self.reactor, f"node {config.name} listens on {format_address(self.address)}")
 
-    def _not_started(self, failure: Failure) -> None:
+    def _start_failed(self, failure: Failure) -> None:
         if failure.check(CancelledError):
             return
         error: Any = failure.value
@@ -201,55 +201,57 @@ class ParcelsNode(OrderedEvents, Service):
         self._started.callback(error)
 
     async def _stop(self) -> None:
-        self._reloading.stop()
+        self._reload_hook.stop()
         self._starting.cancel()  # Or a name that is still being looked up would start it afterwards.
-        await self._entrances.close()
+        await self._ports.close()
         if self._http is not None:
             await self._http.stop()
-        if self.node is not None and self.links is not None and self._error is None:
-            self.node.leave(self.links.now())
-            self.links.flush()
+        if self.node is not None and self.driver is not None and self._error is None:
+            self.node.leave(self.driver.now())
+            self.driver.flush()
             with suppress(DeferredTimeout):
-                await self.links.when_alone().addTimeout(GOODBYE, self.reactor)
-        if self.links is not None:
-            await self.links.stop()
-        self._give_up("the node has stopped")
-        if self._keeping is not None:
+                await self.driver.when_all_closed().addTimeout(SHUTDOWN_TIMEOUT, self.reactor)
+        if self.driver is not None:
+            await self.driver.stop()
+        self._fail_publications("the node has stopped")
+        if self._storage is not None:
             try:
-                await self._keeping.close()
+                await self._storage.close()
             except FyrehoseError as error:
                 self.fail(error)
         self.address = None
 
-    def _make_link(self) -> Link:
+    def _build_connection(self) -> NodeConnection:
         return self._protocol(self._codec)
 
     # What the node tells
 
-    def _told(self, event: Any) -> None:
+    def _on_event(self, event: Any) -> None:
         match event:
-            case Delivered(events):
+            case EventsDelivered(events):
                 self._save()
-                self._listeners.events_ordered(events)
-            case Answered(token, numbers):
+                self._observers.events_ordered(events)
+            case PublishConfirmed(token, numbers):
                 token.answered(numbers)
-            case NotTaken(token, _, why, text, unknown):
-                token.fail(not_ordered(why, text, unknown=unknown))
-            case Skipped(first, last):
+            case PublishUnconfirmed(token, _, why, text, unknown):
+                token.fail(publish_error(why, text, unknown=unknown))
+            case EventsSkipped(first, last):
                 self.log.error("events {first:,} to {last:,} can no longer be had", first=first, last=last)
                 self._save()
-                self._listeners.events_skipped(first, last)
+                self._observers.events_skipped(first, last)
             case _:
-                say(self.log, event)
+                log_event(self.log, event)
 
     def _save(self) -> None:
-        if self._keeping is not None:
+        if self._storage is not None:
             try:
-                self._keeping.save()
+                self._storage.save()
             except FyrehoseError as error:
                 self.fail(error)
 
 
-def link_limits(config: NodeConfig) -> LinkLimits:
+def connection_limits(config: NodeConfig) -> ConnectionLimits:
     """Return what connections may take: of those that others open, one machine has half at most."""
-    return LinkLimits(accepted=config.max_links, per_source=max(min(32, config.max_links), config.max_links // 2))
+    return ConnectionLimits(
+        max_accepted=config.max_links, max_per_source=max(min(32, config.max_links), config.max_links // 2)
+    )

@@ -3,7 +3,7 @@
 The file begins with 8 bytes, ``PARCELS`` and version 1. Frames follow: the length of the body, the CRC-32 of these four
 bytes, and that of the body, 4 bytes each, little-endian; and the body in CBOR. The first frame says whose promises
 these are, and under which boot of the machine they were made; every other one is a
-:class:`~fyrehose_twisted.parcels.node.persistent_state.Change`. A change that has a state replaces the file.
+:class:`~fyrehose_twisted.parcels.node.persistent_state.StateChange`. A change that has a state replaces the file.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 from cbor2 import CBORDecodeError, dumps, loads
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.parcels.node.persistent_state import Change, Promises, State
-from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Run, View
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot, StateChange
+from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
 from fyrehose_twisted.process.boot_id import read_boot_id
 
 MAGIC = b"PARCELS\x01"
@@ -28,22 +28,22 @@ _LENGTH = struct.Struct("<I")
 _FRAME = struct.Struct("<III")
 
 
-class PromiseFile(Promises):
+class StateFile(PersistentState):
     """Promises that outlive the process; and the machine, where they are synced.
 
     :param path: of the file; ``path`` and ``.lock`` is there too while it is open, and ``.new`` while it is replaced.
     :param sync: make each change survive a power failure. Without that, a node that starts after one has forgotten its
         promises, and is somebody new.
-    :ivar forgot: whether promises were found that a power failure made worthless.
+    :ivar lost_to_power_failure: whether promises were found that a power failure made worthless.
     :raises StateFileError: if it is in use, damaged, or cannot be read or written.
     """
 
     def __init__(self, path: Path, *, sync: bool = False, boot_id: Callable[[], bytes] = read_boot_id) -> None:
         super().__init__()
         self.path = path
-        self.forgot = False
+        self.lost_to_power_failure = False
         self._sync = sync
-        self._boot = boot_id()
+        self._boot_id = boot_id()
         self._broken = False
         self._file = -1
         try:
@@ -61,23 +61,23 @@ class PromiseFile(Promises):
             self.close()
             raise
 
-    def begin(self, member: Member) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.persistent_state.Promises`.
+    def record_start(self, member: MemberId) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.persistent_state.PersistentState`.
 
         :raises StateFileError: if it cannot be written.
         """
-        super().begin(member)
+        super().record_start(member)
         self._replace()
 
-    def keep(self, change: Change) -> None:
-        """See :class:`~fyrehose_twisted.parcels.node.persistent_state.Promises`.
+    def persist(self, change: StateChange) -> None:
+        """See :class:`~fyrehose_twisted.parcels.node.persistent_state.PersistentState`.
 
         :raises StateFileError: if that failed; then nothing more can be kept.
         """
         if self._broken:
             raise StateFileError(f"promises {self.path} could not be written before")
-        self.take(change)
-        if change.state is not None:
+        self.apply(change)
+        if change.snapshot is not None:
             self._replace()
             return
         try:
@@ -103,19 +103,19 @@ class PromiseFile(Promises):
             raise self._failed("cannot be read", error) from error
         if not data.strip(b"\0"):
             # What was not synced before power failed may be there in length only.
-            self.forgot = bool(data)
+            self.lost_to_power_failure = bool(data)
             return
         if not data.startswith(MAGIC):
             raise StateFileError(f"{self.path} holds no promises of a parcels node, or those of another version")
         try:
             bodies = _bodies(data[len(MAGIC) :])
             name, incarnation, starts, boot, synced = next(bodies)
-            if boot != self._boot and not synced:
-                self.forgot = True
+            if boot != self._boot_id and not synced:
+                self.lost_to_power_failure = True
                 return
-            self.member, self.starts = Member(name, incarnation), starts
+            self.member, self.starts = MemberId(name, incarnation), starts
             for body in bodies:
-                self.take(_unpack(body))
+                self.apply(_unpack(body))
         except (CBORDecodeError, ValueError, TypeError, IndexError, StopIteration) as error:
             raise StateFileError(
                 f"promises {self.path} are damaged ({error}); without the file, the node starts as somebody new"
@@ -126,12 +126,14 @@ class PromiseFile(Promises):
         member = self.member
         assert member is not None, "begin() comes first"
         new = f"{self.path}.new"
-        first = self.base + 1 if self.entries else 0
-        change = Change(self.term, self.vote, self.founding, self.commit, self.state, first, self.entries)
+        first = self.snapshot_index + 1 if self.entries else 0
+        change = StateChange(
+            self.term, self.voted_for, self.cluster_id, self.commit_index, self.snapshot, first, self.entries
+        )
         try:
             file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
-                head = [member.name, member.incarnation, self.starts, self._boot, self._sync]
+                head = [member.name, member.incarnation, self.starts, self._boot_id, self._sync]
                 _write(file, MAGIC + _frame(head) + _frame(_pack(change)))
                 if self._sync:
                     os.fdatasync(file)
@@ -147,9 +149,9 @@ class PromiseFile(Promises):
             os.close(self._file)
         self._file = file
 
-    def _failed(self, what: str, error: OSError) -> StateFileError:
+    def _failed(self, problem: str, error: OSError) -> StateFileError:
         self._broken = True
-        return StateFileError(f"promises {self.path} {what}: {error.strerror}")
+        return StateFileError(f"promises {self.path} {problem}: {error.strerror}")
 
 
 def _frame(body: Any) -> bytes:
@@ -187,40 +189,40 @@ def _sync_directory(path: Path) -> None:
         os.close(directory)
 
 
-def _pack(change: Change) -> list[Any]:
-    state = None if change.state is None else list(change.state)
+def _pack(change: StateChange) -> list[Any]:
+    state = None if change.snapshot is None else list(change.snapshot)
     entries = [_pack_entry(entry) for entry in change.entries]
-    vote = None if change.vote is None else list(change.vote)
-    return [change.term, vote, change.founding, change.commit, state, change.first, entries]
+    vote = None if change.voted_for is None else list(change.voted_for)
+    return [change.term, vote, change.cluster_id, change.commit_index, state, change.first_index, entries]
 
 
-def _unpack(body: Any) -> Change:
+def _unpack(body: Any) -> StateChange:
     term, vote, founding, commit, state, first, entries = body
-    return Change(
+    return StateChange(
         term,
-        None if vote is None else Member(*vote),
+        None if vote is None else MemberId(*vote),
         founding,
         commit,
-        None if state is None else State(*state),
+        None if state is None else Snapshot(*state),
         first,
         [_unpack_entry(*entry) for entry in entries],
     )
 
 
-def _pack_entry(entry: Entry) -> list[Any]:
+def _pack_entry(entry: LogEntry) -> list[Any]:
     content = entry.content
     if content is None:
         return [entry.term, int(entry.kind), None]
-    if isinstance(content, View):
+    if isinstance(content, Membership):
         return [entry.term, int(entry.kind), [[*member, *address] for member, address in content.members]]
     return [entry.term, int(entry.kind), [[*run[:3], list(run.events)] for run in content]]
 
 
-def _unpack_entry(term: int, kind: int, content: Any) -> Entry:
+def _unpack_entry(term: int, kind: int, content: Any) -> LogEntry:
     kind = EntryKind(kind)
-    if kind is EntryKind.NOTHING:
-        return Entry(term, kind, None)
-    if kind is EntryKind.VIEW:
-        members = ((Member(name, incarnation), (host, port)) for name, incarnation, host, port in content)
-        return Entry(term, kind, View(tuple(members)))
-    return Entry(term, kind, tuple(Run(*run) for run in content))
+    if kind is EntryKind.NO_OP:
+        return LogEntry(term, kind, None)
+    if kind is EntryKind.MEMBERSHIP:
+        members = ((MemberId(name, incarnation), (host, port)) for name, incarnation, host, port in content)
+        return LogEntry(term, kind, Membership(tuple(members)))
+    return LogEntry(term, kind, tuple(PublisherRun(*run) for run in content))

@@ -8,26 +8,26 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.journal.store import Journal, JournalConfig, check_free, open_journal
-from fyrehose_twisted.journal.upkeep.maintenance import Upkeep
+from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
+from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.node.persistent_state import Change
-from fyrehose_twisted.parcels.service.journal_history import EPOCH, JournalHistory, stream_of
-from fyrehose_twisted.parcels.service.state_file import PromiseFile
+from fyrehose_twisted.parcels.node.persistent_state import StateChange
+from fyrehose_twisted.parcels.service.journal_history import EPOCH, JournalHistory, stream_uri
+from fyrehose_twisted.parcels.service.state_file import StateFile
 
-PROMISES = "promises"
+STATE_FILE_NAME = "promises"
 """Name of the file with the promises."""
 
 SYNC_INTERVAL = 1.0
 """Seconds after which events are durable in the journal. Until then the promises have them."""
 
 
-class Keeping:
+class Storage:
     """Opens and keeps the files of one node.
 
     :param directory: where they lie, beside nothing of other nodes; made if need be.
     :param sync: whether promises survive a power failure, and not only the end of the process.
-    :ivar promises: what the node promised; ``None`` while nothing is open.
+    :ivar persistent_state: what the node promised; ``None`` while nothing is open.
     :ivar history: the events that it has.
     """
 
@@ -35,53 +35,53 @@ class Keeping:
 
     def __init__(self, directory: Path, *, sync: bool = False, journal: JournalConfig | None = None) -> None:
         self.directory = directory
-        self.promises: PromiseFile | None = None
+        self.persistent_state: StateFile | None = None
         self.history: JournalHistory | None = None
         self._sync = sync
         self._config = journal
         self._journal: Journal | None = None
-        self._upkeep: Upkeep | None = None
+        self._maintenance: Maintenance | None = None
 
     def check(self, config: NodeConfig) -> None:
         """See whether somebody else writes to the journal, as far as that can be known without making anything.
 
         :raises JournalError: if so, or if that cannot be known.
         """
-        check_free(self.directory, stream_of(config.cluster))
+        check_unlocked(self.directory, stream_uri(config.cluster))
 
-    def open(self, config: NodeConfig, reactor: Any, failed: Callable[[Exception], object]) -> None:
+    def open(self, config: NodeConfig, reactor: Any, on_failure: Callable[[Exception], object]) -> None:
         """Open everything.
 
-        :param failed: told if the journal cannot go on later.
+        :param on_failure: told if the journal cannot go on later.
         :raises JournalError: if the journal cannot be read or written, or is in use.
         :raises StateFileError: if the promises cannot.
         """
-        journal = self._journal = open_journal(self.directory, stream_of(config.cluster), config=self._config)
+        journal = self._journal = open_journal(self.directory, stream_uri(config.cluster), config=self._config)
         for line in journal.recovery.messages():
             self.log.warn("{journal}: {line}", journal=journal, line=line)
         bounds = journal.bounds(EPOCH)
         if bounds is not None:
             first, last = bounds.first, bounds.next - 1
             self.log.info("{journal} has events {first:,} to {last:,}", journal=journal, first=first, last=last)
-        promises = self.promises = PromiseFile(self.directory / PROMISES, sync=self._sync)
-        if promises.forgot:
+        promises = self.persistent_state = StateFile(self.directory / STATE_FILE_NAME, sync=self._sync)
+        if promises.lost_to_power_failure:
             self.log.warn(
                 "{path} does not survive a power failure without --sync, and there was one: this node starts as"
                 " somebody new",
                 path=promises.path,
             )
         self.history = JournalHistory(journal, config.window_bytes, reactor.seconds)
-        self._upkeep = Upkeep(journal, reactor, sync_interval=SYNC_INTERVAL, failed=failed)
-        self._upkeep.start()
+        self._maintenance = Maintenance(journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=on_failure)
+        self._maintenance.start()
 
-    def keep(self, change: Change) -> None:
+    def persist(self, change: StateChange) -> None:
         """Make promises durable, and before them the events that they no longer have.
 
         :raises OperationalError: if that failed.
         """
-        assert self.promises is not None, "open() comes first"
-        self.save(sync=change.state is not None)
-        self.promises.keep(change)
+        assert self.persistent_state is not None, "open() comes first"
+        self.save(sync=change.snapshot is not None)
+        self.persistent_state.persist(change)
 
     def save(self, *, sync: bool = False) -> None:
         """Give the journal what has come. :raises JournalError: if that failed."""
@@ -94,11 +94,11 @@ class Keeping:
         :raises OperationalError: if that failed.
         """
         history, self.history = self.history, None
-        promises, self.promises = self.promises, None
+        promises, self.persistent_state = self.persistent_state, None
         journal, self._journal = self._journal, None
-        if self._upkeep is not None:
-            await self._upkeep.stop()
-            self._upkeep = None
+        if self._maintenance is not None:
+            await self._maintenance.stop()
+            self._maintenance = None
         try:
             if history is not None:
                 history.save(sync=True)

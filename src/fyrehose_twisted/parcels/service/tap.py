@@ -11,23 +11,23 @@ from twisted.python import usage
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig
-from fyrehose_twisted.net.addresses import endpoints_from, parse_place
+from fyrehose_twisted.net.addresses import endpoint_factory_from, parse_address
 from fyrehose_twisted.net.options import (
-    Listening,
+    ServerEndpoint,
     ServiceOptions,
-    check_exposed,
-    integer,
-    parse_listen,
+    integer_option,
+    parse_server_endpoint,
+    probe_port,
     protocol_class,
-    try_directory,
-    try_port,
+    require_protection,
+    require_writable_directory,
 )
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.protocol import ParcelProtocol
 from fyrehose_twisted.parcels.service.http import ExtraMissing, web_extra
 from fyrehose_twisted.parcels.service.options import parse_advertised, read_token
 from fyrehose_twisted.parcels.service.service import DEFAULT_LISTEN, ParcelsNode
-from fyrehose_twisted.parcels.service.storage import Keeping
+from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT
 from fyrehose_twisted.process.secret import read_secret
 
@@ -52,10 +52,16 @@ class Options(ServiceOptions):
         ["token-file", None, None, "file with the token that clients of HTTP must send"],
         ["journal", "j", None, "directory for events and promises, of this node alone [default: memory only]"],
         ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
-        ["window-mib", None, 64, "MiB of memory for the last events", integer("window-mib", 1, 65_536)],
-        ["max-event", None, MAX_EVENT, "bytes of one event", integer("max-event", 1, MAX_EVENT)],
-        ["max-pending-mib", None, 8, "MiB of events that may wait for a number", integer("max-pending-mib", 1, 4_096)],
-        ["max-links", None, 256, "connections that others may open", integer("max-links", 1, 100_000)],
+        ["window-mib", None, 64, "MiB of memory for the last events", integer_option("window-mib", 1, 65_536)],
+        ["max-event", None, MAX_EVENT, "bytes of one event", integer_option("max-event", 1, MAX_EVENT)],
+        [
+            "max-pending-mib",
+            None,
+            8,
+            "MiB of events that may wait for a number",
+            integer_option("max-pending-mib", 1, 4_096),
+        ],
+        ["max-links", None, 256, "connections that others may open", integer_option("max-links", 1, 100_000)],
         ["protocol", None, None, "dotted name of your subclass of ParcelProtocol"],
     ]
     optFlags = [
@@ -82,7 +88,7 @@ class Options(ServiceOptions):
     def opt_callback_port(self, port: str) -> None:
         """a port to which callbacks may go, beside 80 and 443 (repeatable)"""
         try:
-            self["callback-port"].append(integer("callback-port", 1, 65_535)(port))
+            self["callback-port"].append(integer_option("callback-port", 1, 65_535)(port))
         except ValueError as error:
             raise usage.UsageError(str(error)) from None
 
@@ -101,23 +107,23 @@ class Options(ServiceOptions):
     def _check(self) -> None:
         if not self["name"]:
             raise usage.UsageError("--name NAME is missing: what shall this node be called?")
-        listening = self["listening"] = parse_listen("listen", self["listen"], DEFAULT_LISTEN)
+        listening = self["listening"] = parse_server_endpoint("listen", self["listen"], DEFAULT_LISTEN)
         secret = read_secret(self["cluster-secret-file"]) if self["cluster-secret-file"] else None
         self["config"] = NodeConfig(
             name=self["name"],
             cluster=self["cluster"],
             advertise=parse_advertised(self["advertise"], listening),
-            neighbours=tuple(dict.fromkeys(map(parse_place, self["neighbours"]))),
-            found=bool(self["found"]),
+            neighbours=tuple(dict.fromkeys(map(parse_address, self["neighbours"]))),
+            bootstrap=bool(self["found"]),
             secret=secret,
             max_event=self["max-event"],
             window_bytes=self["window-mib"] * 2**20,
             pending_bytes=self["max-pending-mib"] * 2**20,
             max_links=self["max-links"],
         )
-        check_exposed("listen", listening, bool(self["open"]) or secret is not None, "--cluster-secret-file")
+        require_protection("listen", listening, bool(self["open"]) or secret is not None, "--cluster-secret-file")
         if self["dial"] is not None:
-            endpoints_from(self["dial"])
+            endpoint_factory_from(self["dial"])
         self._check_http()
         self._check_journal()
         self["class"] = protocol_class(self["protocol"], ParcelProtocol) if self["protocol"] else ParcelProtocol
@@ -129,10 +135,10 @@ class Options(ServiceOptions):
                 if self[option]:
                     raise usage.UsageError(f"--{option} is of no use without --http: where shall HTTP be served?")
             return
-        serving: Listening = parse_listen("http", self["http"], "tcp:8080")
+        serving: ServerEndpoint = parse_server_endpoint("http", self["http"], "tcp:8080")
         self["serving"] = serving
         self["token"] = read_token(self["token-file"]) if self["token-file"] else None
-        check_exposed("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
+        require_protection("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
         with web_extra():  # The extra is missed now, and not when the first callback is made.
             import fyrehose_twisted.parcels.web.webhooks.http_sender  # noqa: F401
             from fyrehose_twisted.parcels.web.config import WebConfig
@@ -162,19 +168,19 @@ def makeService(options: Options) -> IService:
 
     :raises SystemExit: with one line, if it could not start.
     """
-    listening: Listening = options["listening"]
-    serving: Listening | None = options["serving"]
+    listening: ServerEndpoint = options["listening"]
+    serving: ServerEndpoint | None = options["serving"]
     keeping = None
     try:
         # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
-        try_port("listen", listening)
+        probe_port("listen", listening)
         if serving is not None:
-            try_port("http", serving)
+            probe_port("http", serving)
             if serving.address == listening.address and serving.address is not None and serving.address[1]:
                 raise ConfigurationError("--listen and --http are the same port; give each its own")
         if options["directory"] is not None:
-            try_directory("journal", options["directory"])
-            keeping = Keeping(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
+            require_writable_directory("journal", options["directory"])
+            keeping = Storage(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
             keeping.check(options["config"])
         service: Any = ParcelsNode(
             options["config"],

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
-from fyrehose_twisted.parcels.events import Answered, Delivered, Skipped
+from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed
 from fyrehose_twisted.parcels.node.discovery import MAX_TARGETS
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import MAX_WEIGHT
-from fyrehose_twisted.parcels.simulation.participants import Cast
-from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Append, Event, Mode
+from fyrehose_twisted.parcels.simulation.participants import Participants
+from fyrehose_twisted.parcels.wire.messages import MAX_NAME, AppendEntries, Event, Mode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
 
 class ClusterInvariant(Invariant):
     """One that looks at a cluster."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast.network)
-        self.cast = cast
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants.network)
+        self.participants = participants
 
 
-class OneOrder(ClusterInvariant):
+class TotalOrder(ClusterInvariant):
     """P1, P2: everybody hands on the same events with the same numbers, in order, without holes.
 
     :ivar order: the events, from number 1 on, as somebody handed them on first.
@@ -33,12 +33,12 @@ class OneOrder(ClusterInvariant):
 
     name: ClassVar[str] = "one order (P1, P2)"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self.order: dict[int, Event] = {}
         self._last: dict[Host, int] = {}
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """The cluster is gone with all that it had, and another one of its name is founded."""
         self.order.clear()
         self._last.clear()
@@ -50,14 +50,14 @@ class OneOrder(ClusterInvariant):
         if isinstance(node, ClusterNode) and node.sequence:
             self._last[host] = node.sequence
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(event, Skipped):
+        if isinstance(event, EventsSkipped):
             last = self._last.get(host)
             if last is not None and event.first != last + 1:
                 self.violated(f"skips {event.first} to {event.last} after {last}", host)
             self._last[host] = event.last
-        elif isinstance(event, Delivered):
+        elif isinstance(event, EventsDelivered):
             for one in event.events:
                 last = self._last.get(host)
                 if last is not None and one.sequence != last + 1:
@@ -68,45 +68,45 @@ class OneOrder(ClusterInvariant):
                     self.violated(f"{one.sequence} is {_short(one)} here and {_short(known)} elsewhere", host)
 
 
-class OneFounding(ClusterInvariant):
+class UniqueEventIds(ClusterInvariant):
     """A founding and a number name one event, whichever clusters of one name there were; members share a founding.
 
-    :ivar named: events, by founding and number.
+    :ivar events_by_id: events, by founding and number.
     """
 
     name: ClassVar[str] = "an id names one event"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self.named: dict[tuple[int, int], Event] = {}
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self.events_by_id: dict[tuple[int, int], Event] = {}
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Delivered) or host not in self.cast.hosts:
+        if not isinstance(event, EventsDelivered) or host not in self.participants.hosts:
             return
-        founding = host.node.founding
+        founding = host.node.cluster_id
         if not founding:
             self.violated("hands events on, and knows of no founding", host)
         for one in event.events:
-            known = self.named.setdefault((founding, one.sequence), one)
+            known = self.events_by_id.setdefault((founding, one.sequence), one)
             if known != one:
                 text = f"{founding:016x}-{one.sequence} is {_short(one)} here and {_short(known)} elsewhere"
                 self.violated(text, host)
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        working = self.cast.working()
-        if len({host.node.founding for host in working}) > 1:
+        working = self.participants.working()
+        if len({host.node.cluster_id for host in working}) > 1:
             self.violated("work in clusters that were founded apart", *working)
 
 
-class PublishersOrder(ClusterInvariant):
+class PublisherOrder(ClusterInvariant):
     """P5: each publisher's events keep their order, and none is there twice."""
 
     name: ClassVar[str] = "publishers keep their order (P5)"
 
-    def __init__(self, cast: Cast, order: OneOrder) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, order: TotalOrder) -> None:
+        super().__init__(participants)
         self._order = order
 
     def check(self) -> None:
@@ -125,26 +125,26 @@ class PublishersOrder(ClusterInvariant):
                 self.violated(f"{event.data!r} is number {twice} and {sequence}")
 
 
-class Acknowledged(ClusterInvariant):
+class AcknowledgedDurability(ClusterInvariant):
     """P3, P4: what was acknowledged has the number that it was given, for good."""
 
     name: ClassVar[str] = "acknowledged events stay (P3, P4)"
 
-    def __init__(self, cast: Cast, order: OneOrder) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, order: TotalOrder) -> None:
+        super().__init__(participants)
         self._order = order
         self.numbers: dict[int, bytes] = {}
 
-    def begin_anew(self) -> None:
-        """See :meth:`OneOrder.begin_anew`."""
+    def reset(self) -> None:
+        """See :meth:`TotalOrder.reset`."""
         self.numbers.clear()
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Answered):
+        if not isinstance(event, PublishConfirmed):
             return
         numbers = [first + place for first, count in event.numbers for place in range(count)]
-        events = self.cast.published[event.token]
+        events = self.participants.published[event.token]
         if len(numbers) != len(events):
             self.violated(f"{len(events)} events have {len(numbers)} numbers", host)
         for number, data in zip(numbers, events, strict=True):
@@ -159,62 +159,62 @@ class Acknowledged(ClusterInvariant):
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         last = max(self.numbers, default=0)
-        for host in self.cast.working():
+        for host in self.participants.working():
             if host.node.sequence < last:
                 self.violated(f"{last} was acknowledged, and is not there at the end", host)
 
 
-class OneLeader(ClusterInvariant):
+class OneLeaderPerTerm(ClusterInvariant):
     """In each term one node orders at most."""
 
     name: ClassVar[str] = "one leader a term"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._leaders: dict[tuple[int, int], Host] = {}
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         message = packet.data
-        if isinstance(message, Append):
+        if isinstance(message, AppendEntries):
             node: ClusterNode = packet.source.node
-            leader = self._leaders.setdefault((node.founding, message.term), packet.source)
+            leader = self._leaders.setdefault((node.cluster_id, message.term), packet.source)
             if leader is not packet.source:
                 self.violated(f"both order in term {message.term}", leader, packet.source)
 
 
-class Recovers(ClusterInvariant):
+class ClusterRecovers(ClusterInvariant):
     """Once faults are over, everybody who can works, and has the same."""
 
     name: ClassVar[str] = "the cluster recovers"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        if self.cast.is_lost():
-            for host in self.cast.hosts:
+        if self.participants.quorum_lost():
+            for host in self.participants.hosts:
                 if host.up and host.node.mode is Mode.WRK:
                     self.violated("works without a quorum that remembers", host)
             return
-        members = self.cast.members()
+        members = self.participants.members()
         for host in members:
             if host.node.mode is not Mode.WRK:
                 self.violated(f"is in mode {host.node.mode.value}: {host.node.state(host.now).why}", host)
         if len({host.node.sequence for host in members}) > 1:
             self.violated("do not have the same number of events", *members)
-        for host in self.cast.strangers:
+        for host in self.participants.adversaries:
             node = host.node
             if isinstance(node, ClusterNode) and node.mode is Mode.WRK:
                 self.violated("works, and has no right to", host)
 
 
-class Named(ClusterInvariant):
+class ValidNeighbourNames(ClusterInvariant):
     """No node knows another by a name that none may have."""
 
     name: ClassVar[str] = "names fit"
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for host in self.cast.hosts:
+        for host in self.participants.hosts:
             if host.up and isinstance(host.node, ClusterNode):
                 for known in host.node._discovery.neighbours:
                     name = known.info.name
@@ -225,39 +225,39 @@ class Named(ClusterInvariant):
 class Usage(NamedTuple):
     """How much of something is in use, and how much may be."""
 
-    what: str
+    resource: str
     used: int
     limit: int
 
 
 def node_usage(node: ClusterNode) -> Iterator[Usage]:
     """Yield what a node holds of everything that others can make grow."""
-    config, discovery, order = node.config, node._discovery, node._order
+    config, discovery, order = node.config, node._discovery, node._raft
     a_run = 2 * 65_536
     history = node._delivery.history
-    if isinstance(history, EventWindow) and not node._promising.durable:  # A journal is on disk.
+    if isinstance(history, EventWindow) and not node._state_recorder.durable:  # A journal is on disk.
         yield Usage("bytes of events kept", history.size, config.window_bytes + a_run)
-    pending = node._publishing.pending.size
+    pending = node._publish_tracker.pending.size
     # What a member passes on waits there and here.
     yield Usage("bytes of events that wait", pending, 2 * config.pending_bytes + a_run)
     yield Usage("bytes of log", order.log.size, config.window_bytes + 64 * config.pending_bytes)
     yield Usage("neighbours", len(discovery.neighbours), config.max_neighbours)
-    yield Usage("callers", len(discovery.callers), config.max_links)
+    yield Usage("callers", len(discovery.inbound), config.max_links)
     yield Usage("addresses", len(discovery.targets), MAX_TARGETS * config.max_neighbours + len(config.neighbours))
-    yield Usage("publishers and rows remembered", node._delivery.replica.sessions.weight, MAX_WEIGHT + 8_192)
+    yield Usage("publishers and rows remembered", node._delivery.numbering.sessions.weight, MAX_WEIGHT + 8_192)
     yield Usage("addresses warned of", len(discovery._warned), MAX_TARGETS * config.max_neighbours)
-    yield Usage("members asked by", len(node._asks), config.max_neighbours)
-    yield Usage("members suspected", len(node._membership), config.max_neighbours)
+    yield Usage("members asked by", len(node._reply_peers), config.max_neighbours)
+    yield Usage("members suspected", len(node._membership_changes), config.max_neighbours)
 
 
-class Bounded(ClusterInvariant):
+class MemoryBounded(ClusterInvariant):
     """Whatever others can make grow stays within its limit."""
 
     name: ClassVar[str] = "memory is bounded"
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for host in self.cast.hosts:
+        for host in self.participants.hosts:
             if host.up and isinstance(host.node, ClusterNode):
                 for what, used, limit in node_usage(host.node):
                     if used > limit:

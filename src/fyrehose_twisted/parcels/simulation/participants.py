@@ -10,19 +10,19 @@ from random import Random
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import FyrehoseError, KeyReused
 from fyrehose_twisted.parcels.config import NodeConfig
-from fyrehose_twisted.parcels.events import Answered, NotTaken, ViewChanged
+from fyrehose_twisted.parcels.events import MembershipChanged, PublishConfirmed, PublishUnconfirmed
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
-from fyrehose_twisted.parcels.node.persistent_state import Promises
-from fyrehose_twisted.parcels.simulation.reference_peer import DocumentPeer
-from fyrehose_twisted.parcels.wire.messages import Mode, Refusal, Run
-from fyrehose_twisted.sim.crash_mode import Boot, Crash
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState
+from fyrehose_twisted.parcels.simulation.reference_peer import ReferencePeer
+from fyrehose_twisted.parcels.wire.messages import Mode, PublisherRun, RefusalReason
+from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import Observer
 
 
-class Follower:
+class NodeDisk:
     """A node's disk, and what its application remembers.
 
     :ivar history: events that the node kept; a journal keeps them over a crash.
@@ -31,7 +31,7 @@ class Follower:
     def __init__(self, config: NodeConfig, *, journal: bool) -> None:
         self.config = config
         self.journal = journal
-        self.promises = Promises()
+        self.persistent_state = PersistentState()
         self.history = EventWindow(2**40)
 
     def start(self, boot: Boot, rng: Random, *, founded: bool) -> ClusterNode:
@@ -39,64 +39,64 @@ class Follower:
 
         :param founded: whether there is a cluster: then whoever starts it does not tell it to found one.
         """
-        config = replace(self.config, found=False) if founded else self.config
+        config = replace(self.config, bootstrap=False) if founded else self.config
         if not self.journal:
             return ClusterNode(config, rng, boot.now)
-        if boot.after is Crash.DISK:
-            self.promises, self.history = Promises(), EventWindow(2**40)
-        return ClusterNode(config, rng, boot.now, promises=self.promises, history=self.history)
+        if boot.last_crash is CrashMode.DISK:
+            self.persistent_state, self.history = PersistentState(), EventWindow(2**40)
+        return ClusterNode(config, rng, boot.now, persistent_state=self.persistent_state, history=self.history)
 
 
-class Cast(Observer):
+class Participants(Observer):
     """A cluster and the applications on it.
 
     :ivar hosts: those that run nodes which belong to the cluster.
-    :ivar strangers: those that run nodes which must not be let in.
+    :ivar adversaries: those that run nodes which must not be let in.
     :ivar published: what was published, by token.
-    :ivar answered: how many events have their numbers.
+    :ivar confirmed: how many events have their numbers.
     :ivar failed: how often something was not taken.
-    :ivar clashed: how often a key was refused because it was used for another event.
+    :ivar key_conflicts: how often a key was refused because it was used for another event.
     """
 
     def __init__(self, network: Network, rng: Random) -> None:
         self.network = network
         self.rng = rng
         self.hosts: list[Host] = []
-        self.strangers: list[Host] = []
+        self.adversaries: list[Host] = []
         self.published: dict[int, list[bytes]] = {}
-        self.answered = 0
+        self.confirmed = 0
         self.failed = 0
-        self.clashed = 0
+        self.key_conflicts = 0
         self._numbers = count(1)
         self._tokens = count(1)
-        self._view: ViewChanged | None = None
+        self._membership: MembershipChanged | None = None
         self._index = 0
-        self._keyed: dict[int, tuple[Run, int]] = {}
+        self._keyed: dict[int, tuple[PublisherRun, int]] = {}
 
-    def add(self, name: str, address: Address, follower: Follower, *, belongs: bool = True) -> Host:
+    def add(self, name: str, address: Address, disk: NodeDisk, *, belongs: bool = True) -> Host:
         """Add a host that runs a node."""
         rng = Random(self.rng.getrandbits(64))
         host = self.network.add(
             name,
             address,
-            lambda boot: follower.start(boot, Random(rng.getrandbits(64)), founded=self._view is not None),
+            lambda boot: disk.start(boot, Random(rng.getrandbits(64)), founded=self._membership is not None),
         )
-        if follower.journal:
-            host.on_persist = lambda change: follower.promises.keep(change)
-        (self.hosts if belongs else self.strangers).append(host)
+        if disk.journal:
+            host.on_persist = lambda change: disk.persistent_state.persist(change)
+        (self.hosts if belongs else self.adversaries).append(host)
         return host
 
-    def add_document_peer(
+    def add_reference_peer(
         self, name: str, address: Address, neighbours: Sequence[Address], *, host_name: str = ""
     ) -> Host:
         """Add a host that runs somebody who speaks only the document."""
-        host = self.network.add(host_name or name, address, lambda boot: DocumentPeer(name, address, neighbours))
-        self.strangers.append(host)
+        host = self.network.add(host_name or name, address, lambda boot: ReferencePeer(name, address, neighbours))
+        self.adversaries.append(host)
         return host
 
-    def forget_view(self) -> None:
+    def forget_membership(self) -> None:
         """The operator forms the cluster anew."""
-        self._view, self._index = None, -1
+        self._membership, self._index = None, -1
 
     # What applications do
 
@@ -114,35 +114,35 @@ class Cast(Observer):
         """Publish an event so that it can be repeated elsewhere."""
         number = next(self._numbers)
         token = next(self._tokens)
-        run = Run(f"somebody~{number}", 0, 1, [b"event %d" % number])
+        run = PublisherRun(f"somebody~{number}", 0, 1, [b"event %d" % number])
         self.published[token] = list(run.events)
         self._keyed[token] = run, 5
-        self._try(node, token, now)
+        self._try_keyed(node, token, now)
 
-    def publish_clashing(self, node: ClusterNode, now: float) -> None:
+    def publish_conflicting(self, node: ClusterNode, now: float) -> None:
         """Publish two events under one key, here and at the same time or later on some node: one of them is refused."""
         publisher = f"clash~{next(self._numbers)}"
         first, second = next(self._tokens), next(self._tokens)
         for token in (first, second):
-            run = Run(publisher, 0, 1, [b"event %d" % next(self._numbers)])
+            run = PublisherRun(publisher, 0, 1, [b"event %d" % next(self._numbers)])
             self.published[token] = list(run.events)
             self._keyed[token] = run, 5
-        self._try(node, first, now)
-        if self.rng.random() < 0.5 or not self.rng.choice(self.hosts).do(
-            lambda node, now: self._try(node, second, now)
+        self._try_keyed(node, first, now)
+        if self.rng.random() < 0.5 or not self.rng.choice(self.hosts).perform(
+            lambda node, now: self._try_keyed(node, second, now)
         ):
-            self._again(second)
+            self._retry_keyed(second)
 
-    def _try(self, node: ClusterNode, token: int, now: float) -> None:
+    def _try_keyed(self, node: ClusterNode, token: int, now: float) -> None:
         try:
             node.publish_as(self._keyed[token][0], token, now)
         except KeyReused:
-            self.clashed += 1
+            self.key_conflicts += 1
             del self._keyed[token]
         except FyrehoseError:
-            self._again(token)
+            self._retry_keyed(token)
 
-    def _again(self, token: int) -> None:
+    def _retry_keyed(self, token: int) -> None:
         run, left = self._keyed[token]
         if left == 0:
             del self._keyed[token]
@@ -152,27 +152,27 @@ class Cast(Observer):
         host = self.rng.choice(self.hosts)
 
         def repeat() -> None:
-            if token in self._keyed and not host.do(lambda node, now: self._try(node, token, now)):
-                self._again(token)
+            if token in self._keyed and not host.perform(lambda node, now: self._try_keyed(node, token, now)):
+                self._retry_keyed(token)
 
         self.network.call_in(self.rng.uniform(0.1, 3.0), repeat)
 
-    def told(self, host: Host, event: object) -> None:
+    def event_emitted(self, host: Host, event: object) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(event, Answered):
-            self.answered += len(self.published[event.token])
+        if isinstance(event, PublishConfirmed):
+            self.confirmed += len(self.published[event.token])
             self._keyed.pop(event.token, None)
-        elif isinstance(event, NotTaken) and event.why is Refusal.OTHER_BODY:
-            self.clashed += 1
+        elif isinstance(event, PublishUnconfirmed) and event.reason is RefusalReason.OTHER_BODY:
+            self.key_conflicts += 1
             self._keyed.pop(event.token, None)
-        elif isinstance(event, NotTaken):
+        elif isinstance(event, PublishUnconfirmed):
             self.failed += 1
             if event.token in self._keyed:
-                self._again(event.token)
-        elif isinstance(event, ViewChanged) and host in self.hosts:
-            index = host.node._order.commit
+                self._retry_keyed(event.token)
+        elif isinstance(event, MembershipChanged) and host in self.hosts:
+            index = host.node._raft.commit_index
             if index > self._index:
-                self._view, self._index = event, index
+                self._membership, self._index = event, index
 
     # How things are
 
@@ -184,18 +184,18 @@ class Cast(Observer):
         """Return the hosts that should work: all that run."""
         return [host for host in self.hosts if host.running]
 
-    def is_lost(self) -> bool:
+    def quorum_lost(self) -> bool:
         """Whether too few of those who vote remember that they do: then only the operator can go on."""
-        if self._view is None:
+        if self._membership is None:
             return False
-        view = self._view.view
+        view = self._membership.membership
         remember = {host.node.me for host in self.hosts if host.up}
         if len([one for one, _ in view.members if one in remember]) < view.quorum:
             return True
         # Those who do not know of the last change have to do without who is gone, too.
         return all(
-            (known := host.node._order.view) is not None
+            (known := host.node._raft.membership) is not None
             and len([one for one, _ in known.members if one in remember]) < known.quorum
             for host in self.hosts
-            if host.up and host.node.me in host.node._order.members
+            if host.up and host.node.me in host.node._raft.members
         )

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 from zope.interface import implementer
 
-from fyrehose_twisted.effects import Address, Dial, Effect, HangUp, Peer, Write
-from fyrehose_twisted.interfaces import Drained, ILinkNode
+from fyrehose_twisted.effects import Address, Close, Dial, Effect, Peer, Write
+from fyrehose_twisted.interfaces import ILinkNode, Outputs
 from fyrehose_twisted.parcels.wire.messages import Message, Mode, NodeInfo, Parcel, ParcelType, node_id
 
-MOST_LISTED = 3
+MAX_LISTED = 3
 """Neighbours that it lists next to itself: with more, the reference breaks."""
 
 
-class OutOfPlace(AssertionError):
+class UnexpectedMessage(AssertionError):
     """It was sent something that it cannot know."""
 
 
 @implementer(ILinkNode)
-class DocumentPeer:
+class ReferencePeer:
     """Asks everybody whom it knows for neighbours once, and answers who asks it.
 
     :param name: of the node.
@@ -30,7 +30,7 @@ class DocumentPeer:
     def __init__(self, name: str, address: Address, neighbours: Iterable[Address]) -> None:
         self.info = NodeInfo(node_id(name), Mode.DSC, name, address)
         self.known: dict[str, NodeInfo] = {}
-        self.asked = 0
+        self.request_count = 0
         self._effects: list[Effect] = [Dial(neighbour) for neighbour in neighbours]
 
     def connected(self, peer: Peer, now: float) -> None:
@@ -51,16 +51,16 @@ class DocumentPeer:
         :raises OutOfPlace: if it is none of the document's parcels: the reference would die of it.
         """
         if not isinstance(message, Parcel):
-            raise OutOfPlace(f"{self.info.name} got a {type(message).__name__}")
+            raise UnexpectedMessage(f"{self.info.name} got a {type(message).__name__}")
         if peer.dialled:
             self.known.update((info.name, info) for info in message.neighbours or ())
         elif message.type is ParcelType.DSC_REQ and message.identity is not None:
-            self.asked += 1
+            self.request_count += 1
             self.known[message.identity.name] = message.identity
-            listed = (*list(self.known.values())[:MOST_LISTED], self.info._replace(mode=Mode.WRK))
+            listed = (*list(self.known.values())[:MAX_LISTED], self.info._replace(mode=Mode.WRK))
             answer = Parcel(True, ParcelType.DSC_RES, self.info.id, listed)
             self._effects.append(Write((answer,), peer))
-        self._effects.append(HangUp(peer))
+        self._effects.append(Close(peer))
 
     def blocked(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -75,7 +75,7 @@ class DocumentPeer:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         return None
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         effects, self._effects = self._effects, []
-        return Drained(None, effects, [])
+        return Outputs(None, effects, [])

@@ -11,30 +11,30 @@ from fyrehose_twisted.errors import EventsNotHeld
 from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
 from fyrehose_twisted.parcels.client.event_ids import EventId
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.event_json import render
+from fyrehose_twisted.parcels.web.event_json import event_json
 from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.response import dump
+from fyrehose_twisted.web.response import encode_json
 from fyrehose_twisted.web.sse import comment, frame, position
-from fyrehose_twisted.web.streaming import Stream, Streams
+from fyrehose_twisted.web.streaming import StreamingResponse, StreamingResponses
 
-AT_ONCE = 64
+READ_BATCH = 64
 """Events that a stream which catches up reads at once."""
 
 
-class EventStream(Stream):
+class EventStream(StreamingResponse):
     """One client that follows. It keeps no events, only its position: what cannot be written yet is read again later.
 
     :ivar next: number of the next event to write.
-    :ivar founding: of the cluster whose numbers the client gets; empty before the node is in one.
+    :ivar cluster_id: of the cluster whose numbers the client gets; empty before the node is in one.
     """
 
-    def __init__(self, feed: Feed, request: WebRequest, first: int, plain: bool) -> None:
-        super().__init__(feed, request)
-        self._feed = feed
+    def __init__(self, broadcaster: EventBroadcaster, request: WebRequest, first: int, plain: bool) -> None:
+        super().__init__(broadcaster, request)
+        self._broadcaster = broadcaster
         self.plain = plain
         self.next = first
-        self.founding: str = feed.node.founding
+        self.cluster_id: str = broadcaster.node.cluster_id
 
     def start(self) -> None:
         """Write the head, and what there is already."""
@@ -42,25 +42,25 @@ class EventStream(Stream):
         self.begin(position(self._id(self.next - 1)))
 
     def _id(self, sequence: int) -> bytes:
-        return str(EventId(self.founding, sequence)).encode()
+        return str(EventId(self.cluster_id, sequence)).encode()
 
-    def founded(self, founding: str) -> bool:
+    def check_cluster_id(self, cluster_id: str) -> bool:
         """Look whether the node is still in the same cluster. Otherwise end: the client has to know."""
-        if not self.founding:
-            self.founding = founding
-        if self.founding == founding:
+        if not self.cluster_id:
+            self.cluster_id = cluster_id
+        if self.cluster_id == cluster_id:
             return True
         self.end("founded-anew")
         return False
 
-    def catch_up(self) -> None:
+    def send_pending(self) -> None:
         """Write what the node holds, as far as the client reads it."""
-        node = self._feed.node
-        if not self.founded(node.founding):
+        node = self._broadcaster.node
+        if not self.check_cluster_id(node.cluster_id):
             return
         while not self.paused and self.next <= node.last:
             try:
-                events = node.events(self.next, node.last, AT_ONCE)
+                events = node.events(self.next, node.last, READ_BATCH)
             except EventsNotHeld as error:
                 if error.oldest <= self.next:
                     return
@@ -68,7 +68,7 @@ class EventStream(Stream):
                 continue
             except Exception:
                 # Whoever tells of events, and the other streams, have nothing to do with it.
-                self._feed.log.failure("events {first} and on cannot be read for a stream", first=self.next)
+                self._broadcaster.log.failure("events {first} and on cannot be read for a stream", first=self.next)
                 self.end("failed")
                 return
             if not events:
@@ -76,7 +76,7 @@ class EventStream(Stream):
             for event in events:
                 if self.paused:
                     return
-                self._write(event, render(event, self.plain))
+                self._write(event, event_json(event, self.plain))
 
     def _write(self, event: Event, text: bytes) -> None:
         if event.sequence > self.next:
@@ -88,14 +88,14 @@ class EventStream(Stream):
     def skip(self, last: int) -> None:
         """Say that there is nothing to be had up to ``last``."""
         if last >= self.next:
-            self.write(frame(dump({"first": self.next, "last": last}), self._id(last), b"skipped"))
+            self.write(frame(encode_json({"first": self.next, "last": last}), self._id(last), b"skipped"))
             self.next = last + 1
-            self._feed.skips += 1
+            self._broadcaster.skips += 1
 
-    def live(self, events: Sequence[Event], rendered: Sequence[tuple[Event, bytes]]) -> None:
+    def write_live(self, events: Sequence[Event], rendered: Sequence[tuple[Event, bytes]]) -> None:
         """Events came. A stream that is behind reads them when it gets there."""
         if self.next < events[0].sequence:
-            self.catch_up()
+            self.send_pending()
         for event, text in rendered:
             if self.paused:
                 break
@@ -103,7 +103,7 @@ class EventStream(Stream):
 
 
 @implementer(IEventListener)
-class Feed(Streams):
+class EventBroadcaster(StreamingResponses):
     """All streams of a site. Each event is put in their format once."""
 
     def __init__(self, node: IOrderedEvents, config: WebConfig, reactor: Any) -> None:
@@ -117,30 +117,30 @@ class Feed(Streams):
         stream.start()
 
     def first_opened(self) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.Streams.first_opened`."""
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponses.first_opened`."""
         self.node.listen(self)
 
     def last_ended(self) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.Streams.last_ended`."""
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponses.last_ended`."""
         self.node.unlisten(self)
 
-    def sign_of_life(self) -> bytes:
-        """See :meth:`~fyrehose_twisted.web.streaming.Streams.sign_of_life`."""
+    def heartbeat(self) -> bytes:
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponses.heartbeat`."""
         # A client that has other nodes goes to one of them if this one orders nothing.
         return comment(b"mode " + self.node.state().mode.encode())
 
     def events_ordered(self, events: Sequence[Event]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
         rendered: dict[bool, list[tuple[Event, bytes]]] = {}
-        founding: str = self.node.founding
+        founding: str = self.node.cluster_id
         for stream in self.all():
-            if not stream.founded(founding):
+            if not stream.check_cluster_id(founding):
                 continue
             if stream.plain not in rendered:
-                rendered[stream.plain] = [(event, render(event, stream.plain)) for event in events]
-            stream.live(events, rendered[stream.plain])
+                rendered[stream.plain] = [(event, event_json(event, stream.plain)) for event in events]
+            stream.write_live(events, rendered[stream.plain])
 
     def events_skipped(self, first: int, last: int) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
         for stream in self.all():
-            stream.catch_up()
+            stream.send_pending()

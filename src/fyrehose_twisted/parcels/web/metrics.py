@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.net.metrics import info, labelled
-from fyrehose_twisted.parcels.node.status import ClusterState
+from fyrehose_twisted.net.metrics import info_metric, label_gauge
+from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
 from fyrehose_twisted.parcels.wire.messages import Mode
 
@@ -26,9 +26,9 @@ class NodeCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        state: ClusterState = self._node.state()
-        yield info("parcels", cluster=state.cluster)
-        yield labelled(_PREFIX + "leader", "1 for the name of the node that orders", "leader", state.leader)
+        state: NodeStatus = self._node.state()
+        yield info_metric("parcels", cluster=state.cluster)
+        yield label_gauge(_PREFIX + "leader", "1 for the name of the node that orders", "leader", state.leader)
         yield _gauge("sequence", "Number of the last event handed on", state.sequence)
         yield _gauge("oldest", "The lowest number held", state.oldest)
         yield _gauge("term", "Term of the node that orders", state.term)

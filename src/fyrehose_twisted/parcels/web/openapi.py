@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fyrehose_twisted.parcels.client.event_ids import FOUNDING_PATTERN, ID_PATTERN
+from fyrehose_twisted.parcels.client.event_ids import CLUSTER_ID_PATTERN, ID_PATTERN
 from fyrehose_twisted.parcels.web.config import WebConfig
 from fyrehose_twisted.parcels.web.webhooks.callback import MAX_SECRET
 from fyrehose_twisted.parcels.web.webhooks.ssrf import MAX_URL, URL_PATTERN
@@ -12,35 +12,35 @@ from fyrehose_twisted.web.openapi import (
     FLAG,
     TEXT,
     Schema,
-    answer_headers,
-    body_of,
-    description_of,
+    array_schema,
+    description_operation,
     document,
-    errors,
-    get_of,
-    health_of,
-    json_of,
-    list_of,
-    metrics_of,
-    object_of,
-    query,
+    error_responses,
+    get_operation,
+    health_operation,
+    json_content,
+    metrics_operation,
+    object_schema,
+    query_parameter,
     ref,
+    request_body,
     request_header,
+    response_headers,
 )
 
 NAME_PATTERN = "^[!-~]([ -~]{0,62}[!-~])?$"
 """Headers of 1 to 64 printable characters."""
 
 _SEQUENCE: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE}
-_FOUNDING: Schema = {
+_CLUSTER_ID: Schema = {
     "type": "string",
-    "pattern": f"({FOUNDING_PATTERN})|^$",
+    "pattern": f"({CLUSTER_ID_PATTERN})|^$",
     "description": "which cluster of that name this is: as long as it stays, so does what the numbers mean",
 }
 _MODE: Schema = {"type": "string", "enum": [mode.value for mode in Mode]}
 
 
-_EVENT = object_of(
+_EVENT = object_schema(
     {
         "sequence": _SEQUENCE,
         "publisher": TEXT,
@@ -51,8 +51,8 @@ _EVENT = object_of(
     additionalProperties=False,
     oneOf=[{"required": ["data"]}, {"required": ["json"]}],
 )
-_MEMBER = object_of({"name": TEXT, "incarnation": TEXT, "address": TEXT, "alive": FLAG})
-_NEIGHBOUR = object_of(
+_MEMBER = object_schema({"name": TEXT, "incarnation": TEXT, "address": TEXT, "alive": FLAG})
+_NEIGHBOUR = object_schema(
     {
         "name": TEXT,
         "id": COUNT,
@@ -63,19 +63,19 @@ _NEIGHBOUR = object_of(
         "silent": {"type": "number"},
     }
 )
-_LETTER = object_of(
+_LETTER = object_schema(
     {"first": _SEQUENCE, "last": _SEQUENCE, "reason": TEXT, "attempts": COUNT, "at": {"type": "number"}}
 )
 _SCHEMAS = {
     "Event": _EVENT,
-    "Health": object_of({"mode": _MODE, "why": TEXT}),
-    "Cluster": object_of(
+    "Health": object_schema({"mode": _MODE, "why": TEXT}),
+    "Cluster": object_schema(
         {
             "name": TEXT,
             "id": COUNT,
             "incarnation": TEXT,
             "cluster": TEXT,
-            "founding": _FOUNDING,
+            "founding": _CLUSTER_ID,
             "mode": _MODE,
             "why": TEXT,
             "leader": {"type": ["string", "null"]},
@@ -83,12 +83,12 @@ _SCHEMAS = {
             "sequence": COUNT,
             "oldest": COUNT,
             "quorum": COUNT,
-            "members": list_of(_MEMBER),
-            "neighbours": list_of(_NEIGHBOUR),
+            "members": array_schema(_MEMBER),
+            "neighbours": array_schema(_NEIGHBOUR),
             "counters": {"type": "object", "additionalProperties": {"type": "integer"}},
         }
     ),
-    "Callback": object_of(
+    "Callback": object_schema(
         {
             "id": TEXT,
             "url": TEXT,
@@ -100,10 +100,10 @@ _SCHEMAS = {
             "skipped": COUNT,
             "dead": COUNT,
             "last_error": {"type": ["string", "null"]},
-            "dead_letters": list_of(_LETTER),
+            "dead_letters": array_schema(_LETTER),
         }
     ),
-    "NewCallback": object_of(
+    "NewCallback": object_schema(
         {
             "url": {"type": "string", "pattern": URL_PATTERN, "maxLength": MAX_URL},
             "from": _SEQUENCE,
@@ -112,7 +112,7 @@ _SCHEMAS = {
         ("from", "secret"),
         additionalProperties=False,
     ),
-    "Reform": object_of({"reform": TEXT}, additionalProperties=False),
+    "Reform": object_schema({"reform": TEXT}, additionalProperties=False),
 }
 
 
@@ -129,19 +129,19 @@ def _events(config: WebConfig) -> dict[str, Schema]:
                 name,
             ),
         ],
-        "requestBody": body_of(
+        "requestBody": request_body(
             {
                 "application/octet-stream": {"type": "string", "minLength": 1, "maxLength": config.max_body},
                 "application/json": {},
             }
         ),
         "responses": {
-            "201": json_of(
+            "201": json_content(
                 "it has a number",
-                object_of({"sequence": _SEQUENCE, "founding": _FOUNDING}),
-                headers=answer_headers(Location="the event"),
+                object_schema({"sequence": _SEQUENCE, "founding": _CLUSTER_ID}),
+                headers=response_headers(Location="the event"),
             ),
-            **errors(403, 422, 503),
+            **error_responses(403, 422, 503),
         },
     }
     get = {
@@ -158,11 +158,13 @@ def _events(config: WebConfig) -> dict[str, Schema]:
             " stream waits for its first event."
         ),
         "parameters": [
-            query("from", "first number, by default the lowest that is held", _SEQUENCE),
-            query("to", "last number, by default the last there is; not for streams", _SEQUENCE),
-            query("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
-            query(
-                "founding", "of the cluster that `from` and `to` are numbers of", {**TEXT, "pattern": FOUNDING_PATTERN}
+            query_parameter("from", "first number, by default the lowest that is held", _SEQUENCE),
+            query_parameter("to", "last number, by default the last there is; not for streams", _SEQUENCE),
+            query_parameter("encoding", "`base64`: every event as `data`", {"type": "string", "enum": ["base64"]}),
+            query_parameter(
+                "founding",
+                "of the cluster that `from` and `to` are numbers of",
+                {**TEXT, "pattern": CLUSTER_ID_PATTERN},
             ),
             request_header(
                 "Last-Event-ID",
@@ -173,13 +175,13 @@ def _events(config: WebConfig) -> dict[str, Schema]:
         "responses": {
             "200": {
                 "description": "the events that there are",
-                "headers": answer_headers(Link="where it goes on"),
+                "headers": response_headers(Link="where it goes on"),
                 "content": {
-                    "application/json": {"schema": list_of(ref("Event"))},
+                    "application/json": {"schema": array_schema(ref("Event"))},
                     "text/event-stream": {"schema": {**TEXT, "description": "an Event in the data of each message"}},
                 },
             },
-            **errors(409, 410, 503),
+            **error_responses(409, 410, 503),
         },
     }
     return {"get": get, "post": post}
@@ -190,28 +192,28 @@ def _callbacks() -> dict[str, dict[str, Schema]]:
     post = {
         "operationId": "addCallback",
         "summary": "Have events sent to a URL by POST, in order, one at a time, each at least once",
-        "requestBody": body_of({"application/json": ref("NewCallback")}),
+        "requestBody": request_body({"application/json": ref("NewCallback")}),
         "responses": {
-            "201": json_of("registered", ref("Callback"), headers=answer_headers(Location="the callback")),
-            **errors(403, 409, 410, 503),
+            "201": json_content("registered", ref("Callback"), headers=response_headers(Location="the callback")),
+            **error_responses(403, 409, 410, 503),
         },
     }
     listed = {
         "operationId": "listCallbacks",
         "summary": "All callbacks",
-        "responses": {"200": json_of("all of them", list_of(ref("Callback"))), **errors()},
+        "responses": {"200": json_content("all of them", array_schema(ref("Callback"))), **error_responses()},
     }
     get = {
         "operationId": "getCallback",
         "summary": "One callback",
         "parameters": [id],
-        "responses": {"200": json_of("how it is", ref("Callback")), **errors(404)},
+        "responses": {"200": json_content("how it is", ref("Callback")), **error_responses(404)},
     }
     delete = {
         "operationId": "removeCallback",
         "summary": "Send no more events",
         "parameters": [id],
-        "responses": {"204": {"description": "it is gone"}, **errors(403, 404, 503)},
+        "responses": {"204": {"description": "it is gone"}, **error_responses(403, 404, 503)},
     }
     return {"/callbacks": {"get": listed, "post": post}, "/callbacks/{id}": {"get": get, "delete": delete}}
 
@@ -221,20 +223,20 @@ def _others() -> dict[str, dict[str, Schema]]:
         "operationId": "reform",
         "summary": "Form the cluster anew with this node alone, when too many of its members are gone for good",
         "description": "The operator's last resort: what only others know is given up.",
-        "requestBody": body_of({"application/json": ref("Reform")}),
-        "responses": {"202": json_of("it forms", object_of({"mode": _MODE})), **errors(403, 409)},
+        "requestBody": request_body({"application/json": ref("Reform")}),
+        "responses": {"202": json_content("it forms", object_schema({"mode": _MODE})), **error_responses(403, 409)},
     }
     return {
-        "/": {"get": get_of("links", "What is here", {"type": "object"})},
-        "/openapi.json": {"get": description_of()},
-        "/cluster": {"get": get_of("cluster", "The cluster, from here", ref("Cluster"))},
+        "/": {"get": get_operation("links", "What is here", {"type": "object"})},
+        "/openapi.json": {"get": description_operation()},
+        "/cluster": {"get": get_operation("cluster", "The cluster, from here", ref("Cluster"))},
         "/cluster/reform": {"post": reform},
-        "/health": {"get": health_of("Can this node order events?", "it can", "it cannot")},
-        "/metrics": {"get": metrics_of()},
+        "/health": {"get": health_operation("Can this node order events?", "it can", "it cannot")},
+        "/metrics": {"get": metrics_operation()},
     }
 
 
-def describe(config: WebConfig, *, callbacks: bool, token: bool) -> Schema:
+def describe_openapi(config: WebConfig, *, callbacks: bool, token: bool) -> Schema:
     """Return the description.
 
     :param callbacks: whether there are any.

@@ -7,17 +7,17 @@ from typing import Any
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.interfaces import IOrderedEvents
-from fyrehose_twisted.parcels.web.cluster import Cluster
+from fyrehose_twisted.parcels.web.cluster import ClusterResource
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.event_stream import Feed
-from fyrehose_twisted.parcels.web.events import Events
+from fyrehose_twisted.parcels.web.event_stream import EventBroadcaster
+from fyrehose_twisted.parcels.web.events import EventsResource
 from fyrehose_twisted.parcels.web.metrics import CallbackCollector, NodeCollector
-from fyrehose_twisted.parcels.web.openapi import describe
+from fyrehose_twisted.parcels.web.openapi import describe_openapi
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks
-from fyrehose_twisted.parcels.web.webhooks.resource import CallbackPages
+from fyrehose_twisted.parcels.web.webhooks.resource import CallbackResource
 from fyrehose_twisted.web.metrics import MetricsPage, SiteCollector
-from fyrehose_twisted.web.site import Route, WebSite, page
-from fyrehose_twisted.web.tokens import one_token
+from fyrehose_twisted.web.site import Route, WebSite, constant_page
+from fyrehose_twisted.web.tokens import shared_token
 
 
 def site(
@@ -35,9 +35,9 @@ def site(
     :raises ConfigurationError: if the token is empty.
     """
     config = config or WebConfig()
-    feed = Feed(node, config, reactor)
-    events = Events(node, feed, config, reactor)
-    cluster = Cluster(node)
+    feed = EventBroadcaster(node, config, reactor)
+    events = EventsResource(node, feed, config, reactor)
+    cluster = ClusterResource(node)
     metrics: list[Collector] = [NodeCollector(node)]
     routes = [
         Route("/events", {b"GET": events.get, b"POST": events.post}),
@@ -47,19 +47,19 @@ def site(
         Route("/metrics", {b"GET": MetricsPage(metrics).get}),
     ]
     if callbacks is not None:
-        registered = CallbackPages(callbacks)
+        registered = CallbackResource(callbacks)
         routes += [
             Route("/callbacks", {b"GET": registered.list, b"POST": registered.post}),
             Route("/callbacks/{id}", {b"GET": registered.get, b"DELETE": registered.delete}),
         ]
-    description = describe(config, callbacks=callbacks is not None, token=token is not None)
+    description = describe_openapi(config, callbacks=callbacks is not None, token=token is not None)
     routes += [
-        Route("/openapi.json", {b"GET": page(description)}, open=True),
-        Route("/", {b"GET": page({"links": [route.name for route in routes] + ["/openapi.json"]})}),
+        Route("/openapi.json", {b"GET": constant_page(description)}, open=True),
+        Route("/", {b"GET": constant_page({"links": [route.name for route in routes] + ["/openapi.json"]})}),
     ]
-    tokens = None if token is None else one_token(token)
+    tokens = None if token is None else shared_token(token)
     made = WebSite(routes, config, reactor, tokens=tokens, streams=feed)
-    made.sweeps.append(events.give_up)
+    made.sweeps.append(events.expire_requests)
     metrics.append(SiteCollector("fyrehose_parcels_web", made))
     if callbacks is not None:
         metrics.append(CallbackCollector(callbacks))

@@ -32,25 +32,25 @@ class BadParcel(RemoteError):
         self.reason = reason
 
 
-class Pairs(NamedTuple):
+class CborMap(NamedTuple):
     """A map as it stands in a head: keys may recur, and be of any type."""
 
     pairs: list[tuple[Any, Any]]
-    single: bool
+    one_entry: bool
     """Whether its first byte says that it has one entry: how a variant with content is written."""
 
 
-class Tagged(NamedTuple):
+class TaggedItem(NamedTuple):
     """An array or a map with a tag before it. A tag means nothing, but where a variant is expected it hides that."""
 
-    content: list[Any] | Pairs
+    content: list[Any] | CborMap
 
 
-def shown(value: object) -> str:
+def truncate_repr(value: object) -> str:
     """Return ``value`` for the text of an error, cut."""
-    if isinstance(value, Tagged):
+    if isinstance(value, TaggedItem):
         value = value.content
-    if isinstance(value, Pairs | dict):
+    if isinstance(value, CborMap | dict):
         return "a map"
     if isinstance(value, list):
         return f"an array of {len(value)}"
@@ -58,16 +58,16 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 else f"{text[:36]}..."
 
 
-def read(data: bytes) -> Any:
-    """Return the one item that ``data`` is: int, bytes, str, list, :class:`Pairs`, bool, None, float or
-    :class:`Tagged`. Meant for heads: it costs about a microsecond for each byte.
+def decode(data: bytes) -> Any:
+    """Return the one item that ``data`` is: int, bytes, str, list, :class:`CborMap`, bool, None, float or
+    :class:`TaggedItem`. Meant for heads: it costs about a microsecond for each byte.
 
     :raises BadParcel: if it is none.
     """
     reader = _Reader(data)
     value = reader.item(MAX_NESTING)
-    if reader.at != len(data):
-        raise BadParcel("trailing-bytes", f"{len(data) - reader.at} bytes stand behind the head of a parcel")
+    if reader.offset != len(data):
+        raise BadParcel("trailing-bytes", f"{len(data) - reader.offset} bytes stand behind the head of a parcel")
     return value
 
 
@@ -76,20 +76,20 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self.data = data
-        self.at = 0
+        self.offset = 0
 
     def byte(self) -> int:
-        if self.at >= len(self.data):
+        if self.offset >= len(self.data):
             raise BadParcel("bad-cbor", f"the head of a parcel ends too early, after {len(self.data)} bytes")
-        self.at += 1
-        return self.data[self.at - 1]
+        self.offset += 1
+        return self.data[self.offset - 1]
 
     def take(self, size: int) -> bytes:
         """The length comes from the peer; nothing is allocated before so many bytes are known to be there."""
-        if size > len(self.data) - self.at:
-            raise BadParcel("bad-cbor", f"{size:,} bytes at {self.at} of a head of {len(self.data)} bytes")
-        self.at += size
-        return self.data[self.at - size : self.at]
+        if size > len(self.data) - self.offset:
+            raise BadParcel("bad-cbor", f"{size:,} bytes at {self.offset} of a head of {len(self.data)} bytes")
+        self.offset += size
+        return self.data[self.offset - size : self.offset]
 
     def argument(self, info: int) -> int:
         if info < 24:
@@ -99,9 +99,11 @@ class _Reader:
         return int.from_bytes(self.take(1 << (info - 24)), "big")
 
     def unassigned(self) -> NoReturn:
-        raise BadParcel("bad-cbor", f"byte {self.data[self.at - 1]:#04x} at {self.at - 1} of a head begins nothing")
+        raise BadParcel(
+            "bad-cbor", f"byte {self.data[self.offset - 1]:#04x} at {self.offset - 1} of a head begins nothing"
+        )
 
-    def item(self, room: int) -> Any:
+    def item(self, depth_left: int) -> Any:
         first = self.byte()
         major, info = first >> 5, first & 31
         if major == 0:
@@ -113,30 +115,30 @@ class _Reader:
             return data if major == 2 else self.text(data)
         if major == 7:
             return self.simple(info)
-        if not room:
-            raise BadParcel("too-deep", f"a head nests deeper than {MAX_NESTING} levels at {self.at - 1}")
+        if not depth_left:
+            raise BadParcel("too-deep", f"a head nests deeper than {MAX_NESTING} levels at {self.offset - 1}")
         if major == 4:
-            return list(self.elements(info, room - 1))
+            return list(self.elements(info, depth_left - 1))
         if major == 5:
-            elements = self.elements(info, room - 1, twice=True)
-            return Pairs(list(zip(elements, elements, strict=True)), first == 0xA1)
+            elements = self.elements(info, depth_left - 1, twice=True)
+            return CborMap(list(zip(elements, elements, strict=True)), first == 0xA1)
         self.argument(info)
-        value = self.item(room - 1)
-        return Tagged(value) if isinstance(value, list | Pairs) else value
+        value = self.item(depth_left - 1)
+        return TaggedItem(value) if isinstance(value, list | CborMap) else value
 
-    def elements(self, info: int, room: int, twice: bool = False) -> Iterator[Any]:
+    def elements(self, info: int, depth_left: int, twice: bool = False) -> Iterator[Any]:
         if info != 31:
             for _ in range(self.argument(info) * (1 + twice)):
-                yield self.item(room)
+                yield self.item(depth_left)
             return
         while not self.ended():
-            yield self.item(room)
+            yield self.item(depth_left)
             if twice:
-                yield self.item(room)
+                yield self.item(depth_left)
 
     def ended(self) -> bool:
-        if self.at < len(self.data) and self.data[self.at] == 0xFF:
-            self.at += 1
+        if self.offset < len(self.data) and self.data[self.offset] == 0xFF:
+            self.offset += 1
             return True
         return False
 
@@ -153,7 +155,7 @@ class _Reader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            raise BadParcel("bad-cbor", f"the text that ends at {self.at} of a head is not UTF-8") from None
+            raise BadParcel("bad-cbor", f"the text that ends at {self.offset} of a head is not UTF-8") from None
 
     def simple(self, info: int) -> bool | float | None:
         if info in (20, 21):
@@ -186,7 +188,7 @@ class _NoTags(Mapping[int, Any]):
 _NO_TAGS = _NoTags()
 
 
-def read_plain(data: bytes, depth: int) -> Any:
+def decode_plain(data: bytes, depth: int) -> Any:
     """Return the one item that ``data`` is: int, bytes, str, list, dict with keys of text or bytes, bool, None, float,
     or one of cbor2's simple values. It has neither tags nor indefinite lengths.
 
@@ -216,59 +218,59 @@ def read_plain(data: bytes, depth: int) -> Any:
 # Writing: cbor2 takes as long for one call as all of these for a parcel.
 
 
-_ONE, _TWO, _FOUR, _EIGHT = (struct.Struct(layout).pack for layout in (">BB", ">BH", ">BI", ">BQ"))
+_PACK_U8, _PACK_U16, _PACK_U32, _PACK_U64 = (struct.Struct(layout).pack for layout in (">BB", ">BH", ">BI", ">BQ"))
 
 
-def _head(major: int, value: int) -> bytes:
+def _encode_header(major: int, value: int) -> bytes:
     first = major << 5
     if value < 24:
         return bytes((first | value,))
     if value < 2**8:
-        return _ONE(first | 24, value)
+        return _PACK_U8(first | 24, value)
     if value < 2**16:
-        return _TWO(first | 25, value)
-    return _FOUR(first | 26, value) if value < 2**32 else _EIGHT(first | 27, value)
+        return _PACK_U16(first | 25, value)
+    return _PACK_U32(first | 26, value) if value < 2**32 else _PACK_U64(first | 27, value)
 
 
-_INTEGERS = [_head(0, value) for value in range(1_024)]
-_BYTES = [_head(2, value) for value in range(1_024)]
-_TEXTS = [_head(3, value) for value in range(256)]
-_ARRAYS = [_head(4, value) for value in range(256)]
+_INTEGERS = [_encode_header(0, value) for value in range(1_024)]
+_BYTES = [_encode_header(2, value) for value in range(1_024)]
+_TEXTS = [_encode_header(3, value) for value in range(256)]
+_ARRAYS = [_encode_header(4, value) for value in range(256)]
 
 NULL, FALSE, TRUE = b"\xf6", b"\xf4", b"\xf5"
 
 
-def integer(value: int) -> bytes:
+def encode_integer(value: int) -> bytes:
     """Return the item of an integer from 0 to 2**64 - 1, in its shortest form, as with all of these."""
-    return _INTEGERS[value] if 0 <= value < 1_024 else _head(0, value)
+    return _INTEGERS[value] if 0 <= value < 1_024 else _encode_header(0, value)
 
 
-def octets(data: bytes) -> bytes:
+def encode_bytes(data: bytes) -> bytes:
     """Return the item of a byte string."""
-    return (_BYTES[len(data)] if len(data) < 1_024 else _head(2, len(data))) + data
+    return (_BYTES[len(data)] if len(data) < 1_024 else _encode_header(2, len(data))) + data
 
 
-def all_octets(many: Iterable[bytes]) -> list[bytes]:
+def encode_byte_strings(many: Iterable[bytes]) -> list[bytes]:
     """Return what the items of many byte strings are joined from, which is faster than one at a time."""
     parts = []
     for data in many:
         size = len(data)
-        parts.append(_BYTES[size] if size < 1_024 else _head(2, size))
+        parts.append(_BYTES[size] if size < 1_024 else _encode_header(2, size))
         parts.append(data)
     return parts
 
 
-def text(value: str) -> bytes:
+def encode_text(value: str) -> bytes:
     """Return the item of a text. :raises UnicodeEncodeError: if it has half a surrogate pair."""
     data = value.encode()
-    return (_TEXTS[len(data)] if len(data) < 256 else _head(3, len(data))) + data
+    return (_TEXTS[len(data)] if len(data) < 256 else _encode_header(3, len(data))) + data
 
 
-def array(length: int) -> bytes:
+def encode_array_header(length: int) -> bytes:
     """Return what comes before so many items of an array."""
-    return _ARRAYS[length] if length < 256 else _head(4, length)
+    return _ARRAYS[length] if length < 256 else _encode_header(4, length)
 
 
-def mapping(length: int) -> bytes:
+def encode_map_header(length: int) -> bytes:
     """Return what comes before so many keys and values of a map."""
-    return _head(5, length)
+    return _encode_header(5, length)

@@ -8,10 +8,10 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
-from fyrehose_twisted.parcels.wire.cbor import BadParcel, integer
-from fyrehose_twisted.parcels.wire.head import Head, empty_heads, read_head, read_neighbours, write_parcel
+from fyrehose_twisted.parcels.wire.cbor import BadParcel, encode_integer
+from fyrehose_twisted.parcels.wire.head import ParcelHead, empty_heads, read_head, read_neighbours, write_parcel
 from fyrehose_twisted.parcels.wire.messages import MAX_DATA, MAX_HEAD, Message, NodeInfo, Parcel, ParcelType
-from fyrehose_twisted.parcels.wire.payload import ANSWERS, WIRE_NAMES, PayloadWriter, is_ours, read_payload
+from fyrehose_twisted.parcels.wire.payload import RESPONSES, WIRE_NAMES, PayloadWriter, is_extension_type, read_payload
 
 __all__ = ["MAX_PARCEL", "BadParcel", "ParcelCodec", "ParcelDecoder"]
 
@@ -29,7 +29,7 @@ class ParcelCodec:
     def __init__(self, node_id: int = 0) -> None:
         self.node_id = node_id
         self._payloads = PayloadWriter()
-        self._around: dict[type, tuple[tuple[bytes, ...], bytes]] = {}
+        self._head_cache: dict[type, tuple[tuple[bytes, ...], bytes]] = {}
 
     def encode(self, message: Message) -> bytes:
         """Return the parcel that ``message`` is. What was sent in an Append may not be changed afterwards.
@@ -41,15 +41,15 @@ class ParcelCodec:
             return b"".join((bytes((len(head),)), head, data))
         data = self._payloads.write(message)
         kind = type(message)
-        known = self._around.get(kind)
+        known = self._head_cache.get(kind)
         if known is None:
-            known = self._around[kind] = self._heads(kind)
-        size = integer(len(data))
+            known = self._head_cache[kind] = self._heads(kind)
+        size = encode_integer(len(data))
         return b"".join((known[0][len(size)], size, known[1], data))
 
     def _heads(self, kind: type) -> tuple[tuple[bytes, ...], bytes]:
         """Return what comes before the size, by the number of bytes that it takes, and what comes behind it."""
-        start, end = empty_heads(kind in ANSWERS, WIRE_NAMES[kind], self.node_id)
+        start, end = empty_heads(kind in RESPONSES, WIRE_NAMES[kind], self.node_id)
         return tuple(bytes((len(start) + taken + len(end),)) + start for taken in range(4)), end
 
     def decoder(self) -> ParcelDecoder:
@@ -66,7 +66,7 @@ class ParcelDecoder:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        self._wanted = 1
+        self._needed = 1
         self._error: RemoteError | None = None
 
     @property
@@ -84,7 +84,7 @@ class ParcelDecoder:
         if self._buffer:
             self._buffer += data
             # Only what can be more than part of a parcel is worth a copy.
-            if len(self._buffer) < self._wanted:
+            if len(self._buffer) < self._needed:
                 return []
             data = bytes(self._buffer)
             self._buffer.clear()
@@ -93,15 +93,15 @@ class ParcelDecoder:
         try:
             while start < end:
                 head_end = start + 1 + data[start]
-                self._wanted = head_end - start
+                self._needed = head_end - start
                 if head_end > end:
                     break
                 head = _read_head(bytes(data[start + 1 : head_end]))
                 stop = head_end + head.size
-                self._wanted = stop - start
+                self._needed = stop - start
                 if stop > end:
                     break
-                found.append(_message(head, bytes(data[head_end:stop])))
+                found.append(_to_message(head, bytes(data[head_end:stop])))
                 start = stop
         except RemoteError as error:
             self._error = error
@@ -112,19 +112,19 @@ class ParcelDecoder:
         return found
 
 
-def _read_head(data: bytes) -> Head:
+def _read_head(data: bytes) -> ParcelHead:
     if not data:
         raise BadParcel("bad-cbor", "a parcel with a head of 0 bytes")
     head = read_head(data)
     if not isinstance(head.type, ParcelType):
-        if not is_ours(head.type):
+        if not is_extension_type(head.type):
             raise BadParcel("unknown-type", f"parcel_type is {head.type[:40]!r}, which is not one of the protocol's")
         if head.body is not None:
             raise BadParcel("bad-value", f"the body of a {head.type} is not empty")
     return head
 
 
-def _message(head: Head, data: bytes) -> Message:
+def _to_message(head: ParcelHead, data: bytes) -> Message:
     if not isinstance(head.type, ParcelType):
         return read_payload(head.type, data)
     body = head.body

@@ -16,13 +16,13 @@ from fyrehose_twisted.parcels.wire.cbor import (
     FALSE,
     TRUE,
     BadParcel,
-    array,
-    integer,
-    mapping,
-    read,
-    read_plain,
-    shown,
-    text,
+    decode,
+    decode_plain,
+    encode_array_header,
+    encode_integer,
+    encode_map_header,
+    encode_text,
+    truncate_repr,
 )
 from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
@@ -36,14 +36,14 @@ from fyrehose_twisted.parcels.wire.messages import (
 )
 from fyrehose_twisted.parcels.wire.serde_values import (
     MISSING,
-    Rest,
-    nothing,
-    number,
-    row,
-    string,
-    structure,
-    unit,
-    variant,
+    ArrayRest,
+    read_array,
+    read_string,
+    read_struct,
+    read_unit_variant,
+    read_unsigned,
+    read_variant,
+    require_no_content,
 )
 
 Body = NodeInfo | tuple[NodeInfo, ...] | int | None
@@ -61,10 +61,10 @@ _MODES = {mode.value: mode for mode in Mode}
 _HOSTS = {"V4": (AF_INET, 4), "V6": (AF_INET6, 16)}
 _TYPE_NAMES, _MODE_NAMES, _HOST_NAMES = tuple(_TYPES), tuple(_MODES), tuple(_HOSTS)
 
-_BEFORE_SIZE, _BEHIND_SIZE = text("size"), text("body") + text("Empty")
+_BEFORE_SIZE, _AFTER_SIZE = encode_text("size"), encode_text("body") + encode_text("Empty")
 
 
-class Head(NamedTuple):
+class ParcelHead(NamedTuple):
     """A head that was read."""
 
     is_response: bool
@@ -76,31 +76,31 @@ class Head(NamedTuple):
     body: Body
 
 
-def read_head(data: bytes) -> Head:
+def read_head(data: bytes) -> ParcelHead:
     """Return the head that ``data`` is.
 
     :raises BadParcel: if it is none.
     """
     # Of the heads that come by the thousand only the size differs.
-    if data.endswith(_BEHIND_SIZE):
+    if data.endswith(_AFTER_SIZE):
         cut = data.rfind(_BEFORE_SIZE)
         known = _read_start(data[:cut]) if cut > 0 else None
         if known is not None:
             match list(data[cut + 5 : -11]):
                 case [size] if size < 24:
-                    return Head(*known, size, None)
+                    return ParcelHead(*known, size, None)
                 case [0x18, size]:
-                    return Head(*known, size, None)
+                    return ParcelHead(*known, size, None)
                 case [0x19, high, low]:
-                    return Head(*known, high << 8 | low, None)
-    return _read_whole(data)
+                    return ParcelHead(*known, high << 8 | low, None)
+    return _parse_head(data)
 
 
 @lru_cache(1_024)
 def _read_start(start: bytes) -> tuple[bool, ParcelType | str, int] | None:
     """``None`` if it is not just what :func:`head_start` returns: only then what follows is sure to be the size."""
     try:
-        head = _read_whole(b"".join((start, _BEFORE_SIZE, b"\0", _BEHIND_SIZE)))
+        head = _parse_head(b"".join((start, _BEFORE_SIZE, b"\0", _AFTER_SIZE)))
     except BadParcel:
         return None
     name = head.type.value if isinstance(head.type, ParcelType) else head.type
@@ -108,33 +108,37 @@ def _read_start(start: bytes) -> tuple[bool, ParcelType | str, int] | None:
 
 
 @lru_cache(1_024)
-def _read_whole(data: bytes) -> Head:
-    is_response, kind, sender, size, body = structure(read(data), _HEAD, "the head of a parcel")[:5]
+def _parse_head(data: bytes) -> ParcelHead:
+    is_response, kind, sender, size, body = read_struct(decode(data), _HEAD, "the head of a parcel")[:5]
     if not isinstance(is_response, bool):
-        raise BadParcel("bad-value", f"is_response is {shown(is_response)}; it must be a boolean")
-    return Head(
-        is_response, _parcel_type(kind), number(sender, "id", _U16), number(size, "size", _U16), _read_body(body)
+        raise BadParcel("bad-value", f"is_response is {truncate_repr(is_response)}; it must be a boolean")
+    return ParcelHead(
+        is_response,
+        _parcel_type(kind),
+        read_unsigned(sender, "id", _U16),
+        read_unsigned(size, "size", _U16),
+        _read_body(body),
     )
 
 
 def _parcel_type(value: Any) -> ParcelType | str:
-    name = unit(value, _TYPE_NAMES, "parcel_type", strict=False)
+    name = read_unit_variant(value, _TYPE_NAMES, "parcel_type", strict=False)
     return _TYPES.get(name, name)
 
 
 def _read_body(value: Any) -> Body:
-    name, content = variant(value, _BODIES, "body")
+    name, content = read_variant(value, _BODIES, "body")
     if name == "Empty":
-        nothing(value, content, "body")
+        require_no_content(value, content, "body")
         return None
     if content is MISSING:
         raise BadParcel("bad-value", f"body is {name} without what it has")
     if name == "DscReq":
-        return _node(structure(content, ("identity",), "DscReq")[0], "identity")
+        return _read_node(read_struct(content, ("identity",), "DscReq")[0], "identity")
     if name == "DscRes":
-        return _nodes(structure(content, ("neighbours",), "DscRes")[0])
+        return _read_nodes(read_struct(content, ("neighbours",), "DscRes")[0])
     # The reference has one byte for it; so a sequence number is all that it rejects and we do not.
-    return number(structure(content, ("seq_number",), "SeqRes")[0], "seq_number", MAX_SEQUENCE)
+    return read_unsigned(read_struct(content, ("seq_number",), "SeqRes")[0], "seq_number", MAX_SEQUENCE)
 
 
 def read_neighbours(data: bytes) -> tuple[NodeInfo, ...]:
@@ -142,45 +146,45 @@ def read_neighbours(data: bytes) -> tuple[NodeInfo, ...]:
 
     :raises BadParcel: if there is anything else.
     """
-    return _nodes(read_plain(data, 5))
+    return _read_nodes(decode_plain(data, 5))
 
 
-def _nodes(value: Any) -> tuple[NodeInfo, ...]:
-    nodes = row(value, "neighbours is {}, not an array")
-    return tuple([_node(node, f"neighbours[{place}]") for place, node in enumerate(nodes)])
+def _read_nodes(value: Any) -> tuple[NodeInfo, ...]:
+    nodes = read_array(value, "neighbours is {}, not an array")
+    return tuple([_read_node(node, f"neighbours[{place}]") for place, node in enumerate(nodes)])
 
 
-def _node(value: Any, what: str) -> NodeInfo:
-    sender, mode, name, host, ours = structure(value, _NODE, what, OURS)
+def _read_node(value: Any, label: str) -> NodeInfo:
+    sender, mode, name, host, ours = read_struct(value, _NODE, label, OURS)
     return NodeInfo(
-        number(sender, f"id of {what}", _U16),
-        _MODES[unit(mode, _MODE_NAMES, f"mode of {what}")],
-        string(name, f"name of {what}"),
-        _address(host, f"host of {what}"),
-        None if ours is MISSING else _extension(ours, f"{OURS!r} of {what}"),
+        read_unsigned(sender, f"id of {label}", _U16),
+        _MODES[read_unit_variant(mode, _MODE_NAMES, f"mode of {label}")],
+        read_string(name, f"name of {label}"),
+        _read_host(host, f"host of {label}"),
+        None if ours is MISSING else _read_extension(ours, f"{OURS!r} of {label}"),
     )
 
 
-def _extension(value: Any, what: str) -> Extension:
-    version, incarnation, cluster = row(value, f"{what} is {{}}, not an array of 3", 3)
+def _read_extension(value: Any, label: str) -> Extension:
+    version, incarnation, cluster = read_array(value, f"{label} is {{}}, not an array of 3", 3)
     return Extension(
-        number(version, f"version in {what}", _U16),
-        number(incarnation, f"incarnation in {what}", MAX_SEQUENCE),
-        number(cluster, f"cluster in {what}", _U32),
+        read_unsigned(version, f"version in {label}", _U16),
+        read_unsigned(incarnation, f"incarnation in {label}", MAX_SEQUENCE),
+        read_unsigned(cluster, f"cluster in {label}", _U32),
     )
 
 
-def _address(value: Any, what: str) -> Address:
-    name, content = variant(value, _HOST_NAMES, what)
+def _read_host(value: Any, label: str) -> Address:
+    name, content = read_variant(value, _HOST_NAMES, label)
     family, length = _HOSTS[name]
-    if isinstance(content, Rest):
-        content = row(content, f"{what} is {{}}, not an array of the variant and one thing more", 1)[0]
+    if isinstance(content, ArrayRest):
+        content = read_array(content, f"{label} is {{}}, not an array of the variant and one thing more", 1)[0]
     elif content is MISSING:
-        raise BadParcel("bad-value", f"{what} is {name} without an address")
-    octets, port = row(content, f"{what} has {{}}, not an array of address and port", 2)
-    octets = row(octets, f"the address in {what} is {{}}, not an array of {length}", length)
-    packed = bytes([number(octet, f"the address in {what}", 255) for octet in octets])
-    return inet_ntop(family, packed), number(port, f"the port in {what}", _U16)
+        raise BadParcel("bad-value", f"{label} is {name} without an address")
+    octets, port = read_array(content, f"{label} has {{}}, not an array of address and port", 2)
+    octets = read_array(octets, f"the address in {label} is {{}}, not an array of {length}", length)
+    packed = bytes([read_unsigned(octet, f"the address in {label}", 255) for octet in octets])
+    return inet_ntop(family, packed), read_unsigned(port, f"the port in {label}", _U16)
 
 
 # Writing
@@ -193,13 +197,21 @@ def head_start(is_response: bool, name: str, sender: int) -> bytes:
         raise UnencodableMessage(f"id {sender} of a node is outside 0..{_U16}")
     flag = TRUE if is_response else FALSE
     return b"".join(
-        (mapping(5), text("is_response"), flag, text("parcel_type"), text(name), text("id"), integer(sender))
+        (
+            encode_map_header(5),
+            encode_text("is_response"),
+            flag,
+            encode_text("parcel_type"),
+            encode_text(name),
+            encode_text("id"),
+            encode_integer(sender),
+        )
     )
 
 
 def empty_heads(is_response: bool, name: str, sender: int) -> tuple[bytes, bytes]:
     """Return what comes before and behind the size in a head with an empty body."""
-    return head_start(is_response, name, sender) + _BEFORE_SIZE, _BEHIND_SIZE
+    return head_start(is_response, name, sender) + _BEFORE_SIZE, _AFTER_SIZE
 
 
 def write_parcel(parcel: Parcel) -> tuple[bytes, bytes]:
@@ -218,31 +230,31 @@ def write_parcel(parcel: Parcel) -> tuple[bytes, bytes]:
             if data:
                 raise UnencodableMessage("a DscRes has application data besides its neighbours")
             return _write_neighbours(start, nodes)
-        body = _neighbours(nodes)
+        body = _dsc_res_body(nodes)
     else:
         body = _write_body(parcel.body)
     if len(data) > MAX_DATA:
         raise UnencodableMessage(f"application data of {len(data):,} bytes is over the limit of {MAX_DATA:,}")
-    head = b"".join((start, integer(len(data)), text("body"), body))
+    head = b"".join((start, encode_integer(len(data)), encode_text("body"), body))
     if len(head) > MAX_HEAD:
         raise UnencodableMessage(f"the head of a {parcel.type.value} has {len(head)} bytes; {MAX_HEAD} is the limit")
     return head, data
 
 
 def _write_neighbours(start: bytes, nodes: list[bytes]) -> tuple[bytes, bytes]:
-    head = b"".join((start, integer(0), text("body"), _neighbours(nodes)))
+    head = b"".join((start, encode_integer(0), encode_text("body"), _dsc_res_body(nodes)))
     if len(head) <= MAX_HEAD:
         return head, b""
     # The size may take two bytes more, and as long as a head is, the number of its neighbours takes one.
-    room = MAX_HEAD - len(start) - 3 - len(text("body")) - len(_neighbours([]))
-    here = _how_many(nodes, room)
+    room = MAX_HEAD - len(start) - 3 - len(encode_text("body")) - len(_dsc_res_body([]))
+    here = _count_fitting(nodes, room)
     # As many neighbours as fit take three bytes at most for how many they are.
-    rest = nodes[here:][: _how_many(nodes[here:], MAX_DATA - 3)]
-    data = array(len(rest)) + b"".join(rest)
-    return b"".join((start, integer(len(data)), text("body"), _neighbours(nodes[:here]))), data
+    rest = nodes[here:][: _count_fitting(nodes[here:], MAX_DATA - 3)]
+    data = encode_array_header(len(rest)) + b"".join(rest)
+    return b"".join((start, encode_integer(len(data)), encode_text("body"), _dsc_res_body(nodes[:here]))), data
 
 
-def _how_many(items: list[bytes], room: int) -> int:
+def _count_fitting(items: list[bytes], room: int) -> int:
     for place, item in enumerate(items):
         room -= len(item)
         if room < 0:
@@ -250,52 +262,76 @@ def _how_many(items: list[bytes], room: int) -> int:
     return len(items)
 
 
-def _neighbours(nodes: list[bytes]) -> bytes:
-    return b"".join((mapping(1), text("DscRes"), mapping(1), text("neighbours"), array(len(nodes)), *nodes))
+def _dsc_res_body(nodes: list[bytes]) -> bytes:
+    return b"".join(
+        (
+            encode_map_header(1),
+            encode_text("DscRes"),
+            encode_map_header(1),
+            encode_text("neighbours"),
+            encode_array_header(len(nodes)),
+            *nodes,
+        )
+    )
 
 
 def _write_body(body: NodeInfo | int | None) -> bytes:
     if body is None:
-        return text("Empty")
+        return encode_text("Empty")
     if isinstance(body, NodeInfo):
-        return b"".join((mapping(1), text("DscReq"), mapping(1), text("identity"), write_node(body)))
-    sequence = integer(_in_range(body, MAX_SEQUENCE, "seq_number"))
-    return b"".join((mapping(1), text("SeqRes"), mapping(1), text("seq_number"), sequence))
+        return b"".join(
+            (
+                encode_map_header(1),
+                encode_text("DscReq"),
+                encode_map_header(1),
+                encode_text("identity"),
+                write_node(body),
+            )
+        )
+    sequence = encode_integer(_check_range(body, MAX_SEQUENCE, "seq_number"))
+    return b"".join(
+        (encode_map_header(1), encode_text("SeqRes"), encode_map_header(1), encode_text("seq_number"), sequence)
+    )
 
 
 @lru_cache(256)
 def write_node(node: NodeInfo) -> bytes:
     """Return a node's information. :raises UnencodableMessage: if a field is out of its range."""
     try:
-        name = text(node.name)
+        name = encode_text(node.name)
     except UnicodeEncodeError:
         raise UnencodableMessage(f"the name {node.name!r} of a node is no text") from None
     host, port = node.host
     packed = pack_host(host)
     parts = [
-        mapping(4 if node.ours is None else 5),
-        text("id"),
-        integer(_in_range(node.id, _U16, "id of a node")),
-        text("mode") + text(node.mode.value) + text("name") + name + text("host") + mapping(1),
-        text("V4" if len(packed) == 4 else "V6") + array(2) + array(len(packed)),
-        *[integer(octet) for octet in packed],
-        integer(_in_range(port, _U16, "port")),
+        encode_map_header(4 if node.ours is None else 5),
+        encode_text("id"),
+        encode_integer(_check_range(node.id, _U16, "id of a node")),
+        encode_text("mode")
+        + encode_text(node.mode.value)
+        + encode_text("name")
+        + name
+        + encode_text("host")
+        + encode_map_header(1),
+        encode_text("V4" if len(packed) == 4 else "V6") + encode_array_header(2) + encode_array_header(len(packed)),
+        *[encode_integer(octet) for octet in packed],
+        encode_integer(_check_range(port, _U16, "port")),
     ]
     if node.ours is not None:
         version, incarnation, cluster = node.ours
         parts += [
-            text(OURS),
-            array(3),
-            integer(_in_range(version, _U16, "version")),
-            integer(_in_range(incarnation, MAX_SEQUENCE, "incarnation")),
-            integer(_in_range(cluster, _U32, "cluster")),
+            encode_text(OURS),
+            encode_array_header(3),
+            encode_integer(_check_range(version, _U16, "version")),
+            encode_integer(_check_range(incarnation, MAX_SEQUENCE, "incarnation")),
+            encode_integer(_check_range(cluster, _U32, "cluster")),
         ]
     return b"".join(parts)
 
 
-def _in_range(value: int, highest: int, what: str) -> int:
+def _check_range(value: int, highest: int, label: str) -> int:
     if not 0 <= value <= highest:
-        raise UnencodableMessage(f"{what} {value} is outside 0..{highest}")
+        raise UnencodableMessage(f"{label} {value} is outside 0..{highest}")
     return value
 
 

@@ -25,9 +25,9 @@ MAX_EVENT = 49_152
 """Bytes of one event, so that it and what goes with it fit one parcel."""
 MAX_SEQUENCE = 2**63 - 1
 """The highest number that an event can have."""
-BEAT = 1.0
+HEARTBEAT_INTERVAL = 1.0
 """Seconds between signs of life (document 004, "Work phase")."""
-SILENCE = 5.0
+NEIGHBOUR_TIMEOUT = 5.0
 """Seconds of silence after which a node is removed (document 004, "Work phase")."""
 
 
@@ -57,7 +57,7 @@ def node_id(name: str) -> int:
     return int.from_bytes(sha256(name.encode()).digest()[:2], "big")
 
 
-class Member(NamedTuple):
+class MemberId(NamedTuple):
     """Who votes: a node's name, and which of its lives. Who starts without memory has a new incarnation."""
 
     name: str
@@ -148,7 +148,7 @@ class Proof(NamedTuple):
     proof: bytes
 
 
-class Refusal(IntEnum):
+class RefusalReason(IntEnum):
     """Why a node will not do what it was asked."""
 
     WRONG_CLUSTER = 1
@@ -171,12 +171,12 @@ class Refusal(IntEnum):
 class Refused(NamedTuple):
     """Answers whatever will not be done."""
 
-    why: Refusal
+    why: RefusalReason
     text: str
     """For people, at most 200 characters."""
 
 
-class Beat(NamedTuple):
+class Heartbeat(NamedTuple):
     """Says each second that its sender lives (document 004, "Work phase")."""
 
     mode: Mode
@@ -191,12 +191,12 @@ class EntryKind(IntEnum):
     """What an entry of the log is."""
 
     EVENTS = 0
-    VIEW = 1
-    NOTHING = 2
+    MEMBERSHIP = 1
+    NO_OP = 2
     """Opens a term."""
 
 
-class Run(NamedTuple):
+class PublisherRun(NamedTuple):
     """Events that one publisher published one after the other."""
 
     publisher: str
@@ -208,10 +208,10 @@ class Run(NamedTuple):
     events: Sequence[bytes]
 
 
-class View(NamedTuple):
+class Membership(NamedTuple):
     """Who votes, and where they listen."""
 
-    members: tuple[tuple[Member, Address], ...]
+    members: tuple[tuple[MemberId, Address], ...]
 
     @property
     def quorum(self) -> int:
@@ -219,20 +219,20 @@ class View(NamedTuple):
         return len(self.members) // 2 + 1
 
 
-class Entry(NamedTuple):
+class LogEntry(NamedTuple):
     """One place in the log that members agree on."""
 
     term: int
     kind: EntryKind
-    content: tuple[Run, ...] | View | None
+    content: tuple[PublisherRun, ...] | Membership | None
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[PublisherRun, ...]:
         """The events, if that is what it is about."""
-        return cast("tuple[Run, ...]", self.content) if self.kind is EntryKind.EVENTS else ()
+        return cast("tuple[PublisherRun, ...]", self.content) if self.kind is EntryKind.EVENTS else ()
 
 
-class VoteAsked(NamedTuple):
+class RequestVote(NamedTuple):
     """Asks for a vote."""
 
     term: int
@@ -242,15 +242,15 @@ class VoteAsked(NamedTuple):
     """Asks only whether a vote would be given."""
 
 
-class VoteGiven(NamedTuple):
-    """Answers a :class:`VoteAsked`."""
+class RequestVoteReply(NamedTuple):
+    """Answers a :class:`RequestVote`."""
 
     term: int
     granted: bool
     trial: bool
 
 
-class Append(NamedTuple):
+class AppendEntries(NamedTuple):
     """Puts entries behind those that the follower has, and says how far they are agreed on. Beats too."""
 
     term: int
@@ -258,11 +258,11 @@ class Append(NamedTuple):
     """Index of the entry before the first; indexes go from 1 on."""
     previous_term: int
     commit: int
-    entries: Sequence[Entry]
+    entries: Sequence[LogEntry]
 
 
-class Appended(NamedTuple):
-    """Answers an :class:`Append`, and all before it."""
+class AppendEntriesReply(NamedTuple):
+    """Answers an :class:`AppendEntries`, and all before it."""
 
     term: int
     taken: bool
@@ -270,7 +270,7 @@ class Appended(NamedTuple):
     """Up to where the logs are equal; if it was not taken, where to try next."""
 
 
-class StatePart(NamedTuple):
+class InstallSnapshot(NamedTuple):
     """A piece of what a node has to know that begins in the middle of the log."""
 
     term: int
@@ -283,8 +283,8 @@ class StatePart(NamedTuple):
     data: bytes
 
 
-class StateTaken(NamedTuple):
-    """Answers a :class:`StatePart`."""
+class InstallSnapshotReply(NamedTuple):
+    """Answers a :class:`InstallSnapshot`."""
 
     term: int
     index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
@@ -296,13 +296,13 @@ class StateTaken(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """Wants events ordered. Who only publishes is told with :class:`Published` what became of them; a member learns it
+    """Wants events ordered. Who only publishes is told with :class:`PublishAck` what became of them; a member learns it
     from the order itself."""
 
-    run: Run
+    run: PublisherRun
 
 
-class Published(NamedTuple):
+class PublishAck(NamedTuple):
     """Answers a :class:`Publish`, once its events are in the order, or some of them."""
 
     publisher: str
@@ -313,17 +313,17 @@ class Published(NamedTuple):
     """Numbers given, in order: the first, and how many there are one after the other."""
 
 
-class NotPublished(NamedTuple):
+class PublishNack(NamedTuple):
     """Answers a :class:`Publish`: from this event on, none was taken."""
 
     publisher: str
     epoch: int
     first: int
-    why: Refusal
+    why: RefusalReason
     text: str
 
 
-class Fetch(NamedTuple):
+class FetchEvents(NamedTuple):
     """Asks for events by their numbers in the order."""
 
     first: int
@@ -342,8 +342,9 @@ class Event(NamedTuple):
     data: bytes
 
 
-class Fetched(NamedTuple):
-    """Answers a :class:`Fetch`: as many events as fit, beginning with the lowest of those asked for that is held."""
+class FetchEventsReply(NamedTuple):
+    """Answers a :class:`FetchEvents`: as many events as fit, beginning with the lowest of those asked for that is
+    held."""
 
     first: int
     """Number of the first of them; where there is none, the lowest that is held at all."""
@@ -357,16 +358,16 @@ Message = (
     | Welcome
     | Proof
     | Refused
-    | Beat
-    | VoteAsked
-    | VoteGiven
-    | Append
-    | Appended
-    | StatePart
-    | StateTaken
+    | Heartbeat
+    | RequestVote
+    | RequestVoteReply
+    | AppendEntries
+    | AppendEntriesReply
+    | InstallSnapshot
+    | InstallSnapshotReply
     | Publish
-    | Published
-    | NotPublished
-    | Fetch
-    | Fetched
+    | PublishAck
+    | PublishNack
+    | FetchEvents
+    | FetchEventsReply
 )

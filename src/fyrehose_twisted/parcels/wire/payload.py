@@ -7,9 +7,17 @@ from typing import Any, get_args, get_type_hints
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import UnencodableMessage
-from fyrehose_twisted.parcels.wire.cbor import NULL, BadParcel, array, integer, octets, read_plain, shown
+from fyrehose_twisted.parcels.wire.cbor import (
+    NULL,
+    BadParcel,
+    decode_plain,
+    encode_array_header,
+    encode_bytes,
+    encode_integer,
+    truncate_repr,
+)
 from fyrehose_twisted.parcels.wire.field_codecs import (
-    ANY_OCTETS,
+    ANY_BYTES,
     ENTRY_KIND,
     EVENT,
     EVENTS,
@@ -22,56 +30,56 @@ from fyrehose_twisted.parcels.wire.field_codecs import (
     PUBLISHER,
     REFUSAL,
     TEXT,
-    Kind,
-    Unfit,
-    check_end,
+    FieldCodec,
+    InvalidField,
+    array_of,
+    check_array,
+    check_range_end,
     read_number,
-    row,
-    rows,
     write_number,
 )
 from fyrehose_twisted.parcels.wire.head import pack_host, unpack_host
 from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
-    Append,
-    Appended,
-    Beat,
-    Entry,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
-    Fetch,
-    Fetched,
+    FetchEvents,
+    FetchEventsReply,
+    Heartbeat,
     Hello,
-    Member,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
     Mode,
-    NotPublished,
     Parcel,
     Proof,
     Publish,
-    Published,
-    Refusal,
+    PublishAck,
+    PublisherRun,
+    PublishNack,
+    RefusalReason,
     Refused,
-    Run,
-    StatePart,
-    StateTaken,
-    View,
-    VoteAsked,
-    VoteGiven,
+    RequestVote,
+    RequestVoteReply,
     Welcome,
 )
 
 MAX_MEMBERS = 256
 """Members of one view."""
 
-_DEPTH = 6
+_MAX_DEPTH = 6
 """How deep the deepest goes: the events of the runs of an entry of an Append, all of them arrays."""
 
 
-def _write_run(run: Run) -> bytes:
-    check_end(run.first, len(run.events))
+def _write_run(run: PublisherRun) -> bytes:
+    check_range_end(run.first, len(run.events))
     return b"".join(
         (
-            array(4),
+            encode_array_header(4),
             PUBLISHER.write(run.publisher),
             write_number(run.epoch),
             write_number(run.first),
@@ -80,42 +88,47 @@ def _write_run(run: Run) -> bytes:
     )
 
 
-def _read_run(value: Any) -> Run:
-    publisher, epoch, first, events = row(value, 4)
+def _read_run(value: Any) -> PublisherRun:
+    publisher, epoch, first, events = check_array(value, 4)
     events = EVENTS.read(events)
-    check_end(read_number(first), len(events))
-    return Run(PUBLISHER.read(publisher), read_number(epoch), first, events)
+    check_range_end(read_number(first), len(events))
+    return PublisherRun(PUBLISHER.read(publisher), read_number(epoch), first, events)
 
 
 def _write_address(address: Address) -> bytes:
     host, port = address
     if not 0 <= port <= 65_535:
-        raise Unfit(f"port {port} is outside 0..65535")
-    return octets(pack_host(host)) + integer(port)
+        raise InvalidField(f"port {port} is outside 0..65535")
+    return encode_bytes(pack_host(host)) + encode_integer(port)
 
 
-def _write_view(view: View) -> bytes:
+def _write_membership(view: Membership) -> bytes:
     if len(view.members) > MAX_MEMBERS:
-        raise Unfit(f"a view of {len(view.members)} members is over the limit of {MAX_MEMBERS}")
-    parts = [array(len(view.members))]
+        raise InvalidField(f"a view of {len(view.members)} members is over the limit of {MAX_MEMBERS}")
+    parts = [encode_array_header(len(view.members))]
     for member, address in view.members:
-        parts += [array(4), NAME.write(member.name), write_number(member.incarnation), _write_address(address)]
+        parts += [
+            encode_array_header(4),
+            NAME.write(member.name),
+            write_number(member.incarnation),
+            _write_address(address),
+        ]
     return b"".join(parts)
 
 
-def _read_view(value: Any) -> View:
-    listed = row(value)
+def _read_membership(value: Any) -> Membership:
+    listed = check_array(value)
     if len(listed) > MAX_MEMBERS:
-        raise Unfit(f"a view of {len(listed):,} members is over the limit of {MAX_MEMBERS}")
+        raise InvalidField(f"a view of {len(listed):,} members is over the limit of {MAX_MEMBERS}")
     members = []
     for each in listed:
-        name, incarnation, host, port = row(each, 4)
+        name, incarnation, host, port = check_array(each, 4)
         if type(host) is not bytes or len(host) not in (4, 16):
-            raise Unfit(f"{shown(host)} is no IP address")
+            raise InvalidField(f"{truncate_repr(host)} is no IP address")
         if type(port) is not int or not 0 <= port <= 65_535:
-            raise Unfit(f"{shown(port)} is no port")
-        members.append((Member(NAME.read(name), read_number(incarnation)), (unpack_host(host), port)))
-    return View(tuple(members))
+            raise InvalidField(f"{truncate_repr(port)} is no port")
+        members.append((MemberId(NAME.read(name), read_number(incarnation)), (unpack_host(host), port)))
+    return Membership(tuple(members))
 
 
 class EntryWriter:
@@ -124,86 +137,86 @@ class EntryWriter:
     It knows an entry by identity, so what is in one may not be changed once it was sent.
     """
 
-    ENTRIES = 64
-    SIZE = 262_144
+    MAX_ENTRIES = 64
+    MAX_BYTES = 262_144
     """Bytes that are remembered, but for the last entry."""
 
     def __init__(self) -> None:
         # With the entry itself, so that no other can take its identity.
-        self._written: dict[int, tuple[Entry, bytes]] = {}
+        self._cache: dict[int, tuple[LogEntry, bytes]] = {}
         self._size = 0
 
-    def write(self, entries: Sequence[Entry]) -> bytes:
+    def write(self, entries: Sequence[LogEntry]) -> bytes:
         """Return the array of ``entries``."""
-        parts = [array(len(entries))]
+        parts = [encode_array_header(len(entries))]
         for entry in entries:
-            known = self._written.get(id(entry))
+            known = self._cache.get(id(entry))
             if known is None:
                 known = (entry, _write_entry(entry))
-                self._remember(known)
+                self._add_to_cache(known)
             parts.append(known[1])
         return b"".join(parts)
 
-    def _remember(self, written: tuple[Entry, bytes]) -> None:
+    def _add_to_cache(self, written: tuple[LogEntry, bytes]) -> None:
         self._size += len(written[1])
-        while self._written and (len(self._written) >= self.ENTRIES or self._size > self.SIZE):
-            oldest = next(iter(self._written))
-            self._size -= len(self._written.pop(oldest)[1])
-        self._written[id(written[0])] = written
+        while self._cache and (len(self._cache) >= self.MAX_ENTRIES or self._size > self.MAX_BYTES):
+            oldest = next(iter(self._cache))
+            self._size -= len(self._cache.pop(oldest)[1])
+        self._cache[id(written[0])] = written
 
 
-def _write_entry(entry: Entry) -> bytes:
+def _write_entry(entry: LogEntry) -> bytes:
     content = entry.content
-    if isinstance(content, View):
-        fits, written = EntryKind.VIEW, _write_view(content)
+    if isinstance(content, Membership):
+        fits, written = EntryKind.MEMBERSHIP, _write_membership(content)
     elif content is None:
-        fits, written = EntryKind.NOTHING, NULL
+        fits, written = EntryKind.NO_OP, NULL
     else:
-        fits, written = EntryKind.EVENTS, array(len(content)) + b"".join(map(_write_run, content))
+        fits, written = EntryKind.EVENTS, encode_array_header(len(content)) + b"".join(map(_write_run, content))
     if entry.kind is not fits:
-        raise Unfit(f"an entry of kind {entry.kind!r} cannot have {shown(content)}")
-    return b"".join((array(3), write_number(entry.term), integer(entry.kind), written))
+        raise InvalidField(f"an entry of kind {entry.kind!r} cannot have {truncate_repr(content)}")
+    return b"".join((encode_array_header(3), write_number(entry.term), encode_integer(entry.kind), written))
 
 
-def _read_entry(value: Any) -> Entry:
-    term, kind, content = row(value, 3)
+def _read_entry(value: Any) -> LogEntry:
+    term, kind, content = check_array(value, 3)
     kind = ENTRY_KIND.read(kind)
     if kind is EntryKind.EVENTS:
-        content = tuple(map(_read_run, row(content)))
-    elif kind is EntryKind.VIEW:
-        content = _read_view(content)
+        content = tuple(map(_read_run, check_array(content)))
+    elif kind is EntryKind.MEMBERSHIP:
+        content = _read_membership(content)
     elif content is not None:
-        raise Unfit(f"{shown(content)} in an entry of nothing")
-    return Entry(read_number(term), kind, content)
+        raise InvalidField(f"{truncate_repr(content)} in an entry of nothing")
+    return LogEntry(read_number(term), kind, content)
 
 
-def _read_entries(value: Any) -> tuple[Entry, ...]:
-    return tuple(map(_read_entry, row(value)))
+def _read_entries(value: Any) -> tuple[LogEntry, ...]:
+    return tuple(map(_read_entry, check_array(value)))
 
 
-def _check_append(message: Append) -> None:
-    check_end(message.previous + 1, len(message.entries))
+def _check_append_entries(message: AppendEntries) -> None:
+    check_range_end(message.previous + 1, len(message.entries))
 
 
-def _check_published(message: Published) -> None:
+def _check_publish_ack(message: PublishAck) -> None:
     for first, count in message.sequences:
-        check_end(first, count)
+        check_range_end(first, count)
 
 
-def _check_fetched(message: Fetched) -> None:
-    check_end(message.first, len(message.events))
+def _check_fetch_reply(message: FetchEventsReply) -> None:
+    check_range_end(message.first, len(message.events))
 
 
 _CHECKS: dict[type, Callable[[Any], None]] = {
-    Append: _check_append,
-    Published: _check_published,
-    Fetched: _check_fetched,
+    AppendEntries: _check_append_entries,
+    PublishAck: _check_publish_ack,
+    FetchEventsReply: _check_fetch_reply,
 }
 """What has to hold of several fields together."""
 
-_RUN = Kind(_write_run, _read_run)
-_ENTRIES = Kind(lambda entries: EntryWriter().write(entries), _read_entries)
-_SEQUENCES, _EVENTS = rows(NUMBER, NUMBER), rows(PUBLISHER, NUMBER, NUMBER, EVENT)
+_RUN = FieldCodec(_write_run, _read_run)
+_ENTRIES = FieldCodec(lambda entries: EntryWriter().write(entries), _read_entries)
+_SEQUENCES, _EVENTS = array_of(NUMBER, NUMBER), array_of(PUBLISHER, NUMBER, NUMBER, EVENT)
 
 _BY_NAME = {
     "cluster": NAME,
@@ -217,16 +230,27 @@ _BY_NAME = {
     "sequences": _SEQUENCES,
     "events": _EVENTS,
 }
-_BY_TYPE = {int: NUMBER, bool: FLAG, bytes: ANY_OCTETS, Mode: MODE, Refusal: REFUSAL}
+_BY_TYPE = {int: NUMBER, bool: FLAG, bytes: ANY_BYTES, Mode: MODE, RefusalReason: REFUSAL}
 
-_KINDS: dict[type[Any], tuple[Kind, ...]] = {
+_FIELD_CODECS: dict[type[Any], tuple[FieldCodec, ...]] = {
     message: tuple([_BY_NAME.get(name) or _BY_TYPE[hint] for name, hint in get_type_hints(message).items()])
     for message in get_args(Message)
     if message is not Parcel
 }
 """What stands in the places of each message: what its fields have to have by their names, or else by their types."""
 
-ANSWERS = frozenset((Welcome, Refused, VoteGiven, Appended, StateTaken, Published, NotPublished, Fetched))
+RESPONSES = frozenset(
+    (
+        Welcome,
+        Refused,
+        RequestVoteReply,
+        AppendEntriesReply,
+        InstallSnapshotReply,
+        PublishAck,
+        PublishNack,
+        FetchEventsReply,
+    )
+)
 """Those whose head says that they are a response."""
 
 WIRE_NAMES: dict[type[Any], str] = {
@@ -234,25 +258,25 @@ WIRE_NAMES: dict[type[Any], str] = {
     Welcome: "Welcome",
     Proof: "Proof",
     Refused: "Refused",
-    Beat: "Beat",
-    VoteAsked: "VoteAsked",
-    VoteGiven: "VoteGiven",
-    Append: "Append",
-    Appended: "Appended",
-    StatePart: "StatePart",
-    StateTaken: "StateTaken",
+    Heartbeat: "Beat",
+    RequestVote: "VoteAsked",
+    RequestVoteReply: "VoteGiven",
+    AppendEntries: "Append",
+    AppendEntriesReply: "Appended",
+    InstallSnapshot: "StatePart",
+    InstallSnapshotReply: "StateTaken",
     Publish: "Publish",
-    Published: "Published",
-    NotPublished: "NotPublished",
-    Fetch: "Fetch",
-    Fetched: "Fetched",
+    PublishAck: "Published",
+    PublishNack: "NotPublished",
+    FetchEvents: "Fetch",
+    FetchEventsReply: "Fetched",
 }
 """Types of our own parcels as a head names them. They are part of the protocol, whatever the classes are called."""
 
-_READERS = {WIRE_NAMES[kind]: (kind, [each.read for each in kinds]) for kind, kinds in _KINDS.items()}
+_READERS = {WIRE_NAMES[kind]: (kind, [each.read for each in kinds]) for kind, kinds in _FIELD_CODECS.items()}
 
 
-def is_ours(name: str) -> bool:
+def is_extension_type(name: str) -> bool:
     """Return whether a parcel of this type is one of our own."""
     return name in _READERS
 
@@ -261,8 +285,8 @@ class PayloadWriter:
     """Writes the application data of our own parcels."""
 
     def __init__(self) -> None:
-        self._writers = {kind: [each.write for each in kinds] for kind, kinds in _KINDS.items()}
-        self._writers[Append][Append._fields.index("entries")] = EntryWriter().write
+        self._writers = {kind: [each.write for each in kinds] for kind, kinds in _FIELD_CODECS.items()}
+        self._writers[AppendEntries][AppendEntries._fields.index("entries")] = EntryWriter().write
 
     def write(self, message: Message) -> bytes:
         """Return the application data of a message of our own.
@@ -271,13 +295,13 @@ class PayloadWriter:
         """
         kind = type(message)
         writers = self._writers[kind]
-        parts = [array(len(writers))]
+        parts = [encode_array_header(len(writers))]
         try:
             if kind in _CHECKS:
                 _CHECKS[kind](message)
             for write, value in zip(writers, message, strict=True):
                 parts.append(write(value))
-        except (Unfit, UnicodeEncodeError) as error:
+        except (InvalidField, UnicodeEncodeError) as error:
             raise UnencodableMessage(f"{kind.__name__}: {error}") from None
         data = b"".join(parts)
         if len(data) > MAX_DATA:
@@ -293,9 +317,9 @@ def read_payload(name: str, data: bytes) -> Message:
     :raises BadParcel: if it is none.
     """
     kind, readers = _READERS[name]
-    content = read_plain(data, _DEPTH)
+    content = decode_plain(data, _MAX_DEPTH)
     if type(content) is not list or len(content) != len(readers):
-        raise BadParcel("bad-payload", f"{name} is {shown(content)}, not an array of {len(readers)}")
+        raise BadParcel("bad-payload", f"{name} is {truncate_repr(content)}, not an array of {len(readers)}")
     values: list[Any] = []
     try:
         for read, value in zip(readers, content, strict=True):
@@ -303,7 +327,7 @@ def read_payload(name: str, data: bytes) -> Message:
         message: Message = kind(*values)
         if kind in _CHECKS:
             _CHECKS[kind](message)
-    except Unfit as error:
+    except InvalidField as error:
         place = f".{kind._fields[len(values)]}" if len(values) < len(readers) else ""
         raise BadParcel("bad-payload", f"{name}{place}: {error}") from None
     return message

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from fyrehose_twisted.query.monitoring.scraping import BadPage, Scraped
+from fyrehose_twisted.query.monitoring.scraping import MalformedPage, ScrapeResult
 from fyrehose_twisted.query.monitoring.trends import RECENT, STEP
-from fyrehose_twisted.web.request import parse
+from fyrehose_twisted.web.request import parse_json
 
 MAX_ROWS = 200
 """Clients of one backbone that are shown."""
@@ -28,7 +28,7 @@ _TIMES = ("connected_seconds", "silent_seconds", "requested_seconds")
 _NUMBERS = ("retransmitting", "lag")
 
 
-class Clients(NamedTuple):
+class BackboneClients(NamedTuple):
     """A list of clients, as a backbone tells it."""
 
     total: int
@@ -36,10 +36,10 @@ class Clients(NamedTuple):
     rows: tuple[dict[str, Any], ...]
 
 
-NONE = Clients(0, ())
+NO_CLIENTS = BackboneClients(0, ())
 
 
-class BadClients(BadPage):
+class MalformedClients(MalformedPage):
     """A page is no list of clients."""
 
 
@@ -48,19 +48,19 @@ def clients_url(metrics: str) -> str:
     return urljoin(metrics, f"clients?limit={MAX_ROWS}")
 
 
-def parse_clients(page: bytes) -> Clients:
+def parse_clients(page: bytes) -> BackboneClients:
     """Return the clients of a page, :data:`MAX_ROWS` of them at most; a figure that is missing is ``None``.
 
     :raises BadClients: if it is no list of clients.
     """
     try:
-        content = parse(page)
+        content = parse_json(page)
     except ValueError as error:
-        raise BadClients(f"that is no list of clients ({str(error)[:100]})") from None
+        raise MalformedClients(f"that is no list of clients ({str(error)[:100]})") from None
     listed = content.get("list") if isinstance(content, dict) else None
     total = _number(content.get("clients")) if isinstance(content, dict) else None
     if not isinstance(listed, list) or total is None:
-        raise BadClients("that is no list of clients")
+        raise MalformedClients("that is no list of clients")
     rows: dict[str, dict[str, Any]] = {}
     for one in listed[:MAX_ROWS]:
         row = _row(one)
@@ -68,16 +68,16 @@ def parse_clients(page: bytes) -> Clients:
     unlisted = content.get("unlisted")
     if isinstance(unlisted, dict) and _number(unlisted.get("published")):
         rows[UNLISTED] = _row({**unlisted, "address": UNLISTED, "kind": "publisher"})
-    return Clients(int(total), tuple(rows.values()))
+    return BackboneClients(int(total), tuple(rows.values()))
 
 
 def _row(one: Any) -> dict[str, Any]:
     if not isinstance(one, dict):
-        raise BadClients("a client is no object")
+        raise MalformedClients("a client is no object")
     texts = {name: one.get(name) for name in ("address", "kind")}
     for name, text in texts.items():
         if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT:
-            raise BadClients(f"a client has no {name}")
+            raise MalformedClients(f"a client has no {name}")
     return {**texts, **{name: _number(one.get(name)) for name in (*RATES, *_TIMES, *_NUMBERS)}}
 
 
@@ -99,10 +99,12 @@ class ClientRates:
     def __init__(self) -> None:
         self._samples: dict[str, dict[str, _Samples]] = {}
 
-    def describe(self, service: str, scraped: Scraped[Clients], now: float) -> dict[str, Any]:
+    def describe(self, service: str, scraped: ScrapeResult[BackboneClients], now: float) -> dict[str, Any]:
         """Return what the overview tells of the clients of a backbone."""
         before = self._samples.get(service, {})
-        samples = {row["address"]: _sampled(before.get(row["address"]), row, scraped) for row in scraped.content.rows}
+        samples = {
+            row["address"]: _add_sample(before.get(row["address"]), row, scraped) for row in scraped.content.rows
+        }
         self._samples[service] = samples
         return {
             "up": scraped.up,
@@ -116,13 +118,13 @@ class ClientRates:
             ],
         }
 
-    def keep(self, services: Mapping[str, object]) -> None:
+    def retain(self, services: Mapping[str, object]) -> None:
         """Forget the clients of all other backbones."""
         for gone in self._samples.keys() - services.keys():
             del self._samples[gone]
 
 
-def _sampled(known: _Samples | None, row: Mapping[str, Any], scraped: Scraped[Clients]) -> _Samples:
+def _add_sample(known: _Samples | None, row: Mapping[str, Any], scraped: ScrapeResult[BackboneClients]) -> _Samples:
     at, values = scraped.heard_at, [row[name] or 0.0 for name in RATES]
     age = row["connected_seconds"]
     begun_at = 0.0 if age is None else at - age
@@ -137,7 +139,7 @@ def _sampled(known: _Samples | None, row: Mapping[str, Any], scraped: Scraped[Cl
     return known
 
 
-def _rates(samples: _Samples, scraped: Scraped[Clients], now: float) -> dict[str, float | None]:
+def _rates(samples: _Samples, scraped: ScrapeResult[BackboneClients], now: float) -> dict[str, float | None]:
     (first, before), (last, after) = samples.recent[0], samples.recent[-1]
     if not scraped.up or last <= first or now - last > 2 * STEP:
         return dict.fromkeys(RATES)

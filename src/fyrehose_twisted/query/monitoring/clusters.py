@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from fyrehose_twisted.query.monitoring.figures import Figures, chosen, label, total
-from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, Finding
+from fyrehose_twisted.query.monitoring.figures import ServiceFigures, active_label, label, total
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, HealthFinding
 
 SETTLING = 15.0
 """Seconds that an election or the joining of a node may take."""
 
 
-class Cluster(NamedTuple):
+class ClusterView(NamedTuple):
     """One hydra network or parcels cluster, as its watched nodes see it."""
 
     kind: str
@@ -40,9 +40,9 @@ class Cluster(NamedTuple):
         return self.alive - self.quorum if self.quorum else None
 
 
-def clusters(services: Iterable[Figures]) -> list[Cluster]:
+def clusters(services: Iterable[ServiceFigures]) -> list[ClusterView]:
     """Return the clusters that the watched services belong to."""
-    found: dict[tuple[str, str], list[Figures]] = {}
+    found: dict[tuple[str, str], list[ServiceFigures]] = {}
     for one in services:
         if one.kind in ("hydra", "parcels"):
             name = label(one.metrics, "network" if one.kind == "hydra" else "cluster")
@@ -50,16 +50,16 @@ def clusters(services: Iterable[Figures]) -> list[Cluster]:
     return [_cluster(kind, name, nodes) for (kind, name), nodes in sorted(found.items())]
 
 
-def _cluster(kind: str, name: str, nodes: list[Figures]) -> Cluster:
-    up = [one for one in nodes if one.seen.up]
+def _cluster(kind: str, name: str, nodes: list[ServiceFigures]) -> ClusterView:
+    up = [one for one in nodes if one.scrape.up]
     # The node that hears most knows best: a node that is cut off counts only itself.
-    told = max((_told(one) for one in up), default=(0, 0, 0))
+    told = max((_member_counts(one) for one in up), default=(0, 0, 0))
     alive, members, quorum = told
-    leaders = {leader for one in up if (leader := chosen(one.metrics, f"{kind}_leader", "leader"))}
-    return Cluster(kind, name, len(nodes), len(up), members, alive, quorum, tuple(sorted(leaders)))
+    leaders = {leader for one in up if (leader := active_label(one.metrics, f"{kind}_leader", "leader"))}
+    return ClusterView(kind, name, len(nodes), len(up), members, alive, quorum, tuple(sorted(leaders)))
 
 
-def _told(one: Figures) -> tuple[int, int, int]:
+def _member_counts(one: ServiceFigures) -> tuple[int, int, int]:
     """Return living members, members and quorum, as one node counts them."""
     quorum = int(total(one.metrics, f"{one.kind}_quorum") or 0)
     if one.kind == "hydra":
@@ -70,23 +70,23 @@ def _told(one: Figures) -> tuple[int, int, int]:
     return alive, int(total(one.metrics, "parcels_members") or 0), quorum
 
 
-def judge_cluster(cluster: Cluster) -> Iterator[Finding]:
+def assess_cluster(cluster: ClusterView) -> Iterator[HealthFinding]:
     """Yield what is wrong with a cluster."""
     title, left = cluster.title, cluster.may_fail
     if not cluster.up:
-        yield Finding(title, DOWN, "no-node", "none of its watched nodes answers")
+        yield HealthFinding(title, DOWN, "no-node", "none of its watched nodes answers")
         return
     if left is not None and left < 0:
         text = f"{cluster.alive} of the {cluster.quorum} nodes that have to agree are alive"
-        yield Finding(title, DOWN, "quorum", text, SETTLING)
+        yield HealthFinding(title, DOWN, "quorum", text, SETTLING)
     elif cluster.alive < cluster.members:
         text = f"{cluster.alive} of {cluster.members} members are alive"
-        yield Finding(title, ATTENTION, "members", text + (f"; {left} more may fail" if left is not None else ""))
+        yield HealthFinding(title, ATTENTION, "members", text + (f"; {left} more may fail" if left is not None else ""))
     elif left == 0 and max(cluster.members, cluster.watched) > 2:
         # Two nodes have none to spare from the start.
-        yield Finding(title, ATTENTION, "spare", "no more node may fail")
+        yield HealthFinding(title, ATTENTION, "spare", "no more node may fail")
     if len(cluster.leaders) > 1:
         text = f"nodes name different leaders: {', '.join(cluster.leaders[:4])}"
-        yield Finding(title, ATTENTION, "leaders", text, SETTLING)
+        yield HealthFinding(title, ATTENTION, "leaders", text, SETTLING)
     elif not cluster.leaders:
-        yield Finding(title, DOWN, "leader", "no node leads", SETTLING)
+        yield HealthFinding(title, DOWN, "leader", "no node leads", SETTLING)

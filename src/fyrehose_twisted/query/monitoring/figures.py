@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fyrehose_twisted.query.monitoring.scraper import PREFIX, Metrics, Seen
+from fyrehose_twisted.query.monitoring.scraper import PREFIX, Metrics, ServiceScrape
 from fyrehose_twisted.query.monitoring.trends import Trends
 
 WINDOW = 300.0
@@ -30,7 +30,7 @@ RATES = (
     "client_answered_total",
 )
 
-COUNTED = {
+LABELLED_COUNTERS = {
     "backbone_dropped_total": "reason",
     "backbone_send_errors_total": "errno",
     "client_dropped_total": "reason",
@@ -64,7 +64,7 @@ def label(metrics: Metrics, name: str) -> str:
     return next((labels[name] for labels, _ in samples(metrics, "info") if labels.get(name)), "")
 
 
-def chosen(metrics: Metrics, name: str, label: str) -> str:
+def active_label(metrics: Metrics, name: str, label: str) -> str:
     """Return the label of the sample that is 1, empty if there is none."""
     return next((labels.get(label, "") for labels, value in samples(metrics, name) if value == 1), "")
 
@@ -83,66 +83,68 @@ def durable_journals(metrics: Metrics) -> float | None:
     return total(metrics, "backbone_journals") if durable is None else durable
 
 
-class Figures(NamedTuple):
+class ServiceFigures(NamedTuple):
     """What the metrics of a service say at a moment."""
 
-    seen: Seen
+    scrape: ServiceScrape
     kind: str
     rates: dict[str, float | None]
     """Growth a second of each of :data:`RATES` that the service has."""
     recent: dict[str, dict[str, float]]
-    """Growth over :data:`WINDOW` of each of :data:`COUNTED` that has grown, by label."""
+    """Growth over :data:`WINDOW` of each of :data:`LABELLED_COUNTERS` that has grown, by label."""
     grown: Mapping[str, float]
-    """Growth of each of :data:`COUNTED` since the look before."""
+    """Growth of each of :data:`LABELLED_COUNTERS` since the look before."""
     lost: float
     """Messages lost during the history, or before it began."""
 
     @property
     def metrics(self) -> Metrics:
         """The last metrics that there were."""
-        return self.seen.metrics
+        return self.scrape.metrics
 
     def rate(self, name: str) -> float:
         """Return the growth a second of a metric, 0 if it is unknown."""
         return self.rates.get(name) or 0.0
 
-    def lately(self, name: str, without: frozenset[str] = frozenset()) -> dict[str, float]:
+    def recent_growth(self, name: str, without: frozenset[str] = frozenset()) -> dict[str, float]:
         """Return the growth of a counter by label over :data:`WINDOW`, some labels left out."""
         return {label: count for label, count in self.recent.get(name, {}).items() if label not in without}
 
 
-def key_of(service: str, name: str, part: str = "") -> str:
+def trend_key(service: str, name: str, part: str = "") -> str:
     """Return the key of a trend."""
     return f"service:{service}:{name}:{part}"
 
 
-def read_figures(seen: Seen, trends: Trends, now: float) -> Figures:
+def read_figures(scrape: ServiceScrape, trends: Trends, now: float) -> ServiceFigures:
     """Return the figures of a service, and note them in its trends."""
     rates: dict[str, float | None] = {}
     recent: dict[str, dict[str, float]] = {}
     grown: dict[str, float] = {}
     for name in RATES:
-        value = total(seen.metrics, name)
+        value = total(scrape.metrics, name)
         if value is not None:
-            trend = trends.add(key_of(seen.name, name), now, seen.heard_at, value, counter=True)
-            rates[name] = None if trend is None or not seen.up else trend.rate(now)
-    for name, by in COUNTED.items():
-        for labels, value in samples(seen.metrics, name)[:MAX_LABELS]:
+            trend = trends.add(trend_key(scrape.name, name), now, scrape.heard_at, value, counter=True)
+            rates[name] = None if trend is None or not scrape.up else trend.rate(now)
+    for name, by in LABELLED_COUNTERS.items():
+        for labels, value in samples(scrape.metrics, name)[:MAX_LABELS]:
             part = labels.get(by, "")
-            key = key_of(seen.name, name, part)
+            key = trend_key(scrape.name, name, part)
             known = trends.get(key)
             before = 0.0 if known is None else known.total
             # What comes with a reason for the first time was 0 a moment ago, if the service was known then.
-            if known is None and by and trends.get(key_of(seen.name, name)) is not None:
-                trends.add(key, now, seen.heard_at - 1, 0.0, counter=True)
-            trend = trends.add(key, now, seen.heard_at, value, counter=True)
+            if known is None and by and trends.get(trend_key(scrape.name, name)) is not None:
+                trends.add(key, now, scrape.heard_at - 1, 0.0, counter=True)
+            trend = trends.add(key, now, scrape.heard_at, value, counter=True)
             if trend is None:
                 continue
             grown[name] = grown.get(name, 0.0) + trend.total - before
             count = trend.increase(now, WINDOW)
             if count:
                 recent.setdefault(name, {})[part] = count
-        if by and seen.heard_at:
-            trends.add(key_of(seen.name, name), now, seen.heard_at, 0.0, counter=True)
-    lost = trends.get(key_of(seen.name, "client_lost_total"))
-    return Figures(seen, kind_of(seen.metrics), rates, recent, grown, 0.0 if lost is None else lost.unproven(now))
+        if by and scrape.heard_at:
+            trends.add(trend_key(scrape.name, name), now, scrape.heard_at, 0.0, counter=True)
+    lost = trends.get(trend_key(scrape.name, "client_lost_total"))
+    return ServiceFigures(
+        scrape, kind_of(scrape.metrics), rates, recent, grown, 0.0 if lost is None else lost.uncertain_increase(now)
+    )

@@ -11,14 +11,21 @@ from typing import Any
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.monitoring.backbone_clients import ClientRates
-from fyrehose_twisted.query.monitoring.clusters import Cluster, clusters, judge_cluster
-from fyrehose_twisted.query.monitoring.figures import MAIN, Figures, key_of, kind_of, read_figures
-from fyrehose_twisted.query.monitoring.findings import ATTENTION, Events, Finding, Findings, worst
-from fyrehose_twisted.query.monitoring.health_rules import Newest, behind, judge_service, judge_stream, newest_of, room
-from fyrehose_twisted.query.monitoring.scraper import Watcher
+from fyrehose_twisted.query.monitoring.clusters import ClusterView, assess_cluster, clusters
+from fyrehose_twisted.query.monitoring.figures import MAIN, ServiceFigures, kind_of, read_figures, trend_key
+from fyrehose_twisted.query.monitoring.findings import ATTENTION, ActiveFindings, HealthFinding, RecentEvents, worst
+from fyrehose_twisted.query.monitoring.health_rules import (
+    Newest,
+    assess_disk,
+    assess_service,
+    assess_stream,
+    measure_lag,
+    newest_sequences,
+)
+from fyrehose_twisted.query.monitoring.scraper import MetricsScraper
 from fyrehose_twisted.query.monitoring.trends import STEP, Trends
-from fyrehose_twisted.query.records.journals import Source, Sources
-from fyrehose_twisted.query.records.live import Followers
+from fyrehose_twisted.query.records.journals import JournalDirectory, JournalSource
+from fyrehose_twisted.query.records.live import LiveStreams
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.web.site import WebSite
 
@@ -35,7 +42,7 @@ MAX_RANGES = 1_000
 """Ranges that are told of each epoch."""
 
 
-def installed() -> str:
+def installed_version() -> str:
     """Return the version of this library."""
     try:
         return version("fyrehose_twisted")
@@ -43,7 +50,7 @@ def installed() -> str:
         return "unknown"
 
 
-def describe_source(source: Source, *, ranges: bool = False) -> dict[str, Any]:
+def describe_source(source: JournalSource, *, ranges: bool = False) -> dict[str, Any]:
     """Return what is told of a journal.
 
     :param ranges: tell which numbers are lost and missing, too, and not only how many.
@@ -51,20 +58,20 @@ def describe_source(source: Source, *, ranges: bool = False) -> dict[str, Any]:
     if ranges:
         return _describe(source, ranges=True)
     # To count what thousands of segments hold takes a while, and most journals have not changed.
-    state = source.state()
-    if source.described is None or source.described[0] != state:
-        source.described = state, _describe(source, ranges=False)
-    return source.described[1] | {"problem": source.problem}
+    state = source.change_token()
+    if source.cached_description is None or source.cached_description[0] != state:
+        source.cached_description = state, _describe(source, ranges=False)
+    return source.cached_description[1] | {"problem": source.problem}
 
 
-def _describe(source: Source, *, ranges: bool) -> dict[str, Any]:
+def _describe(source: JournalSource, *, ranges: bool) -> dict[str, Any]:
     reader = source.reader
     epochs, newest = [], 0
     for epoch in reader.epochs():
         bounds = source.bounds(epoch)
         if bounds is None:
             continue
-        held, lost = reader.known(epoch)
+        held, lost = reader.known_ranges(epoch)
         told: dict[str, Any] = {
             "epoch": epoch,
             "first": bounds.first,
@@ -102,68 +109,73 @@ def _missing(held: RangeSet, lost: RangeSet, bounds: Bounds) -> Iterator[list[in
 class Overview:
     """State of everything that the service sees, with what it remembers of the last hour.
 
-    :ivar content: the last one that was made; it is made anew by :meth:`look`.
+    :ivar content: the last one that was made; it is made anew by :meth:`collect`.
     """
 
     def __init__(
-        self, sources: Sources, followers: Followers, watcher: Watcher, config: QueryConfig, reactor: Any
+        self,
+        sources: JournalDirectory,
+        live_streams: LiveStreams,
+        scraper: MetricsScraper,
+        config: QueryConfig,
+        reactor: Any,
     ) -> None:
         self.config = config
         self._sources = sources
-        self._followers = followers
-        self._watcher = watcher
+        self._live_streams = live_streams
+        self._scraper = scraper
         self._reactor = reactor
-        self._version = installed()
+        self._version = installed_version()
         self._started_at = reactor.seconds()
-        self._looked_at = 0.0
+        self._collected_at = 0.0
         self._trends = Trends()
         self._client_rates = ClientRates()
-        self._events = Events()
-        self._findings = Findings(self._events)
+        self._events = RecentEvents()
+        self._findings = ActiveFindings(self._events)
         self.site: WebSite | None = None
         self.content: dict[str, Any] = {}
 
     @property
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """Whether a look is due for the sake of the history, though no client wants one."""
-        return not 0 <= self._reactor.seconds() - self._looked_at < STEP
+        return not 0 <= self._reactor.seconds() - self._collected_at < STEP
 
-    def look(self) -> None:
+    def collect(self) -> None:
         """Make it anew."""
-        now = self._looked_at = self._reactor.seconds()
-        self._sources.look_at_all()
-        services = [read_figures(seen, self._trends, now) for seen in self._watcher.seen]
+        now = self._collected_at = self._reactor.seconds()
+        self._sources.refresh_all()
+        services = [read_figures(seen, self._trends, now) for seen in self._scraper.results]
         streams = [self._stream(source, now) for source in islice(self._sources, MAX_STREAMS)]
         streams += [
             {**_EMPTY, "stream": name, "name": name, "problem": problem}
             for name, problem in sorted(self._sources.problems.items())
         ]
-        newest = newest_of(services, streams)
+        newest = newest_sequences(services, streams)
         for stream in streams:
-            stream["behind"] = _behind(stream, newest)
+            stream["behind"] = _stream_lag(stream, newest)
         groups = clusters(services)
         disk = self._disk()
-        connected = self._watcher.clients
-        self._client_rates.keep(connected)
+        connected = self._scraper.clients
+        self._client_rates.retain(connected)
         clients = {name: self._client_rates.describe(name, one, now) for name, one in connected.items()}
         self._note_losses(services, now)
-        self._findings.update(self._judge(services, streams, groups, newest, disk), now)
+        self._findings.update(self._assess(services, streams, groups, newest, disk), now)
         self._trends.forget(now)
         self.content = {
             "at": now,
             "version": self._version,
             "started_at": self._started_at,
             "state": worst(self._findings.current),
-            "findings": [_told_finding(one) for one in self._findings.current[:MAX_FINDINGS]],
+            "findings": [_finding_json(one) for one in self._findings.current[:MAX_FINDINGS]],
             "streams": [stream | self._state(stream["stream"]) for stream in streams],
-            "services": [{**self._service(one, newest), "clients": clients.get(one.seen.name)} for one in services],
+            "services": [{**self._service(one, newest), "clients": clients.get(one.scrape.name)} for one in services],
             "clusters": [
                 {**one._asdict(), "may_fail": one.may_fail, "title": one.title, **self._state(one.title)}
                 for one in groups
             ],
             "disk": disk,
             "events": self._events.list(),
-            "query": {} if self.site is None else _told(self.site),
+            "query": {} if self.site is None else _site_counters(self.site),
         }
 
     def history(self) -> dict[str, Any]:
@@ -171,18 +183,18 @@ class Overview:
         now = self._reactor.seconds()
         series: dict[str, list[float | None]] = {}
         keys = [(f"stream {source.name}", f"stream:{source.name}:records") for source in self._sources]
-        for seen in self._watcher.seen:
+        for seen in self._scraper.results:
             main = MAIN.get(kind_of(seen.metrics))
             if main is not None:
-                keys.append((f"service {seen.name}", key_of(seen.name, main)))
+                keys.append((f"service {seen.name}", trend_key(seen.name, main)))
         for name, key in keys[:MAX_SERIES]:
             trend = self._trends.get(key)
             if trend is not None:
                 series[name] = [None if rate is None else float(f"{rate:.3g}") for rate in trend.history(now)]
         return {"at": now, "step": STEP, "series": series}
 
-    def _stream(self, source: Source, now: float) -> dict[str, Any]:
-        told = describe_source(source) | {"followers": self._followers.following(source.name)}
+    def _stream(self, source: JournalSource, now: float) -> dict[str, Any]:
+        told = describe_source(source) | {"followers": self._live_streams.follower_count(source.name)}
         lost = float(sum(epoch["lost"] for epoch in told["epochs"]))
         key = f"stream:{source.name}"
         records = self._trends.add(f"{key}:records", now, now, told["records"], counter=False)
@@ -192,43 +204,43 @@ class Overview:
         if losses is not None and losses.total > before:
             self._events.add(now, ATTENTION, source.stream, _LOST, int(losses.total - before))
         told["rate"] = None if records is None else records.rate(now)
-        told["lost_lately"] = int(losses.unproven(now)) if losses is not None else int(lost)
+        told["lost_lately"] = int(losses.uncertain_increase(now)) if losses is not None else int(lost)
         return told
 
-    def _note_losses(self, services: list[Figures], now: float) -> None:
+    def _note_losses(self, services: list[ServiceFigures], now: float) -> None:
         for one in services:
             for name, (text, noun) in _LOSSES.items():
                 if one.grown.get(name):
-                    self._events.add(now, ATTENTION, one.seen.name, text, int(one.grown[name]), noun)
+                    self._events.add(now, ATTENTION, one.scrape.name, text, int(one.grown[name]), noun)
 
-    def _judge(
+    def _assess(
         self,
-        services: list[Figures],
+        services: list[ServiceFigures],
         streams: list[dict[str, Any]],
-        groups: list[Cluster],
+        groups: list[ClusterView],
         newest: Newest,
         disk: dict[str, Any],
-    ) -> Iterator[Finding]:
+    ) -> Iterator[HealthFinding]:
         least = self.config.min_free_bytes
         for one in services:
-            yield from judge_service(one, newest, least)
+            yield from assess_service(one, newest, least)
         for stream in streams:
-            yield from judge_stream(stream, newest)
+            yield from assess_stream(stream, newest)
         for group in groups:
-            yield from judge_cluster(group)
-        yield from room("this service", disk.get("free"), least)
+            yield from assess_cluster(group)
+        yield from assess_disk("this service", disk.get("free"), least)
 
     def _state(self, subject: str) -> dict[str, Any]:
-        found = self._findings.of(subject)
+        found = self._findings.for_subject(subject)
         return {"state": worst(found), "reasons": [one.text for one in found]}
 
-    def _service(self, one: Figures, newest: Newest) -> dict[str, Any]:
-        lag = behind(one, newest)
+    def _service(self, one: ServiceFigures, newest: Newest) -> dict[str, Any]:
+        lag = measure_lag(one, newest)
         return {
-            **one.seen._asdict(),
-            **self._state(one.seen.name),
+            **one.scrape._asdict(),
+            **self._state(one.scrape.name),
             "kind": one.kind,
-            "age": None if not one.seen.heard_at else max(0.0, self._reactor.seconds() - one.seen.heard_at),
+            "age": None if not one.scrape.heard_at else max(0.0, self._reactor.seconds() - one.scrape.heard_at),
             "rates": one.rates,
             "recent": one.recent,
             "behind": None if lag is None else lag[0],
@@ -242,17 +254,17 @@ class Overview:
         return {"free": found.f_bavail * found.f_frsize, "total": found.f_blocks * found.f_frsize}
 
 
-def _behind(stream: dict[str, Any], newest: Newest) -> float | None:
+def _stream_lag(stream: dict[str, Any], newest: Newest) -> float | None:
     if stream["stream"] not in newest or not stream["epochs"]:
         return None
     return max(0.0, float(newest[stream["stream"]][0] - (stream["epochs"][-1]["next"] - 1)))
 
 
-def _told_finding(one: Finding) -> dict[str, str]:
-    return {"subject": one.subject, "level": one.level, "what": one.what, "text": one.text}
+def _finding_json(one: HealthFinding) -> dict[str, str]:
+    return {"subject": one.subject, "level": one.level, "what": one.kind, "text": one.text}
 
 
-def _told(site: WebSite) -> dict[str, int]:
+def _site_counters(site: WebSite) -> dict[str, int]:
     return {
         "requests": sum(site.requests.values()),
         "streams": 0 if site.streams is None else len(site.streams),

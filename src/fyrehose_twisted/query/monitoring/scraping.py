@@ -18,13 +18,13 @@ from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.net.connection import describe
-from fyrehose_twisted.process.repeating import Repeating
+from fyrehose_twisted.net.connection import describe_failure
+from fyrehose_twisted.process.repeating import PeriodicCall
 from fyrehose_twisted.query.config import QueryConfig
 
 MAX_PAGE = 2**20
 """Bytes of a page."""
-MISSED = 3
+MAX_MISSED = 3
 """Scrapes in a row without an answer after which a page is down."""
 
 # Twisted's, which are not annotated.
@@ -35,15 +35,15 @@ _hostname_endpoint: Any = HostnameEndpoint
 T = TypeVar("T")
 
 
-class BadPage(RemoteError):
+class MalformedPage(RemoteError):
     """An answer is not the page that was asked for."""
 
 
-class Scraped(NamedTuple, Generic[T]):
+class ScrapeResult(NamedTuple, Generic[T]):
     """What is known of a page. All times are UTC seconds since 1970, 0 before the first one."""
 
     up: bool
-    """One of the last :data:`MISSED` scrapes was answered."""
+    """One of the last :data:`MAX_MISSED` scrapes was answered."""
     why: str
     """Error of the latest scrape; empty if it was answered."""
     at: float
@@ -56,12 +56,12 @@ class Scraped(NamedTuple, Generic[T]):
     """Of the last scrape that was answered."""
 
 
-class Fetcher:
+class PageFetcher:
     """Gets pages over connections that stay open."""
 
     def __init__(self, config: QueryConfig, reactor: Any) -> None:
         pool = _Pool(reactor)
-        pool._factory = _Quiet
+        pool._factory = _QuietClientFactory
         endpoints = _Endpoints(reactor, config.scrape_timeout)
         self._agent: Any = _Agent.usingEndpointFactory(reactor, endpoints, pool)
         self._pool = pool
@@ -73,7 +73,7 @@ class Fetcher:
         response.deliverBody(body)
         page: bytes = await body.complete
         if response.code != 200:
-            raise BadPage(f"it answers {response.code}")
+            raise MalformedPage(f"it answers {response.code}")
         return page
 
     def close(self) -> None:
@@ -81,11 +81,11 @@ class Fetcher:
         self._pool.closeCachedConnections()
 
 
-class Scrape(Generic[T]):
+class PageScraper(Generic[T]):
     """Reads one page again and again, one request at a time.
 
     :param name: the page, as the log names it.
-    :param parse: makes the content of a page; raises :class:`BadPage` if it is another one.
+    :param parse: makes the content of a page; raises :class:`MalformedPage` if it is another one.
     :param empty: the content before the first answer.
     :param wanted: whether the page is to be read now; by default always.
     """
@@ -98,7 +98,7 @@ class Scrape(Generic[T]):
         url: str,
         parse: Callable[[bytes], T],
         empty: T,
-        fetcher: Fetcher,
+        fetcher: PageFetcher,
         config: QueryConfig,
         reactor: Any,
         *,
@@ -106,51 +106,51 @@ class Scrape(Generic[T]):
     ) -> None:
         self._name, self._url, self._parse, self._wanted = name, url, parse, wanted
         self._fetcher, self._config, self._reactor = fetcher, config, reactor
-        self._asked: Deferred[T] | None = None
-        self._repeated = Repeating(f"the scrape of {name}", self._ask, reactor)
-        self._known: Scraped[T] = Scraped(False, "not asked yet", 0.0, 0.0, 0, empty)
+        self._request: Deferred[T] | None = None
+        self._periodic_call = PeriodicCall(f"the scrape of {name}", self._start_request, reactor)
+        self._result: ScrapeResult[T] = ScrapeResult(False, "not asked yet", 0.0, 0.0, 0, empty)
 
     @property
-    def known(self) -> Scraped[T]:
+    def result(self) -> ScrapeResult[T]:
         """What is known of the page now. A page whose content is too old is not up."""
-        config, one, now = self._config, self._known, self._reactor.seconds()
-        if one.up and now - one.heard_at > MISSED * (config.scrape_interval + config.scrape_timeout):
+        config, one, now = self._config, self._result, self._reactor.seconds()
+        if one.up and now - one.heard_at > MAX_MISSED * (config.scrape_interval + config.scrape_timeout):
             return one._replace(up=False, why=one.why or f"not heard of for {now - one.heard_at:.0f} s")
         return one
 
     def start(self) -> None:
         """Begin."""
-        self._repeated.start(self._config.scrape_interval)
+        self._periodic_call.start(self._config.scrape_interval)
 
     def stop(self) -> None:
         """End."""
-        self._repeated.stop()
-        if self._asked is not None:
-            asked, self._asked = self._asked, None
+        self._periodic_call.stop()
+        if self._request is not None:
+            asked, self._request = self._request, None
             asked.cancel()
 
-    def _ask(self) -> Deferred[None]:
+    def _start_request(self) -> Deferred[None]:
         if not self._wanted():
             return succeed(None)
-        asked = self._asked = Deferred.fromCoroutine(self._get())
+        asked = self._request = Deferred.fromCoroutine(self._get())
         timeout = self._config.scrape_timeout
-        late = BadPage(f"no answer within {timeout:g} s")
+        late = MalformedPage(f"no answer within {timeout:g} s")
         asked.addTimeout(timeout, self._reactor, lambda *_: Failure(late))
 
         def done(result: Any) -> None:
-            if asked is not self._asked:
+            if asked is not self._request:
                 return  # The scrape has stopped.
-            self._asked = None
-            now, before = self._reactor.seconds(), self._known
+            self._request = None
+            now, before = self._reactor.seconds(), self._result
             if isinstance(result, Failure):
-                why, missed = _why(result.value), before.missed + 1
+                why, missed = _failure_reason(result.value), before.missed + 1
                 if missed == 1:
                     self.log.warn("{name} at {url}: {why}", name=self._name, url=self._url, why=why)
-                self._known = before._replace(up=before.up and missed < MISSED, why=why, at=now, missed=missed)
+                self._result = before._replace(up=before.up and missed < MAX_MISSED, why=why, at=now, missed=missed)
             else:
                 if before.missed:
                     self.log.info("{name} at {url} is back", name=self._name, url=self._url)
-                self._known = Scraped(True, "", now, now, 0, result)
+                self._result = ScrapeResult(True, "", now, now, 0, result)
 
         return asked.addBoth(done)
 
@@ -158,12 +158,14 @@ class Scrape(Generic[T]):
         return self._parse(await self._fetcher.get(self._url))
 
 
-def _why(problem: BaseException | None) -> str:
+def _failure_reason(problem: BaseException | None) -> str:
     reasons: Any = problem.reasons if isinstance(problem, ResponseFailed) else ()
-    return "the answer is not HTTP" if any(reason.check(ParseError) for reason in reasons) else describe(problem)
+    return (
+        "the answer is not HTTP" if any(reason.check(ParseError) for reason in reasons) else describe_failure(problem)
+    )
 
 
-class _Quiet(_HTTP11ClientFactory):
+class _QuietClientFactory(_HTTP11ClientFactory):
     """Does not log each connection."""
 
     noisy = False
@@ -193,7 +195,7 @@ class _Body(Protocol):
         if self.complete.called:
             return
         if self._size > MAX_PAGE:
-            self.complete.errback(BadPage(f"its page is longer than {MAX_PAGE:,} bytes"))
+            self.complete.errback(MalformedPage(f"its page is longer than {MAX_PAGE:,} bytes"))
         elif reason.check(ResponseDone, PotentialDataLoss):  # The latter is an end without a length.
             self.complete.callback(b"".join(self._pieces))
         else:

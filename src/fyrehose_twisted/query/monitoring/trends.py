@@ -47,7 +47,7 @@ class Trend:
             self.total = 0.0
         if not self._recent:
             self._recent.append((at, 0.0))
-            self._mark(at)
+            self._advance(at)
             self._begun_at = at
         elif at > self._recent[-1][0]:
             if value >= self._last:
@@ -57,12 +57,12 @@ class Trend:
             self._recent.append((at, self.total))
             while len(self._recent) > 2 and at - self._recent[1][0] >= RECENT:
                 self._recent.popleft()
-            self._mark(at)
+            self._advance(at)
         else:
             return
         self._last = value
 
-    def _mark(self, at: float) -> None:
+    def _advance(self, at: float) -> None:
         # The very first sample stays, to grow from.
         if len(self._times) > 1 and at // STEP == self._times[-1] // STEP:
             self._times[-1], self._totals[-1] = at, self.total
@@ -85,7 +85,7 @@ class Trend:
             return 0.0
         return self.total - self._totals[max(0, bisect_right(self._times, now - seconds) - 1)]
 
-    def unproven(self, now: float) -> float:
+    def uncertain_increase(self, now: float) -> float:
         """Return how much of the figure may have come during the history: all of it while that is younger."""
         span = float(STEP * STEPS)
         if self._begun_at is None or now - self._begun_at < span:

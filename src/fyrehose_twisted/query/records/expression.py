@@ -15,7 +15,7 @@ from jmespath.exceptions import JMESPathError
 
 from fyrehose_twisted.errors import LocalError
 from fyrehose_twisted.query.records.pattern import FUNCTIONS
-from fyrehose_twisted.query.records.record_json import NOT_JSON, Item
+from fyrehose_twisted.query.records.record_json import NOT_JSON, RecordView
 
 MAX_PARTS = 32
 """Operators, names and literals of a filter."""
@@ -34,7 +34,7 @@ PARTS = frozenset(
 """Of what the tree of a filter may consist."""
 
 
-class BadExpression(LocalError, ValueError):
+class InvalidExpression(LocalError, ValueError):
     """A filter is not JMESPath, or does what filters may not."""
 
 
@@ -50,19 +50,19 @@ class Expression:
 
     def __init__(self, text: str, longest: int = 1_024) -> None:
         if len(text) > longest:
-            raise BadExpression(f"the filter has {len(text):,} characters; it may have {longest:,}")
+            raise InvalidExpression(f"the filter has {len(text):,} characters; it may have {longest:,}")
         try:
             with catch_warnings():
                 simplefilter("error")  # What is no JSON between backticks would be taken for a string.
                 self._compiled: Any = jmespath.compile(text)
         except (JMESPathError, ValueError, RecursionError, Warning) as error:
             first = str(error).partition("\n")[0]
-            raise BadExpression(f"the filter is not JMESPath: {first}") from None
+            raise InvalidExpression(f"the filter is not JMESPath: {first}") from None
         self.text = text
         self.failed = 0
         _check(self._compiled.parsed)
 
-    def wants(self, item: Item) -> bool:
+    def matches(self, item: RecordView) -> bool:
         """Return whether a record is wanted."""
         if len(item.payload) > MAX_DOCUMENT:
             self.failed += 1
@@ -86,10 +86,14 @@ def _check(tree: dict[str, Any]) -> None:
         parts += 1
         kind = part["type"]
         if kind not in PARTS:
-            raise BadExpression(f"a filter may have no {kind.replace('_', ' ')}: it only says which records are wanted")
+            raise InvalidExpression(
+                f"a filter may have no {kind.replace('_', ' ')}: it only says which records are wanted"
+            )
         if kind == "function_expression" and part["value"] not in FUNCTIONS:
-            raise BadExpression(f"a filter may not call {part['value']}; it may call {', '.join(sorted(FUNCTIONS))}")
+            raise InvalidExpression(
+                f"a filter may not call {part['value']}; it may call {', '.join(sorted(FUNCTIONS))}"
+            )
         if kind != "slice":  # Its children are numbers.
             waiting += part["children"]
     if parts > MAX_PARTS:
-        raise BadExpression(f"the filter has {parts} operators, names and literals; it may have {MAX_PARTS}")
+        raise InvalidExpression(f"the filter has {parts} operators, names and literals; it may have {MAX_PARTS}")

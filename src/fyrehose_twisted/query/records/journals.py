@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 from twisted.logger import Logger
 
 from fyrehose_twisted.errors import OperationalError
-from fyrehose_twisted.journal.block import Block, merged
+from fyrehose_twisted.journal.block import Block, merge_blocks
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.layout import journal_directories
-from fyrehose_twisted.journal.format.watermark import read_mark
+from fyrehose_twisted.journal.format.watermark import read_position
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
-from fyrehose_twisted.journal.repeat_marking import FindEnvelopes, Marker
-from fyrehose_twisted.query.records.query_params import Place
-from fyrehose_twisted.query.records.record_json import Bare
+from fyrehose_twisted.journal.repeat_marking import FindEnvelopes, RepeatMarker
+from fyrehose_twisted.query.records.query_params import EpochPosition
+from fyrehose_twisted.query.records.record_json import StripFraming
 
-NARROWEST, WIDEST = 2**10, 2**14
+MIN_WINDOW, MAX_WINDOW = 2**10, 2**14
 """Positions of which the frames are looked up at once: more where frames are large, so that each is read once."""
 
 GATHERED_BLOCKS, GATHERED_RECORDS, GATHERED_BYTES = 64, 1_024, 64 * 2**10
@@ -34,16 +34,16 @@ CACHED_BLOCKS, CACHED_BYTES = 64, 64 * 2**20
 OPEN_FILES = 4
 """Files that each journal keeps open; there may be thousands of journals."""
 
-DAMAGES = 1_000
+MAX_DAMAGES = 1_000
 """Damaged places that are remembered of each journal, so that each is counted and logged once."""
 
 
-MANY, LOOK_INTERVAL = 100, 0.8
+MANY_JOURNALS, LOOK_INTERVAL = 100, 0.8
 """To look at more journals than this takes so long that it is done again only after so many seconds: less than from one
 look of the service to the next."""
 
 
-class Stretch(NamedTuple):
+class BlockSpan(NamedTuple):
     """A block, and which positions it answers for."""
 
     first: int
@@ -52,33 +52,33 @@ class Stretch(NamedTuple):
     """``None`` if none of these positions is held."""
 
 
-class Source:
+class JournalSource:
     """The journal of one stream.
 
     :ivar name: of its directory: what it is called in paths.
     :ivar problem: why it cannot be read; empty if it can.
     :ivar damages: damaged places that were met.
     :ivar marker: finds its repeats.
-    :ivar described: what was told of it, and its :meth:`state` then.
+    :ivar cached_description: what was told of it, and its :meth:`change_token` then.
     """
 
     log = Logger()
 
     def __init__(
-        self, path: Path, reader: JournalReader, cache: Blocks, envelopes: FindEnvelopes | None = None
+        self, path: Path, reader: JournalReader, cache: BlockCache, envelopes: FindEnvelopes | None = None
     ) -> None:
         self.path = path
         self.name = path.name
         self.reader = reader
         self.problem = ""
         self.damages = 0
-        self.marker = Marker(reader, envelopes)
-        self.described: tuple[object, dict[str, Any]] | None = None
+        self.marker = RepeatMarker(reader, envelopes)
+        self.cached_description: tuple[object, dict[str, Any]] | None = None
         self._cache = cache
-        self._window = NARROWEST
+        self._window = MIN_WINDOW
         self._damaged: OrderedDict[tuple[str, int, int | None, int | None], None] = OrderedDict()
         for damage in reader.damages:
-            self._damage(damage)
+            self._note_damage(damage)
 
     @property
     def stream(self) -> str:
@@ -90,14 +90,14 @@ class Source:
         try:
             changed = self.reader.refresh()
         except (JournalError, OSError) as error:
-            self.complain(error)
+            self.mark_failed(error)
             return False
         self.problem = ""
         for damage in self.reader.damages:
-            self._damage(damage)
+            self._note_damage(damage)
         return changed
 
-    def complain(self, error: Exception) -> None:
+    def mark_failed(self, error: Exception) -> None:
         """It cannot be read: say so, once."""
         if not self.problem:
             self.log.error("{stream}: {error}", stream=self.stream, error=error)
@@ -107,26 +107,28 @@ class Source:
         """Return how far an epoch goes; ``None`` if nothing is known of it."""
         return self.reader.bounds(epoch)
 
-    def end(self) -> Place:
+    def end(self) -> EpochPosition:
         """Return the place after the newest record that can be read."""
         epoch = max(self.reader.epochs(), default=0)
         bounds = self.bounds(epoch)
-        return Place(epoch, 0 if bounds is None else bounds.next)
+        return EpochPosition(epoch, 0 if bounds is None else bounds.next)
 
-    def beginning(self, since: int = 0) -> Place:
+    def beginning(self, since: int = 0) -> EpochPosition:
         """Return a place before which nothing is held that was received at ``since`` or later.
 
         :param since: UTC microseconds since 1970.
         """
         for epoch in self.reader.epochs():
             bounds = self.bounds(epoch)
-            shelves = [segment.shelves[epoch] for segment in self.reader.segments if epoch in segment.shelves]
+            shelves = [
+                segment.frame_indexes[epoch] for segment in self.reader.segments if epoch in segment.frame_indexes
+            ]
             base = min((frame.base for shelf in shelves for frame in shelf if frame.newest >= since), default=None)
             if base is not None and bounds is not None:
-                return Place(epoch, min(max(base, bounds.first), bounds.next))
+                return EpochPosition(epoch, min(max(base, bounds.first), bounds.next))
         return self.end()
 
-    def before_end(self, count: int) -> Place:
+    def before_end(self, count: int) -> EpochPosition:
         """Return the place of the record that is ``count`` records before the end, or of the first one."""
         place = self.end()
         for epoch in reversed(self.reader.epochs()):
@@ -135,16 +137,16 @@ class Source:
                 continue
             for first, last in reversed(list(self.reader.held(epoch, bounds.first, bounds.next - 1))):
                 if last - first + 1 >= count:
-                    return Place(epoch, last - count + 1)
+                    return EpochPosition(epoch, last - count + 1)
                 count -= last - first + 1
-                place = Place(epoch, first)
+                place = EpochPosition(epoch, first)
         return place
 
     def next_epoch(self, epoch: int) -> int | None:
         """Return the first epoch after ``epoch``, ``None`` if there is none yet."""
         return min((one for one in self.reader.epochs() if one > epoch), default=None)
 
-    def stretch(self, epoch: int, position: int, since: int = 0, *, keep: bool = True) -> Stretch | None:
+    def read_span(self, epoch: int, position: int, since: int = 0, *, keep: bool = True) -> BlockSpan | None:
         """Return what is held from ``position`` on, as far as it is stored together; ``None`` at the end of the epoch.
 
         :param since: UTC microseconds since 1970; what was received before may be left out.
@@ -155,35 +157,35 @@ class Source:
             if bounds is None or position >= bounds.next:
                 return None
             if position < bounds.first:
-                return Stretch(position, bounds.first - 1, None)
+                return BlockSpan(position, bounds.first - 1, None)
             kept = self._cache.find(self.name, epoch, position)
             if kept is not None:
                 return kept
             held = next(self.reader.held(epoch, position, bounds.next - 1), None)
             if held is None:
-                return Stretch(position, bounds.next - 1, None)
+                return BlockSpan(position, bounds.next - 1, None)
             if held[0] > position:
-                return Stretch(position, held[0] - 1, None)
+                return BlockSpan(position, held[0] - 1, None)
             last = min(bounds.next - 1, position + self._window - 1)
             try:
-                block = self._gathered(epoch, position, last, since)
+                block = self._gather(epoch, position, last, since)
             except NotInJournal:
                 continue  # Retention was quicker.
             except OSError as error:
                 raise OperationalError(f"{self.stream} cannot be read: {error.strerror}") from error
             if block is None:
-                return Stretch(position, last, None)
-            found = Stretch(position, block.last, block)
+                return BlockSpan(position, last, None)
+            found = BlockSpan(position, block.last, block)
             if keep and not since:
                 self._cache.keep(self.name, epoch, found)
             return found
         raise OperationalError(f"{self.stream} loses records faster than they can be read; try again")
 
-    def _gathered(self, epoch: int, first: int, last: int, since: int) -> Block | None:
+    def _gather(self, epoch: int, first: int, last: int, since: int) -> Block | None:
         """Return what is stored at the beginning of a window, a moment's work of it; ``None`` if there is nothing."""
         blocks: list[Block] = []
         records = size = 0
-        for block in self.reader.read(epoch, first, last, self._damage, since):
+        for block in self.reader.read(epoch, first, last, self._note_damage, since):
             blocks.append(block)
             records += len(block)
             size += len(block.payload)
@@ -193,22 +195,22 @@ class Source:
             return None
         end = blocks[-1].last
         if end >= last:  # Part of a block may be left, which has to be read again.
-            self._window = min(WIDEST, 4 * self._window)
+            self._window = min(MAX_WINDOW, 4 * self._window)
         elif 4 * (end - first + 1) < self._window:
-            self._window = max(NARROWEST, self._window // 4)
-        return blocks[0] if len(blocks) == 1 else merged(blocks)
+            self._window = max(MIN_WINDOW, self._window // 4)
+        return blocks[0] if len(blocks) == 1 else merge_blocks(blocks)
 
     def is_replaced(self) -> bool:
         """Return whether another journal lies where this one did."""
         try:
-            mark = read_mark(self.reader.directory)
+            mark = read_position(self.reader.directory)
         except OSError:
             return False
         return mark is not None and mark.tag != self.reader.tag
 
-    def state(self) -> object:
+    def change_token(self) -> object:
         """Return what changes whenever what it holds does."""
-        return self.reader.state, self.damages
+        return self.reader.change_token, self.damages
 
     def size(self) -> int:
         """Return the bytes of its files."""
@@ -222,56 +224,56 @@ class Source:
         self._cache.forget(self.name)
         self.reader.close()
 
-    def _damage(self, damage: Damage) -> None:
+    def _note_damage(self, damage: Damage) -> None:
         place = damage.name, damage.offset, damage.epoch, damage.first
         if place in self._damaged:
             return
         self._damaged[place] = None
-        if len(self._damaged) > DAMAGES:
+        if len(self._damaged) > MAX_DAMAGES:
             self._damaged.popitem(last=False)
         self.damages += 1
         self.log.error("{stream}: left out, for it is damaged: {damage}", stream=self.stream, damage=damage)
 
 
-class Blocks:
+class BlockCache:
     """Blocks that were read lately."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, int, int], Stretch] = OrderedDict()
+        self._spans: OrderedDict[tuple[str, int, int], BlockSpan] = OrderedDict()
         self._bytes = 0
 
-    def find(self, name: str, epoch: int, position: int) -> Stretch | None:
+    def find(self, name: str, epoch: int, position: int) -> BlockSpan | None:
         """Return the block that has ``position``, from there on."""
-        for key, stretch in reversed(self._kept.items()):
+        for key, stretch in reversed(self._spans.items()):
             if key[:2] == (name, epoch) and stretch.first <= position <= stretch.last:
-                self._kept.move_to_end(key)
+                self._spans.move_to_end(key)
                 assert stretch.block is not None
-                return Stretch(position, stretch.last, stretch.block.within(position, stretch.last))
+                return BlockSpan(position, stretch.last, stretch.block.within(position, stretch.last))
         return None
 
-    def keep(self, name: str, epoch: int, stretch: Stretch) -> None:
+    def keep(self, name: str, epoch: int, span: BlockSpan) -> None:
         """Keep a block."""
-        assert stretch.block is not None
-        key = name, epoch, stretch.first
-        if key in self._kept:
+        assert span.block is not None
+        key = name, epoch, span.first
+        if key in self._spans:
             self._drop(key)
-        self._kept[key] = stretch
-        self._bytes += len(stretch.block.payload)
-        while len(self._kept) > 1 and (len(self._kept) > CACHED_BLOCKS or self._bytes > CACHED_BYTES):
-            self._drop(next(iter(self._kept)))
+        self._spans[key] = span
+        self._bytes += len(span.block.payload)
+        while len(self._spans) > 1 and (len(self._spans) > CACHED_BLOCKS or self._bytes > CACHED_BYTES):
+            self._drop(next(iter(self._spans)))
 
     def forget(self, name: str) -> None:
         """Drop all of one journal."""
-        for key in [key for key in self._kept if key[0] == name]:
+        for key in [key for key in self._spans if key[0] == name]:
             self._drop(key)
 
     def _drop(self, key: tuple[str, int, int]) -> None:
-        block = self._kept.pop(key).block
+        block = self._spans.pop(key).block
         assert block is not None
         self._bytes -= len(block.payload)
 
 
-class Sources:
+class JournalDirectory:
     """The journals in a directory.
 
     :param directory: where journals lie, a directory for each stream, or of one journal.
@@ -286,36 +288,36 @@ class Sources:
     def __init__(
         self,
         directory: Path,
-        bare: Bare,
+        strip_framing: StripFraming,
         open: Callable[[Path], JournalReader] = open_reader,
-        envelopes: Callable[[str], FindEnvelopes | None] = lambda stream: None,
+        envelope_finder: Callable[[str], FindEnvelopes | None] = lambda stream: None,
     ) -> None:
         self.directory = directory
-        self.bare = bare
+        self.strip_framing = strip_framing
         self.problems: dict[str, str] = {}
-        self.dropped: Callable[[Source], object] = lambda source: None
+        self.dropped: Callable[[JournalSource], object] = lambda source: None
         self._open = open
-        self._envelopes = envelopes
-        self._sources: dict[str, Source] = {}
-        self._cache = Blocks()
-        self._looked_at = 0.0
+        self._envelopes = envelope_finder
+        self._sources: dict[str, JournalSource] = {}
+        self._cache = BlockCache()
+        self._refreshed_at = 0.0
 
-    def look_at_all(self) -> None:
+    def refresh_all(self) -> None:
         """See which journals there are now, and what each holds; where they are many, about once a second."""
         now = monotonic()
-        if len(self) > MANY and now < self._looked_at + LOOK_INTERVAL:
+        if len(self) > MANY_JOURNALS and now < self._refreshed_at + LOOK_INTERVAL:
             return
-        self._looked_at = now
-        self.look()
+        self._refreshed_at = now
+        self.refresh()
         for source in self:
             source.refresh()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """See which journals there are now."""
         try:
             paths = journal_directories(self.directory)
         except OSError as error:
-            self._complain(self.directory.name, f"{self.directory} cannot be read: {error.strerror}")
+            self._log_problem(self.directory.name, f"{self.directory} cannot be read: {error.strerror}")
             return
         self.problems.pop(self.directory.name, None)
         names = {path.name for path in paths}
@@ -330,11 +332,11 @@ class Sources:
         for name in [name for name in self.problems if name not in names]:
             del self.problems[name]
 
-    def get(self, name: str) -> Source | None:
+    def get(self, name: str) -> JournalSource | None:
         """Return the source of that name."""
         return self._sources.get(name)
 
-    def __iter__(self) -> Iterator[Source]:
+    def __iter__(self) -> Iterator[JournalSource]:
         return iter([source for _, source in sorted(self._sources.items())])
 
     def __len__(self) -> int:
@@ -345,8 +347,8 @@ class Sources:
         while self._sources:
             self._sources.popitem()[1].close()
 
-    def _drop(self, source: Source, why: str) -> None:
-        self.log.info("{stream} {why}", stream=source.stream, why=why)
+    def _drop(self, source: JournalSource, reason: str) -> None:
+        self.log.info("{stream} {why}", stream=source.stream, why=reason)
         del self._sources[source.name]
         self.dropped(source)
         source.close()
@@ -355,14 +357,14 @@ class Sources:
         try:
             reader = self._open(path)
         except (JournalError, OSError) as error:
-            self._complain(path.name, str(error))
+            self._log_problem(path.name, str(error))
             return
         self.problems.pop(path.name, None)
-        reader.keep_open(OPEN_FILES)
-        source = self._sources[path.name] = Source(path, reader, self._cache, self._envelopes(reader.stream))
+        reader.limit_open_files(OPEN_FILES)
+        source = self._sources[path.name] = JournalSource(path, reader, self._cache, self._envelopes(reader.stream))
         self.log.info("serves {stream} from {path}", stream=source.stream, path=path)
 
-    def _complain(self, name: str, problem: str) -> None:
+    def _log_problem(self, name: str, problem: str) -> None:
         if self.problems.get(name) != problem:
             self.problems[name] = problem
             self.log.error("{problem}", problem=problem)

@@ -9,18 +9,18 @@ from typing import Any
 
 from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.journal.errors import JournalError
-from fyrehose_twisted.journal.repeat_marking import finished
+from fyrehose_twisted.journal.repeat_marking import run_to_end
 from fyrehose_twisted.query.config import QueryConfig
-from fyrehose_twisted.query.records.journals import Source, Sources
-from fyrehose_twisted.query.records.query_params import Place, Selection
-from fyrehose_twisted.query.records.record_json import Item, items, rows_within
-from fyrehose_twisted.query.records.turns import Task, Turns
+from fyrehose_twisted.query.records.journals import JournalDirectory, JournalSource
+from fyrehose_twisted.query.records.query_params import EpochPosition, RecordQuery
+from fyrehose_twisted.query.records.record_json import RecordView, record_views, rows_within
+from fyrehose_twisted.query.records.turns import FairScheduler, ScheduledTask
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.client_limits import Clients
-from fyrehose_twisted.web.response import RETRY, Problem, dump
-from fyrehose_twisted.web.site import too_many
+from fyrehose_twisted.web.client_limits import ClientBudgets
+from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, encode_json
+from fyrehose_twisted.web.site import too_many_requests
 from fyrehose_twisted.web.sse import comment, position
-from fyrehose_twisted.web.streaming import Stream, Streams
+from fyrehose_twisted.web.streaming import StreamingResponse, StreamingResponses
 
 STEP_RECORDS, STEP_BYTES = 256, 64 * 2**10
 """What one stream gets before the next has its turn."""
@@ -28,28 +28,28 @@ STEP_RECORDS, STEP_BYTES = 256, 64 * 2**10
 FILTERED_RECORDS, FILTERED_BYTES = 32, 16_384
 """Records, and about how many bytes of them, at which a filter looks before the next has its turn."""
 
-AGAIN = 1.0
+RETRY_DELAY = 1.0
 """Seconds after which a journal that could not be read is tried again."""
 
 
-class Tail:
+class TailCache:
     """The newest records of a stream that somebody follows, as they are sent.
 
     :ivar records: consecutive ones.
     :ivar next: the place after the last of them.
     """
 
-    def __init__(self, source: Source, config: QueryConfig) -> None:
+    def __init__(self, source: JournalSource, config: QueryConfig) -> None:
         self.source = source
-        self.records: deque[Item] = deque()
+        self.records: deque[RecordView] = deque()
         self.next = source.end()
-        self.followers: dict[Following, None] = {}
+        self.followers: dict[LiveStream, None] = {}
         self.call: Any = None
         self._config = config
         self._first = self.next
         self._size = 0
 
-    def look(self, sources: Sources) -> bool:
+    def refresh(self, sources: JournalDirectory) -> bool:
         """Take in what was written since; say whether there is anything new."""
         source = self.source
         source.refresh()  # Somebody else may have done so since.
@@ -63,81 +63,89 @@ class Tail:
             self._restart(end)
             return True
         while self.next.position < end.position:
-            stretch = source.stretch(end.epoch, self.next.position, keep=False)
+            stretch = source.read_span(end.epoch, self.next.position, keep=False)
             if stretch is None or stretch.block is None:
                 self._restart(end)
                 return True
-            marks = finished(source.marker.marks(stretch.block))
-            for item in items(stretch.block, sources.bare, marks):
+            marks = run_to_end(source.marker.marks(stretch.block))
+            for item in record_views(stretch.block, sources.strip_framing, marks):
                 if item.position != self.next.position:
-                    self._restart(Place(end.epoch, item.position))
+                    self._restart(EpochPosition(end.epoch, item.position))
                 self._add(item)
-            self.next = Place(end.epoch, stretch.last + 1)
+            self.next = EpochPosition(end.epoch, stretch.last + 1)
         return True
 
-    def since(self, place: Place) -> Iterator[Item] | None:
+    def since(self, place: EpochPosition) -> Iterator[RecordView] | None:
         """Return the records from ``place`` on; ``None`` if they are not kept here."""
         if place.epoch != self.next.epoch or not self._first.position <= place.position < self.next.position:
             return None
         skipped = place.position - self._first.position
         return (self.records[index] for index in range(skipped, len(self.records)))
 
-    def _restart(self, next: Place) -> None:
+    def _restart(self, next: EpochPosition) -> None:
         self.records.clear()
         self._size = 0
         self._first = self.next = next
 
-    def _add(self, item: Item) -> None:
+    def _add(self, item: RecordView) -> None:
         self.records.append(item)
-        self.next = Place(item.epoch, item.position + 1)
+        self.next = EpochPosition(item.epoch, item.position + 1)
         self._size += len(item.payload)
         config = self._config
         while len(self.records) > config.tail_records or self._size > config.tail_bytes:
             gone = self.records.popleft()
             self._size -= len(gone.payload)
-            self._first = Place(gone.epoch, gone.position + 1)
+            self._first = EpochPosition(gone.epoch, gone.position + 1)
 
 
-class Following(Stream):
+class LiveStream(StreamingResponse):
     """One client. It keeps no records, only its place: what cannot be written yet is read again later.
 
-    :ivar place: the next record to write.
+    :ivar position: the next record to write.
     """
 
-    def __init__(self, followers: Followers, request: WebRequest, tail: Tail, place: Place, wanted: Selection) -> None:
-        super().__init__(followers, request)
-        self.place = place
+    def __init__(
+        self,
+        live_streams: LiveStreams,
+        request: WebRequest,
+        tail: TailCache,
+        position: EpochPosition,
+        query: RecordQuery,
+    ) -> None:
+        super().__init__(live_streams, request)
+        self.position = position
         self.tail = tail
         self.client = request.client_name
-        self._followers = followers
-        self._wanted = wanted
-        self._task: Task | None = None
-        self._over = False
-        self._told = place
+        self._live_streams = live_streams
+        self._query = query
+        self._task: ScheduledTask | None = None
+        self._is_stopped = False
+        self._reported_position = position
 
     def start(self) -> None:
         """Write the head, and then whatever there is, in turns with the others."""
         # Who is cut off before the first record comes back to the right place, too.
         self.begin(self.position_text())
 
-    def catch_up(self) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.Stream.catch_up`."""
-        if self._task is None and not self._over:
-            self._task = self._followers.turns.start(self.client, self._work())
+    def send_pending(self) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.send_pending`."""
+        if self._task is None and not self._is_stopped:
+            self._task = self._live_streams.scheduler.start(self.client, self._work())
 
-    def beat(self, text: bytes) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.Stream.beat`: a filter may have passed much over."""
+    def send_heartbeat(self, text: bytes) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.send_heartbeat`: a filter may have passed much
+        over."""
         if not self.paused:
-            self.write(self.alive_text(text) if self.place == self._told else self.position_text())
-            self._told = self.place
+            self.write(self.heartbeat_text(text) if self.position == self._reported_position else self.position_text())
+            self._reported_position = self.position
 
-    def over(self) -> None:
+    def stop(self) -> None:
         """Do nothing any more."""
-        self._over = True
+        self._is_stopped = True
         if self._task is not None:
             self._task.stop()
 
-    def alive_text(self, text: bytes) -> bytes:
+    def heartbeat_text(self, text: bytes) -> bytes:
         """Return what says that the stream lives, where the client knows how far it is."""
         return text
 
@@ -146,18 +154,18 @@ class Following(Stream):
         before = self.before()
         return comment(b"alive") if before is None else position(before)
 
-    def record_text(self, item: Item, text: bytes) -> bytes:
+    def record_text(self, item: RecordView, text: bytes) -> bytes:
         """Return what tells a record."""
-        return b"data: %b\nid: %b\n\n" % (text, str(Place(item.epoch, item.position)).encode())
+        return b"data: %b\nid: %b\n\n" % (text, str(EpochPosition(item.epoch, item.position)).encode())
 
-    def skipped_text(self, told: bytes, last: Place) -> bytes:
+    def skipped_text(self, gap: bytes, last: EpochPosition) -> bytes:
         """Return what tells that some cannot be had."""
-        return b"event: skipped\ndata: %b\nid: %b\n\n" % (told, str(last).encode())
+        return b"event: skipped\ndata: %b\nid: %b\n\n" % (gap, str(last).encode())
 
     def before(self) -> bytes | None:
         """Return the id before the next record; ``None`` at the beginning."""
-        epoch, position = self.place
-        return str(Place(epoch, position - 1)).encode() if position else None
+        epoch, position = self.position
+        return str(EpochPosition(epoch, position - 1)).encode() if position else None
 
     def _work(self) -> Iterator[None]:
         """Write as long as there is something to write, and the client reads it."""
@@ -165,21 +173,21 @@ class Following(Stream):
             while not self.paused and (yield from self._advance()):
                 yield
         except (JournalError, OperationalError, OSError) as error:
-            self.tail.source.complain(error)
-            self._followers.reactor.callLater(AGAIN, self.catch_up)
+            self.tail.source.mark_failed(error)
+            self._live_streams.reactor.callLater(RETRY_DELAY, self.send_pending)
         except Exception:
             # The other streams have nothing to do with it.
-            self._followers.log.failure("{stream} cannot be read on", stream=self.tail.source.stream)
+            self._live_streams.log.failure("{stream} cannot be read on", stream=self.tail.source.stream)
             self.end("failed")
         self._task = None
 
     def _advance(self) -> Generator[None, None, bool]:
         """Write some of what there is; say whether there may be more."""
-        source, (epoch, position) = self.tail.source, self.place
-        kept = self.tail.since(self.place)
+        source, (epoch, position) = self.tail.source, self.position
+        kept = self.tail.since(self.position)
         if kept is not None:
             return self._send(kept)
-        stretch = source.stretch(epoch, position)
+        stretch = source.read_span(epoch, position)
         if stretch is None:
             return self._next_epoch(source)
         if stretch.block is None:
@@ -189,44 +197,44 @@ class Following(Stream):
         marks = yield from source.marker.marks(block)
         if self.paused:
             return False
-        self._send(items(block, self._followers.sources.bare, marks))
-        if self.place.position > block.last and len(block) == len(stretch.block) and stretch.last > block.last:
+        self._send(record_views(block, self._live_streams.sources.strip_framing, marks))
+        if self.position.position > block.last and len(block) == len(stretch.block) and stretch.last > block.last:
             self._skip(stretch.last)
         return True
 
-    def _send(self, records: Iterator[Item]) -> bool:
-        where, plain, since = self._wanted.where, self._wanted.plain, self._wanted.since or 0
-        repeats = self._wanted.repeats
+    def _send(self, records: Iterator[RecordView]) -> bool:
+        where, plain, since = self._query.where, self._query.plain, self._query.since or 0
+        repeats = self._query.repeats
         texts: list[bytes] = []
         size = looked = 0
         most, most_bytes = (STEP_RECORDS, STEP_BYTES) if where is None else (FILTERED_RECORDS, FILTERED_BYTES)
         for count, item in enumerate(records):
             if count >= most or size >= STEP_BYTES or looked >= most_bytes:
                 break
-            if item.position > self.place.position:
+            if item.position > self.position.position:
                 if texts:
                     self.write(b"".join(texts))
                     texts = []
                 self._skip(item.position - 1)
             looked += len(item.payload)
             is_wanted = item.received_at >= since and (repeats or not item.is_repeat)
-            if is_wanted and (where is None or where.wants(item)):
+            if is_wanted and (where is None or where.matches(item)):
                 text = item.text(plain)
                 size += len(text)
                 texts.append(self.record_text(item, text))
-                self._told = Place(item.epoch, item.position + 1)
-            self.place = Place(item.epoch, item.position + 1)
+                self._reported_position = EpochPosition(item.epoch, item.position + 1)
+            self.position = EpochPosition(item.epoch, item.position + 1)
         else:
             if texts:
                 self.write(b"".join(texts))
-            return self.place != self.tail.next
+            return self.position != self.tail.next
         if texts:
             self.write(b"".join(texts))
         return True
 
-    def _next_epoch(self, source: Source) -> bool:
+    def _next_epoch(self, source: JournalSource) -> bool:
         """Go on to the epoch after this one, if it has begun."""
-        epoch, position = self.place
+        epoch, position = self.position
         later = source.next_epoch(epoch)
         if later is None:
             return False
@@ -234,43 +242,50 @@ class Following(Stream):
         if bounds is not None and bounds.last >= position:
             self._skip(bounds.last)  # There is a hole, and what is behind it may never be whole.
         begins = source.bounds(later)
-        self.place = Place(later, 0 if begins is None else begins.first)
+        self.position = EpochPosition(later, 0 if begins is None else begins.first)
         return True
 
     def _skip(self, last: int) -> None:
         """Say that there is nothing to be had up to ``last``."""
-        epoch, first = self.place
+        epoch, first = self.position
         if last >= first:
-            told = dump({"epoch": epoch, "first": first, "last": last})
-            self.write(self.skipped_text(told, Place(epoch, last)))
-            self.place = self._told = Place(epoch, last + 1)
-            self._followers.skips += 1
+            told = encode_json({"epoch": epoch, "first": first, "last": last})
+            self.write(self.skipped_text(told, EpochPosition(epoch, last)))
+            self.position = self._reported_position = EpochPosition(epoch, last + 1)
+            self._live_streams.skips += 1
 
 
-class Followers(Streams):
+class LiveStreams(StreamingResponses):
     """All streams of a site.
 
     :param clients: who may have how many of them.
-    :ivar turns: those in which streams are written.
+    :ivar scheduler: those in which streams are written.
     :ivar others: returns how many streams of other kinds the site has.
     """
 
-    def __init__(self, sources: Sources, config: QueryConfig, clients: Clients, turns: Turns, reactor: Any) -> None:
+    def __init__(
+        self,
+        sources: JournalDirectory,
+        config: QueryConfig,
+        clients: ClientBudgets,
+        scheduler: FairScheduler,
+        reactor: Any,
+    ) -> None:
         super().__init__(config, reactor)
         self.sources = sources
-        self.turns = turns
+        self.scheduler = scheduler
         self.clients = clients
-        self._query = config
+        self._query_config = config
         self.others: Callable[[], int] = lambda: 0
-        self._tails: dict[str, Tail] = {}
+        self._tails: dict[str, TailCache] = {}
 
     def open(
         self,
         request: WebRequest,
-        source: Source,
-        wanted: Selection,
-        place: Place | None,
-        kind: type[Following] = Following,
+        source: JournalSource,
+        wanted: RecordQuery,
+        place: EpochPosition | None,
+        kind: type[LiveStream] = LiveStream,
     ) -> None:
         """Let a client follow.
 
@@ -281,7 +296,7 @@ class Followers(Streams):
         self.admit(request, self.others())
         tail = self._tails.get(source.name)
         if tail is None:
-            tail = self._tails[source.name] = Tail(source, self._query)
+            tail = self._tails[source.name] = TailCache(source, self._query_config)
             self._poll(tail)
         stream = kind(self, request, tail, tail.next if place is None else place, wanted)
         tail.followers[stream] = None
@@ -294,13 +309,15 @@ class Followers(Streams):
         :raises Problem: if there are too many, of this client or of all.
         """
         if len(self) + others >= self.config.max_streams:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "there are too many streams", RETRY)
+            raise HttpError(
+                HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "there are too many streams", RETRY_AFTER
+            )
         if not self.clients.stream_opened(request.client_name):
-            raise too_many("too-many-streams", "you have as many streams as you may")
+            raise too_many_requests("too-many-streams", "you have as many streams as you may")
 
-    def stream_ended(self, stream: Following) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.Streams.stream_ended`."""
-        stream.over()
+    def stream_ended(self, stream: LiveStream) -> None:
+        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponses.stream_ended`."""
+        stream.stop()
         self.clients.stream_closed(stream.client)
         tail = stream.tail
         del tail.followers[stream]
@@ -308,28 +325,28 @@ class Followers(Streams):
             tail.call.cancel()
             del self._tails[tail.source.name]
 
-    def source_gone(self, source: Source) -> None:
+    def source_gone(self, source: JournalSource) -> None:
         """End the streams of a journal that is there no more; who comes back gets the one that took its place."""
         tail = self._tails.get(source.name)
         if tail is not None:
             for stream in list(tail.followers):
                 stream.end("replaced")
 
-    def following(self, name: str) -> int:
+    def follower_count(self, name: str) -> int:
         """Return how many follow the stream of that name."""
         tail = self._tails.get(name)
         return 0 if tail is None else len(tail.followers)
 
-    def _poll(self, tail: Tail) -> None:
-        tail.call = self.reactor.callLater(self._query.poll_interval, self._look, tail)
+    def _poll(self, tail: TailCache) -> None:
+        tail.call = self.reactor.callLater(self._query_config.poll_interval, self._refresh, tail)
 
-    def _look(self, tail: Tail) -> None:
+    def _refresh(self, tail: TailCache) -> None:
         self._poll(tail)
         try:
-            news = tail.look(self.sources)
+            news = tail.refresh(self.sources)
         except (JournalError, OperationalError, OSError) as error:
-            tail.source.complain(error)
+            tail.source.mark_failed(error)
             return
         if news:
             for stream in list(tail.followers):
-                stream.catch_up()
+                stream.send_pending()

@@ -9,21 +9,21 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from fyrehose_twisted.interfaces import IJournalContents
-from fyrehose_twisted.query.records.expression import BadExpression, Expression
+from fyrehose_twisted.query.records.expression import Expression, InvalidExpression
 from fyrehose_twisted.web.response import bad_request
 
 MAX_POSITION = 2**64 - 2
 
-RANGE = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding", b"repeats")
+RANGE_PARAMS = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding", b"repeats")
 """Parameters of a range."""
-FOLLOW = (b"from", b"since", b"where", b"last", b"encoding", b"repeats", b"id")
+FOLLOW_PARAMS = (b"from", b"since", b"where", b"last", b"encoding", b"repeats", b"id")
 """Parameters of a stream that goes on; ``id`` is for those who cannot send ``Last-Event-ID``."""
 
 _PLACE = re.compile(r"(?:([0-9]{1,20}):)?([0-9]{1,20})")
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
 
 
-class Place(NamedTuple):
+class EpochPosition(NamedTuple):
     """A position in an epoch."""
 
     epoch: int
@@ -33,12 +33,12 @@ class Place(NamedTuple):
         return f"{self.epoch}:{self.position}" if self.epoch else str(self.position)
 
 
-class Selection(NamedTuple):
+class RecordQuery(NamedTuple):
     """What is wanted."""
 
-    first: Place | None = None
+    first: EpochPosition | None = None
     """``None``: from the beginning, or of a stream that goes on, from now on."""
-    last: Place | None = None
+    last: EpochPosition | None = None
     """Inclusive; ``None``: up to the end."""
     since: int | None = None
     """UTC microseconds since 1970: what was received then or later."""
@@ -59,7 +59,7 @@ class Selection(NamedTuple):
         """Whether it may pass over many records for each that is wanted."""
         return self.where is not None or self.since is not None or self.until is not None
 
-    def going_on(self, place: Place) -> str:
+    def next_query(self, place: EpochPosition) -> str:
         """Return the query that goes on at ``place``."""
         words = [f"from={place.epoch}:{place.position}"]
         if self.last is not None:
@@ -69,7 +69,7 @@ class Selection(NamedTuple):
             words.append(f"limit={self.limit}")
         return self._joined(words)
 
-    def going_back(self, place: Place) -> str:
+    def previous_query(self, place: EpochPosition) -> str:
         """Return the query for the newest up to ``place``."""
         words = [f"last={self.newest}", f"to={place.epoch}:{place.position}"]
         if self.first is not None:
@@ -90,7 +90,9 @@ class Selection(NamedTuple):
         return "&".join(words)
 
 
-def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest: int, page: int) -> Selection:
+def parse_record_query(
+    query: Mapping[bytes, bytes], contents: IJournalContents, *, longest: int, page: int
+) -> RecordQuery:
     """Return what a query wants.
 
     :param longest: characters that a filter may have.
@@ -98,7 +100,7 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
     :raises Problem: if it makes no sense.
     """
     words = {name.decode(): _decoded(name, value) for name, value in query.items()}
-    first, last = (_place(name, words.get(name), contents) for name in ("from", "to"))
+    first, last = (_optional_position(name, words.get(name), contents) for name in ("from", "to"))
     since, until = (_time(name, words.get(name)) for name in ("since", "until"))
     newest = _count("last", words.get("last"), page)
     encoding = words.get("encoding")
@@ -111,15 +113,15 @@ def select(query: Mapping[bytes, bytes], contents: IJournalContents, *, longest:
     if "where" in words:
         try:
             where = Expression(words["where"], longest)
-        except BadExpression as error:
+        except InvalidExpression as error:
             raise bad_request(str(error)) from None
     limit = _count("limit", words.get("limit"), page)
     if newest is not None and limit is not None:
         newest = min(newest, limit)
-    return Selection(first, last, since, until, where, limit, newest, encoding is not None, repeats is not None)
+    return RecordQuery(first, last, since, until, where, limit, newest, encoding is not None, repeats is not None)
 
 
-def place_of(name: str, text: str, contents: IJournalContents) -> Place:
+def parse_position(name: str, text: str, contents: IJournalContents) -> EpochPosition:
     """Return the place that is written as ``SEQUENCE`` or ``EPOCH:SEQUENCE``.
 
     :param name: of what says so.
@@ -129,15 +131,15 @@ def place_of(name: str, text: str, contents: IJournalContents) -> Place:
     if found is None or int(found[2]) > MAX_POSITION or int(found[1] or 0) >= 2**64:
         raise bad_request(f"{name} is SEQUENCE or EPOCH:SEQUENCE, and not {text[:40]!r}")
     if found[1] is not None:
-        return Place(int(found[1]), int(found[2]))
+        return EpochPosition(int(found[1]), int(found[2]))
     epochs = contents.epochs()
     if epochs and epochs != [0]:
         if len(epochs) > 1:
             raise bad_request(
                 f"of which epoch is {name}={text}? There are {epochs[0]} to {epochs[-1]}; say EPOCH:{text}"
             )
-        return Place(epochs[0], int(found[2]))
-    return Place(0, int(found[2]))
+        return EpochPosition(epochs[0], int(found[2]))
+    return EpochPosition(0, int(found[2]))
 
 
 def _decoded(name: bytes, value: bytes) -> str:
@@ -147,16 +149,16 @@ def _decoded(name: bytes, value: bytes) -> str:
         raise bad_request(f"{name.decode()} is not UTF-8") from None
 
 
-def _place(name: str, text: str | None, contents: IJournalContents) -> Place | None:
-    return None if text is None else place_of(name, text, contents)
+def _optional_position(name: str, text: str | None, contents: IJournalContents) -> EpochPosition | None:
+    return None if text is None else parse_position(name, text, contents)
 
 
-def _count(name: str, text: str | None, most: int) -> int | None:
+def _count(name: str, text: str | None, limit: int) -> int | None:
     if text is None:
         return None
-    if re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= most:
+    if re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= limit:
         return int(text)
-    raise bad_request(f"{name} is a number from 1 to {most}, and not {text[:40]!r}")
+    raise bad_request(f"{name} is a number from 1 to {limit}, and not {text[:40]!r}")
 
 
 def _time(name: str, text: str | None) -> int | None:

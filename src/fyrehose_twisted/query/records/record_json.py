@@ -8,10 +8,10 @@ from typing import Any
 
 from fyrehose_twisted.journal.block import Block
 from fyrehose_twisted.journal.repeat_marking import Marks
-from fyrehose_twisted.web.request import parse
-from fyrehose_twisted.web.response import dump
+from fyrehose_twisted.web.request import parse_json
+from fyrehose_twisted.web.response import encode_json
 
-Bare = Callable[[str, list[bytes]], list[bytes]]
+StripFraming = Callable[[str, list[bytes]], list[bytes]]
 """Given the URI of a stream and payloads of it, returns them without what their protocol put around them."""
 
 NOT_JSON: Any = object()
@@ -20,7 +20,7 @@ NOT_JSON: Any = object()
 _LINES = bytes.maketrans(b"\r\n", b"  ")
 
 
-class Item:
+class RecordView:
     """One record.
 
     :ivar position: the sequence number; where those wrap it goes on.
@@ -59,7 +59,7 @@ class Item:
         if self._document is None:
             try:
                 # ``None`` is a document, too: it is kept as what no other is.
-                self._document = (parse(self.payload),)
+                self._document = (parse_json(self.payload),)
             except ValueError:
                 self._document = (NOT_JSON,)
         return self._document[0]
@@ -90,29 +90,30 @@ class Item:
                 # As it was written, so that no number loses digits on the way. In JSON line ends only separate.
                 return head + b'"json":%b}' % self.payload.translate(_LINES)
             try:
-                return head + b'"text":%b}' % dump(self.payload.decode())
+                return head + b'"text":%b}' % encode_json(self.payload.decode())
             except UnicodeDecodeError:
                 pass
         return head + b'"data":"%b"}' % b64encode(self.payload)
 
 
-def items(block: Block, bare: Bare, marks: Marks | None = None) -> Iterator[Item]:
+def record_views(block: Block, strip_framing: StripFraming, marks: Marks | None = None) -> Iterator[RecordView]:
     """Yield the records of a block.
 
     :param marks: which of them are repeats; ``None`` if none is known to be.
     """
-    stream = dump(block.stream)
-    payloads = bare(block.stream, block.payloads())
+    stream = encode_json(block.stream)
+    payloads = strip_framing(block.stream, block.payloads())
     columns = block.positions.tolist(), block.sequences.tolist(), block.times.tolist(), payloads
     for row, (position, sequence, received_at, payload) in enumerate(zip(*columns, strict=True)):
-        item = Item(stream, block.epoch, position, sequence, received_at, payload)
+        item = RecordView(stream, block.epoch, position, sequence, received_at, payload)
         if marks is not None and marks[row]:
             item.is_repeat = True
         yield item
 
 
-def rows_within(block: Block, low: int, most: int, size: int) -> int:
-    """Return the row after those from ``low`` on that are at most ``most``, and about ``size`` bytes; at least one."""
-    last = min(low + most, len(block))
+def rows_within(block: Block, low: int, max_rows: int, size: int) -> int:
+    """Return the row after those from ``low`` on that are at most ``max_rows``, and about ``size`` bytes; at least
+    one."""
+    last = min(low + max_rows, len(block))
     limit = int(block.offsets[low]) + size
     return min(last, max(low + 1, int(block.offsets.searchsorted(limit, "right")) - 1))

@@ -9,21 +9,21 @@ from typing import Any
 
 from twisted.python.failure import Failure
 
-SLICE, SLICE_STEPS = 0.002, 16
+SLICE_SECONDS, SLICE_STEPS = 0.002, 16
 """Seconds, and steps, that a client has before it is the turn of the one that has had least."""
 
-TURN, TURN_STEPS = 0.005, 256
+TURN_SECONDS, TURN_STEPS = 0.005, 256
 """Seconds, and steps, before the reactor looks at its sockets again."""
 
 Done = Callable[[Failure | None], object]
 """Told that all steps were taken, or what one of them raised."""
 
 
-class TurnsStopped(Exception):
+class SchedulerStopped(Exception):
     """The work was ended before it was done."""
 
 
-class Task:
+class ScheduledTask:
     """Work of one client, step by step."""
 
     __slots__ = ("client", "done", "steps", "stopped")
@@ -44,10 +44,10 @@ class _Share:
 
     def __init__(self, used: float) -> None:
         self.used = used
-        self.tasks: deque[Task] = deque()
+        self.tasks: deque[ScheduledTask] = deque()
 
 
-class Turns:
+class FairScheduler:
     """Shares the processor between clients by the time that each takes. The tasks of a client share its part.
 
     :param clock: returns seconds, by which work is measured.
@@ -60,9 +60,9 @@ class Turns:
         self._used = 0.0
         self._call: Any = None
 
-    def start(self, client: str, steps: Iterator[object], done: Done = lambda failure: None) -> Task:
+    def start(self, client: str, steps: Iterator[object], done: Done = lambda failure: None) -> ScheduledTask:
         """Begin work; its first step comes with the next turn."""
-        task = Task(client, steps, done)
+        task = ScheduledTask(client, steps, done)
         share = self._shares.get(client)
         if share is None:
             # It has not had less than the others for having wanted nothing.
@@ -81,10 +81,10 @@ class Turns:
         for share in shares.values():
             for task in share.tasks:
                 if not task.stopped:
-                    task.done(Failure(TurnsStopped()))
+                    task.done(Failure(SchedulerStopped()))
 
     def _turn(self) -> None:
-        end, steps = self._clock() + TURN, 0
+        end, steps = self._clock() + TURN_SECONDS, 0
         while self._shares and steps < TURN_STEPS and self._clock() < end:
             client, share = min(self._shares.items(), key=_used)
             self._used = share.used
@@ -96,7 +96,7 @@ class Turns:
     def _slice(self, share: _Share) -> int:
         """Let the tasks of a client take steps, one after the other; return how many."""
         began, steps = self._clock(), 0
-        while share.tasks and steps < SLICE_STEPS and self._clock() < began + SLICE:
+        while share.tasks and steps < SLICE_STEPS and self._clock() < began + SLICE_SECONDS:
             steps += 1
             task = share.tasks.popleft()
             if not task.stopped:
@@ -105,7 +105,7 @@ class Turns:
         return steps
 
 
-def _step(task: Task, share: _Share) -> None:
+def _step(task: ScheduledTask, share: _Share) -> None:
     try:
         next(task.steps)
     except StopIteration:

@@ -8,10 +8,10 @@ from random import Random
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IDirectory
-from fyrehose_twisted.sim.disk.open_file import Lock, OpenFile
-from fyrehose_twisted.sim.disk.page_cache import Content, Leaves, Names
+from fyrehose_twisted.sim.disk.open_file import DirectoryLock, OpenFile
+from fyrehose_twisted.sim.disk.page_cache import DirectoryEntries, FileContent, PowerLossOutcome
 
-ALIKE = 0.5
+SAME_OUTCOME_PROBABILITY = 0.5
 """Probability that a power failure leaves of every file, and of the names, the same kind of thing."""
 
 
@@ -19,18 +19,18 @@ class PowerCut(BaseException):
     """Power was lost in the middle of what a process did with its disk; no such process handles it."""
 
 
-class Trouble:
-    """What is wrong with a disk until :meth:`Disk.mend`.
+class DiskImpairment:
+    """What is wrong with a disk until :meth:`Disk.clear_impairment`.
 
-    :ivar what: which of what it does is concerned: ``reads``, ``syncs`` or ``room``.
+    :ivar operation: which of what it does is concerned: ``reads``, ``syncs`` or ``room``.
     :ivar prefix: names of the files concerned begin with it; of syncs of the directory, only an empty one is.
     :ivar limit: bytes that the disk holds at most.
     """
 
-    __slots__ = ("limit", "prefix", "what")
+    __slots__ = ("limit", "operation", "prefix")
 
-    def __init__(self, what: str, *, prefix: str = "", limit: int = 0) -> None:
-        self.what = what
+    def __init__(self, operation: str, *, prefix: str = "", limit: int = 0) -> None:
+        self.operation = operation
         self.prefix = prefix
         self.limit = limit
 
@@ -48,190 +48,190 @@ class Disk:
     :param rng: what is left after a power failure is drawn from it.
     :param capacity: how many bytes fit; ``None`` for no limit. Every byte before the end of a file counts, zeros too,
         and a file that was removed counts until nobody has it open.
-    :ivar fuse: when so much has been spent from now on, whatever would cost more raises :class:`PowerCut`: a write does
-        after the bytes that could still be paid, anything else before it happens. From then on everything does, until
-        :meth:`power_lost`, :meth:`killed` or :meth:`wipe`. ``None`` for never.
-    :ivar used: what was spent so far; a test that spends n can cut power at each ``fuse`` from 0 to n - 1.
-    :ivar rotten: whether a bit of what was durable has flipped.
-    :ivar age: how many crashes there were; what was opened in an earlier age is of no more use.
+    :ivar power_cut_after: when so much has been spent from now on, whatever would cost more raises :class:`PowerCut`: a
+        write does after the bytes that could still be paid, anything else before it happens. From then on everything
+        does, until :meth:`power_lost`, :meth:`process_killed` or :meth:`wipe`. ``None`` for never.
+    :ivar spent: what was spent so far; a test that spends n can cut power at each ``fuse`` from 0 to n - 1.
+    :ivar has_bit_rot: whether a bit of what was durable has flipped.
+    :ivar crash_count: how many crashes there were; what was opened in an earlier age is of no more use.
     """
 
     def __init__(self, rng: Random, *, capacity: int | None = None) -> None:
         self.capacity = capacity
-        self.fuse: int | None = None
-        self.used = 0
-        self.age = 0
+        self.power_cut_after: int | None = None
+        self.spent = 0
+        self.crash_count = 0
         self._rng = rng
-        self._names = Names()
-        self._nameless: list[Content] = []
-        self._troubles: list[Trouble] = []
-        self._lock: Lock | None = None
-        self._cut = False
-        self.rotten = False
+        self._directory = DirectoryEntries()
+        self._unlinked: list[FileContent] = []
+        self._impairments: list[DiskImpairment] = []
+        self._lock: DirectoryLock | None = None
+        self._power_cut = False
+        self.has_bit_rot = False
 
     @property
-    def held(self) -> int:
+    def used_bytes(self) -> int:
         """How many bytes it holds now, of any that fit."""
-        return sum(len(content.cached) for content in (*self._names.cached.values(), *self._nameless))
+        return sum(len(content.cached) for content in (*self._directory.cached.values(), *self._unlinked))
 
     # For processes
 
     def names(self) -> list[str]:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
         self.check_power()
-        return sorted(self._names.cached)
+        return sorted(self._directory.cached)
 
     def open(self, name: str, *, writable: bool = False, create: bool = False) -> OpenFile:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`. On a full disk nothing can be created."""
         self.check_power()
         if not create:
-            return OpenFile(self, name, self._named(name), writable=writable)
+            return OpenFile(self, name, self._lookup(name), writable=writable)
         _check_name(name)
-        if name in self._names.cached:
+        if name in self._directory.cached:
             raise FileExistsError(errno.EEXIST, "there is such a file already", name)
-        limit = self._limit()
-        if limit is not None and self.held >= limit:
+        limit = self._capacity_limit()
+        if limit is not None and self.used_bytes >= limit:
             raise OSError(errno.ENOSPC, "the disk is full", name)
         self.spend_one()
-        content = Content()
-        self._names.change({name: content})
+        content = FileContent()
+        self._directory.apply({name: content})
         return OpenFile(self, name, content, writable=True)
 
     def rename(self, old: str, new: str) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
         self.check_power()
-        content, replaced = self._named(old), self._names.cached.get(new)
+        content, replaced = self._lookup(old), self._directory.cached.get(new)
         _check_name(new)
         self.spend_one()
         if old != new:
-            self._names.change({old: None, new: content})
-            self._unname(replaced)
+            self._directory.apply({old: None, new: content})
+            self._unlink(replaced)
 
     def remove(self, name: str) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
         self.check_power()
-        content = self._named(name)
+        content = self._lookup(name)
         self.spend_one()
-        self._names.change({name: None})
-        self._unname(content)
+        self._directory.apply({name: None})
+        self._unlink(content)
 
     def sync(self) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
         self.check_power()
         self.spend_one()
-        if self.troubled("syncs", ""):
+        if self.is_impaired("syncs", ""):
             raise OSError(errno.EIO, "a sync of the directory failed")
-        self._names.sync()
+        self._directory.sync()
 
-    def lock(self) -> Lock:
+    def lock(self) -> DirectoryLock:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
         self.check_power()
         if self._lock is not None:
             raise BlockingIOError(errno.EAGAIN, "somebody else has the lock")
-        self._lock = Lock(self)
+        self._lock = DirectoryLock(self)
         return self._lock
 
     # What happens to it
 
-    def killed(self) -> None:
+    def process_killed(self) -> None:
         """The process died: what it had open and its lock are gone, and what it wrote is as durable as before.
 
         A fuse that is still lit goes on burning.
         """
-        if self._cut:
-            self.fuse = None
-        self._cut = False
-        self.age += 1
+        if self._power_cut:
+            self.power_cut_after = None
+        self._power_cut = False
+        self.crash_count += 1
         self._lock = None
-        self._nameless.clear()
-        for content in self._names.cached.values():
-            content.opened = 0
+        self._unlinked.clear()
+        for content in self._directory.cached.values():
+            content.open_handles = 0
 
     def power_lost(self) -> None:
         """Of what was not synced, some is there or none, as drawn; there is no fuse any more."""
-        self.fuse = None
-        self.killed()
-        alike = Leaves.draw(self._rng) if self._rng.random() < ALIKE else None
-        self._names.survive(self._rng, alike or Leaves.draw(self._rng))
-        for _, content in sorted(self._names.cached.items()):
-            content.opened = 0  # It may have been removed, and be back.
-            content.survive(self._rng, alike or Leaves.draw(self._rng))
+        self.power_cut_after = None
+        self.process_killed()
+        alike = PowerLossOutcome.draw(self._rng) if self._rng.random() < SAME_OUTCOME_PROBABILITY else None
+        self._directory.lose_power(self._rng, alike or PowerLossOutcome.draw(self._rng))
+        for _, content in sorted(self._directory.cached.items()):
+            content.open_handles = 0  # It may have been removed, and be back.
+            content.lose_power(self._rng, alike or PowerLossOutcome.draw(self._rng))
 
     def wipe(self) -> None:
         """Everything is gone."""
-        self.fuse = None
-        self.killed()
-        self._names = Names()
-        self.rotten = False
+        self.power_cut_after = None
+        self.process_killed()
+        self._directory = DirectoryEntries()
+        self.has_bit_rot = False
 
-    def fill(self) -> Trouble:
+    def fill(self) -> DiskImpairment:
         """Let no more fit than it holds now."""
-        return self._trouble(Trouble("room", limit=self.held))
+        return self._impair(DiskImpairment("room", limit=self.used_bytes))
 
-    def fail_reads(self, prefix: str = "") -> Trouble:
+    def fail_reads(self, prefix: str = "") -> DiskImpairment:
         """Let reads of files that were opened by a name with this prefix raise :class:`OSError` (EIO)."""
-        return self._trouble(Trouble("reads", prefix=prefix))
+        return self._impair(DiskImpairment("reads", prefix=prefix))
 
-    def fail_syncs(self, prefix: str = "") -> Trouble:
+    def fail_syncs(self, prefix: str = "") -> DiskImpairment:
         """Let syncs of files that were opened by a name with this prefix raise :class:`OSError` (EIO).
 
         Without a prefix, those of the directory do too.
         """
-        return self._trouble(Trouble("syncs", prefix=prefix))
+        return self._impair(DiskImpairment("syncs", prefix=prefix))
 
-    def mend(self, trouble: Trouble | None = None) -> None:
+    def clear_impairment(self, impairment: DiskImpairment | None = None) -> None:
         """End a trouble, or all of them. What has ended already is left alone."""
-        self._troubles = [other for other in self._troubles if trouble is not None and other is not trouble]
+        self._impairments = [other for other in self._impairments if impairment is not None and other is not impairment]
 
     @property
     def durable(self) -> dict[str, bytes]:
         """What is durable of each file that has a name, in the order of names."""
-        return {name: bytes(content.durable) for name, content in sorted(self._names.cached.items())}
+        return {name: bytes(content.durable) for name, content in sorted(self._directory.cached.items())}
 
-    def rot(self, rng: Random) -> tuple[str, int] | None:
+    def flip_random_bit(self, rng: Random) -> tuple[str, int] | None:
         """Flip one bit of what is durable, and return the file and the offset; ``None`` if nothing is."""
-        return self.rot_share(rng.random(), 1 << rng.randrange(8))
+        return self.flip_bits_at_fraction(rng.random(), 1 << rng.randrange(8))
 
-    def rot_share(self, share: float, mask: int) -> tuple[str, int] | None:
+    def flip_bits_at_fraction(self, fraction: float, mask: int) -> tuple[str, int] | None:
         """Flip bits of the byte that lies so far into what is durable, from 0 to less than 1, in the order of names.
 
         Returns the file and the offset; ``None`` if nothing is durable.
         """
-        sizes = {name: len(content.durable) for name, content in sorted(self._names.cached.items())}
-        position = int(share * sum(sizes.values()))
+        sizes = {name: len(content.durable) for name, content in sorted(self._directory.cached.items())}
+        position = int(fraction * sum(sizes.values()))
         for name, size in sizes.items():
             if position < size:
-                self.rot_at(name, position, mask)
+                self.flip_bits(name, position, mask)
                 return name, position
             position -= size
         return None
 
-    def rot_at(self, name: str, offset: int, mask: int) -> None:
+    def flip_bits(self, name: str, offset: int, mask: int) -> None:
         """Flip bits of one durable byte. Readers see it at once, unless what they see there was written since.
 
         :raises FileNotFoundError: if there is no such file.
         :raises ValueError: if the byte is not durable, or no bit of it would change.
         """
-        content = self._named(name)
+        content = self._lookup(name)
         if not 0 <= offset < len(content.durable) or not 0 < mask < 256:
             raise ValueError(f"byte {offset} of {name} cannot rot by {mask}: {len(content.durable)} bytes are durable")
-        content.rot(offset, mask)
-        self.rotten = True
+        content.flip_bits(offset, mask)
+        self.has_bit_rot = True
 
     # For what is open
 
     def check_power(self) -> None:
         """Raise :class:`PowerCut` if the fuse has burnt."""
-        if self._cut:
+        if self._power_cut:
             raise PowerCut("the power of this disk was cut")
 
     def spend(self, cost: int) -> int:
         """Return how much of ``cost`` can be paid; if that is less, power is cut."""
-        paid = cost if self.fuse is None else min(cost, self.fuse)
-        self.used += paid
-        if self.fuse is not None:
-            self.fuse -= paid
-        self._cut = paid < cost
+        paid = cost if self.power_cut_after is None else min(cost, self.power_cut_after)
+        self.spent += paid
+        if self.power_cut_after is not None:
+            self.power_cut_after -= paid
+        self._power_cut = paid < cost
         return paid
 
     def spend_one(self) -> None:
@@ -239,44 +239,44 @@ class Disk:
         self.spend(1)
         self.check_power()
 
-    def room(self, content: Content) -> int | None:
+    def size_limit(self, content: FileContent) -> int | None:
         """Return how long a file may become, ``None`` for no limit; as long as it is, in any case."""
-        limit = self._limit()
-        return None if limit is None else len(content.cached) + max(limit - self.held, 0)
+        limit = self._capacity_limit()
+        return None if limit is None else len(content.cached) + max(limit - self.used_bytes, 0)
 
-    def troubled(self, what: str, name: str) -> bool:
+    def is_impaired(self, operation: str, name: str) -> bool:
         """Say whether ``reads`` or ``syncs`` of the file with this name fail; it is empty for the directory."""
-        return any(trouble.what == what and name.startswith(trouble.prefix) for trouble in self._troubles)
+        return any(trouble.operation == operation and name.startswith(trouble.prefix) for trouble in self._impairments)
 
-    def let_go(self, content: Content) -> None:
+    def file_closed(self, content: FileContent) -> None:
         """A file was closed."""
-        content.opened -= 1
-        if not content.opened:
-            self._nameless = [other for other in self._nameless if other is not content]
+        content.open_handles -= 1
+        if not content.open_handles:
+            self._unlinked = [other for other in self._unlinked if other is not content]
 
-    def unlock(self, lock: Lock) -> None:
+    def unlock(self, lock: DirectoryLock) -> None:
         """A lock was closed."""
         if self._lock is lock:
             self._lock = None
 
-    def _limit(self) -> int | None:
-        limits = [trouble.limit for trouble in self._troubles if trouble.what == "room"]
+    def _capacity_limit(self) -> int | None:
+        limits = [trouble.limit for trouble in self._impairments if trouble.operation == "room"]
         return min([self.capacity, *limits] if self.capacity is not None else limits, default=None)
 
-    def _trouble(self, trouble: Trouble) -> Trouble:
-        self._troubles.append(trouble)
-        return trouble
+    def _impair(self, impairment: DiskImpairment) -> DiskImpairment:
+        self._impairments.append(impairment)
+        return impairment
 
-    def _named(self, name: str) -> Content:
+    def _lookup(self, name: str) -> FileContent:
         try:
-            return self._names.cached[name]
+            return self._directory.cached[name]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", name) from None
 
-    def _unname(self, content: Content | None) -> None:
+    def _unlink(self, content: FileContent | None) -> None:
         """A file lost a name; whoever has it open keeps it."""
-        if content is not None and content.opened:
-            self._nameless.append(content)
+        if content is not None and content.open_handles:
+            self._unlinked.append(content)
 
 
 def _check_name(name: str) -> None:

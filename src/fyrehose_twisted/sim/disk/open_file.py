@@ -9,16 +9,16 @@ from zope.interface import implementer
 
 from fyrehose_twisted.effects import Datagram
 from fyrehose_twisted.interfaces import IFile
-from fyrehose_twisted.sim.disk.page_cache import SECTOR, Content, Piece, Truncated
+from fyrehose_twisted.sim.disk.page_cache import SECTOR, FileContent, FileTruncate, FileWrite
 
 
 class FileDisk(Protocol):
     """The disk that open files and the lock belong to.
 
-    :ivar age: the number of crashes so far.
+    :ivar crash_count: the number of crashes so far.
     """
 
-    age: int
+    crash_count: int
 
     def check_power(self) -> None:
         """Raise :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut."""
@@ -29,20 +29,20 @@ class FileDisk(Protocol):
     def spend_one(self) -> None:
         """Pay for a change that happens whole or not at all."""
 
-    def room(self, content: Content) -> int | None:
+    def size_limit(self, content: FileContent) -> int | None:
         """Return how long a file may become, ``None`` for no limit."""
 
-    def troubled(self, what: str, name: str) -> bool:
+    def is_impaired(self, what: str, name: str) -> bool:
         """Return whether ``reads`` or ``syncs`` of the file with this name fail."""
 
-    def let_go(self, content: Content) -> None:
+    def file_closed(self, content: FileContent) -> None:
         """A file was closed."""
 
-    def unlock(self, lock: Lock) -> None:
+    def unlock(self, lock: DirectoryLock) -> None:
         """A lock was closed."""
 
 
-class Lock:
+class DirectoryLock:
     """Keeps other writers out; what :meth:`~fyrehose_twisted.sim.disk.disk.Disk.lock` returns."""
 
     __slots__ = ("_disk",)
@@ -64,16 +64,16 @@ class OpenFile:
     never raises.
     """
 
-    __slots__ = ("_age", "_closed", "_content", "_disk", "_name", "_writable")
+    __slots__ = ("_closed", "_content", "_crash_count", "_disk", "_name", "_writable")
 
-    def __init__(self, disk: FileDisk, name: str, content: Content, *, writable: bool) -> None:
+    def __init__(self, disk: FileDisk, name: str, content: FileContent, *, writable: bool) -> None:
         self._disk = disk
         self._name = name
         self._content = content
         self._writable = writable
-        self._age = disk.age
+        self._crash_count = disk.crash_count
         self._closed = False
-        content.opened += 1
+        content.open_handles += 1
 
     def size(self) -> int:
         """See :class:`~fyrehose_twisted.interfaces.IFile`."""
@@ -83,34 +83,34 @@ class OpenFile:
     def read(self, offset: int, length: int) -> bytes:
         """See :class:`~fyrehose_twisted.interfaces.IFile`."""
         self._check(offset, length)
-        if self._disk.troubled("reads", self._name):
+        if self._disk.is_impaired("reads", self._name):
             raise OSError(errno.EIO, "a read failed", self._name)
         return bytes(self._content.cached[offset : offset + length])
 
     def write(self, offset: int, data: Datagram) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFile`. On a full disk, what fits is written before it raises."""
-        self._check(offset, changes=True)
+        self._check(offset, writes=True)
         wanted = bytes(data)
-        room = self._disk.room(self._content)
+        room = self._disk.size_limit(self._content)
         fits = wanted if room is None else wanted[: max(room - offset, 0)]
         done = self._disk.spend(len(fits))
         cut = offset + done
         if done < len(fits) and cut < len(self._content.cached):  # No sector has half of what takes the place of it.
             done = max(0, cut - cut % SECTOR - offset)
         if done:
-            self._content.change(Piece(offset, fits[:done]))
+            self._content.apply(FileWrite(offset, fits[:done]))
         self._disk.check_power()
         if len(fits) < len(wanted):
             raise OSError(errno.ENOSPC, "the disk is full", self._name)
 
     def truncate(self, size: int) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFile`. One that makes the file longer fills it up with zeros."""
-        self._check(size, changes=True)
-        room = self._disk.room(self._content)
+        self._check(size, writes=True)
+        room = self._disk.size_limit(self._content)
         if room is not None and size > room:
             raise OSError(errno.ENOSPC, "the disk is full", self._name)
         self._disk.spend_one()
-        self._content.change(Truncated(size))
+        self._content.apply(FileTruncate(size))
 
     def sync(self) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFile`.
@@ -119,8 +119,8 @@ class OpenFile:
         """
         self._check()
         self._disk.spend_one()
-        if self._disk.troubled("syncs", self._name):
-            self._content.fail_to_sync()
+        if self._disk.is_impaired("syncs", self._name):
+            self._content.sync_failed()
             raise OSError(errno.EIO, "a sync failed", self._name)
         self._content.sync()
 
@@ -128,12 +128,12 @@ class OpenFile:
         """See :class:`~fyrehose_twisted.interfaces.IFile`."""
         if not self._closed:
             self._closed = True
-            if self._age == self._disk.age:
-                self._disk.let_go(self._content)
+            if self._crash_count == self._disk.crash_count:
+                self._disk.file_closed(self._content)
 
-    def _check(self, *numbers: int, changes: bool = False) -> None:
+    def _check(self, *numbers: int, writes: bool = False) -> None:
         self._disk.check_power()
-        if self._closed or self._age != self._disk.age or (changes and not self._writable):
+        if self._closed or self._crash_count != self._disk.crash_count or (writes and not self._writable):
             raise OSError(errno.EBADF, "the file is not open for that", self._name)
         if min(numbers, default=0) < 0:
             raise OSError(errno.EINVAL, "files have no negative offsets", self._name)

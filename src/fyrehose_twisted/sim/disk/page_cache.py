@@ -10,14 +10,14 @@ from typing import NamedTuple
 SECTOR = 512
 """Bytes; a disk writes such pieces of a file whole, or not at all."""
 
-KEEPS = (0.1, 0.5, 0.9)
+SURVIVAL_PROBABILITIES = (0.1, 0.5, 0.9)
 """Probabilities, one of which each piece survives with where some do."""
 
-GROWS = 0.3
+EXTEND_PROBABILITY = 0.3
 """Probability that a piece which does not survive where some do makes the file as long as if it had."""
 
 
-class Leaves(Enum):
+class PowerLossOutcome(Enum):
     """What a power failure leaves of what was done since the last sync."""
 
     NOTHING = "nothing"
@@ -27,12 +27,12 @@ class Leaves(Enum):
     SOME = "any part, in no order"
 
     @classmethod
-    def draw(cls, rng: Random) -> Leaves:
+    def draw(cls, rng: Random) -> PowerLossOutcome:
         """Draw one, each as likely."""
         return rng.choice(tuple(cls))
 
 
-class Piece(NamedTuple):
+class FileWrite(NamedTuple):
     """Bytes to be written to a file."""
 
     offset: int
@@ -45,11 +45,11 @@ class Piece(NamedTuple):
 
     def apply(self, content: bytearray) -> None:
         """Write it; a gap before it is filled with zeros."""
-        Grown(self.offset).apply(content)
+        FileExtend(self.offset).apply(content)
         content[self.offset : self.end] = self.data
 
 
-class Grown(NamedTuple):
+class FileExtend(NamedTuple):
     """The file becomes as long as this at least."""
 
     size: int
@@ -60,7 +60,7 @@ class Grown(NamedTuple):
             content.extend(bytes(self.size - len(content)))
 
 
-class Truncated(NamedTuple):
+class FileTruncate(NamedTuple):
     """The file becomes as long as this."""
 
     size: int
@@ -68,36 +68,36 @@ class Truncated(NamedTuple):
     def apply(self, content: bytearray) -> None:
         """Cut it off, or fill it up with zeros."""
         del content[self.size :]
-        Grown(self.size).apply(content)
+        FileExtend(self.size).apply(content)
 
 
-Change = Piece | Grown | Truncated
+FileChange = FileWrite | FileExtend | FileTruncate
 
 
-class Content:
+class FileContent:
     """What is in one file.
 
     :ivar durable: what is there after a power failure, whatever becomes of the rest.
     :ivar cached: what readers see.
-    :ivar opened: how many handles it has.
+    :ivar open_handles: how many handles it has.
     """
 
-    __slots__ = ("_pending", "cached", "durable", "opened")
+    __slots__ = ("_pending", "cached", "durable", "open_handles")
 
     def __init__(self) -> None:
         self.durable = bytearray()
         self.cached = bytearray()
-        self.opened = 0
-        self._pending: list[Change] = []
+        self.open_handles = 0
+        self._pending: list[FileChange] = []
 
-    def copy(self) -> Content:
+    def copy(self) -> FileContent:
         """Return another file with the same in it, not open."""
-        copy = Content()
+        copy = FileContent()
         copy.durable, copy.cached = bytearray(self.durable), bytearray(self.cached)
         copy._pending = list(self._pending)
         return copy
 
-    def change(self, change: Piece | Truncated) -> None:
+    def apply(self, change: FileWrite | FileTruncate) -> None:
         """Change what readers see, and later, when it is synced, what is durable."""
         change.apply(self.cached)
         self._pending.append(change)
@@ -108,48 +108,50 @@ class Content:
             change.apply(self.durable)
         self._pending.clear()
 
-    def fail_to_sync(self) -> None:
+    def sync_failed(self) -> None:
         """Let what was written never become durable, though readers see it: the kernel takes its pages for clean.
 
         How long the file is belongs to its metadata, which the next sync makes durable.
         """
-        self._pending = [Grown(change.end) if isinstance(change, Piece) else change for change in self._pending]
+        self._pending = [
+            FileExtend(change.end) if isinstance(change, FileWrite) else change for change in self._pending
+        ]
 
-    def rot(self, offset: int, mask: int) -> None:
+    def flip_bits(self, offset: int, mask: int) -> None:
         """Flip bits of one durable byte. Readers see it unless what they see there was written since."""
         seen = offset < len(self.cached) and self.cached[offset] == self.durable[offset]
         self.durable[offset] ^= mask
         if seen and not any(_touches(change, offset) for change in self._pending):
             self.cached[offset] ^= mask
 
-    def survive(self, rng: Random, leaves: Leaves) -> None:
+    def lose_power(self, rng: Random, outcome: PowerLossOutcome) -> None:
         """Power was lost: some of what was not synced is there, and what is not is gone for readers too."""
-        for change in self._surviving(rng, leaves):
+        for change in self._surviving(rng, outcome):
             change.apply(self.durable)
         self._pending.clear()
         self.cached = bytearray(self.durable)
 
-    def _surviving(self, rng: Random, leaves: Leaves) -> list[Change]:
-        if leaves is Leaves.NOTHING:
+    def _surviving(self, rng: Random, outcome: PowerLossOutcome) -> list[FileChange]:
+        if outcome is PowerLossOutcome.NOTHING:
             return []
-        if leaves is Leaves.LAST:
+        if outcome is PowerLossOutcome.LAST:
             return self._pending[-1:]
-        steps = [step for change in self._pending for step in _steps(change)]
-        if leaves is Leaves.EVERYTHING:
+        steps = [step for change in self._pending for step in _split_by_sector(change)]
+        if outcome is PowerLossOutcome.EVERYTHING:
             return steps
-        if leaves is Leaves.FIRST:
+        if outcome is PowerLossOutcome.FIRST:
             return steps[: rng.randint(0, len(steps))]
-        keep = rng.choice(KEEPS)
-        surviving: list[Change] = []
+        keep = rng.choice(SURVIVAL_PROBABILITIES)
+        surviving: list[FileChange] = []
         for step in steps:
             if rng.random() < keep:
                 surviving.append(step)
-            elif isinstance(step, Piece) and rng.random() < GROWS:
-                surviving.append(Grown(step.end))
+            elif isinstance(step, FileWrite) and rng.random() < EXTEND_PROBABILITY:
+                surviving.append(FileExtend(step.end))
         return surviving
 
 
-class Names:
+class DirectoryEntries:
     """Which names there are, and for which files.
 
     :ivar durable: what is there after a power failure, whatever becomes of the rest.
@@ -159,47 +161,47 @@ class Names:
     __slots__ = ("_pending", "cached", "durable")
 
     def __init__(self) -> None:
-        self.durable: dict[str, Content] = {}
-        self.cached: dict[str, Content] = {}
-        self._pending: list[dict[str, Content | None]] = []
+        self.durable: dict[str, FileContent] = {}
+        self.cached: dict[str, FileContent] = {}
+        self._pending: list[dict[str, FileContent | None]] = []
 
-    def change(self, change: dict[str, Content | None]) -> None:
+    def apply(self, change: dict[str, FileContent | None]) -> None:
         """Give names to files; ``None`` takes a name away."""
-        _rename(self.cached, change)
+        _apply_rename(self.cached, change)
         self._pending.append(change)
 
     def sync(self) -> None:
         """Make durable what was changed."""
         for change in self._pending:
-            _rename(self.durable, change)
+            _apply_rename(self.durable, change)
         self._pending.clear()
 
-    def survive(self, rng: Random, leaves: Leaves) -> None:
+    def lose_power(self, rng: Random, outcome: PowerLossOutcome) -> None:
         """Power was lost: some of what was not synced is there.
 
         A file that was renamed is there by one of its names, or by both, and then they are two files from now on. One
         that has no name is gone.
         """
-        for change in self._surviving(rng, leaves):
-            _rename(self.durable, change)
+        for change in self._surviving(rng, outcome):
+            _apply_rename(self.durable, change)
         self._pending.clear()
-        files: list[Content] = []
+        files: list[FileContent] = []
         for name in sorted(self.durable):
             if any(content is self.durable[name] for content in files):
                 self.durable[name] = self.durable[name].copy()
             files.append(self.durable[name])
         self.cached = dict(self.durable)
 
-    def _surviving(self, rng: Random, leaves: Leaves) -> list[dict[str, Content | None]]:
+    def _surviving(self, rng: Random, outcome: PowerLossOutcome) -> list[dict[str, FileContent | None]]:
         pending = self._pending
-        if leaves is Leaves.NOTHING:
+        if outcome is PowerLossOutcome.NOTHING:
             return []
-        if leaves is Leaves.EVERYTHING:
+        if outcome is PowerLossOutcome.EVERYTHING:
             return pending
-        if leaves is Leaves.FIRST:
+        if outcome is PowerLossOutcome.FIRST:
             return pending[: rng.randint(0, len(pending))]
         names = dict.fromkeys(name for change in pending for name in change)
-        if leaves is Leaves.LAST:
+        if outcome is PowerLossOutcome.LAST:
             reached = {name: len(pending) if name in pending[-1] else 0 for name in names}
         else:
             reached = {name: rng.randint(0, len(pending)) for name in names}
@@ -225,7 +227,7 @@ class Names:
                     settled = False
 
 
-def _rename(names: dict[str, Content], change: dict[str, Content | None]) -> None:
+def _apply_rename(names: dict[str, FileContent], change: dict[str, FileContent | None]) -> None:
     for name, content in change.items():
         if content is None:
             names.pop(name, None)
@@ -233,19 +235,19 @@ def _rename(names: dict[str, Content], change: dict[str, Content | None]) -> Non
             names[name] = content
 
 
-def _steps(change: Change) -> Iterator[Change]:
+def _split_by_sector(change: FileChange) -> Iterator[FileChange]:
     """Take a change apart into what happens whole or not at all."""
-    if not isinstance(change, Piece):
+    if not isinstance(change, FileWrite):
         yield change
         return
     begin = change.offset
     while begin < change.end:
         end = min(begin - begin % SECTOR + SECTOR, change.end)
-        yield Piece(begin, change.data[begin - change.offset : end - change.offset])
+        yield FileWrite(begin, change.data[begin - change.offset : end - change.offset])
         begin = end
 
 
-def _touches(change: Change, offset: int) -> bool:
-    if isinstance(change, Piece):
+def _touches(change: FileChange, offset: int) -> bool:
+    if isinstance(change, FileWrite):
         return change.offset <= offset < change.end
-    return isinstance(change, Truncated) and change.size <= offset
+    return isinstance(change, FileTruncate) and change.size <= offset

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
-from fyrehose_twisted.sim.faults.faults import Fault, Names, OfHost, number, readable
+from fyrehose_twisted.sim.faults.faults import Fault, HostFault, HostNames, parse_number, register_fault
 
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
 
 
-@readable
+@register_fault
 @dataclass(frozen=True, slots=True)
 class Reset(Fault):
     """The connections between two hosts are reset, and both sides are told: ``reset a b``."""
 
-    word: ClassVar[str] = "reset"
+    keyword: ClassVar[str] = "reset"
     pattern: ClassVar[str] = r"(?P<host>\S+) (?P<other>\S+)"
     example: ClassVar[str] = "reset client server"
 
@@ -29,8 +29,8 @@ class Reset(Fault):
         """See :meth:`Fault.begin`."""
         network.streams.reset(network.host(self.host), network.host(self.other))
 
-    def names(self) -> Names:
-        """See :meth:`Fault.names`."""
+    def host_names(self) -> HostNames:
+        """See :meth:`Fault.host_names`."""
         return (self.host, self.other)
 
     def details(self) -> str:
@@ -38,12 +38,12 @@ class Reset(Fault):
         return f"{self.host} {self.other}"
 
     @classmethod
-    def read(cls, at: float, lasts: float, found: dict[str, str]) -> Fault:
-        """See :meth:`Fault.read`."""
-        return cls(at, lasts, found["host"], found["other"])
+    def parse(cls, at: float, duration: float, groups: dict[str, str]) -> Fault:
+        """See :meth:`Fault.parse`."""
+        return cls(at, duration, groups["host"], groups["other"])
 
 
-@readable
+@register_fault
 @dataclass(frozen=True, slots=True)
 class HalfOpen(Reset):
     """The connections between two hosts are reset for the second alone: ``half-open a b``.
@@ -51,7 +51,7 @@ class HalfOpen(Reset):
     What the first one writes then is answered with a reset.
     """
 
-    word: ClassVar[str] = "half-open"
+    keyword: ClassVar[str] = "half-open"
     example: ClassVar[str] = "half-open client server"
 
     def begin(self, network: Network) -> None:
@@ -59,31 +59,31 @@ class HalfOpen(Reset):
         network.streams.half_open(network.host(self.host), network.host(self.other))
 
 
-@readable
+@register_fault
 @dataclass(frozen=True, slots=True)
-class Refuse(OfHost):
+class DialRefusal(HostFault):
     """A host refuses dials for a while, as if nobody listened: ``refuse a for 3.0``."""
 
-    word: ClassVar[str] = "refuse"
+    keyword: ClassVar[str] = "refuse"
     example: ClassVar[str] = "refuse server for 3.0"
 
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
         host = network.host(self.host)
-        network.streams.refuse(host)
-        network.call_in(self.lasts, partial(network.streams.accept, host))
+        network.streams.refuse_dials(host)
+        network.call_in(self.duration, partial(network.streams.accept_dials, host))
 
 
-@readable
+@register_fault
 @dataclass(frozen=True, slots=True)
-class SlowReader(OfHost):
+class SlowReader(HostFault):
     """A host reads slowly for a while: ``slow a 1000.0 for 5.0``, or ``slow a 1000.0 from b for 5.0``.
 
     :ivar rate: bytes a second, of all its connections together.
     :ivar source: the host whose connections alone are read slowly; empty for all.
     """
 
-    word: ClassVar[str] = "slow"
+    keyword: ClassVar[str] = "slow"
     pattern: ClassVar[str] = r"(?P<host>\S+) (?P<rate>\S+)(?: from (?P<source>\S+))?"
     example: ClassVar[str] = "slow server 1000.0 for 5.0"
 
@@ -93,11 +93,11 @@ class SlowReader(OfHost):
     def begin(self, network: Network) -> None:
         """See :meth:`Fault.begin`."""
         source = network.host(self.source).address if self.source else None
-        throttle = network.streams.slow(network.host(self.host), self.rate, source)
-        network.call_in(self.lasts, partial(network.streams.hasten, throttle))
+        throttle = network.streams.throttle_reads(network.host(self.host), self.rate, source)
+        network.call_in(self.duration, partial(network.streams.remove_throttle, throttle))
 
-    def names(self) -> Names:
-        """See :meth:`Fault.names`."""
+    def host_names(self) -> HostNames:
+        """See :meth:`Fault.host_names`."""
         return (self.host, self.source) if self.source else (self.host,)
 
     def details(self) -> str:
@@ -105,12 +105,12 @@ class SlowReader(OfHost):
         return f"{self.host} {self.rate!r}{f' from {self.source}' if self.source else ''}"
 
     @classmethod
-    def read(cls, at: float, lasts: float, found: dict[str, str]) -> Fault:
-        """See :meth:`Fault.read`.
+    def parse(cls, at: float, duration: float, groups: dict[str, str]) -> Fault:
+        """See :meth:`Fault.parse`.
 
         :raises ValueError: if the rate is none.
         """
-        rate = number(found["rate"])
+        rate = parse_number(groups["rate"])
         if rate <= 0.0:
-            raise ValueError(f"nobody reads {found['rate']} bytes a second: give more than 0")
-        return cls(at, lasts, found["host"], rate, found["source"] or "")
+            raise ValueError(f"nobody reads {groups['rate']} bytes a second: give more than 0")
+        return cls(at, duration, groups["host"], rate, groups["source"] or "")

@@ -10,31 +10,31 @@ from os.path import realpath
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 # What runs a scenario is imported when one is run: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.sim.runs.runner import Summary
+    from fyrehose_twisted.sim.runs.runner import RunSummary
     from fyrehose_twisted.sim.scenario import Scenario
 
-Scenarios = Callable[[], Iterable["type[Scenario]"]]
+ScenarioSource = Callable[[], Iterable["type[Scenario]"]]
 
 DESCRIPTION = "Run a scenario on simulated time and a simulated network, and check what must hold."
 
-SHOWN = 10
+MAX_SHOWN_FAILURES = 10
 """So many broken seeds are shown at most."""
 
-ONE_SEED = ("--seed", "--trace", "--html", "--faults", "--print-faults", "--shrink")
+SINGLE_SEED_FLAGS = ("--seed", "--trace", "--html", "--faults", "--print-faults", "--shrink")
 """What makes no sense with --seeds."""
 
-MANY_SEEDS = ("--first", "--jobs", "--stop-at-first")
+MULTI_SEED_FLAGS = ("--first", "--jobs", "--stop-at-first")
 """What makes no sense without."""
 
-ONLY_DRAWN = ("--trace", "--html", "--faults", "--shrink", "--split-seed")
+NOT_WITH_PRINT_FAULTS = ("--trace", "--html", "--faults", "--shrink", "--split-seed")
 """What makes no sense with --print-faults, which runs nothing."""
 
 
-def add_parser(commands: Any, scenarios: Scenarios) -> argparse.ArgumentParser:
+def add_parser(commands: Any, scenarios: ScenarioSource) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
     What is parsed has :func:`run` as its ``run``.
@@ -45,8 +45,8 @@ def add_parser(commands: Any, scenarios: Scenarios) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("scenario", nargs="?", metavar="SCENARIO", help="its name, my_package.my_scenarios:Ticker or file.py:Ticker")
     add("--list", action="store_true", help="list the scenarios that have a name")
-    add("--seed", type=_whole, metavar="N", help="which run [one that is drawn, and printed]")
-    add("--split-seed", type=_whole, metavar="N", help="where batches are cut; nothing may depend on it [0]")
+    add("--seed", type=_parse_seed, metavar="N", help="which run [one that is drawn, and printed]")
+    add("--split-seed", type=_parse_seed, metavar="N", help="where batches are cut; nothing may depend on it [0]")
     one = parser.add_argument_group("one seed")
     one.add_argument("--trace", metavar="FILE", help="write what happens, as JSON lines; - is standard output")
     one.add_argument("--html", metavar="FILE", help="write a page that shows what happens")
@@ -56,9 +56,9 @@ def add_parser(commands: Any, scenarios: Scenarios) -> argparse.ArgumentParser:
     one.add_argument("--faults", metavar="FILE", help="let these faults happen instead; - is standard input")
     one.add_argument("--shrink", action="store_true", help="if something breaks, find the fewest faults that break it")
     many = parser.add_argument_group("many seeds")
-    many.add_argument("--seeds", type=_count, metavar="COUNT", help="run so many seeds")
-    many.add_argument("--first", type=_whole, metavar="N", help="the first of them [0]")
-    many.add_argument("--jobs", type=_count, metavar="N", help="in so many processes [one for each core]")
+    many.add_argument("--seeds", type=_parse_count, metavar="COUNT", help="run so many seeds")
+    many.add_argument("--first", type=_parse_seed, metavar="N", help="the first of them [0]")
+    many.add_argument("--jobs", type=_parse_count, metavar="N", help="in so many processes [one for each core]")
     many.add_argument("--stop-at-first", action="store_true", help="stop when something breaks")
     parser.set_defaults(run=run, scenarios=scenarios, parser=parser)
     return parser
@@ -76,29 +76,31 @@ def run(options: argparse.Namespace) -> int:
     from fyrehose_twisted.errors import ConfigurationError
 
     try:
-        scenario = _find(options)
+        scenario = _find_scenario(options)
         if options.seeds is not None:
             return _run_many(options, scenario)
         return _run_one(options, scenario)
     except ConfigurationError as error:
-        return complain(error, 2)
+        return print_error(error, 2)
     except BrokenPipeError:
         # Whoever reads the trace has seen enough.
         return 1
     except OSError as error:
-        return complain(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
+        return print_error(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
     except KeyboardInterrupt:
-        return complain("interrupted")
+        return print_error("interrupted")
 
 
-def complain(problem: object, status: int = 1) -> int:
+def print_error(problem: object, status: int = 1) -> int:
     """Say what went wrong in one line, and return the exit status for it."""
     print(f"fyrehose: {problem}", file=sys.stderr)
     return status
 
 
 def _check(options: argparse.Namespace) -> None:
-    given = [flag for flag in (*ONE_SEED, *MANY_SEEDS, "--split-seed", "--seeds") if _is_given(options, flag)]
+    given = [
+        flag for flag in (*SINGLE_SEED_FLAGS, *MULTI_SEED_FLAGS, "--split-seed", "--seeds") if _is_given(options, flag)
+    ]
     if options.list:
         if given or options.scenario is not None:
             options.parser.error("--list stands alone")
@@ -106,21 +108,23 @@ def _check(options: argparse.Namespace) -> None:
     if options.scenario is None:
         options.parser.error("which scenario? --list shows them")
     if options.seeds is None:
-        _refuse(options, given, MANY_SEEDS, "is for many seeds; say how many with --seeds")
+        _reject_flags(options, given, MULTI_SEED_FLAGS, "is for many seeds; say how many with --seeds")
     else:
-        _refuse(options, given, ONE_SEED, "is for one seed, and does not go together with --seeds")
+        _reject_flags(options, given, SINGLE_SEED_FLAGS, "is for one seed, and does not go together with --seeds")
     if options.print_faults:
-        _refuse(options, given, ONLY_DRAWN, "does not go together with --print-faults, which runs nothing")
+        _reject_flags(
+            options, given, NOT_WITH_PRINT_FAULTS, "does not go together with --print-faults, which runs nothing"
+        )
     if options.html == "-":
         options.parser.error("--html wants a file; only a trace can go to standard output")
     if options.html is not None and options.trace is not None and realpath(options.html) == realpath(options.trace):
         options.parser.error("--trace and --html name the same file")
 
 
-def _refuse(options: argparse.Namespace, given: Sequence[str], flags: Sequence[str], why: str) -> None:
+def _reject_flags(options: argparse.Namespace, given: Sequence[str], flags: Sequence[str], reason: str) -> None:
     for flag in flags:
         if flag in given:
-            options.parser.error(f"{flag} {why}")
+            options.parser.error(f"{flag} {reason}")
 
 
 def _is_given(options: argparse.Namespace, flag: str) -> bool:
@@ -141,10 +145,10 @@ def _first_sentence(text: str) -> str:
     return paragraph.partition(". ")[0].removesuffix(".")
 
 
-def _find(options: argparse.Namespace) -> type[Scenario]:
+def _find_scenario(options: argparse.Namespace) -> type[Scenario]:
     called: str = options.scenario
     if ":" in called or called.endswith(".py"):
-        return _load(called)
+        return _load_scenario(called)
     known: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in options.scenarios()}
     if called not in known:
         from difflib import get_close_matches
@@ -155,7 +159,7 @@ def _find(options: argparse.Namespace) -> type[Scenario]:
     return known[called]
 
 
-def _load(called: str) -> type[Scenario]:
+def _load_scenario(called: str) -> type[Scenario]:
     from traceback import print_exc
 
     from fyrehose_twisted.errors import ConfigurationError
@@ -172,27 +176,27 @@ def _load(called: str) -> type[Scenario]:
 
 
 def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
-    from fyrehose_twisted.sim.runs.runner import fresh_seed
-    from fyrehose_twisted.sim.runs.single_run import Run, run_one
+    from fyrehose_twisted.sim.runs.runner import random_seed
+    from fyrehose_twisted.sim.runs.single_run import SingleRun, run_single
 
     seed = options.seed
     if seed is None:
-        seed = fresh_seed()
+        seed = random_seed()
         # At once: what hangs or dies has to be replayed too.
         print(f"fyrehose: seed {seed}", file=sys.stderr)
     if options.print_faults:
         print(scenario(seed).faults, end="")
         return 0
-    return run_one(Run(scenario, options.scenario, seed, options), options)
+    return run_single(SingleRun(scenario, options.scenario, seed, options), options)
 
 
 def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
     from fyrehose_twisted.process.progress import ProgressBar
-    from fyrehose_twisted.sim.runs.runner import Summary, run_each, usable_cores
+    from fyrehose_twisted.sim.runs.runner import RunSummary, run_each, usable_cores
 
     cores = usable_cores()
     first = options.first or 0
-    summary = Summary(scenario.name)
+    summary = RunSummary(scenario.name)
     began = monotonic()
     interrupted = False
     with (
@@ -218,30 +222,30 @@ def _run_many(options: argparse.Namespace, scenario: type[Scenario]) -> int:
     summary.finish(monotonic() - began)
     _report(options, summary, min(options.jobs or cores, cores))
     if interrupted:
-        return complain(f"interrupted after {summary.count:,} of {counted(options.seeds, 'seed')}")
+        return print_error(f"interrupted after {summary.count:,} of {pluralize(options.seeds, 'seed')}")
     return 1 if summary.failures else 0
 
 
-def _report(options: argparse.Namespace, summary: Summary, cores: int) -> None:
-    from fyrehose_twisted.sim.runs.runner import replay
-    from fyrehose_twisted.sim.runs.summary_text import of_many
+def _report(options: argparse.Namespace, summary: RunSummary, cores: int) -> None:
+    from fyrehose_twisted.sim.runs.runner import replay_command
+    from fyrehose_twisted.sim.runs.summary_text import describe_summary
 
     split = ("--split-seed", str(options.split_seed)) if options.split_seed else ()
-    print(of_many(summary, cores))
-    for outcome in summary.failures[:SHOWN]:
+    print(describe_summary(summary, cores))
+    for outcome in summary.failures[:MAX_SHOWN_FAILURES]:
         print(f"  seed {outcome.seed}: {outcome.violation}")
-        print(f"  Replay: {replay(options.scenario, outcome.seed, *split)}")
-    if len(summary.failures) > SHOWN:
-        print(f"  and {len(summary.failures) - SHOWN:,} more")
+        print(f"  Replay: {replay_command(options.scenario, outcome.seed, *split)}")
+    if len(summary.failures) > MAX_SHOWN_FAILURES:
+        print(f"  and {len(summary.failures) - MAX_SHOWN_FAILURES:,} more")
 
 
-def _whole(text: str) -> int:
+def _parse_seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple, TextIO
 ALWAYS_KEPT = frozenset({"fault", "start", "stop", "pause", "resume", "broken", "end"})
 """Kinds of entries that stay however many there are; without them, what is left could not be understood."""
 
-LONGEST = 1e9
+MAX_SECONDS = 1e9
 """Seconds; no run is longer, and the page can rely on it."""
 
 BUCKETS = 1024
 """Into so many equal spans of time the overview divides the run, at most."""
 
-PLACE = "@TRACE@"
+DATA_PLACEHOLDER = "@TRACE@"
 """Where the data goes in the template."""
 
 
@@ -27,7 +27,7 @@ PLACE = "@TRACE@"
 ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-class Kept(NamedTuple):
+class PageEntry(NamedTuple):
     """An entry that will be on the page; they sort in the order of the trace."""
 
     number: int
@@ -36,7 +36,7 @@ class Kept(NamedTuple):
 
 
 @dataclass
-class Density:
+class MessageDensity:
     """How many messages were sent and dropped when, in constant memory: the overview of what is left out as well.
 
     :ivar width: seconds of one bucket; doubles whenever the run outgrows them.
@@ -72,9 +72,9 @@ def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> No
     if limit < 1:
         raise ValueError(f"a limit of {limit} entries leaves nothing to show")
     run: str | None = None
-    newest: deque[Kept] = deque(maxlen=limit)
-    always: list[Kept] = []
-    density = Density()
+    newest: deque[PageEntry] = deque(maxlen=limit)
+    always: list[PageEntry] = []
+    density = MessageDensity()
     left_out = 0
     left_out_until = 0.0
     for number, line in enumerate(trace, 1):
@@ -87,7 +87,7 @@ def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> No
         if run is None:
             run = text
         elif kind in ALWAYS_KEPT:
-            always.append(Kept(number, t, text))
+            always.append(PageEntry(number, t, text))
         else:
             if kind == "send":
                 density.add(density.send, t)
@@ -96,10 +96,10 @@ def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> No
             if len(newest) == limit:
                 left_out += 1
                 left_out_until = max(left_out_until, newest[0].t)
-            newest.append(Kept(number, t, text))
+            newest.append(PageEntry(number, t, text))
     if run is None:
         raise ValueError("the trace is empty")
-    before, after = files("fyrehose_twisted.sim.runs").joinpath("page.html").read_text("ascii").split(PLACE)
+    before, after = files("fyrehose_twisted.sim.runs").joinpath("page.html").read_text("ascii").split(DATA_PLACEHOLDER)
     out.write(before)
     out.write(f'{{"run":{run},\n"left_out":{left_out},"left_out_until":{left_out_until},\n')
     out.write(f'"density":{_embed(vars(density))},\n"entries":[')
@@ -126,8 +126,8 @@ def _read(line: str, *, first: bool) -> tuple[str, float, str]:
         # JavaScript would round a large number, and the page says how to replay just this run.
         return kind, 0.0, _embed({**entry, "seed": str(entry.get("seed"))})
     t = entry.get("t")
-    if isinstance(t, bool) or not isinstance(t, int | float) or not 0 <= t <= LONGEST:
-        raise ValueError(f"t is not a time from 0 to {LONGEST:.0f} s")
+    if isinstance(t, bool) or not isinstance(t, int | float) or not 0 <= t <= MAX_SECONDS:
+        raise ValueError(f"t is not a time from 0 to {MAX_SECONDS:.0f} s")
     return kind, float(t), _embed(entry)
 
 

@@ -17,12 +17,12 @@ from typing import NamedTuple, TextIO
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.network import Network
-from fyrehose_twisted.sim.runs.scenario_ref import MAIN, Where, load, named
-from fyrehose_twisted.sim.runs.workers import Workers
-from fyrehose_twisted.sim.scenario import NOTHING_RAISES, Outcome, Scenario
+from fyrehose_twisted.sim.runs.scenario_ref import MAIN, ScenarioRef, load, require_name
+from fyrehose_twisted.sim.runs.workers import WorkerPool
+from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS, RunOutcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
-OnOutcome = Callable[[Outcome], object]
+OnOutcome = Callable[[RunOutcome], object]
 
 
 class ProcessDied(InvariantViolated):
@@ -35,49 +35,49 @@ class ProcessDied(InvariantViolated):
         return type(self), ()
 
     def __str__(self) -> str:
-        return self.what
+        return self.description
 
 
 @dataclass
-class Summary:
+class RunSummary:
     """What came of many runs.
 
     :ivar count: how many runs.
-    :ivar simulated: seconds of virtual time, all runs together.
-    :ivar took: seconds of real time from the beginning to the end; what ran beside it ran in the same time.
+    :ivar simulated_seconds: seconds of virtual time, all runs together.
+    :ivar real_seconds: seconds of real time from the beginning to the end; what ran beside it ran in the same time.
     :ivar operations: what the workloads did.
     :ivar faults: how many faults began.
-    :ivar counts: see :attr:`Outcome.counts`.
+    :ivar counters: see :attr:`RunOutcome.counters`.
     :ivar failures: runs that broke an invariant; once the runs are over, in order of their seeds.
     """
 
     scenario: str
     count: int = 0
-    simulated: float = 0.0
-    took: float = 0.0
+    simulated_seconds: float = 0.0
+    real_seconds: float = 0.0
     operations: int = 0
     faults: int = 0
-    counts: Counter[str] = field(default_factory=Counter, repr=False)
-    failures: list[Outcome] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter, repr=False)
+    failures: list[RunOutcome] = field(default_factory=list)
 
     @property
     def rate(self) -> float:
         """Simulated hours an hour."""
-        return self.simulated / self.took if self.took else 0.0
+        return self.simulated_seconds / self.real_seconds if self.real_seconds else 0.0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         """Count one more run."""
         self.count += 1
-        self.simulated += outcome.simulated
+        self.simulated_seconds += outcome.simulated_seconds
         self.operations += outcome.operations
         self.faults += outcome.faults
-        self.counts.update(outcome.counts)
+        self.counters.update(outcome.counters)
         if outcome.violation is not None:
             self.failures.append(outcome)
 
-    def finish(self, took: float) -> None:
+    def finish(self, real_seconds: float) -> None:
         """The runs are over, after so many seconds of real time."""
-        self.took = took
+        self.real_seconds = real_seconds
         self.failures.sort(key=lambda outcome: outcome.seed)
 
 
@@ -90,7 +90,7 @@ def run_seed(
     trace: TextIO | None = None,
     replay: str | None = None,
     on_sample: Callable[[float], object] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run a scenario once, in this process. What raises while it is put together breaks an invariant too.
 
     :param faults: what goes wrong, if it is not to be drawn.
@@ -103,17 +103,17 @@ def run_seed(
     try:
         running = scenario(seed, faults=faults, split_seed=split_seed)
         if on_sample is not None:
-            running.add_invariant(_Sampled(running.network, on_sample))
+            running.add_invariant(_ProgressObserver(running.network, on_sample))
         return running.run(trace, replay=replay)
     except Exception as error:
-        violation = InvariantViolated(NOTHING_RAISES, 0.0, (), f"{type(error).__name__}: {error}")
+        violation = InvariantViolated(NO_EXCEPTIONS, 0.0, (), f"{type(error).__name__}: {error}")
         violation.add_note(traceback.format_exc())
-        return Outcome(scenario.name, seed, 0.0, monotonic() - began, 0, 0, Counter(), violation)
+        return RunOutcome(scenario.name, seed, 0.0, monotonic() - began, 0, 0, Counter(), violation)
 
 
 def run_each(
     scenario: type[Scenario] | str, seeds: Iterable[int], *, jobs: int | None = None, split_seed: int = 0
-) -> Generator[Outcome, None, None]:
+) -> Generator[RunOutcome, None, None]:
     """Run a scenario once with each seed, and yield the outcomes as they come, in any order.
 
     Close the generator to end the runs before their time. A run whose process dies breaks an invariant: see
@@ -124,8 +124,8 @@ def run_each(
     :param jobs: how many processes; as many as there are cores if not given; 0 for none but this one.
     :raises ConfigurationError: if there is no such scenario, or no other process could find it.
     """
-    found = _found(scenario)
-    return _run(((found, seed) for seed in seeds), [found], jobs, split_seed)
+    found = _resolve_scenario(scenario)
+    return _run_tasks(((found, seed) for seed in seeds), [found], jobs, split_seed)
 
 
 def run_seeds(
@@ -135,13 +135,13 @@ def run_seeds(
     jobs: int | None = None,
     split_seed: int = 0,
     on_outcome: OnOutcome | None = None,
-) -> Summary:
+) -> RunSummary:
     """Run a scenario once with each seed; see :func:`run_each`.
 
     :param on_outcome: called with each outcome as it comes; what it raises ends the runs.
     """
     began = monotonic()
-    summary = Summary(_found(scenario).name)
+    summary = RunSummary(_resolve_scenario(scenario).name)
     with closing(run_each(scenario, seeds, jobs=jobs, split_seed=split_seed)) as outcomes:
         for outcome in outcomes:
             summary.add(outcome)
@@ -158,7 +158,7 @@ def soak(
     jobs: int | None = None,
     seeds: Iterator[int] | None = None,
     on_outcome: OnOutcome | None = None,
-) -> dict[str, Summary]:
+) -> dict[str, RunSummary]:
     """Run the scenarios in turn, each time with a fresh seed, for as long as there is time, and each at least once.
 
     :param seconds: real time after which no run begins; those that have begun are finished.
@@ -168,9 +168,9 @@ def soak(
     :returns: a summary for each name of a scenario.
     """
     began = monotonic()
-    found = [_found(scenario) for scenario in scenarios]
-    summaries = {scenario.name: Summary(scenario.name) for scenario in found}
-    fresh = iter(fresh_seed, None) if seeds is None else seeds
+    found = [_resolve_scenario(scenario) for scenario in scenarios]
+    summaries = {scenario.name: RunSummary(scenario.name) for scenario in found}
+    fresh = iter(random_seed, None) if seeds is None else seeds
 
     def tasks() -> Iterator[tuple[type[Scenario], int]]:
         for turn, scenario in enumerate(cycle(found)):
@@ -178,7 +178,7 @@ def soak(
                 return
             yield scenario, next(fresh)
 
-    with closing(_run(tasks(), found, jobs)) as outcomes:
+    with closing(_run_tasks(tasks(), found, jobs)) as outcomes:
         for outcome in outcomes:
             summaries[outcome.scenario].add(outcome)
             if on_outcome is not None:
@@ -188,7 +188,7 @@ def soak(
     return summaries
 
 
-def fresh_seed() -> int:
+def random_seed() -> int:
     """Return a seed that nobody can foresee, short enough to be typed."""
     return secrets.randbits(32)
 
@@ -198,12 +198,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def replay(called: str, seed: int, *options: str) -> str:
-    """Return the command that runs a seed again; ``called`` is how the scenario is called there."""
-    return shlex.join(("fyrehose", "simulate", called, "--seed", str(seed), *options))
+def replay_command(reference: str, seed: int, *options: str) -> str:
+    """Return the command that runs a seed again; ``reference`` is how the scenario is called there."""
+    return shlex.join(("fyrehose", "simulate", reference, "--seed", str(seed), *options))
 
 
-class _Sampled(Invariant):
+class _ProgressObserver(Invariant):
     """Holds always, and says how far the run is."""
 
     name = "time passes"
@@ -217,43 +217,43 @@ class _Sampled(Invariant):
 
 
 class _Task(NamedTuple):
-    where: Where
+    scenario_ref: ScenarioRef
     name: str
     seed: int
     split_seed: int
 
 
-def _found(scenario: type[Scenario] | str) -> type[Scenario]:
-    return load(scenario) if isinstance(scenario, str) else named(scenario)
+def _resolve_scenario(scenario: type[Scenario] | str) -> type[Scenario]:
+    return load(scenario) if isinstance(scenario, str) else require_name(scenario)
 
 
-def _run(
+def _run_tasks(
     runs: Iterator[tuple[type[Scenario], int]],
     scenarios: Iterable[type[Scenario]],
     jobs: int | None,
     split_seed: int = 0,
-) -> Generator[Outcome, None, None]:
+) -> Generator[RunOutcome, None, None]:
     if jobs is None:
         jobs = usable_cores()
     elif jobs < 0:
         raise ConfigurationError(f"{jobs} processes cannot run anything")
     if jobs == 0:
         return (run_seed(scenario, seed, split_seed=split_seed) for scenario, seed in runs)
-    places = {scenario: Where.of(scenario) for scenario in scenarios}
+    places = {scenario: ScenarioRef.of(scenario) for scenario in scenarios}
     # What is defined in the running script can only be had from a copy of this process.
-    workers = Workers(_work, _died, jobs, fork=any(place.module == MAIN for place in places.values()))
+    workers = WorkerPool(_run_task, _died_outcome, jobs, fork=any(place.module == MAIN for place in places.values()))
     return workers.results(_Task(places[scenario], scenario.name, seed, split_seed) for scenario, seed in runs)
 
 
-def _work(task: _Task) -> Outcome:
-    outcome = run_seed(task.where.find(), task.seed, split_seed=task.split_seed)
+def _run_task(task: _Task) -> RunOutcome:
+    outcome = run_seed(task.scenario_ref.resolve(), task.seed, split_seed=task.split_seed)
     broken = outcome.violation
     if broken is None:
         return outcome
     # Of a class that everybody knows: one that cannot be read would take all processes with it.
-    plain = InvariantViolated(broken.invariant, broken.elapsed, broken.nodes, broken.what)
+    plain = InvariantViolated(broken.invariant, broken.elapsed, broken.nodes, broken.description)
     return replace(outcome, violation=plain)
 
 
-def _died(task: _Task) -> Outcome:
-    return Outcome(task.name, task.seed, 0.0, 0.0, 0, 0, Counter(), ProcessDied())
+def _died_outcome(task: _Task) -> RunOutcome:
+    return RunOutcome(task.name, task.seed, 0.0, 0.0, 0, 0, Counter(), ProcessDied())

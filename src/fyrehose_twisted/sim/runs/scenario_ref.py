@@ -18,7 +18,7 @@ LOCAL = "<locals>"
 """Part of the qualified name of a class that is defined in a function."""
 
 
-class Where(NamedTuple):
+class ScenarioRef(NamedTuple):
     """Where a scenario is defined: enough for another process to find it."""
 
     module: str
@@ -27,7 +27,7 @@ class Where(NamedTuple):
     """Some modules have a name under which nobody else can import them, such as those that pytest imports."""
 
     @classmethod
-    def of(cls, scenario: type[Scenario]) -> Where:
+    def of(cls, scenario: type[Scenario]) -> ScenarioRef:
         """Return where ``scenario`` is defined.
 
         :raises ConfigurationError: if it is defined in a function, where no other process can find it.
@@ -40,9 +40,9 @@ class Where(NamedTuple):
         file = getattr(sys.modules.get(scenario.__module__), "__file__", None)
         return cls(scenario.__module__, scenario.__qualname__, None if file is None else os.path.realpath(file))
 
-    def find(self) -> type[Scenario]:
+    def resolve(self) -> type[Scenario]:
         """Return the scenario, in whatever process this is."""
-        return scenario_in(self._module(), self.qualname)
+        return scenario_from_module(self._module(), self.qualname)
 
     def _module(self) -> ModuleType:
         try:
@@ -54,7 +54,7 @@ class Where(NamedTuple):
         else:
             if self.file is None or _file_of(module) == self.file:
                 return module
-        return _from_file(self.file)
+        return _load_file(self.file)
 
 
 def load(reference: str) -> type[Scenario]:
@@ -69,18 +69,18 @@ def load(reference: str) -> type[Scenario]:
         raise ConfigurationError(f"which scenario in {qualname}? Name its class, as in {qualname}:Class")
     if not name or not qualname:
         raise ConfigurationError(f"{reference!r} names no scenario as my_package.my_scenarios:Ticker does")
-    _search(os.getcwd())
+    _add_to_sys_path(os.getcwd())
     if not name.endswith(".py"):
-        return scenario_in(_named(name), qualname)
+        return scenario_from_module(_import_module(name), qualname)
     file = os.path.realpath(name)
     if not os.path.isfile(file):
         raise ConfigurationError(f"there is no file {name}")
     # As if it were a script.
-    _search(os.path.dirname(file))
-    return scenario_in(_from_file(file), qualname)
+    _add_to_sys_path(os.path.dirname(file))
+    return scenario_from_module(_load_file(file), qualname)
 
 
-def scenario_in(module: ModuleType, qualname: str) -> type[Scenario]:
+def scenario_from_module(module: ModuleType, qualname: str) -> type[Scenario]:
     """Return the scenario of this name in a module. :raises ConfigurationError: if there is none."""
     found: Any = module
     for name in qualname.split("."):
@@ -89,10 +89,10 @@ def scenario_in(module: ModuleType, qualname: str) -> type[Scenario]:
         others = sorted(name for name, value in vars(module).items() if _is_scenario(value))
         there_are = f"; there are {', '.join(others)}" if others else ""
         raise ConfigurationError(f"{module.__name__} has no scenario {qualname}{there_are}")
-    return named(found)
+    return require_name(found)
 
 
-def named(scenario: type[Scenario]) -> type[Scenario]:
+def require_name(scenario: type[Scenario]) -> type[Scenario]:
     """Return ``scenario``. :raises ConfigurationError: if it has no name."""
     if not isinstance(getattr(scenario, "name", None), str):
         raise ConfigurationError(f"{scenario.__qualname__} has no name; give it one: name = 'wing.what'")
@@ -103,12 +103,12 @@ def _is_scenario(value: object) -> bool:
     return isinstance(value, type) and issubclass(value, Scenario) and hasattr(value, "name")
 
 
-def _search(directory: str) -> None:
+def _add_to_sys_path(directory: str) -> None:
     if directory not in sys.path:
         sys.path.insert(0, directory)
 
 
-def _named(name: str) -> ModuleType:
+def _import_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise ConfigurationError(f"{name!r} is not the name of a module")
     try:
@@ -119,7 +119,7 @@ def _named(name: str) -> ModuleType:
         raise
 
 
-def _from_file(file: str) -> ModuleType:
+def _load_file(file: str) -> ModuleType:
     name = f"scenarios in {file}"  # Of no other module, so that it takes the place of none.
     if name in sys.modules:
         return sys.modules[name]

@@ -20,7 +20,7 @@ TaskT = TypeVar("TaskT")
 ResultT = TypeVar("ResultT")
 
 
-class Workers(Generic[TaskT, ResultT]):
+class WorkerPool(Generic[TaskT, ResultT]):
     """Calls ``work`` with each task, in ``jobs`` processes at once.
 
     The processes begin with a fresh interpreter and import what ``work`` and the tasks need; the script that is running
@@ -46,12 +46,12 @@ class Workers(Generic[TaskT, ResultT]):
 
         What ``work`` raises is raised here. Closing the generator kills the processes.
         """
-        while unfinished := (yield from self._do(tasks, self._jobs, self._jobs + 1)):
+        while unfinished := (yield from self._run_tasks(tasks, self._jobs, self._jobs + 1)):
             suspects = iter(unfinished)
-            while culprits := (yield from self._do(suspects, 1, 1)):
+            while culprits := (yield from self._run_tasks(suspects, 1, 1)):
                 yield self._died(culprits[0])
 
-    def _do(self, tasks: Iterator[TaskT], jobs: int, at_once: int) -> Generator[ResultT, None, list[TaskT]]:
+    def _run_tasks(self, tasks: Iterator[TaskT], jobs: int, at_once: int) -> Generator[ResultT, None, list[TaskT]]:
         """Yield results until there are no more tasks or a process dies; return those that were begun in vain."""
         with self._executor(jobs) as executor:
             running: dict[Future[ResultT], TaskT] = {}
@@ -75,7 +75,7 @@ class Workers(Generic[TaskT, ResultT]):
     @contextmanager
     def _executor(self, jobs: int) -> Iterator[ProcessPoolExecutor]:
         context = multiprocessing.get_context("fork" if self._fork else "spawn")
-        executor = ProcessPoolExecutor(jobs, context, initializer=_end_with_parent)
+        executor = ProcessPoolExecutor(jobs, context, initializer=_exit_with_parent)
         try:
             yield executor
         except BaseException:
@@ -88,7 +88,7 @@ class Workers(Generic[TaskT, ResultT]):
 
     def _submit(self, executor: ProcessPoolExecutor, task: TaskT) -> Future[ResultT]:
         try:
-            with _ready_to_start(script=self._fork):
+            with _spawn_environment(script=self._fork):
                 return executor.submit(self._work, task)
         except BrokenProcessPool as error:
             future: Future[ResultT] = Future()
@@ -97,7 +97,7 @@ class Workers(Generic[TaskT, ResultT]):
 
 
 @contextmanager
-def _ready_to_start(*, script: bool) -> Iterator[None]:
+def _spawn_environment(*, script: bool) -> Iterator[None]:
     """Let processes that are started now inherit a blocked SIGINT, and know nothing of our ``script``, unless they may.
 
     A terminal sends SIGINT to all of us, and to one that has just begun it would be a traceback.
@@ -114,7 +114,7 @@ def _ready_to_start(*, script: bool) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """Let this process end when its parent does; it could not tell from its queue, whose other end it has too."""
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -11,14 +11,14 @@ from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamCodec
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network_core import NetworkCore
-from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.tcp.flow_control import Pipe
-from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
+from fyrehose_twisted.sim.observer import SimPacket
+from fyrehose_twisted.sim.tcp.flow_control import SendBuffer
+from fyrehose_twisted.sim.tcp.receive_buffer import ReceiveBuffer
 from fyrehose_twisted.sim.tcp.route import RouteStreams
-from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, StreamLimits, cut_to_travel
+from fyrehose_twisted.sim.tcp.segments import NO_VALUE, ControlSegment, StreamLimits, TcpSegment, split_into_segments
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What the machine at one end knows of a connection."""
 
     DIALLING = "dialling"
@@ -33,7 +33,7 @@ class State(Enum):
 class EndThrottle(Protocol):
     """A limit to how fast a node reads."""
 
-    def read_later(self, end: End, inbox: Inbox) -> None:
+    def enqueue(self, end: ConnectionEnd, inbox: ReceiveBuffer) -> None:
         """Let the ``inbox`` of ``end`` be read when it is its turn."""
 
 
@@ -49,58 +49,60 @@ class EndStreams(RouteStreams, Protocol):
     def throttles(self) -> Sequence[EndThrottle]:
         """The throttles in force."""
 
-    def ends(self, host: Host) -> dict[int, End]:
+    def connection_ends(self, host: Host) -> dict[int, ConnectionEnd]:
         """Return the ends on ``host``, by the number of the peer that each leads to."""
 
     def codec_of(self, host: Host) -> IStreamCodec | None:
         """Return how messages of ``host`` become bytes."""
 
-    def packet(self, host: Host, to: Address, data: Any) -> Packet:
+    def packet(self, host: Host, to: Address, data: Any) -> SimPacket:
         """Count a message that ``host`` writes."""
 
-    def throttle_of(self, end: End) -> EndThrottle | None:
+    def throttle_of(self, end: ConnectionEnd) -> EndThrottle | None:
         """Return what slows the reading of ``end``."""
 
-    def send_reset(self, end: End) -> None:
+    def send_reset(self, end: ConnectionEnd) -> None:
         """Tell the other end that here nothing is known of the connection."""
 
 
-class End:
+class ConnectionEnd:
     """One end of a connection.
 
     :ivar streams: the connections of the network.
     :ivar peer: what the node calls it.
     :ivar other: the other end, even if that is gone; ``None`` until a dial is answered.
-    :ivar out: what it sends through, and ``inbox`` what it receives with, from when they are needed.
+    :ivar send_buffer: what it sends through, and ``inbox`` what it receives with, from when they are needed.
     """
 
     __slots__ = (
-        "_full",
-        "_known",
-        "_reason",
-        "_told_full",
+        "_blocked",
+        "_close_reason",
+        "_node_blocked",
+        "_node_informed",
         "host",
-        "inbox",
         "other",
-        "out",
         "peer",
+        "receive_buffer",
+        "send_buffer",
         "state",
         "streams",
     )
 
-    def __init__(self, streams: EndStreams, host: Host, peer: Peer, state: State, other: End | None = None) -> None:
+    def __init__(
+        self, streams: EndStreams, host: Host, peer: Peer, state: ConnectionState, other: ConnectionEnd | None = None
+    ) -> None:
         self.streams = streams
         self.host = host
         self.peer = peer
         self.state = state
         self.other = other
-        self.out: Pipe | None = None
-        self.inbox: Inbox | None = None
-        self._known = False
-        self._full = False
-        self._told_full = False
-        self._reason: tuple[str, str] | None = None
-        streams.ends(host)[peer.number] = self
+        self.send_buffer: SendBuffer | None = None
+        self.receive_buffer: ReceiveBuffer | None = None
+        self._node_informed = False
+        self._blocked = False
+        self._node_blocked = False
+        self._close_reason: tuple[str, str] | None = None
+        streams.connection_ends(host)[peer.number] = self
 
     def __repr__(self) -> str:
         return f"<{self.state.value} end {self.peer.number} of {self.host.name}>"
@@ -116,24 +118,24 @@ class End:
         return self.streams.codec_of(self.host)
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether the machine knows nothing of the connection any more; the node may still have to be told."""
-        return self.state is State.GONE
+        return self.state is ConnectionState.GONE
 
     @property
-    def usable(self) -> bool:
+    def is_open(self) -> bool:
         """Whether the node takes it for open."""
-        return self.state is State.OPEN and self._known
+        return self.state is ConnectionState.OPEN and self._node_informed
 
     @property
-    def reads(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether the node reads from it now."""
-        return (self.state is State.OPEN or self.state is State.ACCEPTING) and self.host.running
+        return (self.state is ConnectionState.OPEN or self.state is ConnectionState.ACCEPTING) and self.host.running
 
     @property
-    def reads_at_once(self) -> bool:
+    def is_reading_unthrottled(self) -> bool:
         """Whether the node reads from it now, and nothing slows it."""
-        return self.reads and not self.streams.throttles
+        return self.is_reading and not self.streams.throttles
 
     @property
     def to(self) -> Address:
@@ -146,186 +148,188 @@ class End:
     def write(self, messages: Sequence[Any]) -> None:
         """Send messages."""
         streams, host, to = self.streams, self.host, self.to
-        out = self.out or self.pipe()
+        out = self.send_buffer or self.ensure_send_buffer()
         codec = self.codec
         if codec is None:
             size = streams.limits.object_size
             for message in messages:
-                out.put(Segment(streams.packet(host, to, message), size))
+                out.send(TcpSegment(streams.packet(host, to, message), size))
         elif messages:
             packets = [streams.packet(host, to, codec.encode(message)) for message in messages]
-            for segment in cut_to_travel(packets, streams.limits.segment, out.dice):
-                out.put(segment)
+            for segment in split_into_segments(packets, streams.limits.segment, out.rng):
+                out.send(segment)
 
-    def pipe(self) -> Pipe:
+    def ensure_send_buffer(self) -> SendBuffer:
         """Return what it sends through."""
-        if self.out is None:
+        if self.send_buffer is None:
             assert self.other is not None, "nobody has answered yet"
-            self.out = Pipe(self.streams, self, self.other, self.streams.limits)
-        return self.out
+            self.send_buffer = SendBuffer(self.streams, self, self.other, self.streams.limits)
+        return self.send_buffer
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         """Close it once what was written has arrived. The node hears no more of it."""
-        self.state = State.CLOSING
-        self._linked("closed")
-        if self.inbox is not None:
-            self.inbox.discard("closed")
-        self.pipe().put(Segment(Mark.BYE, 0))
+        self.state = ConnectionState.CLOSING
+        self._notify_observers("closed")
+        if self.receive_buffer is not None:
+            self.receive_buffer.discard("closed")
+        self.ensure_send_buffer().send(TcpSegment(ControlSegment.BYE, 0))
 
-    def buffered(self, size: int) -> None:
+    def buffered_bytes_changed(self, size: int) -> None:
         """So many bytes wait to be sent."""
-        counts, limits = self.network.counts, self.streams.limits
+        counts, limits = self.network.counters, self.streams.limits
         if size > counts["stream_buffered"]:
             counts["stream_buffered"] = size
-        if size < limits.low if self._full else size > limits.high:
-            self._full = not self._full
+        if size < limits.low if self._blocked else size > limits.high:
+            self._blocked = not self._blocked
             # Later: a node that writes is not called back before everything else that it wants is done.
-            self.network.call_in(0.0, self.look)
+            self.network.call_in(0.0, self.update_node)
 
     # Receiving
 
-    def reached(self) -> bool:
+    def accepts_segments(self) -> bool:
         """Say whether something that has come this far is taken; where nothing is known of it, that is answered."""
-        if self.host.dark:
+        if self.host.powered_off:
             return False
-        if self.gone:
+        if self.is_gone:
             self.streams.send_reset(self)
-        return not self.gone
+        return not self.is_gone
 
-    def arrived(self, segments: list[Segment]) -> None:
+    def arrived(self, segments: list[TcpSegment]) -> None:
         """Segments have arrived."""
-        only, inbox = segments[0], self.inbox
+        only, inbox = segments[0], self.receive_buffer
         # A message on its own is what nearly all are where they travel as objects.
-        if inbox is None and len(segments) == 1 and isinstance(only.data, Packet) and self.reads_at_once:
-            self.make_room(only.size)
-            self.hand_over(only.data.data, only.data)
+        if inbox is None and len(segments) == 1 and isinstance(only.data, SimPacket) and self.is_reading_unthrottled:
+            self.bytes_read(only.size)
+            self.deliver(only.data.data, only.data)
             return
         if inbox is None:
-            inbox = self.inbox = Inbox(self)
-        inbox.keep(segments)
-        if self.state is not State.CLOSING:
-            self.look()
+            inbox = self.receive_buffer = ReceiveBuffer(self)
+        inbox.add(segments)
+        if self.state is not ConnectionState.CLOSING:
+            self.update_node()
         elif inbox.discard("closed"):
-            self.closed()
-        if not inbox.needed:
-            self.inbox = None
+            self.peer_closed()
+        if not inbox.has_state:
+            self.receive_buffer = None
 
-    def make_room(self, size: int) -> None:
+    def bytes_read(self, size: int) -> None:
         """So many bytes were read."""
-        if size and self.other is not None and self.other.out is not None:
-            self.other.out.make_room(size)
+        if size and self.other is not None and self.other.send_buffer is not None:
+            self.other.send_buffer.bytes_read(size)
 
-    def hand_over(self, message: Any, packet: Any) -> None:
-        """Hand a message to the node, which came as ``packet``; either may be :data:`NOTHING`."""
+    def deliver(self, message: Any, packet: Any) -> None:
+        """Hand a message to the node, which came as ``packet``; either may be :data:`NO_VALUE`."""
         host = self.host
-        if packet is not NOTHING:
+        if packet is not NO_VALUE:
             network = self.network
-            network.counts["arrived"] += 1
+            network.counters["arrived"] += 1
             for observe in network.observers.arrived:
                 observe(packet, host)
-        if message is not NOTHING:
-            host.feed(host.node.receive, message, self.peer)
+        if message is not NO_VALUE:
+            host.deliver(host.node.receive, message, self.peer)
 
-    def look(self) -> None:
+    def update_node(self) -> None:
         """Let the node know what it does not know yet, unless its host stands still."""
         host = self.host
-        if self.state is State.OPEN and not self._known and host.running:
-            self._opened()
-        if self.inbox is not None and self.inbox.readable:
+        if self.state is ConnectionState.OPEN and not self._node_informed and host.running:
+            self._notify_connected()
+        if self.receive_buffer is not None and self.receive_buffer.readable:
             throttle = self.streams.throttle_of(self)
             if throttle is None:
-                self.inbox.read()
+                self.receive_buffer.read()
             else:
-                throttle.read_later(self, self.inbox)
-        if self._full is not self._told_full and self.usable and host.running:
-            self._told_full = self._full
-            self._linked("blocked" if self._full else "unblocked")
-            host.feed(host.node.blocked if self._full else host.node.unblocked, self.peer)
-        if self._reason is not None and host.running:
-            self._ended(*self._reason)
+                throttle.enqueue(self, self.receive_buffer)
+        if self._blocked is not self._node_blocked and self.is_open and host.running:
+            self._node_blocked = self._blocked
+            self._notify_observers("blocked" if self._blocked else "unblocked")
+            host.deliver(host.node.blocked if self._blocked else host.node.unblocked, self.peer)
+        if self._close_reason is not None and host.running:
+            self._notify_disconnected(*self._close_reason)
 
-    def answered(self) -> None:
+    def dial_accepted(self) -> None:
         """What was dialled has accepted."""
-        self.state = State.OPEN
-        self.network.counts["connections"] += 1
-        self.pipe().put(Segment(Mark.HELLO, 0))
-        self.look()
+        self.state = ConnectionState.OPEN
+        self.network.counters["connections"] += 1
+        self.ensure_send_buffer().send(TcpSegment(ControlSegment.HELLO, 0))
+        self.update_node()
 
-    def greeted(self) -> None:
+    def handshake_done(self) -> None:
         """The dialler knows that it was accepted, and so the connection is open."""
-        self.state = State.OPEN
-        self._opened()
+        self.state = ConnectionState.OPEN
+        self._notify_connected()
 
-    def closed(self) -> None:
+    def peer_closed(self) -> None:
         """The other side hung up, and all that it wrote has been read."""
         other = self.other
-        self.end("closed")
+        self.terminate("closed")
         if other is not None:
-            other.end("closed")
+            other.terminate("closed")
 
-    def malformed(self, error: RemoteError) -> None:
+    def decode_failed(self, error: RemoteError) -> None:
         """The bytes are none of the protocol."""
         self.streams.send_reset(self)
-        self.end(f"malformed: {error}", "reset")
+        self.terminate(f"malformed: {error}", "reset")
 
     # The end
 
-    def end(self, reason: str, what: str | None = None) -> None:
+    def terminate(self, reason: str, change: str | None = None) -> None:
         """The machine knows that the connection is over, or will not open; the node is told if it does not.
 
-        :param what: the reason as one of the words that observers are told, if it is none.
+        :param change: the reason as one of the words that observers are told, if it is none.
         """
         before = self.state
-        if before is State.GONE:
+        if before is ConnectionState.GONE:
             return
-        self._leave(reason if what is None else what)
-        if before is State.DIALLING or before is State.OPEN:
-            self._reason = reason, reason if what is None else what
-            self.look()
+        self._enter_gone(reason if change is None else change)
+        if before is ConnectionState.DIALLING or before is ConnectionState.OPEN:
+            self._close_reason = reason, reason if change is None else change
+            self.update_node()
         else:
-            self.streams.ends(self.host).pop(self.peer.number, None)
+            self.streams.connection_ends(self.host).pop(self.peer.number, None)
 
-    def forget(self, why: str) -> None:
+    def forget(self, reason: str) -> None:
         """The machine loses its memory of the connection."""
-        self._reason = None
-        if not self.gone:
-            self._leave(why)
-        self.streams.ends(self.host).pop(self.peer.number, None)
+        self._close_reason = None
+        if not self.is_gone:
+            self._enter_gone(reason)
+        self.streams.connection_ends(self.host).pop(self.peer.number, None)
 
-    def _leave(self, why: str) -> None:
-        dialled, self.state = self.state is State.DIALLING, State.GONE
-        if self.inbox is not None:
-            self.inbox.discard(why)
-            self.inbox = None
-        if self.out is not None:
-            self.out.sender_gone(why)
+    def _enter_gone(self, reason: str) -> None:
+        dialled, self.state = self.state is ConnectionState.DIALLING, ConnectionState.GONE
+        if self.receive_buffer is not None:
+            self.receive_buffer.discard(reason)
+            self.receive_buffer = None
+        if self.send_buffer is not None:
+            self.send_buffer.sender_gone(reason)
         other = self.other
         if other is None:
             return
-        if other.out is not None:
-            other.out.receiver_gone(why)
+        if other.send_buffer is not None:
+            other.send_buffer.receiver_gone(reason)
         # Nothing comes back any more for a node that hung up, nor for a machine whose handshake came to nothing.
-        if dialled or (other.state is State.CLOSING and other.out is not None and other.out.idle):
-            other.forget(why)
+        if dialled or (
+            other.state is ConnectionState.CLOSING and other.send_buffer is not None and other.send_buffer.idle
+        ):
+            other.forget(reason)
 
     # Telling
 
-    def _opened(self) -> None:
-        self._known = True
-        self._linked("connected" if self.peer.dialled else "accepted")
-        self.host.feed(self.host.node.connected, self.peer)
+    def _notify_connected(self) -> None:
+        self._node_informed = True
+        self._notify_observers("connected" if self.peer.dialled else "accepted")
+        self.host.deliver(self.host.node.connected, self.peer)
 
-    def _ended(self, reason: str, what: str) -> None:
-        self._reason = None
-        self.streams.ends(self.host).pop(self.peer.number, None)
+    def _notify_disconnected(self, reason: str, change: str) -> None:
+        self._close_reason = None
+        self.streams.connection_ends(self.host).pop(self.peer.number, None)
         node = self.host.node
-        if self._known:
-            self._linked(what)
-            self.host.feed(node.disconnected, self.peer, reason)
+        if self._node_informed:
+            self._notify_observers(change)
+            self.host.deliver(node.disconnected, self.peer, reason)
         elif self.peer.dialled:
-            self._linked(what)
-            self.host.feed(node.dial_failed, self.peer.address, reason)
+            self._notify_observers(change)
+            self.host.deliver(node.dial_failed, self.peer.address, reason)
 
-    def _linked(self, what: str) -> None:
-        for observe in self.network.observers.linked:
-            observe(self.host, self.to, what)
+    def _notify_observers(self, change: str) -> None:
+        for observe in self.network.observers.connection_changed:
+            observe(self.host, self.to, change)

@@ -9,18 +9,18 @@ from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import ILinkNode
 from fyrehose_twisted.sim.host import Host
-from fyrehose_twisted.sim.tcp.connection import End, EndStreams, State
-from fyrehose_twisted.sim.tcp.retransmission import FIRST_RETRY, LONGEST_RETRY
-from fyrehose_twisted.sim.tcp.route import Route
+from fyrehose_twisted.sim.tcp.connection import ConnectionEnd, ConnectionState, EndStreams
+from fyrehose_twisted.sim.tcp.retransmission import INITIAL_RETRANSMIT_TIMEOUT, MAX_RETRANSMIT_TIMEOUT
+from fyrehose_twisted.sim.tcp.route import StreamRoute
 
 
 class HandshakeStreams(EndStreams, Protocol):
     """The stream connections that open by handshakes."""
 
-    def accepted_from(self, dialler: Host) -> Peer:
+    def make_accepted_peer(self, dialler: Host) -> Peer:
         """Return what a node calls a new connection that ``dialler`` opened."""
 
-    def refuses(self, host: Host) -> bool:
+    def refuses_dials(self, host: Host) -> bool:
         """Return whether ``host`` was told to refuse dials."""
 
 
@@ -30,74 +30,76 @@ class Handshake:
 
     __slots__ = ("_deadline", "_network", "_retry_after", "_route", "_streams", "end")
 
-    def __init__(self, streams: HandshakeStreams, end: End) -> None:
+    def __init__(self, streams: HandshakeStreams, end: ConnectionEnd) -> None:
         self.end = end
         self._streams = streams
         self._network = streams.network
-        self._route = Route(streams, end.host, end.peer.address)
-        self._retry_after = FIRST_RETRY
+        self._route = StreamRoute(streams, end.host, end.peer.address)
+        self._retry_after = INITIAL_RETRANSMIT_TIMEOUT
         self._deadline = self._network.now + streams.limits.dial_timeout
 
-    def ask(self) -> None:
+    def dial(self) -> None:
         """Ask whether the other side accepts."""
-        if self.end.state is not State.DIALLING:
+        if self.end.state is not ConnectionState.DIALLING:
             return
         if self._network.now >= self._deadline:
-            self.end.end("timed out")
+            self.end.terminate("timed out")
         elif self._route.is_lost():
-            self._ask_again()
+            self._retry()
         else:
-            self._later(self._route.latency(), self._asked)
+            self._schedule(self._route.latency(), self._dial_arrived)
 
-    def _ask_again(self) -> None:
-        self._later(self._retry_after, self.ask)
-        self._retry_after = min(2 * self._retry_after, LONGEST_RETRY)
+    def _retry(self) -> None:
+        self._schedule(self._retry_after, self.dial)
+        self._retry_after = min(2 * self._retry_after, MAX_RETRANSMIT_TIMEOUT)
 
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+    def _schedule(self, seconds: float, call: Callable[[], None]) -> None:
         when = self._network.now + seconds
-        self._network.scheduler.call_at(min(when, self._deadline), call if when < self._deadline else self.ask)
+        self._network.scheduler.call_at(min(when, self._deadline), call if when < self._deadline else self.dial)
 
-    def _asked(self) -> None:
+    def _dial_arrived(self) -> None:
         """The question has arrived."""
-        if self.end.state is not State.DIALLING:
+        if self.end.state is not ConnectionState.DIALLING:
             return
         host = self._network.hosts.get(self.end.peer.address)
         if host is None:
-            self._answer(self._route, self._refused)
-        elif host.dark:
-            self._ask_again()
-        elif refuses(self._streams, host):
-            self._answer(Route(self._streams, host, self.end.host.address), self._refused)
+            self._send_reply(self._route, self._refused)
+        elif host.powered_off:
+            self._retry()
+        elif is_refusing(self._streams, host):
+            self._send_reply(StreamRoute(self._streams, host, self.end.host.address), self._refused)
         else:
-            if self.end.other is None or self.end.other.gone:
+            if self.end.other is None or self.end.other.is_gone:
                 accept(self._streams, host, self.end)
-            self._answer(Route(self._streams, host, self.end.host.address), self._accepted)
+            self._send_reply(StreamRoute(self._streams, host, self.end.host.address), self._accepted)
 
-    def _answer(self, back: Route, answered: Callable[[], None]) -> None:
+    def _send_reply(self, back: StreamRoute, on_arrival: Callable[[], None]) -> None:
         if back.is_lost():
-            self._ask_again()
+            self._retry()
         else:
-            self._later(back.latency(), answered)
+            self._schedule(back.latency(), on_arrival)
 
     def _refused(self) -> None:
-        self.end.end("refused")
+        self.end.terminate("refused")
 
     def _accepted(self) -> None:
-        if self.end.state is State.DIALLING:
-            self.end.answered()
+        if self.end.state is ConnectionState.DIALLING:
+            self.end.dial_accepted()
 
 
-def refuses(streams: HandshakeStreams, host: Host) -> bool:
+def is_refusing(streams: HandshakeStreams, host: Host) -> bool:
     """Say whether nobody listens on ``host``."""
-    return not host.up or streams.refuses(host) or not ILinkNode.providedBy(host.node)
+    return not host.up or streams.refuses_dials(host) or not ILinkNode.providedBy(host.node)
 
 
-def accept(streams: HandshakeStreams, host: Host, dialler: End) -> End:
+def accept(streams: HandshakeStreams, host: Host, dialler: ConnectionEnd) -> ConnectionEnd:
     """Make the other end of what ``dialler`` asks for.
 
     :raises ConfigurationError: if bytes would arrive where objects are expected, or the other way round.
     """
     if (streams.codec_of(host) is None) is not (streams.codec_of(dialler.host) is None):
         raise ConfigurationError(f"of {dialler.host.name} and {host.name}, give both a codec or none")
-    dialler.other = End(streams, host, streams.accepted_from(dialler.host), State.ACCEPTING, dialler)
+    dialler.other = ConnectionEnd(
+        streams, host, streams.make_accepted_peer(dialler.host), ConnectionState.ACCEPTING, dialler
+    )
     return dialler.other

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 from fyrehose_twisted.sim.network_core import NetworkCore
-from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.tcp.segments import NOTHING, Mark, Segment, cut_to_read
+from fyrehose_twisted.sim.observer import SimPacket
+from fyrehose_twisted.sim.tcp.segments import NO_VALUE, ControlSegment, TcpSegment, split_for_reading
 
 
 class InboxEnd(Protocol):
@@ -25,68 +25,68 @@ class InboxEnd(Protocol):
         """How messages become bytes."""
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether its machine knows nothing of the connection any more."""
 
     @property
-    def reads(self) -> bool:
+    def is_reading(self) -> bool:
         """Whether the node reads from it now."""
 
-    def make_room(self, size: int) -> None:
+    def bytes_read(self, size: int) -> None:
         """So many bytes were read."""
 
-    def hand_over(self, message: Any, packet: Any) -> None:
+    def deliver(self, message: Any, packet: Any) -> None:
         """Hand a message to the node, which came as ``packet``."""
 
-    def greeted(self) -> None:
+    def handshake_done(self) -> None:
         """The dialler knows that it was accepted."""
 
-    def closed(self) -> None:
+    def peer_closed(self) -> None:
         """The other side hung up, and all that it wrote has been read."""
 
-    def malformed(self, error: RemoteError) -> None:
+    def decode_failed(self, error: RemoteError) -> None:
         """The bytes are none of the protocol."""
 
 
-class Inbox:
+class ReceiveBuffer:
     """Keeps segments until the node of ``end`` can read them, and takes bytes apart into messages."""
 
     __slots__ = ("_decoded", "_decoder", "_unread", "end")
 
     def __init__(self, end: InboxEnd) -> None:
         self.end = end
-        self._unread: list[Segment] = []
+        self._unread: list[TcpSegment] = []
         self._decoder: IStreamDecoder | None = None
         self._decoded: deque[tuple[Any, Any]] | None = None
 
     @property
-    def needed(self) -> bool:
+    def has_state(self) -> bool:
         """Whether there is something in it, or may be part of a message."""
         return bool(self._unread or self._decoded or self._decoder)
 
     @property
     def readable(self) -> bool:
         """Whether there is something to read, and a node that reads it now."""
-        return bool(self._unread or self._decoded) and self.end.reads
+        return bool(self._unread or self._decoded) and self.end.is_reading
 
-    def keep(self, segments: list[Segment]) -> None:
+    def add(self, segments: list[TcpSegment]) -> None:
         """Keep segments that arrived."""
         self._unread += segments
 
-    def discard(self, why: str) -> bool:
+    def discard(self, reason: str) -> bool:
         """Drop everything; return whether the sender had hung up."""
         network, said_bye = self.end.network, False
         decoded, self._decoded = self._decoded, None
         unread, self._unread = self._unread, []
         for _, packet in decoded or ():
-            if packet is not NOTHING:
-                network.drop(packet, why)
+            if packet is not NO_VALUE:
+                network.drop(packet, reason)
         for segment in unread:
-            said_bye = said_bye or segment.data is Mark.BYE
-            if not self.end.gone:
-                self.end.make_room(segment.size)
+            said_bye = said_bye or segment.data is ControlSegment.BYE
+            if not self.end.is_gone:
+                self.end.bytes_read(segment.size)
             for packet in segment.packets:
-                network.drop(packet, why)
+                network.drop(packet, reason)
         return said_bye
 
     def read(self) -> None:
@@ -100,44 +100,44 @@ class Inbox:
         Call it when there is something to be read.
         """
         if self._decoded:
-            self._hand_decoded_over()
+            self._deliver_decoded()
             return 0
         segment = self._unread[0]
         data = segment.data
         if isinstance(data, bytes):
             return self._read_bytes(1 if once else len(self._unread))
         del self._unread[0]
-        if isinstance(data, Packet):
-            self.end.make_room(segment.size)
-            self.end.hand_over(data.data, data)
-        elif data is Mark.HELLO:
-            self.end.greeted()
+        if isinstance(data, SimPacket):
+            self.end.bytes_read(segment.size)
+            self.end.deliver(data.data, data)
+        elif data is ControlSegment.HELLO:
+            self.end.handshake_done()
         else:
-            self.end.closed()
+            self.end.peer_closed()
         return segment.size
 
-    def _read_bytes(self, most: int) -> int:
-        """Read up to ``most`` segments, as far as they are bytes."""
+    def _read_bytes(self, max_segments: int) -> int:
+        """Read up to ``max_segments`` segments, as far as they are bytes."""
         pieces: list[bytes] = []
-        packets: list[Packet] = []
-        for segment in self._unread[:most]:
+        packets: list[SimPacket] = []
+        for segment in self._unread[:max_segments]:
             if not isinstance(segment.data, bytes):
                 break
             pieces.append(segment.data)
-            packets += segment.ends
+            packets += segment.completed_packets
         del self._unread[: len(pieces)]
         data = b"".join(pieces)
-        self.end.make_room(len(data))
+        self.end.bytes_read(len(data))
         try:
             messages = self._decode(data)
         except RemoteError as error:
             for packet in packets:
                 self.end.network.drop(packet, "reset")
-            self.end.malformed(error)
+            self.end.decode_failed(error)
             return len(data)
         # A message is complete with its last byte, and so is its packet.
-        self._decoded = deque(zip_longest(messages, packets, fillvalue=NOTHING))
-        self._hand_decoded_over()
+        self._decoded = deque(zip_longest(messages, packets, fillvalue=NO_VALUE))
+        self._deliver_decoded()
         return len(data)
 
     def _decode(self, data: bytes) -> list[Any]:
@@ -151,10 +151,12 @@ class Inbox:
         network = self.end.network
         if not network.split:
             return list(self._decoder.feed(data))
-        return [message for piece in cut_to_read(data, network.split_rng) for message in self._decoder.feed(piece)]
+        return [
+            message for piece in split_for_reading(data, network.split_rng) for message in self._decoder.feed(piece)
+        ]
 
-    def _hand_decoded_over(self) -> None:
+    def _deliver_decoded(self) -> None:
         while self.readable and self._decoded:
-            self.end.hand_over(*self._decoded.popleft())
+            self.end.deliver(*self._decoded.popleft())
         if not self._decoded:
             self._decoded = None

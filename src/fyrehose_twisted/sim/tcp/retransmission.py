@@ -6,13 +6,13 @@ from math import ceil
 from typing import Protocol
 
 from fyrehose_twisted.sim.host import Host
-from fyrehose_twisted.sim.tcp.route import Route, RouteStreams
-from fyrehose_twisted.sim.tcp.segments import Segment, StreamLimits
+from fyrehose_twisted.sim.tcp.route import RouteStreams, StreamRoute
+from fyrehose_twisted.sim.tcp.segments import StreamLimits, TcpSegment
 
-FIRST_RETRY = 0.2
+INITIAL_RETRANSMIT_TIMEOUT = 0.2
 """Seconds after which what was lost is sent again; each time in vain doubles them."""
 
-LONGEST_RETRY = 10.0
+MAX_RETRANSMIT_TIMEOUT = 10.0
 
 
 class WireEnd(Protocol):
@@ -21,23 +21,23 @@ class WireEnd(Protocol):
     host: Host
 
     @property
-    def gone(self) -> bool:
+    def is_gone(self) -> bool:
         """Whether its machine knows nothing of the connection any more."""
 
-    def buffered(self, size: int) -> None:
+    def buffered_bytes_changed(self, size: int) -> None:
         """So many bytes wait to be sent."""
 
-    def reached(self) -> bool:
+    def accepts_segments(self) -> bool:
         """Return whether something that has come this far is taken."""
 
-    def arrived(self, segments: list[Segment]) -> None:
+    def arrived(self, segments: list[TcpSegment]) -> None:
         """Segments have arrived."""
 
-    def end(self, reason: str) -> None:
+    def terminate(self, reason: str) -> None:
         """The machine knows that the connection is over."""
 
 
-class Wire(Route):
+class ReliableRoute(StreamRoute):
     """Brings segments from ``sender`` to ``receiver``, in order and each once.
 
     What is lost is sent again, and what follows waits for it. Where nobody answers, the sender gives up in the end.
@@ -46,14 +46,14 @@ class Wire(Route):
     __slots__ = (
         "_arriving",
         "_busy_until",
-        "_flying",
+        "_in_flight",
+        "_last_progress",
         "_limits",
-        "_lost",
-        "_progress",
-        "_retry_after",
-        "_retry_at",
+        "_lost_count",
+        "_retransmit_at",
+        "_retransmit_timeout",
         "_scheduler",
-        "_unconfirmed",
+        "_unacknowledged",
         "receiver",
         "sender",
     )
@@ -64,38 +64,38 @@ class Wire(Route):
         self.receiver = receiver
         self._limits = limits
         self._scheduler = self.network.scheduler
-        self._flying: list[Segment] = []
-        self._lost = 0  # of those flying
-        self._unconfirmed = False  # something has arrived, and the sender cannot know
+        self._in_flight: list[TcpSegment] = []
+        self._lost_count = 0  # of those flying
+        self._unacknowledged = False  # something has arrived, and the sender cannot know
         self._arriving = False
         self._busy_until = 0.0
-        self._progress = 0.0
-        self._retry_after = FIRST_RETRY
-        self._retry_at: float | None = None
+        self._last_progress = 0.0
+        self._retransmit_timeout = INITIAL_RETRANSMIT_TIMEOUT
+        self._retransmit_at: float | None = None
 
     # Travelling
 
-    def _launch(self, segment: Segment) -> None:
-        self._flying.append(segment)
-        self._try(segment)
+    def _transmit(self, segment: TcpSegment) -> None:
+        self._in_flight.append(segment)
+        self._attempt(segment)
         if not self._arriving:
-            self._expect()
+            self._schedule_arrival()
 
-    def _try(self, segment: Segment) -> None:
+    def _attempt(self, segment: TcpSegment) -> None:
         leaves = self._scheduler.now
-        if self._version == self.network.version and self._calm:
-            segment.due = leaves + self._there.delay
+        if self._version == self.network.link_version and self._is_delay_only:
+            segment.due = leaves + self._forward_link.delay
             return
         if self.is_lost():
-            self._lost += 1
+            self._lost_count += 1
             self._arm()
             return
         if self.link.bandwidth is not None:
             leaves = self._busy_until = max(leaves, self._busy_until) + segment.size / self.link.bandwidth
         segment.due = leaves + self.latency()
 
-    def _expect(self) -> None:
-        if self._arriving or not self._flying or (due := self._flying[0].due) is None:
+    def _schedule_arrival(self) -> None:
+        if self._arriving or not self._in_flight or (due := self._in_flight[0].due) is None:
             return
         moment = self.network.moment
         self._arriving = True
@@ -103,65 +103,65 @@ class Wire(Route):
 
     def _arrive(self) -> None:
         self._arriving = False
-        if not self._flying:
+        if not self._in_flight:
             return
-        if not self.receiver.reached():
-            for segment in self._flying:
+        if not self.receiver.accepts_segments():
+            for segment in self._in_flight:
                 segment.due = None
-            self._lost = len(self._flying)
+            self._lost_count = len(self._in_flight)
             self._arm()
             return
-        flying, count = self._flying, 1
+        flying, count = self._in_flight, 1
         while count < len(flying) and (due := flying[count].due) is not None and due <= self._scheduler.now:
             count += 1
-        arrived, self._flying = flying[:count], flying[count:]
-        if self.is_answered():
-            self._retry_after = FIRST_RETRY
-            self._confirm()
+        arrived, self._in_flight = flying[:count], flying[count:]
+        if self.is_acknowledged():
+            self._retransmit_timeout = INITIAL_RETRANSMIT_TIMEOUT
+            self._acknowledged()
         else:
-            self._unconfirmed = True
+            self._unacknowledged = True
             self._arm()
-        if self._flying:
-            self._expect()
+        if self._in_flight:
+            self._schedule_arrival()
         self.receiver.arrived(arrived)
 
     # Answers, and the want of them
 
-    def _confirm(self) -> None:
+    def _acknowledged(self) -> None:
         """The sender knows how things are at the receiver."""
-        self._unconfirmed = False
-        self._progress = self._scheduler.now
+        self._unacknowledged = False
+        self._last_progress = self._scheduler.now
 
     @property
-    def _in_doubt(self) -> bool:
+    def _awaits_acknowledgement(self) -> bool:
         """Whether the sender waits for an answer that may never come."""
-        return self._lost > 0 or self._unconfirmed
+        return self._lost_count > 0 or self._unacknowledged
 
     def _arm(self) -> None:
         now = self._scheduler.now
-        when = max(now, min(now + self._retry_after, self._progress + self._limits.timeout))
-        if self._retry_at is None or when < self._retry_at:
-            self._retry_at = when
-            self._scheduler.call_at(when, self._retry)
+        when = max(now, min(now + self._retransmit_timeout, self._last_progress + self._limits.timeout))
+        if self._retransmit_at is None or when < self._retransmit_at:
+            self._retransmit_at = when
+            self._scheduler.call_at(when, self._retransmit_due)
 
-    def _retry(self) -> None:
+    def _retransmit_due(self) -> None:
         # An entry of the scheduler that was overtaken by an earlier one comes to nothing.
-        if self._retry_at is None or self._scheduler.now < self._retry_at:
+        if self._retransmit_at is None or self._scheduler.now < self._retransmit_at:
             return
-        self._retry_at = None
-        if self.sender.gone or not self._in_doubt:
+        self._retransmit_at = None
+        if self.sender.is_gone or not self._awaits_acknowledgement:
             return
-        if self._scheduler.now >= self._progress + self._limits.timeout:
-            self.sender.end("timed out")
+        if self._scheduler.now >= self._last_progress + self._limits.timeout:
+            self.sender.terminate("timed out")
             return
-        self._retry_after = min(2 * self._retry_after, LONGEST_RETRY)
-        if self._lost:
-            self._lost = 0
-            for segment in self._flying:
+        self._retransmit_timeout = min(2 * self._retransmit_timeout, MAX_RETRANSMIT_TIMEOUT)
+        if self._lost_count:
+            self._lost_count = 0
+            for segment in self._in_flight:
                 if segment.due is None:
-                    self._try(segment)
-            self._expect()
-        elif not self._flying and not self.is_lost() and self.receiver.reached() and self.is_answered():
-            self._confirm()
-        if self._in_doubt:
+                    self._attempt(segment)
+            self._schedule_arrival()
+        elif not self._in_flight and not self.is_lost() and self.receiver.accepts_segments() and self.is_acknowledged():
+            self._acknowledged()
+        if self._awaits_acknowledgement:
             self._arm()

@@ -13,7 +13,7 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network_core import NetworkCore
 
 
-class Dice:
+class SplitMix64:
     """Random numbers from ``seed``.
 
     There may be millions of these, and :class:`random.Random` takes 2.5 kB. This one can do what
@@ -49,74 +49,86 @@ class RouteStreams(Protocol):
     def network(self) -> NetworkCore:
         """The network that they are on."""
 
-    def dice(self, source: Host, to: Address) -> Dice:
+    def route_rng(self, source: Host, to: Address) -> SplitMix64:
         """Return random numbers for what travels from ``source`` to ``to`` alone."""
 
 
-class Route:
+class StreamRoute:
     """Tells what the network does to what travels from ``source`` to ``to`` now.
 
     What is drawn for one route does not depend on what is drawn elsewhere.
     """
 
-    __slots__ = ("_back", "_calm", "_dice", "_streams", "_there", "_version", "network", "source", "to")
+    __slots__ = (
+        "_forward_link",
+        "_is_delay_only",
+        "_return_link",
+        "_rng",
+        "_streams",
+        "_version",
+        "network",
+        "source",
+        "to",
+    )
 
     def __init__(self, streams: RouteStreams, source: Host, to: Address) -> None:
         self.network = streams.network
         self._streams = streams
         self.source = source
         self.to = to
-        self._dice: Dice | None = None
-        self._look()
+        self._rng: SplitMix64 | None = None
+        self._refresh_links()
 
-    def _look(self) -> None:
+    def _refresh_links(self) -> None:
         network = self.network
-        self._version = network.version
-        self._there: Link = network.link_between(self.source, self.to)
+        self._version = network.link_version
+        self._forward_link: Link = network.link_between(self.source, self.to)
         answering = network.hosts.get(self.to)
-        self._back: Link = self._there if answering is None else network.link_between(answering, self.source.address)
-        there = self._there
+        self._return_link: Link = (
+            self._forward_link if answering is None else network.link_between(answering, self.source.address)
+        )
+        there = self._forward_link
         # Whether all that happens on the way is that time passes.
-        self._calm = there.up and not (
+        self._is_delay_only = there.up and not (
             there.loss or there.corruption or there.jitter or there.tail or there.reordering or there.bandwidth
         )
 
     @property
     def link(self) -> Link:
         """What the way there is like."""
-        if self._version != self.network.version:
-            self._look()
-        return self._there
+        if self._version != self.network.link_version:
+            self._refresh_links()
+        return self._forward_link
 
     @property
-    def answer_delay(self) -> float:
+    def ack_delay(self) -> float:
         """Seconds that an answer takes. That they vary is left out where it makes no difference."""
-        return self._back.delay
+        return self._return_link.delay
 
-    def is_answered(self) -> bool:
+    def is_acknowledged(self) -> bool:
         """Say whether answers come back. That one is lost now and then is left out: the next one makes up for it."""
-        if self._version != self.network.version:
-            self._look()
-        return self._back.up and self._back.loss < 1.0
+        if self._version != self.network.link_version:
+            self._refresh_links()
+        return self._return_link.up and self._return_link.loss < 1.0
 
     def is_lost(self) -> bool:
         """Draw whether what sets out now is lost; what is garbled fails a checksum, which is the same."""
         link = self.link
-        if not link.up or self._calm:
+        if not link.up or self._is_delay_only:
             return not link.up
         passes = (1.0 - link.loss) * (1.0 - link.corruption)
-        return passes < 1.0 and self.dice.random() >= passes
+        return passes < 1.0 and self.rng.random() >= passes
 
     def latency(self) -> float:
         """Draw how long what sets out now takes, bandwidth aside."""
         link = self.link
         if not (link.jitter or link.tail or link.reordering):
             return link.delay
-        return link.latency(cast(Random, self.dice))
+        return link.latency(cast(Random, self.rng))
 
     @property
-    def dice(self) -> Dice:
+    def rng(self) -> SplitMix64:
         """Random numbers for this route alone."""
-        if self._dice is None:
-            self._dice = self._streams.dice(self.source, self.to)
-        return self._dice
+        if self._rng is None:
+            self._rng = self._streams.route_rng(self.source, self.to)
+        return self._rng

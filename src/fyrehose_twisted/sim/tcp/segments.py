@@ -8,22 +8,22 @@ from enum import Enum
 from random import Random
 from typing import Any
 
-from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.tcp.route import Dice
+from fyrehose_twisted.sim.observer import SimPacket
+from fyrehose_twisted.sim.tcp.route import SplitMix64
 
-NOTHING: Any = object()
+NO_VALUE: Any = object()
 """Stands where a packet made no message, or a message came of no packet of its own."""
 
-CUT_TO_TRAVEL = 0.25
+SHORT_SEGMENT_PROBABILITY = 0.25
 """Probability with which what travels in one piece is cut short."""
 
-CUT_TO_READ = 0.5
+SPLIT_READ_PROBABILITY = 0.5
 """Probability with which what has arrived is cut once more where it is read."""
 
-SINGLE_BYTES = 0.05
+SINGLE_BYTE_READS_PROBABILITY = 0.05
 """Probability with which the first of the bytes that were read are handed over one by one."""
 
-SINGLE_BYTES_AT_MOST = 64
+MAX_SINGLE_BYTE_READS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class StreamLimits:
             raise ValueError(f"low={self.low!r}; give at least 1 byte, and at most {self.high + 1}, one more than high")
 
 
-class Mark(Enum):
+class ControlSegment(Enum):
     """What travels in line with the messages and is none."""
 
     HELLO = "hello"
@@ -71,58 +71,60 @@ class Mark(Enum):
     """The sender hung up."""
 
 
-class Segment:
+class TcpSegment:
     """What travels in one piece.
 
     :ivar data: bytes; the packet of a message that travels as an object; or a mark.
-    :ivar ends: packets whose last byte is in ``data``.
+    :ivar completed_packets: packets whose last byte is in ``data``.
     :ivar due: when it arrives; ``None`` while it is lost.
     """
 
-    __slots__ = ("data", "due", "ends", "size")
+    __slots__ = ("completed_packets", "data", "due", "size")
 
-    def __init__(self, data: bytes | Packet | Mark, size: int, ends: tuple[Packet, ...] = ()) -> None:
+    def __init__(
+        self, data: bytes | SimPacket | ControlSegment, size: int, completed_packets: tuple[SimPacket, ...] = ()
+    ) -> None:
         self.data = data
         self.size = size
-        self.ends = ends
+        self.completed_packets = completed_packets
         self.due: float | None = None
 
     @property
-    def packets(self) -> tuple[Packet, ...]:
+    def packets(self) -> tuple[SimPacket, ...]:
         """What is lost with it."""
-        return (self.data,) if isinstance(self.data, Packet) else self.ends
+        return (self.data,) if isinstance(self.data, SimPacket) else self.completed_packets
 
 
-def cut_to_travel(packets: Sequence[Packet], longest: int, dice: Dice) -> list[Segment]:
+def split_into_segments(packets: Sequence[SimPacket], max_size: int, rng: SplitMix64) -> list[TcpSegment]:
     """Return the bytes of ``packets``, cut without regard to where one ends."""
     data = b"".join([packet.data for packet in packets])
-    segments: list[Segment] = []
+    segments: list[TcpSegment] = []
     start = first = position = 0
     while start < len(data) or not segments:
-        size = min(longest, len(data) - start)
-        if size > 1 and dice.random() < CUT_TO_TRAVEL:
-            size = dice.randrange(1, size)
+        size = min(max_size, len(data) - start)
+        if size > 1 and rng.random() < SHORT_SEGMENT_PROBABILITY:
+            size = rng.randrange(1, size)
         start += size
         last = first
         while last < len(packets) and position + len(packets[last].data) <= start:
             position += len(packets[last].data)
             last += 1
-        segments.append(Segment(data[start - size : start], size, tuple(packets[first:last])))
+        segments.append(TcpSegment(data[start - size : start], size, tuple(packets[first:last])))
         first = last
     return segments
 
 
-def cut_to_read(data: bytes, rng: Random) -> Iterator[bytes]:
+def split_for_reading(data: bytes, rng: Random) -> Iterator[bytes]:
     """Yield ``data`` in the pieces in which a socket may give it."""
     start = 0
     while len(data) - start > 1:
         chance = rng.random()
-        if chance < SINGLE_BYTES:
-            for _ in range(min(SINGLE_BYTES_AT_MOST, len(data) - start)):
+        if chance < SINGLE_BYTE_READS_PROBABILITY:
+            for _ in range(min(MAX_SINGLE_BYTE_READS, len(data) - start)):
                 yield data[start : start + 1]
                 start += 1
             continue
-        if chance >= CUT_TO_READ:
+        if chance >= SPLIT_READ_PROBABILITY:
             break
         size = rng.randrange(1, len(data) - start)
         yield data[start : start + size]

@@ -7,15 +7,15 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from fyrehose_twisted.effects import Address, Dial, HangUp, Peer, Write
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.interfaces import ILinkNode, IStreamCodec
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.crash_mode import CrashMode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network_core import NetworkCore
-from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.tcp.connection import End, State
+from fyrehose_twisted.sim.observer import SimPacket
+from fyrehose_twisted.sim.tcp.connection import ConnectionEnd, ConnectionState
 from fyrehose_twisted.sim.tcp.handshake import Handshake, accept
-from fyrehose_twisted.sim.tcp.route import Dice, Route
+from fyrehose_twisted.sim.tcp.route import SplitMix64, StreamRoute
 from fyrehose_twisted.sim.tcp.segments import StreamLimits
 from fyrehose_twisted.sim.tcp.throttle import Throttle
 
@@ -23,7 +23,7 @@ EPHEMERAL_PORTS = range(49_152, 65_536)
 """Where accepted connections come from. Inside the simulator a connection leads to hosts, never to these."""
 
 
-class Streams:
+class StreamConnections:
     """The stream connections of a network. Its hosts run nodes that provide
     :class:`~fyrehose_twisted.interfaces.ILinkNode`; to accept dials they need do nothing more.
 
@@ -45,141 +45,147 @@ class Streams:
         receives one has the very object that was written.
     :ivar codecs: the same for single hosts, by address.
     :ivar limits: set them before the first connection.
-    :ivar throttles: what reads slowly now; see :meth:`slow`.
+    :ivar throttles: what reads slowly now; see :meth:`throttle_reads`.
     """
 
     def __init__(self, network: NetworkCore) -> None:
         self.codec: IStreamCodec | None = None
         self.codecs: dict[Address, IStreamCodec | None] = {}
         self.limits = StreamLimits()
-        self.numbers = count(1)
+        self.connection_numbers = count(1)
         self.throttles: list[Throttle] = []
         self.network = network
-        self._ends: defaultdict[int, dict[int, End]] = defaultdict(dict)  # by the index of the host
-        self._origins: dict[Address, Host] = {}
+        self._ends: defaultdict[int, dict[int, ConnectionEnd]] = defaultdict(dict)  # by the index of the host
+        self._dialler_of: dict[Address, Host] = {}
         self._refusing: Counter[Address] = Counter()
-        self._dice: dict[tuple[int, Address], Dice] = {}
+        self._route_rngs: dict[tuple[int, Address], SplitMix64] = {}
 
     # For nodes
 
-    def carry_out(self, host: Host, effect: Dial | Write | HangUp) -> None:
+    def perform(self, host: Host, effect: Dial | Write | Close) -> None:
         """Do what the node of ``host`` wants.
 
         :raises TypeError: if ``effect`` is none of these, or a node dials that could not be told what comes of it.
         """
         if isinstance(effect, Write):
-            end = self.ends(host).get(effect.peer.number)
-            if end is not None and end.usable:
+            end = self.connection_ends(host).get(effect.peer.number)
+            if end is not None and end.is_open:
                 end.write(effect.messages)
             else:
-                self._write_in_vain(host, effect)
-        elif isinstance(effect, HangUp):
-            end = self.ends(host).get(effect.peer.number)
-            if end is not None and end.usable:
-                end.hang_up()
+                self._drop_writes(host, effect)
+        elif isinstance(effect, Close):
+            end = self.connection_ends(host).get(effect.peer.number)
+            if end is not None and end.is_open:
+                end.close()
         elif isinstance(effect, Dial):
             if not ILinkNode.providedBy(host.node):
                 raise TypeError(f"the {type(host.node).__name__} on {host.name} dials, but is no ILinkNode")
-            end = End(self, host, Peer(effect.address, next(self.numbers), dialled=True), State.DIALLING)
-            for observe in self.network.observers.linked:
+            end = ConnectionEnd(
+                self, host, Peer(effect.address, next(self.connection_numbers), dialled=True), ConnectionState.DIALLING
+            )
+            for observe in self.network.observers.connection_changed:
                 observe(host, effect.address, "dialled")
-            Handshake(self, end).ask()
+            Handshake(self, end).dial()
         else:
             raise TypeError(f"{host.name} wants a {type(effect).__name__}, and nobody knows how to do that")
 
-    def packet(self, host: Host, to: Address, data: Any) -> Packet:
+    def packet(self, host: Host, to: Address, data: Any) -> SimPacket:
         """Count a message that ``host`` writes."""
         network = self.network
-        packet = Packet(next(network.numbers), host, to, data, network.scheduler.now)
-        network.counts["sent"] += 1
+        packet = SimPacket(next(network.packet_numbers), host, to, data, network.scheduler.now)
+        network.counters["sent"] += 1
         for observe in network.observers.sent:
             observe(packet)
         return packet
 
-    def _write_in_vain(self, host: Host, effect: Write) -> None:
-        codec, to = self.codec_of(host), self._to(effect.peer)
+    def _drop_writes(self, host: Host, effect: Write) -> None:
+        codec, to = self.codec_of(host), self._peer_address(effect.peer)
         for message in effect.messages:
             data = message if codec is None else codec.encode(message)
             self.network.drop(self.packet(host, to, data), "gone")
 
-    def _to(self, peer: Peer) -> Address:
+    def _peer_address(self, peer: Peer) -> Address:
         """Return where the host listens to which a connection led that may be forgotten."""
         if peer.dialled:
             return peer.address
-        host = self.network.only_host_at(peer.address[0]) or self._origins.get(peer.address)
+        host = self.network.only_host_at(peer.address[0]) or self._dialler_of.get(peer.address)
         return peer.address if host is None else host.address
 
     # For hosts
 
-    def host_stopped(self, host: Host, crash: Crash) -> None:
+    def host_stopped(self, host: Host, crash: CrashMode) -> None:
         """The node of ``host`` is gone. A kernel that lives on still sends what was written before the node hung up."""
-        for end in list(self.ends(host).values()):
-            if crash is Crash.KILLED:
-                if end.state is State.CLOSING:
+        for end in list(self.connection_ends(host).values()):
+            if crash is CrashMode.KILLED:
+                if end.state is ConnectionState.CLOSING:
                     continue
-                if not end.gone:
+                if not end.is_gone:
                     self.send_reset(end)
             end.forget("down")
 
     def host_resumed(self, host: Host) -> None:
         """The node of ``host`` reads again."""
-        for end in list(self.ends(host).values()):
-            end.look()
+        for end in list(self.connection_ends(host).values()):
+            end.update_node()
 
     # For scenarios and faults
 
-    def connect(self, one: Host, other: Host) -> None:
-        """Let there be a connection, as if ``one`` had dialled ``other`` before. Both have to be up.
+    def connect(self, source: Host, destination: Host) -> None:
+        """Let there be a connection, as if ``source`` had dialled ``destination`` before. Both have to be up.
 
         :raises ConfigurationError: if one has a codec and the other has none.
         """
-        dialler = End(self, one, Peer(other.address, next(self.numbers), dialled=True), State.OPEN)
-        acceptor = accept(self, other, dialler)
-        acceptor.state = State.OPEN
-        self.network.counts["connections"] += 1
-        dialler.look()
-        acceptor.look()
+        dialler = ConnectionEnd(
+            self, source, Peer(destination.address, next(self.connection_numbers), dialled=True), ConnectionState.OPEN
+        )
+        acceptor = accept(self, destination, dialler)
+        acceptor.state = ConnectionState.OPEN
+        self.network.counters["connections"] += 1
+        dialler.update_node()
+        acceptor.update_node()
 
     def peers(self, host: Host) -> list[Peer]:
         """Return the connections that the node of ``host`` takes for open."""
-        return [end.peer for end in self.ends(host).values() if end.usable]
+        return [end.peer for end in self.connection_ends(host).values() if end.is_open]
 
     def buffered(self, host: Host) -> int:
         """Return how many bytes wait to be sent on all connections of ``host``; see :attr:`StreamLimits.window`."""
-        return sum(end.out.waits for end in self.ends(host).values() if end.out is not None)
+        return sum(
+            end.send_buffer.waiting_bytes for end in self.connection_ends(host).values() if end.send_buffer is not None
+        )
 
     def reset(self, one: Host, other: Host) -> None:
         """Reset the connections between two hosts, so that both sides are told at once."""
-        for end in self.between(one, other) + self.between(other, one):
-            end.end("reset")
+        for end in self.ends_between(one, other) + self.ends_between(other, one):
+            end.terminate("reset")
             if end.other is not None:
-                end.other.end("reset")
+                end.other.terminate("reset")
 
     def half_open(self, one: Host, other: Host) -> None:
         """End the connections between two hosts for ``other`` alone, which is told that they were reset; ``one`` finds
         out when it writes."""
-        for end in self.between(other, one):
-            end.end("reset")
+        for end in self.ends_between(other, one):
+            end.terminate("reset")
 
-    def between(self, one: Host, other: Host) -> list[End]:
+    def ends_between(self, one: Host, other: Host) -> list[ConnectionEnd]:
         """Return the ends on ``one`` of those connections to ``other`` that are open here."""
-        ends = [end for end in self.ends(one).values() if end.other is not None and end.other.host is other]
-        return [end for end in ends if end.state is State.OPEN]
+        ends = [end for end in self.connection_ends(one).values() if end.other is not None and end.other.host is other]
+        return [end for end in ends if end.state is ConnectionState.OPEN]
 
-    def refuse(self, host: Host) -> None:
-        """Let ``host`` refuse what dials it, until :meth:`accept` was called as often."""
+    def refuse_dials(self, host: Host) -> None:
+        """Let ``host`` refuse what dials it, until :meth:`accept_dials` was called as often."""
         self._refusing[host.address] += 1
 
-    def accept(self, host: Host) -> None:
-        """End what :meth:`refuse` began."""
+    def accept_dials(self, host: Host) -> None:
+        """End what :meth:`refuse_dials` began."""
         self._refusing[host.address] -= 1
 
-    def refuses(self, host: Host) -> bool:
+    def refuses_dials(self, host: Host) -> bool:
         """Say whether ``host`` was told to refuse dials."""
         return self._refusing[host.address] > 0
 
-    def slow(self, host: Host, rate: float, source: Address | None = None) -> Throttle:
-        """Let the node of ``host`` read at most ``rate`` bytes a second, until :meth:`hasten`.
+    def throttle_reads(self, host: Host, rate: float, source: Address | None = None) -> Throttle:
+        """Let the node of ``host`` read at most ``rate`` bytes a second, until :meth:`remove_throttle`.
 
         Where several concern a connection, the last one counts.
 
@@ -189,14 +195,14 @@ class Streams:
         self.throttles.append(throttle)
         return throttle
 
-    def hasten(self, throttle: Throttle) -> None:
-        """End what :meth:`slow` began."""
+    def remove_throttle(self, throttle: Throttle) -> None:
+        """End what :meth:`throttle_reads` began."""
         self.throttles.remove(throttle)
         throttle.release()
 
     # For connections
 
-    def ends(self, host: Host) -> dict[int, End]:
+    def connection_ends(self, host: Host) -> dict[int, ConnectionEnd]:
         """Return the ends on ``host``, by the number of the peer that each leads to."""
         return self._ends[host.index]
 
@@ -204,39 +210,39 @@ class Streams:
         """Return how messages of ``host`` become bytes."""
         return self.codecs.get(host.address, self.codec) if self.codecs else self.codec
 
-    def dice(self, source: Host, to: Address) -> Dice:
+    def route_rng(self, source: Host, to: Address) -> SplitMix64:
         """Return random numbers for what travels from ``source`` to ``to`` alone."""
-        dice = self._dice.get((source.index, to))
+        dice = self._route_rngs.get((source.index, to))
         if dice is None:
             seed = f"{self.network.seed}/{source.name}/{to[0]}:{to[1]}/streams"
-            dice = self._dice[source.index, to] = Dice(seed)
+            dice = self._route_rngs[source.index, to] = SplitMix64(seed)
         return dice
 
-    def accepted_from(self, dialler: Host) -> Peer:
+    def make_accepted_peer(self, dialler: Host) -> Peer:
         """Return what a node calls a new connection that ``dialler`` opened."""
-        number, ip = next(self.numbers), dialler.address[0]
+        number, ip = next(self.connection_numbers), dialler.address[0]
         peer = Peer((ip, EPHEMERAL_PORTS.start + number % len(EPHEMERAL_PORTS)), number, dialled=False)
         if self.network.only_host_at(ip) is None:
-            self._origins[peer.address] = dialler
+            self._dialler_of[peer.address] = dialler
         return peer
 
-    def throttle_of(self, end: End) -> Throttle | None:
+    def throttle_of(self, end: ConnectionEnd) -> Throttle | None:
         """Return what slows the reading of ``end``."""
         for throttle in reversed(self.throttles):
-            if throttle.concerns(end):
+            if throttle.applies_to(end):
                 return throttle
         return None
 
-    def send_reset(self, end: End) -> None:
+    def send_reset(self, end: ConnectionEnd) -> None:
         """Tell the other end that here nothing is known of the connection. What is lost is not sent again."""
         other = end.other
-        if other is None or other.gone:
+        if other is None or other.is_gone:
             return
-        route = Route(self, end.host, other.host.address)
+        route = StreamRoute(self, end.host, other.host.address)
         if not route.is_lost():
-            self.network.call_in(route.latency(), partial(_reset, other))
+            self.network.call_in(route.latency(), partial(_reset_arrived, other))
 
 
-def _reset(end: End) -> None:
+def _reset_arrived(end: ConnectionEnd) -> None:
     """A reset has arrived; a machine without power has no ends."""
-    end.end("refused" if end.state is State.DIALLING else "reset")
+    end.terminate("refused" if end.state is ConnectionState.DIALLING else "reset")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
-from fyrehose_twisted.sim.tcp.connection import End
-from fyrehose_twisted.sim.tcp.receive_buffer import Inbox
+from fyrehose_twisted.sim.tcp.connection import ConnectionEnd
+from fyrehose_twisted.sim.tcp.receive_buffer import ReceiveBuffer
 
 
 class Throttle:
@@ -18,15 +18,15 @@ class Throttle:
         self.host = host
         self.rate = rate
         self.source = source
-        self._waiting: dict[Inbox, End] = {}
+        self._waiting: dict[ReceiveBuffer, ConnectionEnd] = {}
         self._scheduled = False
-        self._free_at = 0.0
+        self._next_read_at = 0.0
 
-    def concerns(self, end: End) -> bool:
+    def applies_to(self, end: ConnectionEnd) -> bool:
         """Say whether ``end`` is read slowly."""
         return end.host is self.host and (self.source is None or end.to == self.source)
 
-    def read_later(self, end: End, inbox: Inbox) -> None:
+    def enqueue(self, end: ConnectionEnd, inbox: ReceiveBuffer) -> None:
         """Let the ``inbox`` of ``end`` be read when it is its turn."""
         self._waiting[inbox] = end
         self._schedule()
@@ -35,13 +35,13 @@ class Throttle:
         """Let what waits be read at once."""
         waiting, self._waiting = self._waiting, {}
         for end in waiting.values():
-            end.look()
+            end.update_node()
 
     def _schedule(self) -> None:
         if self._waiting and not self._scheduled:
             self._scheduled = True
             scheduler = self.host.network.scheduler
-            scheduler.call_at(max(scheduler.now, self._free_at), self._read)
+            scheduler.call_at(max(scheduler.now, self._next_read_at), self._read)
 
     def _read(self) -> None:
         self._scheduled = False
@@ -52,10 +52,10 @@ class Throttle:
             if not inbox.readable:
                 continue
             if end.streams.throttle_of(end) is not self:
-                end.look()
+                end.update_node()
                 continue
             size = inbox.read_some(once=True)
-            self._free_at = self.host.network.now + size / self.rate
+            self._next_read_at = self.host.network.now + size / self.rate
             if inbox.readable:
                 self._waiting[inbox] = end
             if size:

@@ -8,13 +8,13 @@ from random import Random
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.host import Host
-from fyrehose_twisted.sim.link import LONGEST, Link, garble
+from fyrehose_twisted.sim.link import MAX_DATAGRAM_SIZE, Link, corrupt
 from fyrehose_twisted.sim.network_core import NetworkCore
-from fyrehose_twisted.sim.observer import Packet
-from fyrehose_twisted.sim.udp.datagram_socket import Arrival, DatagramSocket
+from fyrehose_twisted.sim.observer import SimPacket
+from fyrehose_twisted.sim.udp.datagram_socket import DatagramArrival, DatagramSocket
 
 
-class _Undrawn(Random):
+class _NoRandom(Random):
     """Stands where nothing is drawn. A generator takes 2.5 kB, and most paths of a large network never need theirs."""
 
     def random(self) -> float:
@@ -26,10 +26,10 @@ class _Undrawn(Random):
         return int(self.random())
 
 
-UNDRAWN = _Undrawn()
+NO_RANDOM = _NoRandom()
 
 
-class Path:
+class DatagramPath:
     """The way from ``source`` to ``to``, with random numbers of its own: what happens here does not depend on what
     is drawn elsewhere, nor on the order in which a host serves its peers.
 
@@ -46,30 +46,30 @@ class Path:
         self._sockets = sockets
         self.source = source
         self.to = to
-        self.rng: Random = UNDRAWN
+        self.rng: Random = NO_RANDOM
         self._busy_until = 0.0
-        self._version = network.version
+        self._version = network.link_version
         self._link: Link = network.link_between(source, to)
-        self._prepare()
+        self._ensure_rng()
 
     @property
     def link(self) -> Link:
         """What the path is like now."""
-        if self._version != self.network.version:
-            self._version = self.network.version
-            self._become(self.network.link_between(self.source, self.to))
+        if self._version != self.network.link_version:
+            self._version = self.network.link_version
+            self._link_changed(self.network.link_between(self.source, self.to))
         return self._link
 
-    def carry(self, datagram: bytes) -> None:
+    def transmit(self, datagram: bytes) -> None:
         """Send a datagram on its way."""
         network, link = self.network, self.link
         rng = self.rng  # after the link, which may be the first that draws
-        now, counts, size = network.scheduler.now, network.counts, len(datagram)
-        packet = Packet(next(network.numbers), self.source, self.to, datagram, now)
+        now, counts, size = network.scheduler.now, network.counters, len(datagram)
+        packet = SimPacket(next(network.packet_numbers), self.source, self.to, datagram, now)
         counts["sent"] += 1
         for observe in network.observers.sent:
             observe(packet)
-        why = link.loses(size, rng) if size <= LONGEST else "too long"
+        why = link.draw_loss(size, rng) if size <= MAX_DATAGRAM_SIZE else "too long"
         leaves = now
         if why is None and link.bandwidth is not None:
             leaves = max(self._busy_until, now)
@@ -85,20 +85,20 @@ class Path:
             counts["duplicated"] += 1
             self._deliver(packet, link, leaves)
 
-    def _become(self, link: Link) -> None:
+    def _link_changed(self, link: Link) -> None:
         # What waits for the bandwidth goes on at the new one: a bottleneck that is gone holds nothing up.
         now, old = self.network.now, self._link.bandwidth
         if old is not None and old != link.bandwidth:
             waiting = max(0.0, self._busy_until - now) * old
             self._busy_until = now if link.bandwidth is None else now + waiting / link.bandwidth
         self._link = link
-        self._prepare()
+        self._ensure_rng()
 
-    def _prepare(self) -> None:
-        if self.rng is UNDRAWN and self._link.draws:
+    def _ensure_rng(self) -> None:
+        if self.rng is NO_RANDOM and self._link.is_random:
             self.rng = Random(f"{self.network.seed}/{self.source.name}/{self.to[0]}:{self.to[1]}")
 
-    def _deliver(self, packet: Packet, link: Link, leaves: float) -> None:
+    def _deliver(self, packet: SimPacket, link: Link, leaves: float) -> None:
         network, rng = self.network, self.rng
         when = leaves + link.latency(rng)
         socket = self._sockets.get(self.to)
@@ -110,11 +110,13 @@ class Path:
             if link.checksum:
                 network.drop(packet, "checksum")
                 return
-            network.counts["corrupted"] += 1
-            datagram = garble(datagram, rng)
+            network.counters["corrupted"] += 1
+            datagram = corrupt(datagram, rng)
         if link.truncation and datagram and rng.random() < link.truncation:
-            network.counts["truncated"] += 1
+            network.counters["truncated"] += 1
             datagram, truncated = datagram[: rng.randrange(len(datagram))], True
         moment = network.moment
         read_at = max(ceil(when / moment) * moment, when) if moment else when
-        socket.arrive(read_at, Arrival(when, self.source.index, packet.number, datagram, truncated, packet))
+        socket.schedule_arrival(
+            read_at, DatagramArrival(when, self.source.index, packet.number, datagram, truncated, packet)
+        )

@@ -7,25 +7,25 @@ from typing import NamedTuple
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.network_core import NetworkCore
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
 RECEIVE_BUFFER = 4 * 2**20
 """Bytes of datagrams that wait for a host that stands still; what else comes is dropped."""
 
 
-class Arrival(NamedTuple):
+class DatagramArrival(NamedTuple):
     """A datagram at its destination. They sort by when each really arrived, and then by who sent it first, so that
     the order does not depend on how the sender grouped what it sent."""
 
-    when: float
-    source: int
+    arrived_at: float
+    source_index: int
     number: int
     datagram: bytes
     truncated: bool
-    packet: Packet
+    packet: SimPacket
 
     @property
-    def received(self) -> Packet:
+    def received_packet(self) -> SimPacket:
         """The packet as the node gets it."""
         sent, datagram = self.packet.data, self.datagram
         if datagram is sent:
@@ -38,87 +38,87 @@ class Arrival(NamedTuple):
 class DatagramSocket:
     """The datagrams that arrive at ``host``: read together when it reads, and kept while it stands still."""
 
-    __slots__ = ("_host", "_inbox", "_late", "_late_bytes", "_network")
+    __slots__ = ("_arrivals", "_host", "_network", "_socket_backlog", "_socket_backlog_bytes")
 
     def __init__(self, network: NetworkCore, host: Host) -> None:
         self._network = network
         self._host = host
-        self._inbox: dict[float, list[Arrival]] = {}
-        self._late: list[Arrival] = []
-        self._late_bytes = 0
+        self._arrivals: dict[float, list[DatagramArrival]] = {}
+        self._socket_backlog: list[DatagramArrival] = []
+        self._socket_backlog_bytes = 0
 
     def host_stopped(self) -> None:
         """The node is gone, and what waits for it is lost."""
-        lost, self._late, self._late_bytes = self._late, [], 0
+        lost, self._socket_backlog, self._socket_backlog_bytes = self._socket_backlog, [], 0
         for arrival in lost:
             self._network.drop(arrival.packet, "down")
 
     def host_resumed(self) -> None:
         """The node reads again: first what waits."""
-        waiting, self._late, self._late_bytes = self._late, [], 0
+        waiting, self._socket_backlog, self._socket_backlog_bytes = self._socket_backlog, [], 0
         if waiting:
             self._receive(waiting)
 
-    def arrive(self, read_at: float, arrival: Arrival) -> None:
+    def schedule_arrival(self, read_at: float, arrival: DatagramArrival) -> None:
         """A datagram will have come when the socket is read at ``read_at``."""
-        inbox = self._inbox.get(read_at)
+        inbox = self._arrivals.get(read_at)
         if inbox is None:
-            inbox = self._inbox[read_at] = []
+            inbox = self._arrivals[read_at] = []
             self._network.scheduler.call_at(read_at, self._read)
         inbox.append(arrival)
 
     def _read(self) -> None:
-        arrivals = self._inbox.pop(self._network.now)
+        arrivals = self._arrivals.pop(self._network.now)
         if len(arrivals) > 1:
-            arrivals.sort(key=_order)
+            arrivals.sort(key=_arrival_order)
         self._receive(arrivals)
 
-    def _receive(self, arrivals: list[Arrival]) -> None:
+    def _receive(self, arrivals: list[DatagramArrival]) -> None:
         split, chance = self._network.split, self._network.split_rng
         # Who is to crash once something is durable would crash elsewhere if what comes were cut elsewhere.
         if not split or len(arrivals) == 1 or self._host.crashes_once_durable:
-            self._hand_over(arrivals)
+            self._deliver_batch(arrivals)
             return
         start = 0
         for end in range(1, len(arrivals) + 1):
             if end == len(arrivals) or chance.random() < split:
-                self._hand_over(arrivals[start:end])
+                self._deliver_batch(arrivals[start:end])
                 start = end
 
-    def _hand_over(self, arrivals: list[Arrival]) -> None:
+    def _deliver_batch(self, arrivals: list[DatagramArrival]) -> None:
         host, network = self._host, self._network
-        if not host.up or host.standing:
-            self._keep(arrivals)
+        if not host.up or host.paused:
+            self._buffer(arrivals)
             return
         receive_batch = getattr(host.node, "receive_batch", None)
         if receive_batch is None:  # It lives on streams, and no socket is bound.
             for arrival in arrivals:
                 network.drop(arrival.packet, "nobody")
             return
-        network.acting = host
-        network.counts["arrived"] += len(arrivals)
-        network.counts["batches"] += 1
+        network.active_host = host
+        network.counters["arrived"] += len(arrivals)
+        network.counters["batches"] += 1
         for observe in network.observers.arrived:
             for arrival in arrivals:
-                observe(arrival.received, host)
+                observe(arrival.received_packet, host)
         batch = Batch.pack(
             [(arrival.datagram, arrival.packet.source.address) for arrival in arrivals],
             truncated=[row for row, arrival in enumerate(arrivals) if arrival.truncated],
         )
-        host.feed(receive_batch, batch)
+        host.deliver(receive_batch, batch)
 
-    def _keep(self, arrivals: list[Arrival]) -> None:
+    def _buffer(self, arrivals: list[DatagramArrival]) -> None:
         """Keep what comes until the host goes on; a host that is down keeps nothing."""
         for arrival in arrivals:
             size = len(arrival.datagram)
             if not self._host.up:
                 self._network.drop(arrival.packet, "down")
-            elif self._late_bytes + size > RECEIVE_BUFFER:
+            elif self._socket_backlog_bytes + size > RECEIVE_BUFFER:
                 self._network.drop(arrival.packet, "buffer")
             else:
-                self._late.append(arrival)
-                self._late_bytes += size
+                self._socket_backlog.append(arrival)
+                self._socket_backlog_bytes += size
 
 
-def _order(arrival: Arrival) -> tuple[float, int, int]:
-    return arrival.when, arrival.source, arrival.number
+def _arrival_order(arrival: DatagramArrival) -> tuple[float, int, int]:
+    return arrival.arrived_at, arrival.source_index, arrival.number

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
 from fyrehose_twisted.spark.pipeline.files import Files
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-BRONZE, CHECKPOINT, MARK = "bronze", "checkpoint", "_fyrehose/query.json"
+BRONZE, CHECKPOINT, STATE_FILE = "bronze", "checkpoint", "_fyrehose/query.json"
 SCHEMA = ddl(tuple(COLUMNS)) + ", batch BIGINT"
 
 
@@ -28,24 +28,25 @@ class Bronze:
     def __init__(self, spark: SparkSession, files: Files, streams: Iterable[str]) -> None:
         self._spark, self._files = spark, files
         self._streams = sorted(set(streams))
-        self._is_marked = False
+        self._state_written = False
 
     def check(self) -> None:
         """See that what is there was written by the query that is about to go on.
 
         :raises StateFileError: if it was not: going on would leave rows out or have them twice.
         """
-        mark = self._files.read_mark(MARK)
-        written = self._names()
+        mark = self._files.read_json(STATE_FILE)
+        written = self._batch_names()
         where = self._files.path()
         if mark is None and not written:
             return
         if mark is None:
             raise StateFileError(f"{where} has bronze, and nothing says which query wrote it; name another directory")
-        checkpoint = self._query()
+        checkpoint = self._query_id()
         if written and checkpoint is None:
             raise StateFileError(
-                f"{where} has {counted(len(written), 'batch', 'batches')} of bronze and no checkpoint for them, so all"
+                f"{where} has {pluralize(len(written), 'batch', 'batches')} of bronze and no checkpoint for "
+                "them, so all"
                 " would be read again; put the checkpoint back, or name another directory"
             )
         if written and checkpoint != mark.get("query"):
@@ -62,9 +63,9 @@ class Bronze:
 
     def write(self, rows: DataFrame, batch: int) -> None:
         """Write a batch in place of what an earlier attempt left of it."""
-        if not self._is_marked:
-            self._files.write_mark(MARK, {"query": self._query(), "streams": self._streams})
-            self._is_marked = True
+        if not self._state_written:
+            self._files.write_json(STATE_FILE, {"query": self._query_id(), "streams": self._streams})
+            self._state_written = True
         rows.select(*COLUMNS).write.mode("overwrite").parquet(self._files.path(f"{BRONZE}/batch={batch}"))
 
     def finished(self) -> int:
@@ -77,7 +78,7 @@ class Bronze:
 
         :raises StateFileError: if one is not there.
         """
-        missing = {f"batch={batch}" for batch in batches} - set(self._names())
+        missing = {f"batch={batch}" for batch in batches} - set(self._batch_names())
         if missing:
             raise StateFileError(
                 f"{self._files.path(BRONZE)} has no {min(missing)} any more, and silver is written from it; put it back"
@@ -87,9 +88,9 @@ class Bronze:
             return self._spark.createDataFrame([], SCHEMA)
         return reader.parquet(*(self._files.path(f"{BRONZE}/batch={batch}") for batch in batches))
 
-    def _names(self) -> list[str]:
+    def _batch_names(self) -> list[str]:
         return [name for name in self._files.list(BRONZE) if name.startswith("batch=")]
 
-    def _query(self) -> str | None:
-        metadata = self._files.read_mark(f"{CHECKPOINT}/metadata")
+    def _query_id(self) -> str | None:
+        metadata = self._files.read_json(f"{CHECKPOINT}/metadata")
         return None if metadata is None else str(metadata.get("id"))

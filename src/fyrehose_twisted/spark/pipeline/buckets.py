@@ -34,7 +34,7 @@ class Bucket(NamedTuple):
     bucket: int
 
 
-def bucketed(rows: DataFrame) -> DataFrame:
+def with_bucket(rows: DataFrame) -> DataFrame:
     """Return ``rows`` with the column ``bucket``, which is that of their ``sequence``."""
     from pyspark.sql import functions as fn
 
@@ -69,7 +69,7 @@ def in_buckets(buckets: Iterable[Bucket], *, by_sequence: bool = False) -> Colum
     return _any(conditions)
 
 
-def edges(silver: DataFrame, window: str) -> DataFrame:
+def bucket_edges(silver: DataFrame, window: str) -> DataFrame:
     """Return what :data:`EDGES` says of each bucket, but for the batches.
 
     :param window: how long a window of gold is.

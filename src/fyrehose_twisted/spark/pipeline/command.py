@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.session import journal_options, origins_of, spark_session
+from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session
 
 # What needs pyspark is imported when it runs: this module is imported for --help too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.spark.pipeline.run import Summary
+    from fyrehose_twisted.spark.pipeline.run import PipelineSummary
 
 DESCRIPTION = "Make tables of journals: bronze as journalled, silver with each number once, gold counted over time."
 
@@ -20,28 +20,33 @@ DESCRIPTION = "Make tables of journals: bronze as journalled, silver with each n
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`."""
     parser: argparse.ArgumentParser = commands.add_parser("run", help=DESCRIPTION, description=DESCRIPTION)
-    journal_options(parser)
+    add_journal_options(parser)
     add = parser.add_argument
     add(
         "--out", required=True, metavar="DIR", help="where the tables go: a directory, or a URI that Spark can write to"
     )
     add("--once", action="store_true", help="end when all that is there now is done; else go on until interrupted")
-    add("--trigger", type=_seconds, default=10.0, metavar="SECONDS", help="between two batches [%(default)g]")
+    add("--trigger", type=_parse_seconds, default=10.0, metavar="SECONDS", help="between two batches [%(default)g]")
     add(
         "--refresh",
-        type=_seconds,
+        type=_parse_seconds,
         default=60.0,
         metavar="SECONDS",
         help="bring silver and gold up to date so often [%(default)g]",
     )
-    add("--max-rows-per-batch", type=_count, default=5_000_000, metavar="N", help="rows of a batch [%(default)s]")
+    add("--max-rows-per-batch", type=_parse_count, default=5_000_000, metavar="N", help="rows of a batch [%(default)s]")
     add(
         "--data-loss",
         choices=("fail", "lost"),
         default="fail",
         help="what was dropped before it was read, or is damaged: end, or count it as lost and go on [%(default)s]",
     )
-    add("--metrics", type=_port, metavar="PORT", help="serve on this host at /metrics how far it is, for Prometheus")
+    add(
+        "--metrics",
+        type=_parse_port,
+        metavar="PORT",
+        help="serve on this host at /metrics how far it is, for Prometheus",
+    )
     add("--sql", metavar="DIR", help="directory of queries NAME.sql, each of which makes the table gold/NAME")
     tables = parser.add_argument_group("tables", "What is said here is kept with the tables, and need not be repeated.")
     add = tables.add_argument
@@ -51,7 +56,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     )
     json.add_argument(
         "--infer-sample",
-        type=_count,
+        type=_parse_count,
         default=10_000,
         metavar="N",
         help="messages that the schema is inferred from if none is given [%(default)s]",
@@ -77,15 +82,15 @@ def run(options: argparse.Namespace) -> int:
         check_field(options.sent_at)
         if options.no_json:
             raise ConfigurationError("--sent-at names a field of JSON messages; it does not go with --no-json")
-    origins = origins_of(options)
+    origins = locations_from_options(options)
     with spark_session("fyrehose run", options) as spark:
         from fyrehose_twisted.spark.listener import stream_progress
         from fyrehose_twisted.spark.pipeline.queries import read_queries
-        from fyrehose_twisted.spark.pipeline.run import Pipeline, Plan, stopped_by_signals
-        from fyrehose_twisted.spark.pipeline.settings import Wanted
+        from fyrehose_twisted.spark.pipeline.run import Pipeline, Plan, stop_on_signals
+        from fyrehose_twisted.spark.pipeline.settings import RequestedSettings
 
         plan = Plan(
-            origins=origins,
+            locations=origins,
             out=options.out,
             once=options.once,
             trigger=options.trigger,
@@ -93,7 +98,9 @@ def run(options: argparse.Namespace) -> int:
             max_rows=options.max_rows_per_batch,
             fail_on_data_loss=options.data_loss == "fail",
             secret_file=options.secret_file,
-            wanted=Wanted(options.schema, options.infer_sample, options.no_json, options.window, options.sent_at),
+            requested=RequestedSettings(
+                options.schema, options.infer_sample, options.no_json, options.window, options.sent_at
+            ),
             queries=read_queries(spark, options.sql) if options.sql else {},
         )
         pipeline = Pipeline(spark, plan)
@@ -102,21 +109,21 @@ def run(options: argparse.Namespace) -> int:
                 from fyrehose_twisted.spark.metrics import query_metrics
 
                 around.enter_context(query_metrics(spark, options.metrics))
-            around.enter_context(stopped_by_signals(pipeline))
+            around.enter_context(stop_on_signals(pipeline))
             around.enter_context(stream_progress(spark))
             summary = pipeline.run()
-    for line in described(summary):
+    for line in format_summary(summary):
         print(line)
     return 0
 
 
-def _port(text: str) -> int:
+def _parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65_536:
         raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to 65535")
     return int(text)
 
 
-def described(summary: Summary) -> list[str]:
+def format_summary(summary: PipelineSummary) -> list[str]:
     """Return what was achieved, as lines for a user."""
     lines = [
         f"{summary.out}",
@@ -138,7 +145,7 @@ def _batches(count: int) -> str:
     return "1 batch" if count == 1 else f"{count:,} batches"
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -148,7 +155,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

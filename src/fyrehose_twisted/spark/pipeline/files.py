@@ -29,27 +29,27 @@ class Files:
 
     def path(self, name: str = "") -> str:
         """Return the full name, which Spark understands."""
-        return str(self._at(name).toString())
+        return str(self._hadoop_path(name).toString())
 
     def exists(self, name: str) -> bool:
         """Return whether there is such a file or directory."""
-        return bool(self._system.exists(self._at(name)))
+        return bool(self._system.exists(self._hadoop_path(name)))
 
     def list(self, name: str) -> list[str]:
         """Return the names in a directory, sorted; none if there is no such directory."""
         if not self.exists(name):
             return []
-        return sorted(str(status.getPath().getName()) for status in self._system.listStatus(self._at(name)))
+        return sorted(str(status.getPath().getName()) for status in self._system.listStatus(self._hadoop_path(name)))
 
     def delete(self, name: str) -> None:
         """Delete a file, or a directory with all that is in it, if there is one."""
-        self._system.delete(self._at(name), True)
+        self._system.delete(self._hadoop_path(name), True)
 
     def read_text(self, name: str) -> str | None:
         """Return what a file has, ``None`` if there is none."""
         if not self.exists(name):
             return None
-        stream = self._system.open(self._at(name))
+        stream = self._system.open(self._hadoop_path(name))
         try:
             return bytes(stream.readAllBytes()).decode()
         finally:
@@ -57,7 +57,7 @@ class Files:
 
     def write_text(self, name: str, text: str) -> None:
         """Put a file in place of what is there. Whoever reads sees either the one or the other, whole."""
-        temporary = self._at(f"{name}.tmp")
+        temporary = self._hadoop_path(f"{name}.tmp")
         stream = self._system.create(temporary, True)
         try:
             stream.write(text.encode())
@@ -67,9 +67,9 @@ class Files:
         how = self._gateway.new_array(rename, 1)
         how[0] = rename.OVERWRITE
         context = self._hadoop.FileContext.getFileContext(self._root.toUri(), self._conf)
-        context.rename(temporary, self._at(name), how)
+        context.rename(temporary, self._hadoop_path(name), how)
 
-    def read_mark(self, name: str) -> dict[str, Any] | None:
+    def read_json(self, name: str) -> dict[str, Any] | None:
         """Return the object that a JSON file has, ``None`` if there is no such file.
 
         :raises StateFileError: if it has something else.
@@ -85,9 +85,9 @@ class Files:
             raise StateFileError(f"{self.path(name)} is no JSON object; nothing but the pipeline may write there")
         return mark
 
-    def write_mark(self, name: str, mark: dict[str, Any]) -> None:
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
         """Write an object as JSON, as :meth:`write_text` does."""
-        self.write_text(name, json.dumps(mark, sort_keys=True))
+        self.write_text(name, json.dumps(value, sort_keys=True))
 
-    def _at(self, name: str) -> Any:
+    def _hadoop_path(self, name: str) -> Any:
         return self._hadoop.Path(self._root, name) if name else self._root

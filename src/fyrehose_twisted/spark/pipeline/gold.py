@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.pipeline.json_payloads import schema_of_text
+from fyrehose_twisted.spark.pipeline.json_payloads import parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -21,7 +21,7 @@ TABLES = {
 }
 """The tables and their columns. ``hour`` is that in which a window begins, and what files are partitioned by."""
 
-NO_HOUR = "1970-01-01-00"
+UNKNOWN_HOUR = "1970-01-01-00"
 """The hour of a gap of which no time is known, for nothing but lost numbers is there."""
 
 PERCENTILES = {"p50_us": 50, "p95_us": 95, "p99_us": 99}
@@ -62,7 +62,7 @@ def traffic(silver: DataFrame, gaps: DataFrame, window: str) -> DataFrame:
         fn.col("late_copies").alias("repairs"),
         fn.col("repeat").cast("int").alias("repeats"),
     )
-    missing = _windowed(gaps.withColumn("_at", _placed()), "_at", window).select(
+    missing = _windowed(gaps.withColumn("_at", _placed_time()), "_at", window).select(
         *_WINDOW, fn.col("length").alias("lost"), fn.lit(1).alias("gaps")
     )
     both = came.unionByName(missing, allowMissingColumns=True)
@@ -116,12 +116,12 @@ def gaps(silver: DataFrame, edges: DataFrame, window: str) -> DataFrame:
         found without reading what is in them.
     :return: ``closed_at`` is when the number after the gap came; null if there is none yet.
     """
-    inside = _inside(silver)
-    found = inside.unionByName(_between(edges))
+    inside = _gaps_within_buckets(silver)
+    found = inside.unionByName(_gaps_between_buckets(edges))
     return _gap_rows(found, window)
 
 
-def _inside(silver: DataFrame) -> DataFrame:
+def _gaps_within_buckets(silver: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
@@ -138,7 +138,7 @@ def _inside(silver: DataFrame) -> DataFrame:
     )
 
 
-def _between(edges: DataFrame) -> DataFrame:
+def _gaps_between_buckets(edges: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
@@ -180,7 +180,7 @@ def _gap_rows(found: DataFrame, window: str) -> DataFrame:
     from pyspark.sql import functions as fn
 
     length = fn.col("last_missing") - fn.col("first_missing") + 1
-    hour = hour_of(_placed(), window)
+    hour = hour_of(_placed_time(), window)
     return found.select(
         "stream",
         "epoch",
@@ -196,7 +196,7 @@ def _gap_rows(found: DataFrame, window: str) -> DataFrame:
 _WINDOW = ("stream", "window_start", "window_end")
 
 
-def _placed() -> Column:
+def _placed_time() -> Column:
     from pyspark.sql import functions as fn
 
     return fn.coalesce(fn.col("placed_at"), fn.timestamp_micros(fn.lit(0)))
@@ -233,4 +233,4 @@ def _with_hour(rows: DataFrame, table: str) -> DataFrame:
     from pyspark.sql import functions as fn
 
     rows = rows.withColumn("hour", fn.date_format("window_start", "yyyy-MM-dd-HH"))
-    return rows.select(*schema_of_text(TABLES[table]).fieldNames())
+    return rows.select(*parse_schema(TABLES[table]).fieldNames())

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-CORRUPT = "_corrupt_record"
+CORRUPT_FIELD = "_corrupt_record"
 """A field that Spark fills with what it cannot read; no message may have one of this name."""
 
 SECONDS_BELOW, MILLISECONDS_BELOW, MICROSECONDS_BELOW = 1e11, 1e14, 1e17
@@ -20,7 +20,7 @@ on it is nanoseconds. So times of this century are told apart: 1e11 is the year 
 milliseconds."""
 
 
-def given_schema(spark: SparkSession, text: str) -> StructType:
+def parse_schema_option(spark: SparkSession, text: str) -> StructType:
     """Return the schema that a user names.
 
     :param text: as in CREATE TABLE, such as ``price DOUBLE, at TIMESTAMP``; or the name of a file that has this, or
@@ -34,19 +34,19 @@ def given_schema(spark: SparkSession, text: str) -> StructType:
         with open(text, encoding="utf-8") as file:
             text = file.read().strip()
     try:
-        schema = schema_of_text(text)
+        schema = parse_schema(text)
     except (PySparkException, ValueError, KeyError) as error:
         raise ConfigurationError(f"--schema {where!r} is no schema: {_first_line(error)}") from None
     if not schema.fields:
         raise ConfigurationError(f"--schema {where!r}: a message has named fields, as in 'price DOUBLE, at TIMESTAMP'")
     if "variant" in schema.simpleString():
         raise ConfigurationError(f"--schema {where!r} has a VARIANT, which little but Spark can read; use STRING")
-    if CORRUPT in schema.fieldNames():
-        raise ConfigurationError(f"--schema {where!r}: a field cannot be called {CORRUPT}")
+    if CORRUPT_FIELD in schema.fieldNames():
+        raise ConfigurationError(f"--schema {where!r}: a field cannot be called {CORRUPT_FIELD}")
     return schema
 
 
-def schema_of_text(text: str) -> StructType:
+def parse_schema(text: str) -> StructType:
     """Return the schema that a text, in DDL or as JSON, describes.
 
     :raises ValueError: if it is a type, but not that of something with fields; else raises what Spark raises.
@@ -75,7 +75,7 @@ def inferred_schema(rows: DataFrame, limit: int) -> StructType | None:
     is_object = fn.is_valid_utf8(text) & fn.ltrim(text).startswith("{") & fn.try_parse_json(text).isNotNull()
     sample = rows.where("payload is not null").limit(limit).where(is_object).select(text.alias("value"))
     found = rows.sparkSession.read.json(sample).schema
-    cleaned = _distinct(StructType([field for field in found.fields if field.name != CORRUPT]))
+    cleaned = _drop_case_duplicates(StructType([field for field in found.fields if field.name != CORRUPT_FIELD]))
     assert isinstance(cleaned, StructType)
     return cleaned if cleaned.fields else None
 
@@ -92,13 +92,13 @@ def with_messages(rows: DataFrame, schema: StructType | None) -> DataFrame:
     if schema is None:
         return rows.withColumn("bad_json", nothing)
     text = _text()
-    wanted = StructType([*schema.fields, StructField(CORRUPT, StringType())])
-    rows = rows.withColumn("_read", fn.from_json(text, wanted, {"columnNameOfCorruptRecord": CORRUPT}))
+    wanted = StructType([*schema.fields, StructField(CORRUPT_FIELD, StringType())])
+    rows = rows.withColumn("_read", fn.from_json(text, wanted, {"columnNameOfCorruptRecord": CORRUPT_FIELD}))
     bad = (
         fn.when(fn.col("payload").isNull(), nothing)
         .when(fn.length("payload") == 0, "empty")
         .when(~fn.is_valid_utf8(text), "not UTF-8")
-        .when(fn.col(f"_read.{CORRUPT}").isNull() & fn.ltrim(text).startswith("{"), nothing)
+        .when(fn.col(f"_read.{CORRUPT_FIELD}").isNull() & fn.ltrim(text).startswith("{"), nothing)
         .when(fn.try_parse_json(text).isNull(), "not JSON")
         .when(~fn.ltrim(text).startswith("{"), "not an object")
         .otherwise("does not fit the schema")
@@ -108,7 +108,7 @@ def with_messages(rows: DataFrame, schema: StructType | None) -> DataFrame:
     return rows.withColumn("bad_json", bad).withColumn("message", fn.when(fine, fields)).drop("_read")
 
 
-def sent_at(field: str) -> Column:
+def sent_time_micros(field: str) -> Column:
     """Return when a message was sent, in microseconds since 1970, as a field of its JSON says; null if that says none.
 
     :param field: its name, with dots where it is within others. A number counts s, ms, µs or ns since 1970, whichever
@@ -143,16 +143,18 @@ def _text() -> Column:
     return fn.col("payload").cast("string")
 
 
-def _distinct(kind: DataType) -> DataType:
+def _drop_case_duplicates(kind: DataType) -> DataType:
     from pyspark.sql.types import ArrayType, StructField, StructType
 
     if isinstance(kind, ArrayType):
-        return ArrayType(_distinct(kind.elementType), kind.containsNull)
+        return ArrayType(_drop_case_duplicates(kind.elementType), kind.containsNull)
     if not isinstance(kind, StructType):
         return kind
     kept: dict[str, StructField] = {}
     for field in kind.fields:
-        kept.setdefault(field.name.lower(), StructField(field.name, _distinct(field.dataType), field.nullable))
+        kept.setdefault(
+            field.name.lower(), StructField(field.name, _drop_case_duplicates(field.dataType), field.nullable)
+        )
     return StructType(list(kept.values()))
 
 

@@ -8,22 +8,28 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fyrehose_twisted.spark.pipeline import gold, silver
 from fyrehose_twisted.spark.pipeline.bronze import Bronze
-from fyrehose_twisted.spark.pipeline.buckets import EDGES, PARTITIONS, Bucket, bucketed, edges, in_buckets
+from fyrehose_twisted.spark.pipeline.buckets import EDGES, PARTITIONS, Bucket, bucket_edges, in_buckets, with_bucket
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.spark.pipeline.json_payloads import inferred_schema
 from fyrehose_twisted.spark.pipeline.queries import write_queries
-from fyrehose_twisted.spark.pipeline.settings import Settings, Wanted, load, save, settle
+from fyrehose_twisted.spark.pipeline.settings import (
+    RequestedSettings,
+    Settings,
+    load_settings,
+    resolve_settings,
+    save_settings,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-MARK, PENDING = "_fyrehose/silver.json", "_fyrehose/refresh.json"
-EDGES_AT = "_fyrehose/edges"
+STATE_FILE, PENDING_FILE = "_fyrehose/silver.json", "_fyrehose/refresh.json"
+EDGES_TABLE = "_fyrehose/edges"
 
 
-class _Span(NamedTuple):
+class _BatchSpan(NamedTuple):
     """From which batch to which a bucket has rows."""
 
     first: int
@@ -42,31 +48,31 @@ class Refresh:
         spark: SparkSession,
         files: Files,
         bronze: Bronze,
-        wanted: Wanted,
+        requested: RequestedSettings,
         queries: Mapping[str, str] | None = None,
     ) -> None:
         self._spark, self._files, self._bronze = spark, files, bronze
-        self._wanted, self._queries = wanted, queries or {}
-        self._settings = self._settle()
+        self._requested, self._queries = requested, queries or {}
+        self._settings = self._apply_settings()
 
     def run(self) -> bool:
         """Bring all up to the last batch that is finished; return whether there was anything to do."""
         last = self._bronze.finished()
-        done = self._done()
+        done = self._refreshed_batch()
         if last <= done:
             return False
-        spans = self._dirty(range(done + 1, last + 1))
+        spans = self._dirty_buckets(range(done + 1, last + 1))
         if spans:
             self._write(spans)
-        self._files.write_mark(MARK, {"batch": last})
-        self._files.delete(PENDING)
+        self._files.write_json(STATE_FILE, {"batch": last})
+        self._files.delete(PENDING_FILE)
         return True
 
     def run_queries(self) -> list[str]:
         """Write the tables of the user's queries; return their names. There are none before there is silver."""
-        if not self._queries or self._done() < 0:
+        if not self._queries or self._refreshed_batch() < 0:
             return []
-        batches = range(self._done() + 1)
+        batches = range(self._refreshed_batch() + 1)
         tables = {name: self.gold(name) for name in gold.TABLES}
         tables |= {"silver": self.silver(), "quarantine": self.quarantine(), "bronze": self._bronze.read(batches)}
         return write_queries(self._spark, self._queries, tables, self._files.path("gold"))
@@ -85,54 +91,54 @@ class Refresh:
 
     def edges(self) -> DataFrame:
         """Return what is known of each bucket, see :data:`~fyrehose_twisted.spark.pipeline.buckets.EDGES`."""
-        return self._table(EDGES_AT, EDGES)
+        return self._table(EDGES_TABLE, EDGES)
 
     @property
     def settings(self) -> Settings:
         """The settings that hold."""
         return self._settings
 
-    def _settle(self) -> Settings:
-        kept = load(self._files)
-        now = settle(self._spark, kept, self._wanted)
-        for name in ("silver", "quarantine", EDGES_AT, *(f"gold/{table}" for table in gold.TABLES)):
+    def _apply_settings(self) -> Settings:
+        kept = load_settings(self._files)
+        now = resolve_settings(self._spark, kept, self._requested)
+        for name in ("silver", "quarantine", EDGES_TABLE, *(f"gold/{table}" for table in gold.TABLES)):
             # What a run that was killed had not moved to its place yet.
             for leftover in self._files.list(name):
                 if leftover.startswith((".spark-staging", "_temporary")):
                     self._files.delete(f"{name}/{leftover}")
         if kept is not None and kept != now:
             # The mark goes first: if this is cut short, all is written anew all the same.
-            self._files.delete(MARK)
-            for name in ("silver", "quarantine", "gold", EDGES_AT, PENDING):
+            self._files.delete(STATE_FILE)
+            for name in ("silver", "quarantine", "gold", EDGES_TABLE, PENDING_FILE):
                 self._files.delete(name)
         if kept != now:
-            save(self._files, now)
+            save_settings(self._files, now)
         return now
 
-    def _done(self) -> int:
-        return int((self._files.read_mark(MARK) or {}).get("batch", -1))
+    def _refreshed_batch(self) -> int:
+        return int((self._files.read_json(STATE_FILE) or {}).get("batch", -1))
 
-    def _dirty(self, batches: Sequence[int]) -> dict[Bucket, _Span]:
+    def _dirty_buckets(self, batches: Sequence[int]) -> dict[Bucket, _BatchSpan]:
         """Return the buckets that batches touch, and those after them, in which repeats may show now."""
         from pyspark.sql import functions as fn
 
-        rows = bucketed(self._bronze.read(batches)).groupBy(*PARTITIONS)
+        rows = with_bucket(self._bronze.read(batches)).groupBy(*PARTITIONS)
         touched = rows.agg(fn.min("batch").alias("first"), fn.max("batch").alias("last")).collect()
-        spans = {Bucket(row.stream, row.epoch, row.bucket): _Span(row["first"], row["last"]) for row in touched}
+        spans = {Bucket(row.stream, row.epoch, row.bucket): _BatchSpan(row["first"], row["last"]) for row in touched}
         near = {bucket._replace(bucket=bucket.bucket + more) for bucket in spans for more in (0, 1)}
         for row in self.edges().where(in_buckets(near)).select(*PARTITIONS, "first_batch", "last_batch").collect():
-            bucket, span = Bucket(*row[:3]), _Span(*row[3:])
+            bucket, span = Bucket(*row[:3]), _BatchSpan(*row[3:])
             new = spans.get(bucket, span)
-            spans[bucket] = _Span(min(span.first, new.first), max(span.last, new.last))
+            spans[bucket] = _BatchSpan(min(span.first, new.first), max(span.last, new.last))
         return spans
 
-    def _write(self, spans: Mapping[Bucket, _Span]) -> None:
+    def _write(self, spans: Mapping[Bucket, _BatchSpan]) -> None:
         batches = sorted({batch for span in spans.values() for batch in range(span.first, span.last + 1)})
         rows = self._bronze.read(batches).where(in_buckets(spans, by_sequence=True))
         self._infer(rows)
-        pending = self._files.read_mark(PENDING) or {}
-        hours = set(pending.get("hours", [])) | self._hours(spans) | {gold.NO_HOUR}
-        self._files.write_mark(PENDING, {"hours": sorted(hours)})
+        pending = self._files.read_json(PENDING_FILE) or {}
+        hours = set(pending.get("hours", [])) | self._hours(spans) | {gold.UNKNOWN_HOUR}
+        self._files.write_json(PENDING_FILE, {"hours": sorted(hours)})
         before = {bucket._replace(bucket=bucket.bucket - 1) for bucket in spans} - spans.keys()
         made = silver.silver(
             rows,
@@ -140,13 +146,13 @@ class Refresh:
             sent_at=self._settings.sent_at,
             earlier=self.silver().where(in_buckets(before)),
         )
-        self._put(made, "silver", PARTITIONS, ["sequence"])
+        self._overwrite_partitions(made, "silver", PARTITIONS, ["sequence"])
         self._write_edges(spans)
         disputed = self.edges().where(in_buckets(spans)).where("quarantined > 0").select(*PARTITIONS).collect()
         if disputed:
             chosen = [Bucket(*row) for row in disputed]
             versions = silver.quarantine(rows.where(in_buckets(chosen, by_sequence=True)))
-            self._put(versions, "quarantine", PARTITIONS, ["sequence", "journal"])
+            self._overwrite_partitions(versions, "quarantine", PARTITIONS, ["sequence", "journal"])
         self._write_gold(hours | self._hours(spans))
 
     def _infer(self, rows: DataFrame) -> None:
@@ -155,18 +161,18 @@ class Refresh:
         payloads = unwrapped(rows.where("payload is not null"))
         if payloads.isEmpty():
             return
-        schema = inferred_schema(payloads, self._wanted.sample)
+        schema = inferred_schema(payloads, self._requested.sample)
         fields = None if schema is None else schema.json()
         self._settings = replace(self._settings, is_json=schema is not None, fields=fields)
-        save(self._files, self._settings)
+        save_settings(self._files, self._settings)
 
-    def _write_edges(self, spans: Mapping[Bucket, _Span]) -> None:
+    def _write_edges(self, spans: Mapping[Bucket, _BatchSpan]) -> None:
         known = [(*bucket, *span) for bucket, span in spans.items()]
         batches = self._spark.createDataFrame(
             known, "stream STRING, epoch BIGINT, bucket BIGINT, first_batch BIGINT, last_batch BIGINT"
         )
-        found = edges(self.silver().where(in_buckets(spans)), self._settings.window)
-        self._put(found.join(batches, list(PARTITIONS)), EDGES_AT, PARTITIONS, [])
+        found = bucket_edges(self.silver().where(in_buckets(spans)), self._settings.window)
+        self._overwrite_partitions(found.join(batches, list(PARTITIONS)), EDGES_TABLE, PARTITIONS, [])
 
     def _hours(self, buckets: Mapping[Bucket, object]) -> set[str]:
         """Return the hours of gold that buckets go into, and those of gaps between them and their neighbours."""
@@ -198,22 +204,24 @@ class Refresh:
         }
         try:
             for name, table in tables.items():
-                self._put_hours(name, table.where(fn.col("hour").isin(wanted)), hours)
+                self._overwrite_hours(name, table.where(fn.col("hour").isin(wanted)), hours)
         finally:
             gaps.unpersist()
 
-    def _put_hours(self, name: str, table: DataFrame, hours: set[str]) -> None:
+    def _overwrite_hours(self, name: str, table: DataFrame, hours: set[str]) -> None:
         """Write hours of a table, and delete those of them that have no rows any more."""
         there = [f"gold/{name}/{hour}" for hour in self._files.list(f"gold/{name}") if hour[len("hour=") :] in hours]
         before = {hour: self._files.list(hour) for hour in there}
         order = ["first_missing"] if name == "gaps" else ["window_start"]
-        self._put(table, f"gold/{name}", ("hour",), ["stream", *order])
+        self._overwrite_partitions(table, f"gold/{name}", ("hour",), ["stream", *order])
         for hour, names in before.items():
             # What was written has names that no file had before.
             if self._files.list(hour) == names:
                 self._files.delete(hour)
 
-    def _put(self, rows: DataFrame, name: str, partitions: Sequence[str], order: Sequence[str]) -> None:
+    def _overwrite_partitions(
+        self, rows: DataFrame, name: str, partitions: Sequence[str], order: Sequence[str]
+    ) -> None:
         """Write partitions in place of those that are there; others stay."""
         writer = rows.repartition(*partitions).sortWithinPartitions(*partitions, *order).write.mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "dynamic").partitionBy(*partitions)

@@ -17,8 +17,8 @@ from fyrehose_twisted.spark.pipeline.bronze import CHECKPOINT, Bronze
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.spark.pipeline.gold import TABLES
 from fyrehose_twisted.spark.pipeline.refresh import Refresh
-from fyrehose_twisted.spark.pipeline.settings import Wanted
-from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.pipeline.settings import RequestedSettings
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 from fyrehose_twisted.spark.source.options import reader_options
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Plan:
     :ivar queries: SQL of the user's own tables, by name.
     """
 
-    origins: Sequence[Origin]
+    locations: Sequence[JournalLocation]
     out: str
     once: bool = False
     trigger: float = 10.0
@@ -53,11 +53,11 @@ class Plan:
     max_rows: int = MAX_ROWS
     fail_on_data_loss: bool = True
     secret_file: str | None = None
-    wanted: Wanted = field(default_factory=Wanted)
+    requested: RequestedSettings = field(default_factory=RequestedSettings)
     queries: Mapping[str, str] = field(default_factory=dict)
 
 
-class Summary(NamedTuple):
+class PipelineSummary(NamedTuple):
     """What is in the tables at the end, and what this run did."""
 
     out: str
@@ -82,16 +82,16 @@ class Pipeline:
     def __init__(self, spark: SparkSession, plan: Plan) -> None:
         self._spark, self._plan = spark, plan
         self._files = Files(spark, plan.out)
-        self._bronze = Bronze(spark, self._files, (origin.stream for origin in plan.origins))
+        self._bronze = Bronze(spark, self._files, (origin.stream for origin in plan.locations))
         self._bronze.check()
-        self._refresh = Refresh(spark, self._files, self._bronze, plan.wanted, plan.queries)
+        self._refresh = Refresh(spark, self._files, self._bronze, plan.requested, plan.queries)
         self._stop = threading.Event()
 
     def stop(self) -> None:
         """Let :meth:`run` come to its end in order. May be called from a signal handler or another thread."""
         self._stop.set()
 
-    def run(self) -> Summary:
+    def run(self) -> PipelineSummary:
         """Run, and return what was achieved.
 
         Raises what Spark raises if the query fails; what was finished by then is in silver and gold all the same.
@@ -111,7 +111,7 @@ class Pipeline:
         plan = self._plan
         rows: DataFrame = (
             self._spark.readStream.format("fyrehose")
-            .options(**reader_options(plan.origins, plan.secret_file))
+            .options(**reader_options(plan.locations, plan.secret_file))
             .option("columns", ",".join(COLUMNS))
             .option("startingOffsets", "earliest")
             .option("maxOffsetsPerTrigger", str(plan.max_rows))
@@ -134,7 +134,7 @@ class Pipeline:
                     self._refresh.run_queries()
                 due = time.monotonic() + self._plan.refresh
 
-    def _summary(self, before: int) -> Summary:
+    def _summary(self, before: int) -> PipelineSummary:
         from pyspark.sql import functions as fn
 
         last = self._bronze.finished()
@@ -148,7 +148,7 @@ class Pipeline:
         for name in self._plan.queries:
             if self._files.exists(f"gold/{name}"):
                 tables[name] = self._spark.read.parquet(self._files.path(f"gold/{name}")).count()
-        return Summary(
+        return PipelineSummary(
             self._files.path(),
             last + 1,
             last - before,
@@ -162,7 +162,7 @@ class Pipeline:
 
 
 @contextmanager
-def stopped_by_signals(pipeline: Pipeline) -> Iterator[None]:
+def stop_on_signals(pipeline: Pipeline) -> Iterator[None]:
     """Let SIGINT and SIGTERM stop a pipeline in order, and a second one end the process at once."""
 
     def handle(number: int, frame: FrameType | None) -> None:

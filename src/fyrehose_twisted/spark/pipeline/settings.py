@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.spark.pipeline.files import Files
 from fyrehose_twisted.spark.pipeline.gold import check_window
-from fyrehose_twisted.spark.pipeline.json_payloads import check_field, given_schema, schema_of_text
+from fyrehose_twisted.spark.pipeline.json_payloads import check_field, parse_schema, parse_schema_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-MARK, SCHEMA = "_fyrehose/settings.json", "_fyrehose/schema.json"
+SETTINGS_FILE, SCHEMA_FILE = "_fyrehose/settings.json", "_fyrehose/schema.json"
 DEFAULT_WINDOW = "1 minute"
 SAMPLE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestedSettings:
     """What a user says. ``None``: as before, or else as by default.
 
     :ivar schema: that of JSON messages, as DDL, or a file with it. By default it is inferred from a sample.
@@ -55,44 +55,44 @@ class Settings:
     @property
     def schema(self) -> StructType | None:
         """The schema of messages, ``None`` if payloads are not read as JSON."""
-        return None if self.fields is None else schema_of_text(self.fields)
+        return None if self.fields is None else parse_schema(self.fields)
 
 
-def settle(spark: SparkSession, kept: Settings | None, wanted: Wanted) -> Settings:
+def resolve_settings(spark: SparkSession, previous: Settings | None, requested: RequestedSettings) -> Settings:
     """Return the settings that hold from now on.
 
-    :param kept: those that held before.
+    :param previous: those that held before.
     :raises ConfigurationError: if what is wanted is not possible.
     """
-    settings = kept or Settings()
-    if wanted.window is not None:
-        settings = replace(settings, window=check_window(wanted.window))
-    if wanted.sent_at is not None:
-        settings = replace(settings, sent_at=check_field(wanted.sent_at) if wanted.sent_at else None)
-    if wanted.no_json:
+    settings = previous or Settings()
+    if requested.window is not None:
+        settings = replace(settings, window=check_window(requested.window))
+    if requested.sent_at is not None:
+        settings = replace(settings, sent_at=check_field(requested.sent_at) if requested.sent_at else None)
+    if requested.no_json:
         settings = replace(settings, is_json=False, fields=None)
-    elif wanted.schema is not None:
-        settings = replace(settings, is_json=True, fields=given_schema(spark, wanted.schema).json())
+    elif requested.schema is not None:
+        settings = replace(settings, is_json=True, fields=parse_schema_option(spark, requested.schema).json())
     return settings
 
 
-def load(files: Files) -> Settings | None:
+def load_settings(files: Files) -> Settings | None:
     """Return the settings that hold, ``None`` if there are none yet. :raises StateFileError: if they are not ours."""
-    mark = files.read_mark(MARK)
+    mark = files.read_json(SETTINGS_FILE)
     if mark is None:
         return None
     try:
         kept = Settings(**mark)
     except TypeError:
-        raise StateFileError(f"{files.path(MARK)} was not written by this version of the pipeline") from None
-    return replace(kept, fields=files.read_text(SCHEMA))
+        raise StateFileError(f"{files.path(SETTINGS_FILE)} was not written by this version of the pipeline") from None
+    return replace(kept, fields=files.read_text(SCHEMA_FILE))
 
 
-def save(files: Files, settings: Settings) -> None:
+def save_settings(files: Files, settings: Settings) -> None:
     """Keep the settings."""
     mark: dict[str, Any] = asdict(settings)
     if settings.fields is None:
-        files.delete(SCHEMA)
+        files.delete(SCHEMA_FILE)
     else:
-        files.write_text(SCHEMA, settings.fields)
-    files.write_mark(MARK, mark | {"fields": None})
+        files.write_text(SCHEMA_FILE, settings.fields)
+    files.write_json(SETTINGS_FILE, mark | {"fields": None})

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from fyrehose_twisted.journal.arrow.schema import LOST, OK
 from fyrehose_twisted.repeats import WINDOW
-from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, among_last, bucketed
+from fyrehose_twisted.spark.pipeline.buckets import PARTITIONS, among_last, with_bucket
 from fyrehose_twisted.spark.pipeline.envelopes import unwrapped, with_repeats
-from fyrehose_twisted.spark.pipeline.json_payloads import schema_of_text, with_messages
-from fyrehose_twisted.spark.pipeline.json_payloads import sent_at as sent_micros
+from fyrehose_twisted.spark.pipeline.json_payloads import parse_schema, with_messages
+from fyrehose_twisted.spark.pipeline.json_payloads import sent_time_micros as sent_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,7 +67,7 @@ def silver(
 
 def columns(schema: StructType | None) -> list[str]:
     """Return the names of the columns, in order."""
-    names = schema_of_text(SILVER).fieldNames()
+    names = parse_schema(SILVER).fieldNames()
     return names if schema is None else [*names[:-1], "message", names[-1]]
 
 
@@ -75,7 +75,7 @@ def silver_schema(schema: StructType | None) -> StructType:
     """Return the columns of silver and their types, ``schema`` being that of messages."""
     from pyspark.sql.types import StructField, StructType
 
-    fields = {field.name: field for field in schema_of_text(SILVER).fields}
+    fields = {field.name: field for field in parse_schema(SILVER).fields}
     if schema is not None:
         fields["message"] = StructField("message", schema)
     return StructType([fields[name] for name in columns(schema)])
@@ -85,7 +85,7 @@ def quarantine(bronze: DataFrame) -> DataFrame:
     """Return every version of those numbers of which journals have different payloads."""
     from pyspark.sql import functions as fn
 
-    rows = bucketed(bronze.where(fn.col("status") == OK))
+    rows = with_bucket(bronze.where(fn.col("status") == OK))
     disputed = (
         rows.groupBy(*PARTITIONS, "sequence")
         .agg(fn.min("payload").alias("least"), fn.max("payload").alias("greatest"))
@@ -102,7 +102,7 @@ def _copies(bronze: DataFrame) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
-    rows = bucketed(bronze).select(
+    rows = with_bucket(bronze).select(
         *PARTITIONS, "sequence", "journal", "status", "payload", fn.unix_micros("received_at").alias("at")
     )
     # One exchange serves this window and the grouping by number. The order is descending because Spark lets a frame

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-BINS = 400
+MAX_BINS = 400
 """An axis has at most so many bins: as many as a plot has room for marks that can be told apart."""
 
-BREAK = 0.25
+MIN_BREAK_FRACTION = 0.25
 """A hole this large a part of an axis is left out of it."""
 
-BREAKS = 16
+MAX_BREAKS = 16
 """So many holes are left out at most."""
 
 
@@ -47,11 +47,11 @@ class Axis:
         left_out: list[tuple[int, int]] = []
         shown = last - first + 1
         inside = [(max(low, first), min(high, last)) for low, high in holes if low <= last and high >= first]
-        for low, high in sorted(inside, key=lambda hole: hole[0] - hole[1])[:BREAKS]:
+        for low, high in sorted(inside, key=lambda hole: hole[0] - hole[1])[:MAX_BREAKS]:
             length = high - low + 1
             # A little of the hole stays, or it would not be seen that something is missing there at all.
-            if length > BREAK * shown and length > BINS:
-                margin = max(1, (shown - length) // BINS)
+            if length > MIN_BREAK_FRACTION * shown and length > MAX_BINS:
+                margin = max(1, (shown - length) // MAX_BINS)
                 if length - 2 * margin > 0:
                     left_out.append((low + margin, high - margin))
                     shown -= length - 2 * margin
@@ -65,7 +65,7 @@ class Axis:
     @property
     def width(self) -> int:
         """How many places are counted in one bin."""
-        return max(1, -(-self.length // BINS))
+        return max(1, -(-self.length // MAX_BINS))
 
     def place(self, number: int) -> int:
         """Return the place of a number; of one that is left out, that of the next one that is not."""
@@ -98,7 +98,7 @@ class Axis:
         return [Tick(self.place(number), f"{number:,}") for number in sorted(numbers)]
 
 
-class Count(NamedTuple):
+class BinCount(NamedTuple):
     """What was counted in one bin of one lane.
 
     :ivar numbers: how many sequence numbers are concerned.
@@ -110,7 +110,7 @@ class Count(NamedTuple):
     runs: int
 
 
-class Mark(NamedTuple):
+class Bar(NamedTuple):
     """Neighbouring bins that are about equally full: what is drawn as one bar.
 
     :ivar level: 1 if few of the numbers there are concerned, up to :data:`LEVELS` if most are.
@@ -126,17 +126,17 @@ class Mark(NamedTuple):
 LEVELS = 4
 
 
-def marks(axis: Axis, counts: Iterable[Count]) -> list[Mark]:
+def make_bars(axis: Axis, counts: Iterable[BinCount]) -> list[Bar]:
     """Return bars for counts, of which there is at most one for each bin."""
-    made: list[Mark] = []
+    made: list[Bar] = []
     for one in sorted(counts):
         width = min(axis.width, axis.length - one.bin * axis.width)
         level = _level(one.numbers / max(1, width))
         if made and made[-1].last == one.bin - 1 and made[-1].level == level:
             before = made[-1]
-            made[-1] = Mark(before.first, one.bin, before.numbers + one.numbers, before.runs + one.runs, level)
+            made[-1] = Bar(before.first, one.bin, before.numbers + one.numbers, before.runs + one.runs, level)
         else:
-            made.append(Mark(one.bin, one.bin, one.numbers, one.runs, level))
+            made.append(Bar(one.bin, one.bin, one.numbers, one.runs, level))
     return made
 
 
@@ -152,7 +152,7 @@ def _step(least: float) -> int:
     return int(next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= least))
 
 
-def apart(ticks: list[Tick], axis: Axis, share: float = 0.08) -> list[Tick]:
+def thin_ticks(ticks: list[Tick], axis: Axis, share: float = 0.08) -> list[Tick]:
     """Return ticks without those that stand too near to the one before."""
     if not ticks:
         return []

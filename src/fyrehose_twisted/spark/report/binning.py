@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from fyrehose_twisted.spark.report.axis import BREAKS, Axis, Count
+from fyrehose_twisted.spark.report.axis import MAX_BREAKS, Axis, BinCount
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-class Lane(NamedTuple):
+class FindingLane(NamedTuple):
     """What gets a line of its own: what was found of one kind, in one journal, or in all if it is ``None``."""
 
     kind: str
@@ -20,37 +20,41 @@ class Lane(NamedTuple):
     journal: str | None
 
 
-class Pair(NamedTuple):
+class JournalPair(NamedTuple):
     """Two journals that disagree; or one that does with itself."""
 
-    one: str
-    other: str
+    first: str
+    second: str
 
 
 Holes = dict[tuple[str, int], list[tuple[int, int]]]
 
 
-def widest(missing: DataFrame) -> Holes:
+def widest_holes(missing: DataFrame) -> Holes:
     """Return the widest holes of each stream and epoch. ``missing`` has ``first`` and ``last``."""
     from pyspark.sql import functions as f
 
     length = f.col("last") - f.col("first")
-    rows = missing.groupBy("stream", "epoch").agg(f.max_by(f.struct("first", "last"), length, BREAKS).alias("widest"))
+    rows = missing.groupBy("stream", "epoch").agg(
+        f.max_by(f.struct("first", "last"), length, MAX_BREAKS).alias("widest")
+    )
     return {(row.stream, row.epoch): [(hole["first"], hole["last"]) for hole in row.widest] for row in rows.collect()}
 
 
-def count_findings(findings: DataFrame, axes: Sequence[Axis], journals: Iterable[str]) -> list[dict[Lane, list[Count]]]:
+def count_findings(
+    findings: DataFrame, axes: Sequence[Axis], journals: Iterable[str]
+) -> list[dict[FindingLane, list[BinCount]]]:
     """Return, for each axis, what was found in the bins of each lane.
 
     :param journals: which get lanes; what concerns all journals has lanes always.
     """
     from pyspark.sql import functions as f
 
-    counted: list[dict[Lane, list[Count]]] = [{} for _ in axes]
+    counted: list[dict[FindingLane, list[BinCount]]] = [{} for _ in axes]
     if not axes:
         return counted
     named = f.col("journal").isNull() | f.col("journal").isin(list(journals))
-    placed = _placed(findings.where(named), axes, low="first", high="last")
+    placed = _with_places(findings.where(named), axes, low="first", high="last")
     share = f.least(f.lit(1.0), f.col("count") / (f.col("last") - f.col("first") + f.lit(1.0)))
     binned = placed.select(
         "axis",
@@ -73,34 +77,34 @@ def count_findings(findings: DataFrame, axes: Sequence[Axis], journals: Iterable
         .collect()
     )
     for row in rows:
-        lane = Lane(row["kind"], row["reason"], row["journal"])
-        counted[row["axis"]].setdefault(lane, []).append(Count(row["bin"], int(row["numbers"]), row["runs"]))
+        lane = FindingLane(row["kind"], row["reason"], row["journal"])
+        counted[row["axis"]].setdefault(lane, []).append(BinCount(row["bin"], int(row["numbers"]), row["runs"]))
     return counted
 
 
-def count_repairs(silver: DataFrame, axes: Sequence[Axis]) -> list[list[Count]]:
+def count_repairs(silver: DataFrame, axes: Sequence[Axis]) -> list[list[BinCount]]:
     """Return, for each axis, how many copies came late in each bin, and of how many numbers."""
     from pyspark.sql import functions as f
 
-    counted: list[list[Count]] = [[] for _ in axes]
+    counted: list[list[BinCount]] = [[] for _ in axes]
     if not axes:
         return counted
     rows = (
-        _placed(silver.where("late_copies > 0"), axes, place="sequence")
+        _with_places(silver.where("late_copies > 0"), axes, place="sequence")
         .groupBy("axis", f.expr("place div width").alias("bin"))
         .agg(f.sum("late_copies").alias("copies"), f.count("*").alias("numbers"))
         .collect()
     )
     for row in rows:
-        counted[row["axis"]].append(Count(row["bin"], row["copies"], row["numbers"]))
+        counted[row["axis"]].append(BinCount(row["bin"], row["copies"], row["numbers"]))
     return counted
 
 
-def count_pairs(quarantine: DataFrame, axes: Sequence[Axis]) -> list[dict[Pair, list[Count]]]:
+def count_pairs(quarantine: DataFrame, axes: Sequence[Axis]) -> list[dict[JournalPair, list[BinCount]]]:
     """Return, for each axis, in which bins two journals disagree, and on how many numbers."""
     from pyspark.sql import functions as f
 
-    counted: list[dict[Pair, list[Count]]] = [{} for _ in axes]
+    counted: list[dict[JournalPair, list[BinCount]]] = [{} for _ in axes]
     if not axes:
         return counted
     version = f.struct("journal", f.sha2("payload", 256).alias("hash"))
@@ -115,19 +119,19 @@ def count_pairs(quarantine: DataFrame, axes: Sequence[Axis]) -> list[dict[Pair, 
         .agg(f.collect_set(version).alias("versions"))
     )
     rows = (
-        _placed(versions, axes, place="sequence")
+        _with_places(versions, axes, place="sequence")
         .select("axis", f.expr("place div width").alias("bin"), f.explode(pairs).alias("pair"))
         .groupBy("axis", "bin", "pair")
         .agg(f.count("*").alias("numbers"))
         .collect()
     )
     for row in rows:
-        pair = Pair(row["pair"]["one"], row["pair"]["other"])
-        counted[row["axis"]].setdefault(pair, []).append(Count(row["bin"], row["numbers"], row["numbers"]))
+        pair = JournalPair(row["pair"]["one"], row["pair"]["other"])
+        counted[row["axis"]].setdefault(pair, []).append(BinCount(row["bin"], row["numbers"], row["numbers"]))
     return counted
 
 
-def place_of(axis: Axis, number: Column) -> Column:
+def place_column(axis: Axis, number: Column) -> Column:
     """Return what :meth:`Axis.place` does, for a column."""
     from pyspark.sql import functions as f
 
@@ -137,7 +141,7 @@ def place_of(axis: Axis, number: Column) -> Column:
     return place
 
 
-def _placed(frame: DataFrame, axes: Sequence[Axis], **places: str) -> DataFrame:
+def _with_places(frame: DataFrame, axes: Sequence[Axis], **places: str) -> DataFrame:
     """Add ``axis``, the index of the axis that a row belongs on, its ``width``, and places of numbers that are in
     columns; rows that belong on none are left out."""
     from pyspark.sql import functions as f
@@ -158,4 +162,4 @@ def _placed(frame: DataFrame, axes: Sequence[Axis], **places: str) -> DataFrame:
 def _place_in(number: str, index: int, axis: Axis) -> Column:
     from pyspark.sql import functions as f
 
-    return place_of(axis, f.col(number))
+    return place_column(axis, f.col(number))

@@ -35,10 +35,10 @@ def run(options: argparse.Namespace) -> int:
     _require_place(options.out)
     _require_plotly()
     from fyrehose_twisted.spark.report.page import write_page
-    from fyrehose_twisted.spark.report.page_data import gather
+    from fyrehose_twisted.spark.report.page_data import load_page_data
 
     with spark_session("fyrehose report", options) as spark:
-        found = gather(spark, tables)
+        found = load_page_data(spark, tables)
     write_page(found, options.out, options.title, datetime.now(UTC))
     if not options.quiet:
         print(options.out)

@@ -8,7 +8,7 @@ from html import escape
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fyrehose_twisted.spark.report.page_data import Traffic
+from fyrehose_twisted.spark.report.page_data import StreamTraffic
 from fyrehose_twisted.spark.report.style import (
     BLUE,
     DASHES,
@@ -17,28 +17,28 @@ from fyrehose_twisted.spark.report.style import (
     ORANGE,
     RED,
     SERIES,
-    Key,
+    LegendEntry,
     Plot,
-    lay_out,
+    apply_layout,
 )
-from fyrehose_twisted.spark.report.text import delay, length, short, utc
+from fyrehose_twisted.spark.report.text import ellipsize, format_delay, format_length, format_utc
 from fyrehose_twisted.spark.report.timeline import Timeline
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.wording import pluralize
 
 
-def rates(traffic: Timeline | None, streams: Sequence[Traffic]) -> Plot:
+def rate_plot(traffic: Timeline | None, streams: Sequence[StreamTraffic]) -> Plot:
     """Return messages and bytes a second, over time."""
     plot = Plot("rate", "Messages and bytes over time", "There is no traffic in gold, so there is no rate to show.")
     if traffic is None or not traffic.rows:
         return plot
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.08)
-    lay_out(figure, 420)
+    apply_layout(figure, 420)
     bins = range(traffic.bins)
-    times = [utc(traffic.middle(bin)) for bin in bins]
+    times = [format_utc(traffic.middle(bin)) for bin in bins]
     highest = 0.0
     for index, (name, text) in enumerate(_lines(traffic, streams)):
         rows, colour = traffic.rows[name], SERIES[index % len(SERIES)] if name is not None else GREY
-        plot.legend.append(Key(f"stream-{index}", colour, text))
+        plot.legend.append(LegendEntry(f"stream-{index}", colour, text))
         for row, (value, unit) in enumerate((("messages", "messages/s"), ("bytes", "B/s")), 1):
             rate = [rows.get(bin, {}).get(value, 0) / traffic.seconds(bin) for bin in bins]
             highest = max(highest, *rate) if value == "messages" else highest
@@ -51,7 +51,7 @@ def rates(traffic: Timeline | None, streams: Sequence[Traffic]) -> Plot:
                     line=shape,
                     mode=_mode(len(times)),
                     marker={"size": 6, "color": colour},
-                    customdata=[escape(short(text))] * len(times),
+                    customdata=[escape(ellipsize(text))] * len(times),
                     hovertemplate=hover,
                     legendgroup=f"stream-{index}",
                 ),
@@ -65,17 +65,17 @@ def rates(traffic: Timeline | None, streams: Sequence[Traffic]) -> Plot:
     plot.figure = figure
     whole = (traffic.whole.end - traffic.whole.start) / 1_000_000
     messages, size = (sum(getattr(one, name) for one in streams) for name in ("messages", "bytes"))
-    when = f" from {utc(traffic.whole.start)} to {utc(traffic.whole.end)} UTC"
+    when = f" from {format_utc(traffic.whole.start)} to {format_utc(traffic.whole.end)} UTC"
     mean = messages / whole if whole and not traffic.hidden else 0
     plot.caption = (
-        f"{counted(messages, 'message')} and {counted(size, 'byte')}{'' if traffic.hidden else when}"
+        f"{pluralize(messages, 'message')} and {pluralize(size, 'byte')}{'' if traffic.hidden else when}"
         f"{f', {mean:,.1f} messages/s on average' if mean else ''}. "
-        f"A point covers {length(traffic.step)}; the highest is at {highest:,.1f} messages/s.{_hidden(traffic)}"
+        f"A point covers {format_length(traffic.step)}; the highest is at {highest:,.1f} messages/s.{_hidden(traffic)}"
     )
     return plot
 
 
-def troubles(traffic: Timeline | None) -> Plot:
+def loss_plot(traffic: Timeline | None) -> Plot:
     """Return what was lost, repaired and repeated, over time."""
     plot = Plot("troubles", "Losses, repairs and repeats over time", "There is no traffic in gold, so none is known.")
     if traffic is None or not traffic.rows:
@@ -85,18 +85,18 @@ def troubles(traffic: Timeline | None) -> Plot:
         for name in ("lost", "repairs", "repeats", "gaps")
     }
     totals = {name: sum(values) for name, values in sums.items()}
-    words = f"{totals['lost']:,} lost in {counted(totals['gaps'], 'gap')}, {totals['repairs']:,} repaired, "
+    words = f"{totals['lost']:,} lost in {pluralize(totals['gaps'], 'gap')}, {totals['repairs']:,} repaired, "
     words += f"{totals['repeats']:,} repeated"
     if not any(totals.values()):
         plot.caption = f"In the time shown above nothing was lost, repaired or repeated.{_hidden(traffic)}"
         return plot
-    figure = lay_out(go.Figure(), 260)
-    times = [utc(traffic.middle(bin)) for bin in range(traffic.bins)]
+    figure = apply_layout(go.Figure(), 260)
+    times = [format_utc(traffic.middle(bin)) for bin in range(traffic.bins)]
     shapes = (("lost", RED, "x"), ("repairs", BLUE, ""), ("repeats", OLIVE, "/"))
     for name, colour, shape in shapes:
         if not totals[name]:
             continue
-        plot.legend.append(Key(name, colour, name))
+        plot.legend.append(LegendEntry(name, colour, name))
         figure.add_trace(
             go.Bar(
                 x=times,
@@ -109,15 +109,15 @@ def troubles(traffic: Timeline | None) -> Plot:
         )
     figure.update_layout(barmode="stack")
     figure.update_xaxes(range=_range(traffic))
-    figure.update_yaxes(title_text=f"in {length(traffic.step)}", tickformat="~s", rangemode="tozero")
+    figure.update_yaxes(title_text=f"in {format_length(traffic.step)}", tickformat="~s", rangemode="tozero")
     if max(map(sum, zip(*(sums[name] for name, _, _ in shapes), strict=True))) <= 5:
         figure.update_yaxes(dtick=1)
     plot.figure = figure
-    plot.caption = f"In the time shown: {words}. A bar covers {length(traffic.step)}.{_hidden(traffic)}"
+    plot.caption = f"In the time shown: {words}. A bar covers {format_length(traffic.step)}.{_hidden(traffic)}"
     return plot
 
 
-def latencies(timeline: Timeline | None, streams: Sequence[Traffic]) -> list[Plot]:
+def latency_plots(timeline: Timeline | None, streams: Sequence[StreamTraffic]) -> list[Plot]:
     """Return the percentiles of the delay of copies over time, a plot for each stream that has lines above."""
     title = "Delivery latency over time"
     shown = [name for name, _ in _lines(timeline, streams) if name is not None] if timeline is not None else []
@@ -134,8 +134,8 @@ def latencies(timeline: Timeline | None, streams: Sequence[Traffic]) -> list[Plo
 
 def _latency(timeline: Timeline, stream: str, plot: Plot) -> Plot:
     rows = timeline.rows[stream]
-    figure = lay_out(go.Figure(), 320)
-    times = [utc(timeline.middle(bin)) for bin in range(timeline.bins)]
+    figure = apply_layout(go.Figure(), 320)
+    times = [format_utc(timeline.middle(bin)) for bin in range(timeline.bins)]
     lines = {
         "max_us": ("maximum", GREY),
         "p99_us": ("99 %", RED),
@@ -146,12 +146,12 @@ def _latency(timeline: Timeline, stream: str, plot: Plot) -> Plot:
     for index, (value, (text, colour)) in enumerate(lines.items()):
         delays = [rows[bin][value] if bin in rows else None for bin in range(timeline.bins)]
         worst[value] = max(delay for delay in delays if delay is not None)
-        plot.legend.append(Key(value, colour, text))
+        plot.legend.append(LegendEntry(value, colour, text))
         figure.add_trace(
             go.Scatter(
                 x=times,
                 y=[None if one is None else max(one, 1) for one in delays],
-                customdata=["" if one is None else delay(one) for one in delays],
+                customdata=["" if one is None else format_delay(one) for one in delays],
                 mode=_mode(len(rows)),
                 line={"color": colour, "width": 2, "dash": "solid" if index else "dot"},
                 marker={"size": 6, "color": colour},
@@ -160,22 +160,22 @@ def _latency(timeline: Timeline, stream: str, plot: Plot) -> Plot:
             )
         )
     powers = [10**power for power in range(10)]
-    texts = ["≤ 1 µs", *(delay(power) for power in powers[1:])]
+    texts = ["≤ 1 µs", *(format_delay(power) for power in powers[1:])]
     figure.update_yaxes(type="log", tickvals=powers, ticktext=texts)
     figure.update_xaxes(range=_range(timeline))
     plot.figure = figure
     copies = sum(one["copies"] for one in rows.values())
-    covers = f"A point covers {length(timeline.step)}"
+    covers = f"A point covers {format_length(timeline.step)}"
     if timeline.step > timeline.window:
-        covers += f" and shows the worst of its windows of {length(timeline.window)}"
+        covers += f" and shows the worst of its windows of {format_length(timeline.window)}"
     plot.caption = (
-        f"{copies:,} copies in the time shown. Highest median {delay(worst['p50_us'])}, highest "
-        f" 99th percentile {delay(worst['p99_us'])}, maximum {delay(worst['max_us'])}. {covers}."
+        f"{copies:,} copies in the time shown. Highest median {format_delay(worst['p50_us'])}, highest "
+        f" 99th percentile {format_delay(worst['p99_us'])}, maximum {format_delay(worst['max_us'])}. {covers}."
     )
     return plot
 
 
-def _lines(timeline: Timeline, streams: Sequence[Traffic]) -> list[tuple[str | None, str]]:
+def _lines(timeline: Timeline, streams: Sequence[StreamTraffic]) -> list[tuple[str | None, str]]:
     """Return the keys of what gets lines, and what to call them."""
     lines: list[tuple[str | None, str]] = [(one.stream, one.stream) for one in streams if one.stream in timeline.rows]
     if None in timeline.rows:
@@ -185,8 +185,8 @@ def _lines(timeline: Timeline, streams: Sequence[Traffic]) -> list[tuple[str | N
 
 def _range(timeline: Timeline) -> list[str]:
     # Half a window more on both sides, so that the first and the last marker are whole.
-    margin = max(timeline.window // 2, (timeline.until - timeline.start) // 100) if timeline.bins < 60 else 0
-    return [utc(timeline.start - margin), utc(timeline.until + margin)]
+    margin = max(timeline.window // 2, (timeline.end - timeline.start) // 100) if timeline.bins < 60 else 0
+    return [format_utc(timeline.start - margin), format_utc(timeline.end + margin)]
 
 
 def _mode(points: int) -> str:
@@ -198,9 +198,10 @@ def _hidden(timeline: Timeline) -> str:
         return ""
     share = timeline.hidden / timeline.whole.weight
     return (
-        f" Clocks jumped, or there were long pauses: {counted(timeline.hidden, 'message')}, sent or lost "
-        f"({_percent(share)}), between {utc(timeline.whole.start)} and {utc(timeline.whole.end)} UTC lie outside "
-        f"of the time shown, {utc(timeline.start)} to {utc(timeline.until)} UTC, which has the other "
+        f" Clocks jumped, or there were long pauses: {pluralize(timeline.hidden, 'message')}, sent or lost "
+        f"({_percent(share)}), between {format_utc(timeline.whole.start)} and {format_utc(timeline.whole.end)} "
+        "UTC lie outside "
+        f"of the time shown, {format_utc(timeline.start)} to {format_utc(timeline.end)} UTC, which has the other "
         f"{_percent(1 - share, down=True)}."
     )
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from plotly.offline import get_plotlyjs
 
-from fyrehose_twisted.spark.report.binning import Lane
-from fyrehose_twisted.spark.report.figures import latencies, rates, troubles
-from fyrehose_twisted.spark.report.page_data import JOURNALS, Gathered, Numbers
-from fyrehose_twisted.spark.report.rows import Cell, Listing, listings
-from fyrehose_twisted.spark.report.sequence_figures import divergence, lanes, repairs
+from fyrehose_twisted.spark.report.binning import FindingLane
+from fyrehose_twisted.spark.report.figures import latency_plots, loss_plot, rate_plot
+from fyrehose_twisted.spark.report.page_data import MAX_JOURNALS, ReportData, SequencePlotData
+from fyrehose_twisted.spark.report.rows import Cell, ReportTable, report_tables
+from fyrehose_twisted.spark.report.sequence_figures import divergence_chart, lane_chart, repair_chart
 from fyrehose_twisted.spark.report.style import DARK, Plot
-from fyrehose_twisted.spark.report.text import short_names, verdict
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.spark.report.text import short_names, summary_verdict
+from fyrehose_twisted.wording import pluralize
 
 
 class _Page(Template):
@@ -29,7 +29,7 @@ class _Page(Template):
     delimiter = "@@"
 
 
-def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
+def write_page(found: ReportData, out: Path, title: str, now: datetime) -> None:
     """Write the page. It takes the place of what was there only when it is complete.
 
     :param now: when it is made, in UTC.
@@ -49,7 +49,7 @@ def write_page(found: Gathered, out: Path, title: str, now: datetime) -> None:
         raise
 
 
-def render(found: Gathered, title: str, now: datetime) -> str:
+def render(found: ReportData, title: str, now: datetime) -> str:
     """Return the page. Nothing that comes from data can become markup or script."""
     sections, plots = _sections(found)
     figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots if plot.figure is not None}
@@ -59,26 +59,30 @@ def render(found: Gathered, title: str, now: datetime) -> str:
     return _Page(template).substitute(TITLE=escape(title), BODY=body, FIGURES=data, PLOTLY=get_plotlyjs())
 
 
-def _sections(found: Gathered) -> tuple[str, list[Plot]]:
-    parts = [_verdict(found), *map(_table, listings(found))]
-    plots = [rates(found.traffic, found.streams), troubles(found.traffic), *latencies(found.latency, found.streams)]
+def _sections(found: ReportData) -> tuple[str, list[Plot]]:
+    parts = [_render_verdict(found), *map(_render_table, report_tables(found))]
+    plots = [
+        rate_plot(found.traffic, found.streams),
+        loss_plot(found.traffic),
+        *latency_plots(found.latency, found.streams),
+    ]
     parts.append("<h2>Over time</h2>")
-    parts += [_figure(plot) for plot in plots]
-    for index, numbers in enumerate(found.numbers):
+    parts += [_render_figure(plot) for plot in plots]
+    for index, numbers in enumerate(found.sequence_plots):
         heading = f"Sequence numbers of {numbers.axis.stream}"
         if numbers.axis.epoch:
             heading += f", epoch {numbers.axis.epoch}"
-        some = _of_numbers(found, numbers, str(index))
-        parts += [f"<h2>{escape(heading)}</h2>", *map(_figure, some)]
+        some = _render_sequence_plots(found, numbers, str(index))
+        parts += [f"<h2>{escape(heading)}</h2>", *map(_render_figure, some)]
         plots += some
-    if not found.numbers:
+    if not found.sequence_plots:
         parts.append("<h2>Sequence numbers</h2><p>There are no numbers to show: the tables are empty.</p>")
     if found.further_axes:
         parts.append(f'<p class="soft">{found.further_axes:,} more, in which there is less to see, have no plots.</p>')
     return "\n".join(parts), plots
 
 
-def _of_numbers(found: Gathered, numbers: Numbers, name: str) -> list[Plot]:
+def _render_sequence_plots(found: ReportData, numbers: SequencePlotData, name: str) -> list[Plot]:
     axis = numbers.axis
     covered: dict[str, tuple[int, int]] = {}
     for _, one in found.tables.verdicts:
@@ -91,21 +95,23 @@ def _of_numbers(found: Gathered, numbers: Numbers, name: str) -> list[Plot]:
     disagreeing = [journal for pair in numbers.pairs for journal in pair]
     names = short_names([*known, *disagreeing])
     totals = {
-        Lane(one.kind, one.reason, one.journal): one.numbers
+        FindingLane(one.kind, one.reason, one.journal): one.numbers
         for one in found.groups
         if (one.stream, one.epoch) == (axis.stream, axis.epoch)
     }
     seen = {lane.journal for lane in totals}
-    shown = [one for one in known if one in found.journals or one not in seen][:JOURNALS]
-    plots = [lanes(numbers, name, {one: names[one] for one in shown}, covered, totals)]
-    plots.append(divergence(numbers, name, names, compared=found.tables.has("findings") or bool(found.tables.verdicts)))
+    shown = [one for one in known if one in found.journals or one not in seen][:MAX_JOURNALS]
+    plots = [lane_chart(numbers, name, {one: names[one] for one in shown}, covered, totals)]
+    plots.append(
+        divergence_chart(numbers, name, names, compared=found.tables.has("findings") or bool(found.tables.verdicts))
+    )
     if found.tables.has("silver"):
-        plots.insert(1, repairs(numbers, name))
+        plots.insert(1, repair_chart(numbers, name))
     return plots
 
 
-def _verdict(found: Gathered) -> str:
-    said = verdict(found)
+def _render_verdict(found: ReportData) -> str:
+    said = summary_verdict(found)
     items = "".join(f"<li>{escape(one)}</li>" for one in said.findings)
     return (
         f'<section class="card verdict {said.level}" id="verdict" aria-labelledby="headline">'
@@ -114,7 +120,7 @@ def _verdict(found: Gathered) -> str:
     )
 
 
-def _table(listing: Listing) -> str:
+def _render_table(listing: ReportTable) -> str:
     if not listing.rows:
         return f'<section class="card"><h3>{escape(listing.title)}</h3><p>{escape(listing.note)}</p></section>'
     head = "".join(
@@ -147,7 +153,7 @@ def _class(names: str) -> str:
     return f' class="{names}"' if names else ""
 
 
-def _figure(plot: Plot) -> str:
+def _render_figure(plot: Plot) -> str:
     title, caption = escape(plot.title), escape(plot.caption)
     if plot.figure is None:
         return f'<section class="card" id="{plot.name}"><h3>{title}</h3><p class="soft">{caption}</p></section>'
@@ -166,7 +172,7 @@ def _figure(plot: Plot) -> str:
     )
 
 
-def _footer(found: Gathered, now: datetime) -> str:
+def _footer(found: ReportData, now: datetime) -> str:
     made = f"Made {now:%Y-%m-%d %H:%M:%S} UTC. All times are UTC. What was read:"
     return f"<footer><p>{made}</p>{_list(_sources(found))}</footer>"
 
@@ -175,19 +181,19 @@ def _list(items: Iterable[str]) -> str:
     return f"<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>"
 
 
-def _sources(found: Gathered) -> list[str]:
+def _sources(found: ReportData) -> list[str]:
     tables = found.tables
     rows: dict[str, Any] = {
         "findings": sum(one.runs for one in found.groups),
-        "silver": sum(one.rows for one in found.refined),
+        "silver": sum(one.rows for one in found.silver_epochs),
         "gold/traffic": sum(one.windows for one in found.streams),
         "gold/gaps": found.gaps[0],
     }
     sources = [f"{path}/verify.json" for path, _ in tables.verdicts]
-    for name, places in tables.places.items():
+    for name, places in tables.table_directories.items():
         for index, place in enumerate(places):
-            count = f": {counted(rows[name], 'row')}" if name in rows and len(places) == 1 else ""
-            count = count or (f": {counted(rows[name], 'row')} in all" if name in rows and not index else "")
+            count = f": {pluralize(rows[name], 'row')}" if name in rows and len(places) == 1 else ""
+            count = count or (f": {pluralize(rows[name], 'row')} in all" if name in rows and not index else "")
             sources.append(f"{place}{count}")
-    sources += [f"{place}: not shown, for it is of a query of yours" for place in tables.further]
+    sources += [f"{place}: not shown, for it is of a query of yours" for place in tables.user_tables]
     return sources

@@ -6,36 +6,36 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fyrehose_twisted.spark.report.axis import Axis, Count
+from fyrehose_twisted.spark.report.axis import Axis, BinCount
 from fyrehose_twisted.spark.report.binning import (
+    FindingLane,
     Holes,
-    Lane,
-    Pair,
+    JournalPair,
     count_findings,
     count_pairs,
     count_repairs,
-    widest,
+    widest_holes,
 )
-from fyrehose_twisted.spark.report.tables import Tables
-from fyrehose_twisted.spark.report.timeline import Timeline, over_time
+from fyrehose_twisted.spark.report.tables import TableLocations
+from fyrehose_twisted.spark.report.timeline import Timeline, bin_windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-WORST = 10
+TOP_FINDINGS = 10
 """So many findings of each kind are listed."""
 
-AXES = 6
+MAX_AXES = 6
 """So many streams get plots of their numbers."""
 
-JOURNALS = 12
+MAX_JOURNALS = 12
 """So many journals get lines in these plots."""
 
-LINES = 6
+MAX_LINES = 6
 """So many streams get lines of their own in plots over time."""
 
 
-class Group(NamedTuple):
+class FindingGroup(NamedTuple):
     """All findings of one kind in one epoch of one journal, or of all if it is ``None``."""
 
     stream: str
@@ -49,7 +49,7 @@ class Group(NamedTuple):
     last: int
 
 
-class Finding(NamedTuple):
+class FindingRow(NamedTuple):
     """A row of the table of findings."""
 
     stream: str
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
     detail: str | None
 
 
-class Refined(NamedTuple):
+class SilverEpoch(NamedTuple):
     """An epoch of a stream in silver: its numbers, and how many of them are how."""
 
     stream: str
@@ -78,7 +78,7 @@ class Refined(NamedTuple):
     bad_json: int
 
 
-class Traffic(NamedTuple):
+class StreamTraffic(NamedTuple):
     """A stream in gold: sums over all its windows."""
 
     stream: str
@@ -92,7 +92,7 @@ class Traffic(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class SequencePlotData:
     """What is drawn on one axis of numbers.
 
     :ivar lanes: what was found.
@@ -101,42 +101,44 @@ class Numbers:
     """
 
     axis: Axis
-    lanes: dict[Lane, list[Count]]
-    repairs: list[Count]
-    pairs: dict[Pair, list[Count]]
+    lanes: dict[FindingLane, list[BinCount]]
+    repairs: list[BinCount]
+    pairs: dict[JournalPair, list[BinCount]]
 
 
 @dataclass
-class Gathered:
+class ReportData:
     """All that the page shows.
 
-    :ivar worst: findings, the most serious first.
+    :ivar top_findings: findings, the most serious first.
     :ivar gaps: rows in gold, and numbers in them.
     :ivar further_axes: how many streams and epochs have no plot.
     :ivar journals: what has lines in these plots.
     """
 
-    tables: Tables
-    groups: list[Group] = field(default_factory=list)
-    worst: list[Finding] = field(default_factory=list)
-    refined: list[Refined] = field(default_factory=list)
-    streams: list[Traffic] = field(default_factory=list)
+    tables: TableLocations
+    groups: list[FindingGroup] = field(default_factory=list)
+    top_findings: list[FindingRow] = field(default_factory=list)
+    silver_epochs: list[SilverEpoch] = field(default_factory=list)
+    streams: list[StreamTraffic] = field(default_factory=list)
     gaps: tuple[int, int] = (0, 0)
-    numbers: list[Numbers] = field(default_factory=list)
+    sequence_plots: list[SequencePlotData] = field(default_factory=list)
     further_axes: int = 0
     journals: list[str] = field(default_factory=list)
     traffic: Timeline | None = None
     latency: Timeline | None = None
 
 
-def gather(spark: SparkSession, tables: Tables, tell: Callable[[str], object] = lambda text: None) -> Gathered:
+def load_page_data(
+    spark: SparkSession, tables: TableLocations, on_table: Callable[[str], object] = lambda text: None
+) -> ReportData:
     """Read tables.
 
-    :param tell: called with what is read next.
+    :param on_table: called with what is read next.
     """
     from pyspark.sql import functions as f
 
-    found = Gathered(tables)
+    found = ReportData(tables)
     gaps = tables.read(spark, "gold/gaps")
     if tables.has("gold/gaps"):
         rows, numbers = gaps.agg(f.count("*"), f.sum("length")).collect()[0]
@@ -144,20 +146,20 @@ def gather(spark: SparkSession, tables: Tables, tell: Callable[[str], object] = 
     findings = tables.read(spark, "findings")
     if not tables.has("findings"):
         findings = _as_findings(gaps)
-    tell("findings")
+    on_table("findings")
     found.groups = _groups(findings)
-    found.worst = _worst(findings) if found.groups else []
+    found.top_findings = _top_findings(findings) if found.groups else []
     silver = tables.read(spark, "silver")
     if tables.has("silver"):
-        tell("silver")
-        found.refined = _refined(silver)
-    _gather_numbers(found, findings, silver, tables.read(spark, "quarantine"))
+        on_table("silver")
+        found.silver_epochs = _silver_epochs(silver)
+    _load_sequence_plots(found, findings, silver, tables.read(spark, "quarantine"))
     if tables.has("gold/traffic"):
-        tell("traffic")
-        _gather_traffic(found, tables.read(spark, "gold/traffic"))
+        on_table("traffic")
+        _load_traffic(found, tables.read(spark, "gold/traffic"))
     if tables.has("gold/latency"):
-        tell("latency")
-        _gather_latency(found, tables.read(spark, "gold/latency"))
+        on_table("latency")
+        _load_latency(found, tables.read(spark, "gold/latency"))
     return found
 
 
@@ -181,7 +183,7 @@ def _as_findings(gaps: DataFrame) -> DataFrame:
     )
 
 
-def _groups(findings: DataFrame) -> list[Group]:
+def _groups(findings: DataFrame) -> list[FindingGroup]:
     from pyspark.sql import functions as f
 
     rows = (
@@ -189,21 +191,25 @@ def _groups(findings: DataFrame) -> list[Group]:
         .agg(f.count("*"), f.sum("count"), f.min("first"), f.max("last"))
         .collect()
     )
-    return sorted((Group(*row) for row in rows), key=lambda one: (severity(one.kind, one.reason), -one.numbers))
+    return sorted((FindingGroup(*row) for row in rows), key=lambda one: (severity(one.kind, one.reason), -one.numbers))
 
 
-def _worst(findings: DataFrame) -> list[Finding]:
+def _top_findings(findings: DataFrame) -> list[FindingRow]:
     """Return the largest findings of each kind: the most serious kind alone could fill the page."""
     from pyspark.sql import functions as f
 
-    columns = [f.col("count").alias("numbers") if name == "numbers" else f.col(name) for name in Finding._fields]
+    columns = [f.col("count").alias("numbers") if name == "numbers" else f.col(name) for name in FindingRow._fields]
     order = f.struct("count", -f.col("first"), "journal")
-    rows = findings.groupBy("kind", "reason").agg(f.max_by(f.struct(*columns), order, WORST).alias("worst")).collect()
-    found = [Finding(*one) for row in rows for one in row["worst"]]
+    rows = (
+        findings.groupBy("kind", "reason")
+        .agg(f.max_by(f.struct(*columns), order, TOP_FINDINGS).alias("worst"))
+        .collect()
+    )
+    found = [FindingRow(*one) for row in rows for one in row["worst"]]
     return sorted(found, key=lambda one: (severity(one.kind, one.reason), -one.numbers, one.stream, one.first))
 
 
-def _refined(silver: DataFrame) -> list[Refined]:
+def _silver_epochs(silver: DataFrame) -> list[SilverEpoch]:
     from pyspark.sql import functions as f
 
     rows = silver.groupBy("stream", "epoch").agg(
@@ -216,28 +222,28 @@ def _refined(silver: DataFrame) -> list[Refined]:
         f.count_if(f.col("repeat")),
         f.count("bad_json"),
     )
-    return sorted(Refined(*(row[:2]), *(int(value or 0) for value in row[2:])) for row in rows.collect())
+    return sorted(SilverEpoch(*(row[:2]), *(int(value or 0) for value in row[2:])) for row in rows.collect())
 
 
-def _gather_numbers(found: Gathered, findings: DataFrame, silver: DataFrame, quarantine: DataFrame) -> None:
+def _load_sequence_plots(found: ReportData, findings: DataFrame, silver: DataFrame, quarantine: DataFrame) -> None:
     """Choose what gets plots on the axis of numbers, and count for these."""
     tables = found.tables
-    axes = _axes(found, widest(findings.where("reason = 'nobody'")) if found.groups else {})
-    found.further_axes = max(0, len(axes) - AXES)
-    axes = axes[:AXES]
+    axes = _axes(found, widest_holes(findings.where("reason = 'nobody'")) if found.groups else {})
+    found.further_axes = max(0, len(axes) - MAX_AXES)
+    axes = axes[:MAX_AXES]
     shown = {(axis.stream, axis.epoch) for axis in axes}
     names: dict[str, None] = {}
     for group in found.groups:
         if group.journal is not None and (group.stream, group.epoch) in shown:
             names[group.journal] = None
-    found.journals = list(names)[:JOURNALS]
+    found.journals = list(names)[:MAX_JOURNALS]
     lanes = count_findings(findings, axes, found.journals) if found.groups else [{} for _ in axes]
-    repairs = count_repairs(silver, axes) if any(one.late for one in found.refined) else [[] for _ in axes]
+    repairs = count_repairs(silver, axes) if any(one.late for one in found.silver_epochs) else [[] for _ in axes]
     pairs = count_pairs(quarantine, axes) if tables.has("quarantine") else [{} for _ in axes]
-    found.numbers = [Numbers(*one) for one in zip(axes, lanes, repairs, pairs, strict=True)]
+    found.sequence_plots = [SequencePlotData(*one) for one in zip(axes, lanes, repairs, pairs, strict=True)]
 
 
-def _axes(found: Gathered, holes: Holes) -> list[Axis]:
+def _axes(found: ReportData, holes: Holes) -> list[Axis]:
     """Return the axis of each stream and epoch, those first of which there is most to see."""
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     weights: dict[tuple[str, int], tuple[int, int]] = {}
@@ -254,7 +260,7 @@ def _axes(found: Gathered, holes: Holes) -> list[Axis]:
         widen(group.stream, group.epoch, group.first, group.last)
         rank, most = weights.get((group.stream, group.epoch), (99, 0))
         weights[group.stream, group.epoch] = min(rank, severity(group.kind, group.reason)), max(most, group.numbers)
-    for one in found.refined:
+    for one in found.silver_epochs:
         widen(one.stream, one.epoch, one.first, one.last)
 
     def order(key: tuple[str, int]) -> tuple[int, int, str, int]:
@@ -264,32 +270,32 @@ def _axes(found: Gathered, holes: Holes) -> list[Axis]:
     return [Axis.over(*key, *ranges[key], holes.get(key, [])) for key in sorted(ranges, key=order)]
 
 
-def _gather_traffic(found: Gathered, traffic: DataFrame) -> None:
+def _load_traffic(found: ReportData, traffic: DataFrame) -> None:
     from pyspark.sql import functions as f
 
     sums = ("messages", "bytes", "lost", "gaps", "repairs", "repeats")
     rows = traffic.groupBy("stream").agg(f.count("*"), *(f.sum(name) for name in sums)).collect()
-    found.streams = [Traffic(row[0], *(int(value or 0) for value in row[1:])) for row in rows]
+    found.streams = [StreamTraffic(row[0], *(int(value or 0) for value in row[1:])) for row in rows]
     found.streams.sort(key=lambda one: (-one.messages, one.stream))
     values = {name: f.sum(name) for name in sums}
     values["all"] = f.sum(f.coalesce("messages", f.lit(0)) + f.coalesce("lost", f.lit(0)))
-    found.traffic = over_time(traffic, values, "all", _key(found))
+    found.traffic = bin_windows(traffic, values, "all", _key(found))
 
 
-def _gather_latency(found: Gathered, latency: DataFrame) -> None:
+def _load_latency(found: ReportData, latency: DataFrame) -> None:
     from pyspark.sql import functions as f
 
     values = {name: f.max(name) for name in ("p50_us", "p95_us", "p99_us", "max_us")}
     values["copies"] = f.sum("copies")
     if not found.streams:
-        rows = latency.groupBy("stream").agg(f.sum("copies").alias("copies")).orderBy(f.desc("copies")).limit(LINES)
-        found.streams = [Traffic(row[0], 0, 0, 0, 0, 0, 0, 0) for row in rows.collect()]
-    found.latency = over_time(latency.where("copies > 0"), values, "copies", _key(found), found.traffic)
+        rows = latency.groupBy("stream").agg(f.sum("copies").alias("copies")).orderBy(f.desc("copies")).limit(MAX_LINES)
+        found.streams = [StreamTraffic(row[0], 0, 0, 0, 0, 0, 0, 0) for row in rows.collect()]
+    found.latency = bin_windows(latency.where("copies > 0"), values, "copies", _key(found), found.traffic)
 
 
-def _key(found: Gathered) -> Any:
+def _key(found: ReportData) -> Any:
     """Return the stream if it gets a line of its own, else nothing."""
     from pyspark.sql import functions as f
 
-    lines = [one.stream for one in found.streams[:LINES]]
+    lines = [one.stream for one in found.streams[:MAX_LINES]]
     return f.when(f.col("stream").isin(lines), f.col("stream"))

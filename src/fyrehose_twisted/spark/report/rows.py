@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fyrehose_twisted.spark.report.page_data import Gathered
-from fyrehose_twisted.spark.report.text import meaning
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.spark.report.page_data import ReportData
+from fyrehose_twisted.spark.report.text import finding_text
+from fyrehose_twisted.wording import pluralize
 
-LISTED = 100
+MAX_ROWS = 100
 """A table of journals or streams has at most so many rows."""
 
 Cell = str | int | None
 
 
 @dataclass(frozen=True)
-class Listing:
+class ReportTable:
     """A table. One without rows is a sentence, its note.
 
     :ivar name: its id in the page.
@@ -28,20 +28,20 @@ class Listing:
     note: str = ""
 
 
-def listings(found: Gathered) -> list[Listing]:
+def report_tables(found: ReportData) -> list[ReportTable]:
     """Return the tables that the page has."""
     made = []
     if found.tables.verdicts:
         made.append(_journals(found))
-    made.append(_worst(found))
+    made.append(_top_findings(found))
     if found.tables.has("silver"):
-        made.append(_refined(found))
+        made.append(_silver_epochs(found))
     if found.tables.has("gold/traffic"):
         made.append(_streams(found))
     return made
 
 
-def _journals(found: Gathered) -> Listing:
+def _journals(found: ReportData) -> ReportTable:
     counts: dict[tuple[str, int, str | None, str], int] = {}
     for group in found.groups:
         key = group.stream, group.epoch, group.journal, group.kind if group.kind != "missing" else group.reason
@@ -49,7 +49,7 @@ def _journals(found: Gathered) -> Listing:
     kinds = ("damaged", "before", "after", "duplicate", "order", "clock")
     journals = [one for _, verdict in found.tables.verdicts for one in verdict.get("journals", [])]
     rows: list[list[Cell]] = []
-    for one in journals[:LISTED]:
+    for one in journals[:MAX_ROWS]:
         of = one.get("stream"), one.get("epoch"), one.get("journal")
         first, following = one.get("first"), one.get("next")
         empty = first is None or following is None or first >= following
@@ -74,14 +74,14 @@ def _journals(found: Gathered) -> Listing:
     shown = [index for index in range(len(columns)) if index < 7 or any(row[index] for row in rows)]
     columns, rows = tuple(columns[index] for index in shown), [[row[index] for index in shown] for row in rows]
     note = "How many numbers each has, or lacks."
-    return Listing("journals", "Journals", columns, rows, _note(note, len(journals), "journal"))
+    return ReportTable("journals", "Journals", columns, rows, _note(note, len(journals), "journal"))
 
 
-def _worst(found: Gathered) -> Listing:
+def _top_findings(found: ReportData) -> ReportTable:
     total = sum(one.runs for one in found.groups)
     rows: list[list[Cell]] = [
         [
-            meaning(one.kind, one.reason).name,
+            finding_text(one.kind, one.reason).name,
             "all" if one.journal is None else one.journal,
             one.stream,
             one.epoch,
@@ -90,29 +90,29 @@ def _worst(found: Gathered) -> Listing:
             one.numbers,
             one.detail or "",
         ]
-        for one in found.worst
+        for one in found.top_findings
     ]
     columns = ("what", "journal", "stream", "epoch", "first", "last", "numbers", "detail")
     note = "There are none." if not rows else ""
     if total > len(rows):
-        note = f"The largest {len(rows)} of {counted(total, 'finding')}; {total - len(rows):,} more are in the table."
-    return Listing("findings", "Findings", columns, rows, note)
+        note = f"The largest {len(rows)} of {pluralize(total, 'finding')}; {total - len(rows):,} more are in the table."
+    return ReportTable("findings", "Findings", columns, rows, note)
 
 
-def _refined(found: Gathered) -> Listing:
-    rows: list[list[Cell]] = [list(one) for one in found.refined[:LISTED]]
+def _silver_epochs(found: ReportData) -> ReportTable:
+    rows: list[list[Cell]] = [list(one) for one in found.silver_epochs[:MAX_ROWS]]
     columns = ("stream", "epoch", "first", "last", "numbers", "lost", "copies", "late copies", "repeats", "bad JSON")
     note = "" if rows else "There are no rows in silver yet."
-    return Listing("refined", "Refined streams", columns, rows, _note(note, len(found.refined), "stream"))
+    return ReportTable("refined", "Refined streams", columns, rows, _note(note, len(found.silver_epochs), "stream"))
 
 
-def _streams(found: Gathered) -> Listing:
-    rows: list[list[Cell]] = [list(one) for one in found.streams[:LISTED]]
+def _streams(found: ReportData) -> ReportTable:
+    rows: list[list[Cell]] = [list(one) for one in found.streams[:MAX_ROWS]]
     columns = ("stream", "windows", "messages", "bytes", "lost", "gaps", "repairs", "repeats")
     note = "" if rows else "There is no window in gold yet."
-    return Listing("traffic", "Traffic", columns, rows, _note(note, len(found.streams), "stream"))
+    return ReportTable("traffic", "Traffic", columns, rows, _note(note, len(found.streams), "stream"))
 
 
 def _note(note: str, count: int, what: str) -> str:
-    more = f"{counted(count - LISTED, f'further {what}')} not listed." if count > LISTED else ""
+    more = f"{pluralize(count - MAX_ROWS, f'further {what}')} not listed." if count > MAX_ROWS else ""
     return f"{note} {more}".strip()

@@ -8,9 +8,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from fyrehose_twisted.spark.report.axis import Axis, Count, Mark, apart, marks
-from fyrehose_twisted.spark.report.binning import Lane
-from fyrehose_twisted.spark.report.page_data import Numbers, severity
+from fyrehose_twisted.spark.report.axis import Axis, Bar, BinCount, make_bars, thin_ticks
+from fyrehose_twisted.spark.report.binning import FindingLane
+from fyrehose_twisted.spark.report.page_data import SequencePlotData, severity
 from fyrehose_twisted.spark.report.style import (
     BAND,
     BLUE,
@@ -22,12 +22,12 @@ from fyrehose_twisted.spark.report.style import (
     PURPLE,
     RED,
     SKY,
-    Key,
+    LegendEntry,
     Plot,
-    lay_out,
+    apply_layout,
 )
-from fyrehose_twisted.spark.report.text import meaning, short
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.spark.report.text import ellipsize, finding_text
+from fyrehose_twisted.wording import pluralize
 
 COLOURS = {
     "divergence/payload": RED,
@@ -42,13 +42,13 @@ COLOURS = {
     "clock/backwards": OLIVE,
 }
 OPACITY = (0.6, 0.75, 0.9, 1.0)
-PAIRS = 15
+MAX_PAIRS = 15
 """So many pairs of journals get lines."""
 
-Covered = Mapping[str, tuple[int, int]]
+CoveredRanges = Mapping[str, tuple[int, int]]
 
 
-class Board:
+class BarChart:
     """Lines of bars over one axis of numbers, each under its label."""
 
     def __init__(self, axis: Axis) -> None:
@@ -58,14 +58,14 @@ class Board:
         self._labels: list[tuple[float, str]] = []
         self._bands: list[tuple[float, float, float, float]] = []
 
-    def label(self, text: str) -> None:
+    def add_label(self, text: str) -> None:
         """Begin what has a label of its own."""
         self._rows += 0.25 if self._rows else 0
         self._labels.append((self._rows + 0.5, text))
         self._rows += 1
 
-    def line(self, group: str, bars: Sequence[Mark], what: str) -> None:
-        """Draw bars; ``what`` is said of each."""
+    def add_bars(self, group: str, bars: Sequence[Bar], hover_text: str) -> None:
+        """Draw bars; ``hover_text`` is said of each."""
         axis, into = self._axis, self._bars.setdefault(group, {"base": [], "x": [], "y": [], "text": [], "opacity": []})
         for bar in bars:
             low, high = bar.first * axis.width, min(axis.length, (bar.last + 1) * axis.width)
@@ -74,11 +74,11 @@ class Board:
             into["x"].append(high - low)
             into["y"].append(self._rows + 0.5)
             where = f"{first:,}" if first == last else f"{first:,} to {last:,}"
-            into["text"].append(f"{where}: {counted(bar.numbers, 'number')} {what}")
+            into["text"].append(f"{where}: {pluralize(bar.numbers, 'number')} {hover_text}")
             into["opacity"].append(OPACITY[bar.level - 1])
         self._rows += 1
 
-    def band(self, first: int, last: int, lines: int) -> None:
+    def add_band(self, first: int, last: int, lines: int) -> None:
         """Shade a range of numbers behind the lines that come next."""
         self._bands.append(
             (self._axis.place(first), self._axis.place(last) + 1, self._rows, self._rows + max(1, lines))
@@ -87,7 +87,7 @@ class Board:
 
     def figure(self) -> Any:
         """Return it all as a figure."""
-        figure = lay_out(go.Figure(), round(60 + 20 * self._rows))
+        figure = apply_layout(go.Figure(), round(60 + 20 * self._rows))
         for group, bars in self._bars.items():
             colour = COLOURS.get(group, GREY)
             figure.add_trace(
@@ -126,8 +126,12 @@ class Board:
         return figure
 
 
-def lanes(
-    numbers: Numbers, name: str, journals: Mapping[str, str], covered: Covered, totals: Mapping[Lane, int]
+def lane_chart(
+    numbers: SequencePlotData,
+    name: str,
+    journals: Mapping[str, str],
+    covered: CoveredRanges,
+    totals: Mapping[FindingLane, int],
 ) -> Plot:
     """Return what was found, on the axis of numbers: lines for what concerns all journals, and for each journal.
 
@@ -140,7 +144,7 @@ def lanes(
     if not numbers.lanes:
         plot.caption = "Nothing is missing or wrong here." if covered else "No gap is known here."
         return plot
-    board = Board(axis)
+    board = BarChart(axis)
     order = sorted(numbers.lanes, key=lambda lane: severity(lane.kind, lane.reason))
     words = []
     for journal in (None, *journals):
@@ -148,16 +152,19 @@ def lanes(
         if journal is None and not mine:
             continue
         label = "all journals" if journal is None else journals[journal]
-        sums = [f"{totals[lane]:,} {meaning(*lane[:2]).name}" for lane in mine]
-        board.label(short(label, 40))
+        sums = [f"{totals[lane]:,} {finding_text(*lane[:2]).name}" for lane in mine]
+        board.add_label(ellipsize(label, 40))
         if journal is not None and journal in covered:
-            board.band(*covered[journal], len(mine))
+            board.add_band(*covered[journal], len(mine))
         for lane in mine:
-            board.line(_group(lane), marks(axis, numbers.lanes[lane]), f"{meaning(*lane[:2]).name}, {label}")
+            board.add_bars(
+                _group(lane), make_bars(axis, numbers.lanes[lane]), f"{finding_text(*lane[:2]).name}, {label}"
+            )
         words.append(f"{label}: {', '.join(sums) or 'nothing found'}")
     plot.figure = board.figure()
     groups = {
-        _group(lane): Key(_group(lane), COLOURS.get(_group(lane), GREY), meaning(*lane[:2]).name) for lane in order
+        _group(lane): LegendEntry(_group(lane), COLOURS.get(_group(lane), GREY), finding_text(*lane[:2]).name)
+        for lane in order
     }
     plot.legend = list(groups.values())
     shade = " What a journal covers is shaded." if covered else ""
@@ -165,13 +172,13 @@ def lanes(
     return plot
 
 
-def repairs(numbers: Numbers, name: str) -> Plot:
+def repair_chart(numbers: SequencePlotData, name: str) -> Plot:
     """Return how many copies filled gaps, on the axis of numbers."""
     axis = numbers.axis
     plot = Plot(f"repairs-{name}", "Repairs", "No copy came after a higher number: nothing was repaired here.")
     if not numbers.repairs:
         return plot
-    figure = lay_out(go.Figure(), 220)
+    figure = apply_layout(go.Figure(), 220)
     counts = sorted(numbers.repairs)
     places = [one.bin * axis.width for one in counts]
     widths = [min(axis.width, axis.length - place) for place in places]
@@ -193,13 +200,14 @@ def repairs(numbers: Numbers, name: str) -> Plot:
     plot.figure = figure
     copies, late = sum(one.numbers for one in counts), sum(one.runs for one in counts)
     plot.caption = (
-        f"{copies:,} late copies, of {counted(late, 'number')}: these came after a higher number had come, and filled "
+        f"{copies:,} late copies, of {pluralize(late, 'number')}: these came after a higher number had come, "
+        "and filled "
         f"gaps. {_scale(axis)}"
     )
     return plot
 
 
-def divergence(numbers: Numbers, name: str, journals: Mapping[str, str], *, compared: bool) -> Plot:
+def divergence_chart(numbers: SequencePlotData, name: str, journals: Mapping[str, str], *, compared: bool) -> Plot:
     """Return which journals disagree with which, and where.
 
     :param journals: what to call each.
@@ -209,45 +217,47 @@ def divergence(numbers: Numbers, name: str, journals: Mapping[str, str], *, comp
     if not numbers.pairs:
         differ = sum(one.numbers for lane, all in numbers.lanes.items() if lane.kind == "divergence" for one in all)
         if differ:
-            plot.caption = f"{counted(differ, 'number')} differ; the quarantine does not say in which journals."
+            plot.caption = f"{pluralize(differ, 'number')} differ; the quarantine does not say in which journals."
         elif not compared:
             plot.caption = "Nothing is in quarantine. To compare journals, run: fyrehose-pipeline verify"
         return plot
     totals = {pair: sum(one.numbers for one in counts) for pair, counts in numbers.pairs.items()}
     pairs = sorted(totals, key=lambda pair: (-totals[pair], pair))
-    board = Board(numbers.axis)
+    board = BarChart(numbers.axis)
     words = []
-    for pair in pairs[:PAIRS]:
-        one, other = (short(journals.get(journal, journal), 22) for journal in pair)
-        label = f"{one} ≠ {other}" if pair.one != pair.other else f"{one} ≠ itself"
-        board.label(label)
-        board.line("divergence/payload", marks(numbers.axis, numbers.pairs[pair]), f"differ, {label}")
-        words.append(f"{label}: {counted(totals[pair], 'number')}")
+    for pair in pairs[:MAX_PAIRS]:
+        one, other = (ellipsize(journals.get(journal, journal), 22) for journal in pair)
+        label = f"{one} ≠ {other}" if pair.first != pair.second else f"{one} ≠ itself"
+        board.add_label(label)
+        board.add_bars("divergence/payload", make_bars(numbers.axis, numbers.pairs[pair]), f"differ, {label}")
+        words.append(f"{label}: {pluralize(totals[pair], 'number')}")
     plot.figure = board.figure()
-    more = f"; and {counted(len(pairs) - PAIRS, 'further pair')} with fewer" if len(pairs) > PAIRS else ""
+    more = f"; and {pluralize(len(pairs) - MAX_PAIRS, 'further pair')} with fewer" if len(pairs) > MAX_PAIRS else ""
     plot.caption = f"{'; '.join(words)}{more}. {_scale(numbers.axis)}"
     return plot
 
 
-def _group(lane: Lane) -> str:
+def _group(lane: FindingLane) -> str:
     return f"{lane.kind}/{lane.reason}"
 
 
-def _range_of(axis: Axis, count: Count) -> str:
+def _range_of(axis: Axis, count: BinCount) -> str:
     low = count.bin * axis.width
     first, last = axis.number(low), axis.number(min(axis.length, low + axis.width) - 1)
     return f"{first:,}" if first == last else f"{first:,} to {last:,}"
 
 
 def _scale(axis: Axis) -> str:
-    text = f"The axis goes from {axis.first:,} to {axis.last:,}; a mark covers {counted(axis.width, 'number')} or more."
+    text = (
+        f"The axis goes from {axis.first:,} to {axis.last:,}; a mark covers {pluralize(axis.width, 'number')} or more."
+    )
     for low, high in axis.breaks:
         text += f" Left out of it: {low:,} to {high:,}, which no journal has."
     return text
 
 
 def _number_axis(figure: Any, axis: Axis) -> None:
-    ticks = apart(axis.ticks(10), axis, 0.16)
+    ticks = thin_ticks(axis.ticks(10), axis, 0.16)
     margin = max(0.5, axis.length / 200)
     figure.update_xaxes(
         range=[-margin, axis.length + margin],

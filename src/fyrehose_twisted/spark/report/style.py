@@ -33,7 +33,7 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 """Lines differ by these too, for who cannot tell their colours."""
 
 
-class Key(NamedTuple):
+class LegendEntry(NamedTuple):
     """An entry of a legend; what it is about has ``group`` as its legend group."""
 
     group: str
@@ -53,10 +53,10 @@ class Plot:
     title: str
     caption: str
     figure: Any = None
-    legend: list[Key] = field(default_factory=list)
+    legend: list[LegendEntry] = field(default_factory=list)
 
 
-def lay_out(figure: Any, height: int) -> Any:
+def apply_layout(figure: Any, height: int) -> Any:
     """Give a figure its looks, and return it; ``height`` is in pixels."""
     figure.update_layout(
         template=go.layout.Template(),

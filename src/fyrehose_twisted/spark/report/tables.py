@@ -32,27 +32,27 @@ COLUMNS = {
 }
 """What is read of each table."""
 
-OF_VERIFY, OF_RUN = ("findings",), ("silver", "gold/traffic", "gold/latency", "gold/gaps")
+VERIFY_TABLES, RUN_TABLES = ("findings",), ("silver", "gold/traffic", "gold/latency", "gold/gaps")
 
 
 @dataclass
-class Tables:
+class TableLocations:
     """Where tables are.
 
     :ivar directories: what was looked at.
-    :ivar places: directories of each table.
+    :ivar table_directories: directories of each table.
     :ivar verdicts: what comparisons said of themselves, and the directory of each.
-    :ivar further: gold tables of the user's own.
+    :ivar user_tables: gold tables of the user's own.
     """
 
     directories: list[Path]
-    places: dict[str, list[Path]] = field(default_factory=dict)
+    table_directories: dict[str, list[Path]] = field(default_factory=dict)
     verdicts: list[tuple[Path, dict[str, Any]]] = field(default_factory=list)
-    further: list[Path] = field(default_factory=list)
+    user_tables: list[Path] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
         """Return whether there is such a table."""
-        return bool(self.places.get(name))
+        return bool(self.table_directories.get(name))
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
         """Return all rows of a table; none if there is no such table."""
@@ -60,8 +60,8 @@ class Tables:
 
         frames = [
             spark.read.schema(COLUMNS[name]).option("basePath", str(place)).parquet(*files)
-            for place in self.places.get(name, ())
-            for files in _alike(place)
+            for place in self.table_directories.get(name, ())
+            for files in _group_by_partitioning(place)
         ]
         names = [column.split()[0] for column in COLUMNS[name].split(", ")]
         if not frames:
@@ -70,12 +70,12 @@ class Tables:
         return reduce(DataFrame.unionByName, chosen)
 
 
-def find_tables(directories: Sequence[Path]) -> Tables:
+def find_tables(directories: Sequence[Path]) -> TableLocations:
     """Return the tables that directories hold.
 
     :raises ConfigurationError: if a directory is not there or holds none, or two hold tables of the same stream.
     """
-    found = Tables([])
+    found = TableLocations([])
     for directory in directories:
         if not directory.is_dir():
             raise ConfigurationError(
@@ -84,30 +84,32 @@ def find_tables(directories: Sequence[Path]) -> Tables:
         real = directory.resolve()
         if real not in (known.resolve() for known in found.directories):
             found.directories.append(directory)
-            _look(directory, found)
+            _scan_directory(directory, found)
     _require_once("verify", ((path, _verified(verdict)) for path, verdict in found.verdicts))
-    _require_once("run", ((path, _partitions(path)) for path in found.places.get("silver", ())))
-    compared = {path.parent for path in found.places.get("findings", ())} | {path for path, _ in found.verdicts}
-    quarantine = found.places.get("quarantine", [])
+    _require_once("run", ((path, _partitions(path)) for path in found.table_directories.get("silver", ())))
+    compared = {path.parent for path in found.table_directories.get("findings", ())} | {
+        path for path, _ in found.verdicts
+    }
+    quarantine = found.table_directories.get("quarantine", [])
     # Both commands write one. What belongs to the findings is taken, for it names journals as they do.
-    found.places["quarantine"] = [path for path in quarantine if path.parent in compared] or quarantine
+    found.table_directories["quarantine"] = [path for path in quarantine if path.parent in compared] or quarantine
     return found
 
 
-def _look(directory: Path, found: Tables) -> None:
+def _scan_directory(directory: Path, found: TableLocations) -> None:
     there = [name for name in COLUMNS if (directory / name).is_dir()]
     verdict = _verdict(directory / VERDICT)
-    if verdict is None and not set(there) & {*OF_VERIFY, *OF_RUN}:
+    if verdict is None and not set(there) & {*VERIFY_TABLES, *RUN_TABLES}:
         raise ConfigurationError(
             f"{directory} holds no tables; name a directory that `verify --out` or `run --out` wrote"
         )
     for name in there:
-        found.places.setdefault(name, []).append(directory / name)
+        found.table_directories.setdefault(name, []).append(directory / name)
     if verdict is not None:
         found.verdicts.append((directory, verdict))
     gold = directory / "gold"
     if gold.is_dir():
-        found.further += [
+        found.user_tables += [
             path
             for path in sorted(gold.iterdir())
             if path.is_dir() and f"gold/{path.name}" not in COLUMNS and path.name[0] not in "._"
@@ -147,7 +149,7 @@ def _require_once(command: str, found: Iterable[tuple[Path, set[str]]]) -> None:
             seen[stream] = path
 
 
-def _alike(place: Path) -> list[list[str]]:
+def _group_by_partitioning(place: Path) -> list[list[str]]:
     """Return directories of files, those together that have the same partitions: Spark refuses a mixture."""
     buckets = sorted(str(path) for path in place.glob("stream=*/epoch=*/bucket=*"))
     plain = sorted({str(path.parent) for path in place.glob("stream=*/epoch=*/*.parquet")})

@@ -7,36 +7,38 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.spark.report.page_data import Gathered, severity
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.spark.report.page_data import ReportData, severity
+from fyrehose_twisted.wording import pluralize
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Meaning(NamedTuple):
+class FindingText(NamedTuple):
     """What a kind of finding is called, and what it says of so many numbers: ``{numbers}`` stands for these."""
 
     name: str
     text: str
 
 
-MEANINGS = {
-    "divergence/payload": Meaning("payloads differ", "{numbers} with payloads that differ"),
-    "missing/nobody": Meaning("in no journal", "{numbers} in no journal"),
-    "missing/damaged": Meaning("damaged", "{numbers} damaged in a journal"),
-    "missing/lost": Meaning("lost", "{numbers} declared lost by a journal"),
-    "order/segment": Meaning("segment out of order", "{numbers} out of order in a segment that should be in order"),
-    "order/epoch": Meaning("after a later epoch", "{numbers} received after a later epoch had begun"),
-    "clock/backwards": Meaning("clock went back", "{numbers} where the clock of a journal went back"),
-    "duplicate/stored-twice": Meaning("stored twice", "{numbers} that a journal stores more than once"),
-    "missing/before": Meaning("before its beginning", "{numbers} before the beginning of a journal"),
-    "missing/after": Meaning("beyond its end", "{numbers} that a journal has not reached yet, and another has"),
+FINDING_TEXTS = {
+    "divergence/payload": FindingText("payloads differ", "{numbers} with payloads that differ"),
+    "missing/nobody": FindingText("in no journal", "{numbers} in no journal"),
+    "missing/damaged": FindingText("damaged", "{numbers} damaged in a journal"),
+    "missing/lost": FindingText("lost", "{numbers} declared lost by a journal"),
+    "order/segment": FindingText("segment out of order", "{numbers} out of order in a segment that should be in order"),
+    "order/epoch": FindingText("after a later epoch", "{numbers} received after a later epoch had begun"),
+    "clock/backwards": FindingText("clock went back", "{numbers} where the clock of a journal went back"),
+    "duplicate/stored-twice": FindingText("stored twice", "{numbers} that a journal stores more than once"),
+    "missing/before": FindingText("before its beginning", "{numbers} before the beginning of a journal"),
+    "missing/after": FindingText("beyond its end", "{numbers} that a journal has not reached yet, and another has"),
 }
 
 
-def meaning(kind: str, reason: str) -> Meaning:
+def finding_text(kind: str, reason: str) -> FindingText:
     """Return what a finding means; of one that is not known, its own words."""
-    return MEANINGS.get(f"{kind}/{reason}", Meaning(f"{kind}: {reason}", f"{{numbers}} of kind {kind}: {reason}"))
+    return FINDING_TEXTS.get(
+        f"{kind}/{reason}", FindingText(f"{kind}: {reason}", f"{{numbers}} of kind {kind}: {reason}")
+    )
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Verdict:
     findings: list[str]
 
 
-def verdict(found: Gathered) -> Verdict:
+def summary_verdict(found: ReportData) -> Verdict:
     """Return the verdict; its figures are those of ``verify.json`` if there is one, or else those of the tables."""
     totals: dict[str, tuple[int, int]] = {}
     verdicts = [one for _, one in found.tables.verdicts]
@@ -75,33 +77,33 @@ def verdict(found: Gathered) -> Verdict:
     for key in sorted(totals, key=lambda key: severity(*key.split("/", 1))):
         runs, numbers = totals[key]
         if runs or numbers:
-            text = meaning(*key.split("/", 1)).text.format(numbers=counted(numbers, "number"))
-            listed.append(f"{text}, in {counted(runs, 'run')}")
+            text = finding_text(*key.split("/", 1)).text.format(numbers=pluralize(numbers, "number"))
+            listed.append(f"{text}, in {pluralize(runs, 'run')}")
     level = ("good", "losses", "divergence")[min(status, 2)] if compared else "unknown"
     return Verdict(level, _headline(found, level, totals), [*_compared(verdicts), *_refined(found)], listed)
 
 
-def _headline(found: Gathered, level: str, totals: dict[str, tuple[int, int]]) -> str:
+def _headline(found: ReportData, level: str, totals: dict[str, tuple[int, int]]) -> str:
     nobody = totals.get("missing/nobody", (0, 0))[1]
     alone = len({str(one.get("journal")) for _, all in found.tables.verdicts for one in all.get("journals", [])}) == 1
-    numbers = counted(nobody, "number")
+    numbers = pluralize(nobody, "number")
     if level == "divergence":
         differ = totals.get("divergence/payload", (0, 0))[1]
         if not differ:
             disordered = sum(count for key, (_, count) in totals.items() if key.startswith("order/"))
-            return f"The order of {counted(disordered, 'number')} is wrong; payloads agree."
+            return f"The order of {pluralize(disordered, 'number')} is wrong; payloads agree."
         whom = "The journal disagrees with itself" if alone else "The journals disagree"
-        return f"{whom} on {counted(differ, 'number')}."
+        return f"{whom} on {pluralize(differ, 'number')}."
     if level == "losses" and alone:
         lacking = nobody or sum(count for key, (_, count) in totals.items() if key.startswith("missing/"))
-        return f"The journal lacks {counted(lacking, 'number')}."
+        return f"The journal lacks {pluralize(lacking, 'number')}."
     if level == "losses" and nobody:
         return f"{numbers} {'is' if nobody == 1 else 'are'} in no journal; what the journals have agrees."
     if level == "losses":
         return "Each journal lacks something, or one does; together they have every number, and they agree."
     if level == "good":
         return "The journal has every number." if alone else "The journals agree, and together they have every number."
-    if found.refined or found.streams:
+    if found.silver_epochs or found.streams:
         return f"Not compared. {f'{numbers} {_is(nobody)} in no journal.' if nobody else 'No gap is known.'}"
     return "There is nothing in these tables yet."
 
@@ -116,31 +118,31 @@ def _compared(verdicts: Sequence[dict[str, Any]]) -> list[str]:
         journals = one.get("journals", [])
         streams = {str(journal.get("stream")) for journal in journals}
         names = {str(journal.get("journal")) for journal in journals}
-        text = f"{counted(int(one.get('records') or 0), 'record')} compared"
-        text += f" in {counted(len(names), 'journal')} of {counted(len(streams), 'stream')}"
+        text = f"{pluralize(int(one.get('records') or 0), 'record')} compared"
+        text += f" in {pluralize(len(names), 'journal')} of {pluralize(len(streams), 'stream')}"
         if isinstance(one.get("seconds"), int | float):
             text += f", in {one['seconds']:,.1f} s"
         sentences.append(text + ".")
     return sentences
 
 
-def _refined(found: Gathered) -> list[str]:
+def _refined(found: ReportData) -> list[str]:
     sentences = []
-    if found.refined:
-        rows, lost = (sum(getattr(one, name) for one in found.refined) for name in ("rows", "lost"))
-        late, repeats = (sum(getattr(one, name) for one in found.refined) for name in ("late", "repeats"))
+    if found.silver_epochs:
+        rows, lost = (sum(getattr(one, name) for one in found.silver_epochs) for name in ("rows", "lost"))
+        late, repeats = (sum(getattr(one, name) for one in found.silver_epochs) for name in ("late", "repeats"))
         sentences.append(
-            f"Refined: {counted(rows, 'number')}, of which {lost:,} lost and {repeats:,} repeated; "
-            f"{counted(late, 'copy', 'copies')} came late and filled gaps."
+            f"Refined: {pluralize(rows, 'number')}, of which {lost:,} lost and {repeats:,} repeated; "
+            f"{pluralize(late, 'copy', 'copies')} came late and filled gaps."
         )
     messages = sum(one.messages for one in found.streams)
     if messages:
         size = sum(one.bytes for one in found.streams)
-        sentences.append(f"Traffic: {counted(messages, 'message')}, {counted(size, 'byte')}.")
+        sentences.append(f"Traffic: {pluralize(messages, 'message')}, {pluralize(size, 'byte')}.")
     return sentences
 
 
-def utc(micros: int, *, seconds: bool = True) -> str:
+def format_utc(micros: int, *, seconds: bool = True) -> str:
     """Return a time such as ``2026-01-31 12:00:00``; of one in no such year, what is left to say."""
     try:
         return (EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
@@ -148,7 +150,7 @@ def utc(micros: int, *, seconds: bool = True) -> str:
         return f"{micros / 1e6:.6g} s after 1970"
 
 
-def delay(micros: float) -> str:
+def format_delay(micros: float) -> str:
     """Return a short time in the unit that suits it."""
     for unit, size in (("s", 1_000_000), ("ms", 1_000)):
         if abs(micros) >= size:
@@ -156,34 +158,34 @@ def delay(micros: float) -> str:
     return f"{micros:.0f} µs"
 
 
-def length(micros: int) -> str:
+def format_length(micros: int) -> str:
     """Return a width of time: ``10 s``, ``5 min``, ``2 h``, ``3 d``."""
     for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
         if micros >= size and (unit == "s" or micros % size == 0):
             return f"{micros / size:g} {unit}"
-    return delay(micros)
+    return format_delay(micros)
 
 
-def short(text: str, most: int = 44) -> str:
+def ellipsize(text: str, max_length: int = 44) -> str:
     """Return a text of at most so many characters: its beginning and its end."""
-    return text if len(text) <= most else f"{text[: (most - 1) // 2]}…{text[len(text) - most // 2 :]}"
+    return text if len(text) <= max_length else f"{text[: (max_length - 1) // 2]}…{text[len(text) - max_length // 2 :]}"
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
     """Return, for names that may be long paths, what is different in them."""
     known = list(dict.fromkeys(names))
     if len(known) < 2 or not all("/" in name for name in known):
-        return {name: short(name) for name in known}
+        return {name: ellipsize(name) for name in known}
     parts = [name.split("/") for name in known]
-    before = _alike(parts)
-    after = _alike([part[before:][::-1] for part in parts])
+    before = _common_prefix_length(parts)
+    after = _common_prefix_length([part[before:][::-1] for part in parts])
     made = ["/".join(part[before : len(part) - after]) for part in parts]
     if not all(made) or len(set(made)) < len(made):
-        return {name: short(name) for name in known}
-    return {name: short(text) for name, text in zip(known, made, strict=True)}
+        return {name: ellipsize(name) for name in known}
+    return {name: ellipsize(text) for name, text in zip(known, made, strict=True)}
 
 
-def _alike(parts: Sequence[Sequence[str]]) -> int:
+def _common_prefix_length(parts: Sequence[Sequence[str]]) -> int:
     """Return how many of the first elements are the same in all."""
     return next(
         (index for index, some in enumerate(zip(*parts, strict=False)) if len(set(some)) > 1), min(map(len, parts))

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-BINS = 360
+MAX_BINS = 360
 """An axis of time has at most so many bins."""
 
-CUTS = ((0.999, 10), (0.99, 1_000), (0.9, 1_000))
+TRIM_STEPS = ((0.999, 10), (0.99, 1_000), (0.9, 1_000))
 """What part is shown if the rest would make the axis so many times as long. A clock that is wrong for one record in a
 thousand would otherwise leave of all others a line; more than that are left out only where they are years away."""
 
-ROUNDS = 8
+MAX_TRIM_ROUNDS = 8
 """So often the range is narrowed at most: each time, what was one bin can be seen in detail."""
 
 
-class Span(NamedTuple):
+class WeightedSpan(NamedTuple):
     """A range of time, in microseconds since 1970, and how much is in it."""
 
     start: int
@@ -35,7 +35,7 @@ class Timeline:
     :ivar start: of the first bin, in microseconds since 1970.
     :ivar step: width of a bin, in microseconds.
     :ivar bins: how many there are.
-    :ivar until: where the last window ends, at or before the end of the last bin.
+    :ivar end: where the last window ends, at or before the end of the last bin.
     :ivar window: width of the windows that are counted together, in microseconds.
     :ivar rows: of each key, the values of each of its bins that has any.
     :ivar whole: all there is.
@@ -45,9 +45,9 @@ class Timeline:
     start: int
     step: int
     bins: int
-    until: int
+    end: int
     window: int
-    whole: Span
+    whole: WeightedSpan
     hidden: int = 0
     rows: dict[str | None, dict[int, dict[str, int]]] = field(default_factory=dict)
 
@@ -58,25 +58,25 @@ class Timeline:
     def seconds(self, bin: int) -> float:
         """Return how long a bin is; the last one may have fewer windows than the others."""
         start = self.start + bin * self.step
-        return max(self.window, min(self.until, start + self.step) - start) / 1_000_000
+        return max(self.window, min(self.end, start + self.step) - start) / 1_000_000
 
 
-def central(spans: Sequence[Span], total: int, length: int) -> Span | None:
+def trim_outliers(spans: Sequence[WeightedSpan], total: int, length: int) -> WeightedSpan | None:
     """Return the shortest range that has nearly all, if what is outside of it would stretch the axis beyond reason.
 
     :param spans: what is shown now, ascending.
     :param total: the weight of all there is, also of what is not shown any more.
     :param length: the length of the axis now, in microseconds.
     """
-    for share, ratio in CUTS:
+    for share, ratio in TRIM_STEPS:
         found = _shortest(spans, share * total)
         if found is not None and (found.end - found.start) * ratio < length:
             return found
     return None
 
 
-def _shortest(spans: Sequence[Span], wanted: float) -> Span | None:
-    best: Span | None = None
+def _shortest(spans: Sequence[WeightedSpan], wanted: float) -> WeightedSpan | None:
+    best: WeightedSpan | None = None
     low = weight = 0
     for span in spans:
         weight += span.weight
@@ -84,20 +84,20 @@ def _shortest(spans: Sequence[Span], wanted: float) -> Span | None:
             weight -= spans[low].weight
             low += 1
         if weight >= wanted and low < len(spans):
-            found = Span(spans[low].start, span.end, weight)
+            found = WeightedSpan(spans[low].start, span.end, weight)
             if best is None or found.end - found.start < best.end - best.start:
                 best = found
     return best
 
 
-def steps(start: int, end: int, window: int) -> tuple[int, int]:
+def bin_width(start: int, end: int, window: int) -> tuple[int, int]:
     """Return the width of bins that are whole windows, and how many there are from ``start`` to ``end``."""
     windows = max(1, -(-(end - start) // window))
-    width = -(-windows // BINS)
+    width = -(-windows // MAX_BINS)
     return width * window, -(-windows // width)
 
 
-def over_time(
+def bin_windows(
     frame: DataFrame, values: dict[str, Column], weight: str, key: Column, within: Timeline | None = None
 ) -> Timeline | None:
     """Count windows together.
@@ -123,10 +123,10 @@ def over_time(
             return None
         start, end, window = bounds
     else:
-        start, end, window = within.start, within.until, within.window
-    whole: Span | None = None
-    for _ in range(ROUNDS):
-        step, bins = (steps(start, end, window)) if within is None else (within.step, within.bins)
+        start, end, window = within.start, within.end, within.window
+    whole: WeightedSpan | None = None
+    for _ in range(MAX_TRIM_ROUNDS):
+        step, bins = (bin_width(start, end, window)) if within is None else (within.step, within.bins)
         where = f.floor((f.col("start") - start) / step).alias("bin")
         counted = (
             timed.where((f.col("start") >= start) & (f.col("start") < start + step * bins))
@@ -137,8 +137,8 @@ def over_time(
         spans = _spans(counted, weight)
         shown = sum(span.weight for span in spans)
         if whole is None:
-            whole = Span(start, end, shown)
-        inner = central(spans, whole.weight, end - start) if within is None and whole.weight else None
+            whole = WeightedSpan(start, end, shown)
+        inner = trim_outliers(spans, whole.weight, end - start) if within is None and whole.weight else None
         if inner is None:
             break
         start, end = inner.start, inner.end
@@ -149,12 +149,12 @@ def over_time(
     return Timeline(start, step, bins, end, window, whole, whole.weight - shown, rows)
 
 
-def _spans(rows: Sequence[Any], weight: str) -> list[Span]:
+def _spans(rows: Sequence[Any], weight: str) -> list[WeightedSpan]:
     """Return bins that may have rows of several keys, each once, ascending."""
-    found: dict[int, Span] = {}
+    found: dict[int, WeightedSpan] = {}
     for row in rows:
-        known = found.get(row["bin"], Span(row["_start"], row["_end"], 0))
-        found[row["bin"]] = Span(
+        known = found.get(row["bin"], WeightedSpan(row["_start"], row["_end"], 0))
+        found[row["bin"]] = WeightedSpan(
             min(known.start, row["_start"]), max(known.end, row["_end"]), known.weight + int(row[weight] or 0)
         )
     return [found[bin] for bin in sorted(found)]

@@ -7,17 +7,17 @@ from hashlib import blake2b
 
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
-CHUNK = 1_024
+CHUNK_ROWS = 1_024
 """Rows that share a publisher id."""
 
 
-def scope_of(*parts: object) -> bytes:
+def encode_scope(*parts: object) -> bytes:
     """Return bytes that differ wherever one of ``parts``, as text, differs."""
     encoded = [str(part).encode() for part in parts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
-def wrapped_by_place(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> list[bytes]:
+def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> list[bytes]:
     """Return DATA of rows that are known by where they stand: publisher is the chunk, counter the row in it.
 
     The publisher id depends on what the chunk holds. If a task that runs again has its rows in another order, they get
@@ -35,7 +35,7 @@ def wrapped_by_place(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> lis
     return [wrap(publisher, counter, payload) for counter, payload in enumerate(payloads)]
 
 
-def wrapped_by_id(scope: bytes, ids: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
+def wrap_by_id(scope: bytes, ids: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
     """Return DATA of rows that have an id each: the id is the publisher, and the row its only message.
 
     :param scope: within which ids are unique.

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-DIRECTORY = "fyrehose-sink"
+LEDGER_DIRECTORY = "fyrehose-sink"
 
 
-class Finished(NamedTuple):
+class FinishedBatches(NamedTuple):
     """All batches of a query up to one of them."""
 
     query: str
@@ -31,7 +31,7 @@ class Ledger:
 
     def __init__(self, checkpoint: Path) -> None:
         self._checkpoint = checkpoint
-        self._path = checkpoint / DIRECTORY / "finished.json"
+        self._path = checkpoint / LEDGER_DIRECTORY / "finished.json"
 
     @classmethod
     def at(cls, location: str | None) -> Ledger | None:
@@ -50,11 +50,11 @@ class Ledger:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def read(self) -> Finished | None:
+    def read(self) -> FinishedBatches | None:
         """Return what is finished; ``None`` if nothing is known."""
         try:
             read = json.loads(self._path.read_text(encoding="utf-8"))
-            return Finished(str(read["query"]), int(read["batch"]))
+            return FinishedBatches(str(read["query"]), int(read["batch"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

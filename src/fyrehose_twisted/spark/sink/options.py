@@ -13,10 +13,10 @@ from fyrehose_twisted.spark.sink.publisher import (
     MAX_IN_FLIGHT,
     PUBLISH_TIMEOUT,
     BlockingPublisher,
-    host_and_port,
+    parse_backbone,
 )
 
-LONGEST_WAIT = 3_600.0
+MAX_TIMEOUT = 3_600.0
 _FLAGS = {"true": True, "false": False}
 
 
@@ -64,10 +64,10 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
     backbone = options.get("backbone")
     if backbone is None:
         raise ConfigurationError('say where to publish: .option("backbone", "HOST:PORT")')
-    host_and_port(backbone)
+    parse_backbone(backbone)
     if "secret" in options:
         raise ConfigurationError("option secret would show the secret to whoever sees the plan; use secretFile")
-    raw, id_column, id_scope = _flag(options, "raw"), options.get("idcolumn"), options.get("idscope")
+    raw, id_column, id_scope = _parse_flag(options, "raw"), options.get("idcolumn"), options.get("idscope")
     if raw and id_column is not None:
         raise ConfigurationError("raw and idColumn exclude each other: an id is carried by the envelope")
     if id_scope is not None and id_column is None:
@@ -78,32 +78,32 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         id_column=id_column,
         id_scope=id_scope,
         raw=raw,
-        ack_timeout=_seconds(options, "ackTimeout", ACK_TIMEOUT),
-        publish_timeout=_seconds(options, "publishTimeout", PUBLISH_TIMEOUT),
-        max_in_flight=_in_flight(options),
+        ack_timeout=_parse_seconds(options, "ackTimeout", ACK_TIMEOUT),
+        publish_timeout=_parse_seconds(options, "publishTimeout", PUBLISH_TIMEOUT),
+        max_in_flight=_parse_in_flight(options),
         secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
     )
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
+def _parse_flag(options: Mapping[str, str], name: str) -> bool:
     text = options.get(name.lower(), "false")
     if text.lower() not in _FLAGS:
         raise ConfigurationError(f"{name} {text!r} is neither true nor false")
     return _FLAGS[text.lower()]
 
 
-def _seconds(options: Mapping[str, str], name: str, default: float) -> float:
+def _parse_seconds(options: Mapping[str, str], name: str, default: float) -> float:
     text = options.get(name.lower(), str(default))
     try:
         seconds = float(text.strip().removesuffix("s"))
     except ValueError:
         seconds = math.nan
-    if not 0 < seconds <= LONGEST_WAIT:
-        raise ConfigurationError(f"{name} {text!r}: give seconds above 0 and up to {LONGEST_WAIT:g}, such as 5s")
+    if not 0 < seconds <= MAX_TIMEOUT:
+        raise ConfigurationError(f"{name} {text!r}: give seconds above 0 and up to {MAX_TIMEOUT:g}, such as 5s")
     return seconds
 
 
-def _in_flight(options: Mapping[str, str]) -> int:
+def _parse_in_flight(options: Mapping[str, str]) -> int:
     text = options.get("maxinflight", str(MAX_IN_FLIGHT))
     if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 16_384):
         raise ConfigurationError(f"maxInFlight {text!r}: give a number of messages from 1 to 16384")

@@ -14,12 +14,12 @@ from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, NotConn
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig, WindowConfig
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_DELIVERABLE
-from fyrehose_twisted.spark.sink.threaded_client import Exchange, bound_towards
+from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 
 KERNEL_BUFFER = 4 * 2**20
 """Bytes asked of the kernel for each direction."""
 
-AT_ONCE = 256
+BATCH_MESSAGES = 256
 """Messages to hand over at a time."""
 
 MAX_IN_FLIGHT = WindowConfig().maximum
@@ -63,7 +63,7 @@ class BlockingPublisher:
                 maximum=max_in_flight,
             ),
         )
-        self._exchange: Exchange | None = None
+        self._client: ThreadedClient | None = None
 
     def __enter__(self) -> Self:
         """Connect.
@@ -72,16 +72,16 @@ class BlockingPublisher:
         :raises OperationalError: if its name has no IPv4 address.
         :raises NotConnected: if it does not answer in time.
         """
-        address = resolved(self.backbone)
-        sock = bound_towards(address, KERNEL_BUFFER)
+        address = resolve_backbone(self.backbone)
+        sock = bind_towards(address, KERNEL_BUFFER)
         # A token is made for one address, so with a secret the address has to be given.
         own = ANY_ADDRESS if self._secret is None else sock.getsockname()
         config = ClientConfig(raw=True, journal=False, secret=self._secret, address=own, outbox=self._outbox)
         room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
-        self._exchange = Exchange(Client(address, config, SystemRandom(), time(), receive_buffer=room), sock)
-        self._exchange.start()
+        self._client = ThreadedClient(Client(address, config, SystemRandom(), time(), receive_buffer=room), sock)
+        self._client.start()
         try:
-            if not self._exchange.wait_connected(self._ack_timeout):
+            if not self._client.wait_connected(self._ack_timeout):
                 secret = "does it need a secret" if self._secret is None else "is the secret the same there"
                 raise NotConnected(
                     f"backbone {self.backbone} did not answer within {self._ack_timeout:g} s;"
@@ -100,12 +100,12 @@ class BlockingPublisher:
     @property
     def published(self) -> int:
         """How many messages came back."""
-        return self._running.published
+        return self._connected_client.published
 
     @property
-    def numbers(self) -> tuple[int, int]:
+    def sequence_range(self) -> tuple[int, int]:
         """The lowest and the highest number that one got; zeros if none came back."""
-        return self._running.first, self._running.last
+        return self._connected_client.first, self._connected_client.last
 
     def publish(self, messages: Iterable[bytes]) -> None:
         """Publish each of ``messages``. Blocks as long as there is no room; :meth:`flush` waits for the last.
@@ -119,30 +119,30 @@ class BlockingPublisher:
             if len(data) > MAX_DELIVERABLE:
                 raise MessageTooLarge(len(data), MAX_DELIVERABLE)
             part.append(data)
-            if len(part) == AT_ONCE:
-                self._running.offer(part)
+            if len(part) == BATCH_MESSAGES:
+                self._connected_client.enqueue(part)
                 part = []
         if part:
-            self._running.offer(part)
+            self._connected_client.enqueue(part)
 
     def flush(self) -> None:
         """Wait until every message is back. Raises what :meth:`publish` does."""
-        self._running.flush()
+        self._connected_client.flush()
 
     def close(self) -> None:
         """Say goodbye. What is not back yet may or may not have been published."""
-        exchange, self._exchange = self._exchange, None
+        exchange, self._client = self._client, None
         if exchange is not None:
             exchange.close()
 
     @property
-    def _running(self) -> Exchange:
-        if self._exchange is None:
+    def _connected_client(self) -> ThreadedClient:
+        if self._client is None:
             raise NotConnected("the publisher is not connected; use it in a with statement")
-        return self._exchange
+        return self._client
 
 
-def host_and_port(backbone: str) -> Address:
+def parse_backbone(backbone: str) -> Address:
     """Return both parts of ``HOST:PORT``. :raises ConfigurationError: if it is not that."""
     host, _, port = backbone.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65_535:
@@ -150,13 +150,13 @@ def host_and_port(backbone: str) -> Address:
     return host, int(port)
 
 
-def resolved(backbone: str) -> Address:
+def resolve_backbone(backbone: str) -> Address:
     """Return the IPv4 address and port of ``HOST:PORT``.
 
     :raises ConfigurationError: if it is not that.
     :raises OperationalError: if the name has no IPv4 address.
     """
-    host, port = host_and_port(backbone)
+    host, port = parse_backbone(backbone)
     try:
         return socket.gethostbyname(host), port
     except (OSError, UnicodeError) as error:

@@ -37,14 +37,14 @@ class RowTooLarge(MessageTooLarge):
         self.args = (f"row {row:,} of partition {partition}, counted from 0: {self.args[0]}",)
 
 
-class Row(NamedTuple):
+class SinkRow(NamedTuple):
     """What is published of a row."""
 
     payload: bytes
     row_id: bytes = b""
 
 
-class Rows:
+class RowExtractor:
     """Takes record batches apart. Pickled to workers.
 
     :raises ConfigurationError: if the table has not the columns that the options want, or of another type.
@@ -76,7 +76,7 @@ class Rows:
         self._id_column = options.id_column
         self._limit = MAX_DELIVERABLE if options.raw else MAX_ENVELOPED
 
-    def of(self, batches: Iterable[Any], partition: int) -> Iterator[Row]:
+    def extract(self, batches: Iterable[Any], partition: int) -> Iterator[SinkRow]:
         """Yield the rows of Arrow record batches.
 
         :raises RowNotPublishable: if one has no payload, or no id.
@@ -85,7 +85,7 @@ class Rows:
         number = 0
         for batch in batches:
             payloads = self._payloads(batch)
-            ids = None if self._id_column is None else map(_id, batch.column(self._id_column).to_pylist())
+            ids = None if self._id_column is None else map(_id_bytes, batch.column(self._id_column).to_pylist())
             for payload in payloads:
                 row_id = b"" if ids is None else next(ids)
                 if payload is None or row_id is None:
@@ -96,56 +96,56 @@ class Rows:
                     )
                 if len(payload) > self._limit:
                     raise RowTooLarge(len(payload), self._limit, number, partition)
-                yield Row(payload, row_id)
+                yield SinkRow(payload, row_id)
                 number += 1
 
     def _payloads(self, batch: Any) -> Iterator[bytes | None]:
         if self._column is not None:
-            return map(_bytes, batch.column(self._column).to_pylist())
-        return map(json_of, batch.to_pylist(maps_as_pydicts="strict"))
+            return map(_to_bytes, batch.column(self._column).to_pylist())
+        return map(row_to_json, batch.to_pylist(maps_as_pydicts="strict"))
 
 
-def chunks(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+def chunks(rows: Iterable[SinkRow], size: int) -> Iterator[list[SinkRow]]:
     """Yield ``rows`` in lists of ``size``; the last may have fewer."""
     iterator = iter(rows)
     while chunk := list(islice(iterator, size)):
         yield chunk
 
 
-def json_of(row: dict[str, Any]) -> bytes:
+def row_to_json(row: dict[str, Any]) -> bytes:
     """Return a row as JSON in UTF-8, nulls included, without spaces.
 
     Instants are ISO 8601 in UTC, bytes Base64, decimals strings, durations seconds, and what is no number is null.
     """
-    return json.dumps({name: _plain(value) for name, value in row.items()}, **_COMPACT).encode()
+    return json.dumps({name: _to_json_value(value) for name, value in row.items()}, **_COMPACT).encode()
 
 
 _COMPACT: dict[str, Any] = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False}
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     if value is None or isinstance(value, (str, int)):
         return value
     if isinstance(value, dict):
-        return {str(_plain(key)): _plain(item) for key, item in value.items()}
+        return {str(_to_json_value(key)): _to_json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_json_value(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    for kind, written in _WRITTEN:
+    for kind, written in _FORMATTERS:
         if isinstance(value, kind):
             return written(value)
     raise ConfigurationError(f"a {type(value).__name__} is not written as JSON; cast its column to STRING")
 
 
-def _instant(value: datetime) -> str:
+def _format_instant(value: datetime) -> str:
     if value.tzinfo is None:
         return value.isoformat()
     return value.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
 
 
-_WRITTEN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (datetime, _instant),
+_FORMATTERS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (datetime, _format_instant),
     (date, date.isoformat),
     (bytes, lambda value: b64encode(value).decode("ascii")),
     (Decimal, str),
@@ -153,9 +153,9 @@ _WRITTEN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 )
 
 
-def _bytes(value: bytes | str | None) -> bytes | None:
+def _to_bytes(value: bytes | str | None) -> bytes | None:
     return value.encode() if isinstance(value, str) else value
 
 
-def _id(value: bytes | str | int | None) -> bytes | None:
-    return str(value).encode() if isinstance(value, int) else _bytes(value)
+def _id_bytes(value: bytes | str | int | None) -> bytes | None:
+    return str(value).encode() if isinstance(value, int) else _to_bytes(value)

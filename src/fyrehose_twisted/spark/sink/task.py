@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fyrehose_twisted.spark.sink.identity import CHUNK, scope_of, wrapped_by_id, wrapped_by_place
+from fyrehose_twisted.spark.sink.identity import CHUNK_ROWS, encode_scope, wrap_by_id, wrap_by_position
 from fyrehose_twisted.spark.sink.options import SinkOptions
-from fyrehose_twisted.spark.sink.rows import Row, Rows, chunks
+from fyrehose_twisted.spark.sink.rows import RowExtractor, SinkRow, chunks
 
 
 class Receipt(NamedTuple):
@@ -32,33 +32,33 @@ class PublishTask:
     """
 
     options: SinkOptions
-    rows: Rows
+    extractor: RowExtractor
 
-    def publish(self, batches: Iterable[Any], partition: int, scope: str, *within: object) -> Receipt:
+    def publish(self, batches: Iterable[Any], partition: int, scope: str, *scope_parts: object) -> Receipt:
         """Publish Arrow record batches; return when all are back.
 
         :param scope: the query's id, or one that was made for this write.
-        :param within: what of it this is, such as the number of a micro-batch.
+        :param scope_parts: what of it this is, such as the number of a micro-batch.
         :raises FyrehoseError: what publishing raises, and what is wrong with a row.
         """
-        parts = chunks(self.rows.of(batches, partition), CHUNK)
+        parts = chunks(self.extractor.extract(batches, partition), CHUNK_ROWS)
         part = next(parts, None)
         if part is None:
             return Receipt(partition)
-        place = scope_of(scope, *within, partition)
-        unique = scope_of(scope if self.options.id_scope is None else self.options.id_scope)
+        place = encode_scope(scope, *scope_parts, partition)
+        unique = encode_scope(scope if self.options.id_scope is None else self.options.id_scope)
         number = 0
         with self.options.publisher() as publisher:
             while part is not None:
                 publisher.publish(self._messages(part, number, place, unique))
                 part, number = next(parts, None), number + 1
             publisher.flush()
-            return Receipt(partition, publisher.published, *publisher.numbers)
+            return Receipt(partition, publisher.published, *publisher.sequence_range)
 
-    def _messages(self, part: list[Row], number: int, place: bytes, unique: bytes) -> Sequence[bytes]:
+    def _messages(self, part: list[SinkRow], number: int, place: bytes, unique: bytes) -> Sequence[bytes]:
         payloads = [row.payload for row in part]
         if self.options.raw:
             return payloads
         if self.options.id_column is None:
-            return wrapped_by_place(place, number, payloads)
-        return wrapped_by_id(unique, [row.row_id for row in part], payloads)
+            return wrap_by_position(place, number, payloads)
+        return wrap_by_id(unique, [row.row_id for row in part], payloads)

@@ -15,21 +15,21 @@ from time import time
 
 from fyrehose_twisted.effects import Address, Send
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
-from fyrehose_twisted.fyrehose.events import Acknowledged, Connected, Failed, Published, PublishFailed
+from fyrehose_twisted.fyrehose.events import ClientFailed, Connected, KeepaliveAcked, MessagesExpired, MessagesPublished
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.net.gso import ROOM, BurstSocket, gather
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
+from fyrehose_twisted.wording import pluralize
 
-RECEIVED_BYTES = 4 * ROOM
+RECEIVE_BUFFER_SIZE = 4 * RECEIVE_BYTES
 
-WAITING_BYTES = 4 * 2**20
+MAX_QUEUED_BYTES = 4 * 2**20
 """DATA that may wait for the outbox to have room; whoever has more waits."""
 
-SEND_PATIENCE = 0.1
+SEND_TIMEOUT = 0.1
 """Seconds to wait for the kernel to take a datagram; the outbox sends again what was dropped."""
 
 
-class Exchange(Thread):
+class ThreadedClient(Thread):
     """Runs a client node until :meth:`close`, also while nobody calls it: a backbone forgets clients after 5 s.
 
     The node belongs to the thread; what others see of it is guarded by a condition.
@@ -45,19 +45,19 @@ class Exchange(Thread):
         self.published = self.first = self.last = 0
         self._node = node
         self._socket = sock
-        self._bursts = BurstSocket(sock)
-        self._receive_buffer = bytearray(RECEIVED_BYTES)
-        self._wake, self._alarm = socket.socketpair()
-        self._wake.setblocking(False)
-        self._alarm.setblocking(False)
+        self._bursts = SegmentingSocket(sock)
+        self._receive_buffer = bytearray(RECEIVE_BUFFER_SIZE)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
         self._changed = Condition()
         self._connected = False
-        self._answered_at = 0.0
-        self._leaving = False
-        self._offered = 0
+        self._last_ack_at = 0.0
+        self._closing = False
+        self._enqueued = 0
         self._error: Exception | None = None
-        self._waiting: deque[bytes] = deque()
-        self._waiting_bytes = 0
+        self._queued: deque[bytes] = deque()
+        self._queued_bytes = 0
 
     # For other threads
 
@@ -72,41 +72,41 @@ class Exchange(Thread):
             self._check()
             return self._connected
 
-    def offer(self, messages: Sequence[bytes]) -> None:
+    def enqueue(self, messages: Sequence[bytes]) -> None:
         """Publish DATA; return when there is room for more.
 
         :raises PublishTimeout: if an earlier one did not come back in time.
         :raises FyrehoseError: if the node failed.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting_bytes < WAITING_BYTES or self._error is not None)
+            self._changed.wait_for(lambda: self._queued_bytes < MAX_QUEUED_BYTES or self._error is not None)
             self._check()
-            self._waiting.extend(messages)
-            self._waiting_bytes += sum(map(len, messages))
-            self._offered += len(messages)
-        self._ring()
+            self._queued.extend(messages)
+            self._queued_bytes += sum(map(len, messages))
+            self._enqueued += len(messages)
+        self._wake_thread()
 
     def flush(self) -> None:
-        """Wait until all that was offered came back. Raises what :meth:`offer` does."""
+        """Wait until all that was offered came back. Raises what :meth:`enqueue` does."""
         with self._changed:
-            self._changed.wait_for(lambda: self.published == self._offered or self._error is not None)
+            self._changed.wait_for(lambda: self.published == self._enqueued or self._error is not None)
             self._check()
 
     def close(self) -> None:
         """Say goodbye to the backbone and end."""
-        self._leaving = True
-        self._ring()
+        self._closing = True
+        self._wake_thread()
         self.join()
-        for sock in (self._socket, self._wake, self._alarm):
+        for sock in (self._socket, self._wake_reader, self._wake_writer):
             sock.close()
 
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
 
-    def _ring(self) -> None:
+    def _wake_thread(self) -> None:
         with suppress(BlockingIOError):  # It has been rung.
-            self._alarm.send(b"!")
+            self._wake_writer.send(b"!")
 
     # The thread's own
 
@@ -115,10 +115,10 @@ class Exchange(Thread):
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._socket, selectors.EVENT_READ)
-                selector.register(self._wake, selectors.EVENT_READ)
-                while not (self._leaving or self._failed()):
+                selector.register(self._wake_reader, selectors.EVENT_READ)
+                while not (self._closing or self._failed()):
                     self._refill()
-                    self._carry_out()
+                    self._perform_effects()
                     self._wait(selector)
             self._node.drain()  # What it would still do is not done.
             self._node.leave(time())
@@ -131,8 +131,8 @@ class Exchange(Thread):
         deadline = self._node.next_deadline()
         timeout = None if deadline is None else max(0.0, deadline - time())
         for key, _ in selector.select(timeout):
-            if key.fileobj is self._wake:
-                self._wake.recv(4_096)
+            if key.fileobj is self._wake_reader:
+                self._wake_reader.recv(4_096)
             else:
                 batch = self._bursts.receive_batch(self._receive_buffer)
                 if batch.runs:
@@ -143,53 +143,53 @@ class Exchange(Thread):
 
     def _refill(self) -> None:
         node, now = self._node, time()
-        if not self._waiting:
+        if not self._queued:
             return
         with self._changed:
-            while self._waiting and node.outbox.fill < 0.5:
-                data = self._waiting.popleft()
-                self._waiting_bytes -= len(data)
+            while self._queued and node.send_queue.fill_ratio < 0.5:
+                data = self._queued.popleft()
+                self._queued_bytes -= len(data)
                 node.publish(data, now)
             self._changed.notify_all()
 
-    def _carry_out(self) -> None:
+    def _perform_effects(self) -> None:
         events: list[object] = [self]
         while events and not self._failed():
             _, effects, events = self._node.drain()
             for event in events:
-                self._take(event)
+                self._handle_event(event)
             for effect in () if self._failed() else effects:
                 self._send(effect)
 
-    def _take(self, event: object) -> None:
+    def _handle_event(self, event: object) -> None:
         match event:
-            case Published(messages):
+            case MessagesPublished(messages):
                 numbers = [sequence for _, sequence in messages]
                 with self._changed:
                     self.published += len(messages)
                     self.first = min(self.first or numbers[0], *numbers)
                     self.last = max(self.last, *numbers)
                     self._changed.notify_all()
-            case PublishFailed(tickets):
-                self._fail(self._late(tickets))
-            case Failed(error):
+            case MessagesExpired(tickets):
+                self._fail(self._timeout_error(tickets))
+            case ClientFailed(error):
                 self._fail(error)
-            case Acknowledged():
-                self._answered_at = time()
+            case KeepaliveAcked():
+                self._last_ack_at = time()
             case Connected():
                 with self._changed:
                     self._connected = True
                     self._changed.notify_all()
 
-    def _late(self, tickets: list[int]) -> Exception:
+    def _timeout_error(self, tickets: list[int]) -> Exception:
         host, port = self._node.backbone
         text = (
             f"message {min(tickets):,}, counted from 0, did not come back from the backbone {host}:{port} within"
             f" {self._node.config.outbox.timeout:g} s; {self.published:,} did. The backbone answered last"
-            f" {max(0.0, time() - self._answered_at):.1f} s ago"
+            f" {max(0.0, time() - self._last_ack_at):.1f} s ago"
         )
         for name, count in self._bursts.errors.most_common(1):
-            text += f"; not sent: {counted(count, 'datagram')} ({os.strerror(getattr(errno, name, 0))})"
+            text += f"; not sent: {pluralize(count, 'datagram')} ({os.strerror(getattr(errno, name, 0))})"
         return PublishTimeout(text)
 
     def _failed(self) -> bool:
@@ -201,15 +201,15 @@ class Exchange(Thread):
             self._changed.notify_all()
 
     def _send(self, effect: Send) -> None:
-        for burst in gather(effect.datagrams, self._bursts.segments):
+        for burst in coalesce(effect.datagrams, self._bursts.segments):
             for peer in effect.peers:
                 left = self._bursts.send(burst, peer)
                 if left is not None:
-                    select.select([], [self._socket], [], SEND_PATIENCE)
+                    select.select([], [self._socket], [], SEND_TIMEOUT)
                     self._bursts.send(left, peer)
 
 
-def bound_towards(peer: Address, buffer: int) -> socket.socket:
+def bind_towards(peer: Address, buffer: int) -> socket.socket:
     """Return a UDP socket, not blocking, on the address of this host from which packets to ``peer`` leave.
 
     :param buffer: bytes to ask of the kernel for each direction.

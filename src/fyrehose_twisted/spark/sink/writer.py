@@ -13,14 +13,14 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 from fyrehose_twisted.spark.sink.ledger import Ledger
 from fyrehose_twisted.spark.sink.options import SinkOptions, sink_options
-from fyrehose_twisted.spark.sink.rows import Rows
+from fyrehose_twisted.spark.sink.rows import RowExtractor
 from fyrehose_twisted.spark.sink.task import PublishTask, Receipt
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-JOB = "batch write"
+BATCH_WRITE_SCOPE = "batch write"
 """Sets ids of batch writes apart from those of queries."""
 
 
@@ -28,11 +28,11 @@ JOB = "batch write"
 class PublishedPartition(WriterCommitMessage):
     """What a task tells the driver.
 
-    :ivar again: nothing was published, for the batch was finished before.
+    :ivar skipped: nothing was published, for the batch was finished before.
     """
 
     receipt: Receipt
-    again: bool = False
+    skipped: bool = False
 
 
 class FyrehoseWriter(DataSourceArrowWriter):
@@ -50,7 +50,7 @@ class FyrehoseWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[Any]) -> PublishedPartition:
         """Publish one partition, on a worker. :raises FyrehoseError: if not all of it came back."""
-        return PublishedPartition(self._task.publish(iterator, _partition(), self._job, JOB))
+        return PublishedPartition(self._task.publish(iterator, _partition(), self._job, BATCH_WRITE_SCOPE))
 
 
 class FyrehoseStreamWriter(DataSourceStreamArrowWriter):
@@ -72,13 +72,13 @@ class FyrehoseStreamWriter(DataSourceStreamArrowWriter):
         query, batch, partition = _local_property("sql.streaming.queryId"), _batch(), _partition()
         if self._finished is not None and self._finished.covers(query, batch):
             deque(iterator, maxlen=0)
-            return PublishedPartition(Receipt(partition), again=True)
+            return PublishedPartition(Receipt(partition), skipped=True)
         return PublishedPartition(self._task.publish(iterator, partition, query, batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
         """Note that a micro-batch is finished. :raises OperationalError: if that cannot be written."""
         done = [message for message in messages if isinstance(message, PublishedPartition)]
-        if self._ledger is None or any(message.again for message in done):
+        if self._ledger is None or any(message.skipped for message in done):
             return
         try:
             self._ledger.write(batchId, sum(message.receipt.messages for message in done))
@@ -93,7 +93,9 @@ def publish_frame(frame: DataFrame, options: Mapping[str, str]) -> int:
     def published(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow
 
-        yield pyarrow.RecordBatch.from_pydict({"messages": [task.publish(batches, _partition(), job, JOB).messages]})
+        yield pyarrow.RecordBatch.from_pydict(
+            {"messages": [task.publish(batches, _partition(), job, BATCH_WRITE_SCOPE).messages]}
+        )
 
     counts = frame.mapInArrow(published, "messages BIGINT").agg({"messages": "sum"}).collect()
     return int(counts[0][0] or 0)
@@ -101,7 +103,7 @@ def publish_frame(frame: DataFrame, options: Mapping[str, str]) -> int:
 
 def task_for(options: SinkOptions, schema: StructType) -> PublishTask:
     """Return what publishes tables of ``schema``. :raises ConfigurationError: if it has not what the options want."""
-    return PublishTask(options, Rows(options, schema))
+    return PublishTask(options, RowExtractor(options, schema))
 
 
 def _partition() -> int:

@@ -10,11 +10,11 @@ from fyrehose_twisted.journal.arrow.gaps import GAP_ROWS
 from fyrehose_twisted.journal.coverage import Bounds
 
 Key = TypeVar("Key", bound=Hashable)
-SAMPLE = 64
+SAMPLE_RECORDS = 64
 """Records of which the size is looked at, to guess that of others."""
 
 
-class Backlog(NamedTuple):
+class PendingRange(NamedTuple):
     """Numbers of an epoch that wait to be read: from ``first`` up to ``next``, this not included."""
 
     reader: IJournalReader
@@ -23,28 +23,28 @@ class Backlog(NamedTuple):
     next: int
 
 
-def admitted(backlogs: Mapping[Key, Backlog], rows: int) -> dict[Key, int]:
+def limit_batches(backlogs: Mapping[Key, PendingRange], rows: int) -> dict[Key, int]:
     """Return where each ends if all together may have so many rows: each the same share, and what one leaves is the
     others'. At least one row is given to somebody."""
     ends = {key: backlog.first for key, backlog in backlogs.items()}
     # No further than needed: there may be millions of gaps, and they are looked at for each batch.
-    waiting = {key: place_after(backlog, rows)[1] for key, backlog in backlogs.items()}
+    waiting = {key: cut_after(backlog, rows)[1] for key, backlog in backlogs.items()}
     left = max(rows, 1)
     for number, key in enumerate(sorted(waiting, key=lambda key: waiting[key])):
         share = -(-left // (len(waiting) - number))
-        ends[key], taken = place_after(backlogs[key], share)
+        ends[key], taken = cut_after(backlogs[key], share)
         left = max(0, left - taken)
         if not left:
             break
     return ends
 
 
-def rows_of(backlog: Backlog) -> int:
+def count_rows(backlog: PendingRange) -> int:
     """Return how many rows a backlog has: a long gap has two."""
-    return place_after(backlog, 2**63)[1]
+    return cut_after(backlog, 2**63)[1]
 
 
-def place_after(backlog: Backlog, rows: int) -> tuple[int, int]:
+def cut_after(backlog: PendingRange, rows: int) -> tuple[int, int]:
     """Return where a backlog is to be cut so that it has at most so many rows, and how many that are.
 
     A gap is not cut: all of it comes with the batch in which it begins, so that it may have that many more rows.
@@ -54,7 +54,7 @@ def place_after(backlog: Backlog, rows: int) -> tuple[int, int]:
     assert bounds is not None, backlog
     taken = 0
     for first, last in reader.held(epoch, max(at, bounds.first), next - 1):
-        taken += _rows_of_gap(first - at)
+        taken += _count_gap_rows(first - at)
         at = first
         if taken >= rows:
             return at, taken
@@ -62,20 +62,20 @@ def place_after(backlog: Backlog, rows: int) -> tuple[int, int]:
         at, taken = first + some, taken + some
         if taken >= rows:
             return at, taken
-    return next, taken + _rows_of_gap(next - at)
+    return next, taken + _count_gap_rows(next - at)
 
 
-def bytes_of(backlog: Backlog) -> int:
+def estimate_bytes(backlog: PendingRange) -> int:
     """Return about how many bytes of payload a backlog has, if records are as large as those at its beginning."""
     reader, epoch, first, next = backlog
     bounds: Bounds | None = reader.bounds(epoch)
     assert bounds is not None, backlog
     for low, high in reader.held(epoch, max(first, bounds.first), next - 1):
-        for block in reader.read(epoch, low, min(high, low + SAMPLE - 1), lambda damage: None):
+        for block in reader.read(epoch, low, min(high, low + SAMPLE_RECORDS - 1), lambda damage: None):
             size = int(block.offsets[-1]) - int(block.offsets[0])
-            return rows_of(backlog) * size // len(block)
+            return count_rows(backlog) * size // len(block)
     return 0
 
 
-def _rows_of_gap(numbers: int) -> int:
+def _count_gap_rows(numbers: int) -> int:
     return numbers if numbers <= GAP_ROWS else 2

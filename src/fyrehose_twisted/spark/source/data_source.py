@@ -19,17 +19,17 @@ from pyspark.sql.datasource import (
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import COLUMNS, ddl
-from fyrehose_twisted.spark.source.journal_locations import reader_of
+from fyrehose_twisted.spark.source.journal_locations import cached_reader
 from fyrehose_twisted.spark.source.options import ReadOptions, read_options
-from fyrehose_twisted.spark.source.partitions import parts_of, read_part
-from fyrehose_twisted.spark.source.planning import Lane, lanes
+from fyrehose_twisted.spark.source.partitions import make_partitions, read_partition
+from fyrehose_twisted.spark.source.planning import EpochRange, epoch_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
-NAME = "fyrehose"
+FORMAT_NAME = "fyrehose"
 
 
 class FyrehoseDataSource(DataSource):
@@ -45,7 +45,7 @@ class FyrehoseDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         """Return what ``format()`` is told."""
-        return NAME
+        return FORMAT_NAME
 
     def schema(self) -> str:
         """Return the columns that options choose. :raises ConfigurationError: if an option is wrong."""
@@ -55,13 +55,13 @@ class FyrehoseDataSource(DataSource):
         """Return what plans and reads a batch."""
         options = self._read_options(streaming=False)
         kind = PushdownReader if options.pushdown else FyrehoseReader
-        return kind(options, columns_of(schema))
+        return kind(options, schema_columns(schema))
 
     def streamReader(self, schema: StructType) -> FyrehoseStreamReader:
         """Return what plans and reads micro-batches."""
         from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
-        return FyrehoseStreamReader(self._read_options(streaming=True), columns_of(schema))
+        return FyrehoseStreamReader(self._read_options(streaming=True), schema_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
         """Return what publishes a table."""
@@ -89,16 +89,16 @@ class FyrehoseReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the partitions: a large range of numbers, or several small ones.
 
-        :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.source.options.ReadOptions.origins` raises.
+        :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.source.options.ReadOptions.locations` raises.
         """
-        return parts_of(self._lanes(), self._options)
+        return make_partitions(self._epoch_ranges(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the record batches of a partition."""
-        return read_part(partition, self._columns, self._options)
+        return read_partition(partition, self._columns, self._options)
 
-    def _lanes(self) -> list[Lane]:
-        return lanes(self._options)
+    def _epoch_ranges(self) -> list[EpochRange]:
+        return epoch_ranges(self._options)
 
 
 class PushdownReader(FyrehoseReader):
@@ -117,22 +117,22 @@ class PushdownReader(FyrehoseReader):
         self._filters = filters
         return filters
 
-    def _lanes(self) -> list[Lane]:
+    def _epoch_ranges(self) -> list[EpochRange]:
         found = []
-        for lane in super()._lanes():
-            given = {"stream": lane.origin.stream, "journal": lane.origin.journal, "epoch": lane.epoch}
-            if _excluded(self._filters, given):
+        for lane in super()._epoch_ranges():
+            given = {"stream": lane.location.stream, "journal": lane.location.journal, "epoch": lane.epoch}
+            if _is_excluded(self._filters, given):
                 continue
-            if lane.next > (reader_of(lane.origin).wrap or 2**63):
+            if lane.next > (cached_reader(lane.location).wrap or 2**63):
                 found.append(lane)  # Numbers begin anew, and a sequence number does not tell a place any more.
                 continue
-            first, next = _narrowed(self._filters, lane.first, lane.next)
+            first, next = _narrow(self._filters, lane.first, lane.next)
             if first < next:
                 found.append(lane._replace(first=first, next=next))
         return found
 
 
-def columns_of(schema: StructType) -> tuple[str, ...]:
+def schema_columns(schema: StructType) -> tuple[str, ...]:
     """Return the columns that a user's schema, or ours, names.
 
     :raises ConfigurationError: if it has one that there is not, or one of another type.
@@ -149,7 +149,7 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _excluded(filters: list[Filter], given: dict[str, Any]) -> bool:
+def _is_excluded(filters: list[Filter], given: dict[str, Any]) -> bool:
     return any(
         isinstance(one, EqualTo)
         and len(one.attribute) == 1
@@ -159,7 +159,7 @@ def _excluded(filters: list[Filter], given: dict[str, Any]) -> bool:
     )
 
 
-def _narrowed(filters: list[Filter], first: int, next: int) -> tuple[int, int]:
+def _narrow(filters: list[Filter], first: int, next: int) -> tuple[int, int]:
     for one in filters:
         if getattr(one, "attribute", None) != ("sequence",):
             continue

@@ -12,13 +12,13 @@ from pathlib import Path
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.errors import JournalError, JournalReplaced
 from fyrehose_twisted.journal.format.layout import journal_directories
-from fyrehose_twisted.journal.format.segment_header import tags_differ
+from fyrehose_twisted.journal.format.segment_header import different_tags
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.remote.client import RemoteJournal, RemoteReader
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class JournalLocation:
     """One journal of one stream. It is pickled to workers, and each process opens it once.
 
     :ivar journal: what the column ``journal`` says: the directory, or host and port, or a name that a user gave.
@@ -47,7 +47,7 @@ class Origin:
                 )
             return open_reader(Path(self.path))
         assert self.server is not None, self
-        return _remote(*self.server, self.secret, self.timeout).reader(self.stream)
+        return _cached_remote(*self.server, self.secret, self.timeout).reader(self.stream)
 
 
 _readers: dict[tuple[int, object], JournalReader | RemoteReader] = {}
@@ -58,7 +58,7 @@ _remotes: dict[tuple[object, ...], RemoteJournal] = {}
 """Likewise. All streams of a server share a connection: it accepts but a few from one host."""
 
 
-def _remote(host: str, port: int, secret: bytes | None, timeout: float) -> RemoteJournal:
+def _cached_remote(host: str, port: int, secret: bytes | None, timeout: float) -> RemoteJournal:
     key = os.getpid(), host, port, secret
     if key not in _remotes:
         for other in [known for known in _remotes if known[0] != key[0]]:
@@ -67,42 +67,42 @@ def _remote(host: str, port: int, secret: bytes | None, timeout: float) -> Remot
     return _remotes[key]
 
 
-def reader_of(origin: Origin) -> JournalReader | RemoteReader:
+def cached_reader(location: JournalLocation) -> JournalReader | RemoteReader:
     """Return this process's reader of a journal, as it was when it was opened or refreshed last.
 
     :raises JournalReplaced: if another journal lies there by now.
     """
-    key = os.getpid(), origin.path or (origin.server, origin.stream, origin.secret)
+    key = os.getpid(), location.path or (location.server, location.stream, location.secret)
     reader = _readers.get(key)
-    if reader is not None and tags_differ(reader.tag, origin.tag):
+    if reader is not None and different_tags(reader.tag, location.tag):
         reader = None
     if reader is None:
         for other in [known for known in _readers if known[0] != key[0]]:
             del _readers[other]
-        reader = _readers[key] = origin.open()
-        if tags_differ(reader.tag, origin.tag):
-            raise JournalReplaced(origin.journal, origin.tag, reader.tag)
+        reader = _readers[key] = location.open()
+        if different_tags(reader.tag, location.tag):
+            raise JournalReplaced(location.journal, location.tag, reader.tag)
     return reader
 
 
-def _found(journal: str, path: str, name: str) -> Origin:
+def _locate(journal: str, path: str, name: str) -> JournalLocation:
     """Return the journal that lies in directory ``path`` now, even if another did when this process looked before."""
-    origin = Origin(journal, "", path, name=name)
+    origin = JournalLocation(journal, "", path, name=name)
     try:
-        reader = reader_of(origin)
+        reader = cached_reader(origin)
         reader.refresh()
     except JournalReplaced:
         del _readers[os.getpid(), path]
-        reader = reader_of(origin)
+        reader = cached_reader(origin)
     return replace(origin, stream=reader.stream, tag=reader.tag)
 
 
-def reader_up_to(origin: Origin, epoch: int, next: int) -> JournalReader | RemoteReader:
+def reader_reaching(location: JournalLocation, epoch: int, next: int) -> JournalReader | RemoteReader:
     """Return a reader whose watermark is at ``next`` or above.
 
     :raises JournalError: if the journal does not reach so far.
     """
-    reader = reader_of(origin)
+    reader = cached_reader(location)
     bounds = reader.bounds(epoch)
     if bounds is None or bounds.next < next:
         reader.refresh()
@@ -110,19 +110,20 @@ def reader_up_to(origin: Origin, epoch: int, next: int) -> JournalReader | Remot
     if bounds is None or bounds.next < next:
         there = "nothing of it" if bounds is None else f"it up to {bounds.next - 1}"
         raise JournalError(
-            f"{origin.journal} is to be read up to {next - 1} of epoch {epoch} of {origin.stream}, and holds {there}"
+            f"{location.journal} is to be read up to {next - 1} of epoch {epoch} of {location.stream}, and "
+            f"holds {there}"
         )
     return reader
 
 
-def paths_of(options: Mapping[str, str]) -> list[str]:
+def paths_from_options(options: Mapping[str, str]) -> list[str]:
     """Return the paths that a user gave to ``load``: one, which may be a pattern, or several."""
     if options.get("paths"):
         return [str(path) for path in json.loads(options["paths"])]
     return [options["path"]] if options.get("path") else []
 
 
-def origins_at(path: str, name: str = "", *, directory: str = "", label: str = "") -> list[Origin]:
+def locations_in_path(path: str, name: str = "", *, directory: str = "", label: str = "") -> list[JournalLocation]:
     """Return the journals in the directories that ``path`` names.
 
     :param path: of one stream's journal, or of several, or a pattern for such. What a pattern fits and is no journal,
@@ -153,23 +154,23 @@ def origins_at(path: str, name: str = "", *, directory: str = "", label: str = "
             raise JournalError(f"{root} holds no journal")
         for one in directories:
             shown = str(one).removeprefix(base)
-            origins.append(_found(name or label or shown, str(one), name))
+            origins.append(_locate(name or label or shown, str(one), name))
     if not origins:
         raise JournalError(f"nothing at {path} holds a journal")
     return origins
 
 
-def origins_on(
+def locations_on_server(
     server: str, secret: bytes | None = None, timeout: float = 10.0, name: str = "", label: str = ""
-) -> list[Origin]:
+) -> list[JournalLocation]:
     """Return the journals that a server serves.
 
     :param server: ``HOST:PORT``.
-    :param name: as for :func:`origins_at`; ``label`` too.
+    :param name: as for :func:`locations_in_path`; ``label`` too.
     :raises ConfigurationError: if ``server`` is not of that form.
     :raises NotConnected: if it cannot be reached, or wants another secret.
     """
-    address = address_of(server)
+    address = parse_server_address(server)
     if address is None:
         raise ConfigurationError(f"journal server {server!r} is not of the form HOST:PORT")
     with RemoteJournal(*address, secret, timeout) as remote:
@@ -177,10 +178,10 @@ def origins_on(
     if not served:
         raise JournalError(f"the journal server {server} has no stream yet")
     called = name or label or server
-    return [Origin(called, one.stream, None, address, secret, timeout, name, one.tag) for one in served]
+    return [JournalLocation(called, one.stream, None, address, secret, timeout, name, one.tag) for one in served]
 
 
-def address_of(text: str) -> tuple[str, int] | None:
+def parse_server_address(text: str) -> tuple[str, int] | None:
     """Return host and port of ``HOST:PORT``, or of ``[IPV6]:PORT``; ``None`` if ``text`` is not of that form."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) or "/" in text:
@@ -188,19 +189,19 @@ def address_of(text: str) -> tuple[str, int] | None:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-def of_stream(origins: Sequence[Origin], wanted: str) -> list[Origin]:
+def filter_by_stream(locations: Sequence[JournalLocation], wanted: str) -> list[JournalLocation]:
     """Return those of a stream: its URI, or the beginning of one if it ends in ``*``; all if it is empty.
 
     :raises JournalError: if there is none.
     """
     if not wanted:
-        return list(origins)
+        return list(locations)
     chosen = [
         origin
-        for origin in origins
+        for origin in locations
         if (origin.stream.startswith(wanted[:-1]) if wanted.endswith("*") else origin.stream == wanted)
     ]
     if not chosen:
-        there = ", ".join(sorted({origin.stream for origin in origins}))
+        there = ", ".join(sorted({origin.stream for origin in locations}))
         raise JournalError(f"no journal is of stream {wanted}; there is {there}")
     return chosen

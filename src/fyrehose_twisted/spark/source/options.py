@@ -12,7 +12,13 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.arrow.schema import RECORD, check_columns
 from fyrehose_twisted.process.secret import read_secret
-from fyrehose_twisted.spark.source.journal_locations import Origin, of_stream, origins_at, origins_on, paths_of
+from fyrehose_twisted.spark.source.journal_locations import (
+    JournalLocation,
+    filter_by_stream,
+    locations_in_path,
+    locations_on_server,
+    paths_from_options,
+)
 
 EARLIEST, LATEST = "earliest", "latest"
 ROWS_PER_PARTITION = 1_000_000
@@ -20,10 +26,10 @@ ROWS_PER_PARTITION = 1_000_000
 _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
-class Place(NamedTuple):
+class JournalSpec(NamedTuple):
     """Where journals are."""
 
-    where: str
+    source: str
     """``path=PATH`` or ``journal=HOST:PORT``."""
     name: str = ""
     """That a user gave; empty for none."""
@@ -31,18 +37,18 @@ class Place(NamedTuple):
     """What the column ``journal`` says if there is no name; empty for the place."""
 
 
-class At(NamedTuple):
+class ReadBound(NamedTuple):
     """A place where reading begins or ends.
 
     Exactly one of the three says where.
     """
 
-    word: str | None = None
+    keyword: str | None = None
     """``earliest`` or ``latest``."""
     time: int | None = None
     """UTC microseconds since 1970."""
-    numbers: Mapping[str, Any] | None = None
-    """What :func:`next_at` looks up: by journal and stream, by stream, or ``""`` for all."""
+    offsets: Mapping[str, Any] | None = None
+    """What :func:`offset_at` looks up: by journal and stream, by stream, or ``""`` for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +68,12 @@ class ReadOptions:
     :ivar directory: what relative paths are relative to; empty for the working directory of the process.
     """
 
-    places: tuple[Place, ...]
+    specs: tuple[JournalSpec, ...]
     stream: str = ""
     streams: tuple[str, ...] = ()
     columns: tuple[str, ...] = RECORD
-    start: At = field(default=At(EARLIEST))
-    end: At = field(default=At(LATEST))
+    start: ReadBound = field(default=ReadBound(EARLIEST))
+    end: ReadBound = field(default=ReadBound(LATEST))
     max_rows: int | None = None
     max_bytes: int | None = None
     min_rows: int | None = None
@@ -79,24 +85,24 @@ class ReadOptions:
     secret: bytes | None = field(default=None, repr=False)
     directory: str = ""
 
-    def origins(self) -> list[Origin]:
+    def locations(self) -> list[JournalLocation]:
         """Look which journals there are.
 
         :raises JournalError: if there is none, or one cannot be read.
         :raises NotConnected: if a server cannot be reached, or wants another secret.
         """
-        found: list[Origin] = []
-        for place in self.places:
-            kind, _, where = place.where.partition("=")
+        found: list[JournalLocation] = []
+        for place in self.specs:
+            kind, _, where = place.source.partition("=")
             if kind == "path":
-                found += origins_at(where, place.name, directory=self.directory, label=place.label)
+                found += locations_in_path(where, place.name, directory=self.directory, label=place.label)
             else:
-                found += origins_on(where, self.secret, self.timeout, place.name, place.label)
+                found += locations_on_server(where, self.secret, self.timeout, place.name, place.label)
         distinct = {(origin.journal, origin.stream): origin for origin in found}
         if len(distinct) < len(found):
             twice = next(one for one in found if found.count(one) > 1 or distinct[one.journal, one.stream] != one)
             raise ConfigurationError(f"{twice.journal} is given twice for stream {twice.stream}")
-        chosen = of_stream(found, self.stream)
+        chosen = filter_by_stream(found, self.stream)
         return [origin for origin in chosen if origin.stream in self.streams] if self.streams else chosen
 
 
@@ -120,49 +126,52 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
             raise ConfigurationError(f"{name} says nothing to {kind}: it is for {other} only; leave it out")
     columns = options.get("columns")
     streams = json.loads(options["origins"])["streams"] if options.get("origins") else ()
-    wait = _duration(options, "maxTriggerDelay", "15m")
-    start, end = _at(options, "starting", LATEST if streaming else EARLIEST), _at(options, "ending", LATEST)
+    wait = _parse_duration(options, "maxTriggerDelay", "15m")
+    start, end = (
+        _parse_bound(options, "starting", LATEST if streaming else EARLIEST),
+        _parse_bound(options, "ending", LATEST),
+    )
     if start.time is not None and end.time is not None and start.time > end.time:
         raise ConfigurationError("startingTimestamp is later than endingTimestamp: nothing lies between")
     return ReadOptions(
-        places=_places(options),
+        specs=_parse_specs(options),
         stream=options.get("stream", ""),
         streams=tuple(streams),
         columns=RECORD if columns is None else check_columns([name.strip() for name in columns.split(",")]),
         start=start,
         end=end,
-        max_rows=_count(options, "maxOffsetsPerTrigger"),
-        max_bytes=_count(options, "maxBytesPerTrigger"),
-        min_rows=_count(options, "minOffsetsPerTrigger"),
+        max_rows=_parse_count(options, "maxOffsetsPerTrigger"),
+        max_bytes=_parse_count(options, "maxBytesPerTrigger"),
+        min_rows=_parse_count(options, "minOffsetsPerTrigger"),
         max_delay=wait,
-        rows_per_partition=_count(options, "rowsPerPartition") or ROWS_PER_PARTITION,
-        fail_on_data_loss=_flag(options, "failOnDataLoss", True),
-        pushdown=_flag(options, "pushdown", False),
-        timeout=_duration(options, "timeout", "10s"),
+        rows_per_partition=_parse_count(options, "rowsPerPartition") or ROWS_PER_PARTITION,
+        fail_on_data_loss=_parse_flag(options, "failOnDataLoss", True),
+        pushdown=_parse_flag(options, "pushdown", False),
+        timeout=_parse_duration(options, "timeout", "10s"),
         secret=read_secret(options["secretfile"]) if options.get("secretfile") else None,
         directory=options.get("directory", directory),
     )
 
 
-def reader_options(origins: Sequence[Origin], secret_file: str | None = None) -> dict[str, str]:
+def reader_options(origins: Sequence[JournalLocation], secret_file: str | None = None) -> dict[str, str]:
     """Return options that name just these journals, by the names that they have."""
-    places: dict[Place, None] = {}
+    places: dict[JournalSpec, None] = {}
     for origin in origins:
-        where = f"path={origin.path}" if origin.server is None else f"journal={_written(origin.server)}"
-        places[Place(where, origin.name, origin.journal)] = None
+        where = f"path={origin.path}" if origin.server is None else f"journal={_format_host_port(origin.server)}"
+        places[JournalSpec(where, origin.name, origin.journal)] = None
     streams = sorted({origin.stream for origin in origins})
     options = {"origins": json.dumps({"places": list(places), "streams": streams})}
     return options | ({"secretFile": secret_file} if secret_file else {})
 
 
-def next_at(at: At, journals: Sequence[str], stream: str, epoch: int) -> int | None:
+def offset_at(bound: ReadBound, journals: Sequence[str], stream: str, epoch: int) -> int | None:
     """Return the number that ``at.numbers`` gives for an epoch, ``None`` if it says nothing of it.
 
     :param journals: what the journal is called there, the first that is found.
     :raises ConfigurationError: if what it says is no number.
     """
-    assert at.numbers is not None, at
-    said = dict(at.numbers)
+    assert bound.offsets is not None, bound
+    said = dict(bound.offsets)
     if "journals" in said:
         found = next((said["journals"][one].get(stream) for one in journals if one in said["journals"]), None)
     else:
@@ -177,7 +186,7 @@ def next_at(at: At, journals: Sequence[str], stream: str, epoch: int) -> int | N
     return found
 
 
-def microseconds(text: str) -> int:
+def parse_timestamp(text: str) -> int:
     """Return a time, ISO 8601 (UTC if it names no zone) or milliseconds since 1970, in microseconds since 1970.
 
     :raises ConfigurationError: if it is neither.
@@ -195,34 +204,34 @@ def microseconds(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _places(options: Mapping[str, str]) -> tuple[Place, ...]:
-    paths, servers = paths_of(options), options.get("journal", "")
+def _parse_specs(options: Mapping[str, str]) -> tuple[JournalSpec, ...]:
+    paths, servers = paths_from_options(options), options.get("journal", "")
     if options.get("origins"):
-        return tuple(Place(*map(str, place)) for place in json.loads(options["origins"])["places"])
+        return tuple(JournalSpec(*map(str, place)) for place in json.loads(options["origins"])["places"])
     if bool(paths) == bool(servers):
         raise ConfigurationError(
             'say where the journals are: .load("/directory"), or .option("journal", "HOST:PORT,HOST:PORT"), not both'
         )
     where = [f"path={path}" for path in paths] or [f"journal={server.strip()}" for server in servers.split(",")]
     if not options.get("name"):
-        return tuple(map(Place, where))
+        return tuple(map(JournalSpec, where))
     names = [name.strip() for name in options["name"].split(",")]
     if len(names) != len(where) or len({*names} - {""}) != len(where):
         raise ConfigurationError(
             f"name {options['name']!r} has to give each of {len(where)} places a name of its own, with commas between"
         )
-    return tuple(map(Place, where, names))
+    return tuple(map(JournalSpec, where, names))
 
 
-def _at(options: Mapping[str, str], edge: str, default: str) -> At:
+def _parse_bound(options: Mapping[str, str], edge: str, default: str) -> ReadBound:
     numbers, time = options.get(f"{edge}offsets"), options.get(f"{edge}timestamp")
     if numbers is not None and time is not None:
         raise ConfigurationError(f"{edge}Offsets and {edge}Timestamp exclude each other")
     if time is not None:
-        return At(time=microseconds(time))
+        return ReadBound(time=parse_timestamp(time))
     text = default if numbers is None else numbers.strip()
     if text in (EARLIEST, LATEST):
-        return At(text)
+        return ReadBound(text)
     try:
         said = json.loads(text)
     except ValueError:
@@ -234,18 +243,18 @@ def _at(options: Mapping[str, str], edge: str, default: str) -> At:
             f"{edge}Offsets {text!r} is none of earliest, latest, a number, and JSON that has a number, or a number for"
             " each epoch, for each stream"
         )
-    at = At(numbers=said)
+    at = ReadBound(offsets=said)
     if "journals" in said:
         journals = said["journals"]
         if not isinstance(journals, dict) or not all(isinstance(streams, dict) for streams in journals.values()):
             raise ConfigurationError(f"{edge}Offsets {text!r} is no offset of a query: it has no streams by journal")
     else:
         for stream in said:
-            next_at(at, (), stream, 0)
+            offset_at(at, (), stream, 0)
     return at
 
 
-def _count(options: Mapping[str, str], name: str) -> int | None:
+def _parse_count(options: Mapping[str, str], name: str) -> int | None:
     text = options.get(name.lower())
     if text is None:
         return None
@@ -254,14 +263,14 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     return int(text)
 
 
-def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+def _parse_flag(options: Mapping[str, str], name: str, default: bool) -> bool:
     text = options.get(name.lower(), str(default)).lower()
     if text not in ("true", "false"):
         raise ConfigurationError(f"{name} {text!r} is neither true nor false")
     return text == "true"
 
 
-def _duration(options: Mapping[str, str], name: str, default: str) -> float:
+def _parse_duration(options: Mapping[str, str], name: str, default: str) -> float:
     text = options.get(name.lower(), default).strip().lower()
     number = text.rstrip("msh")
     unit = text[len(number) :] or "s"
@@ -274,7 +283,7 @@ def _duration(options: Mapping[str, str], name: str, default: str) -> float:
     return seconds
 
 
-def _written(server: tuple[str, int]) -> str:
+def _format_host_port(server: tuple[str, int]) -> str:
     host, port = server
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

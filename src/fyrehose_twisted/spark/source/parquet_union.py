@@ -12,8 +12,8 @@ from fyrehose_twisted.journal.arrow.parquet import ExportedFile, final_files
 from fyrehose_twisted.journal.arrow.schema import RECORD, ddl
 from fyrehose_twisted.journal.errors import NotInJournal
 from fyrehose_twisted.journal.format.layout import directory_name
-from fyrehose_twisted.spark.source.journal_locations import Origin, reader_of
-from fyrehose_twisted.spark.source.options import EARLIEST, At, read_options
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation, cached_reader
+from fyrehose_twisted.spark.source.options import EARLIEST, ReadBound, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,9 +33,9 @@ def read_with_parquet(
     if missing:
         raise ConfigurationError(f"Parquet files of journals have no column {missing[0]!r}: read without parquet=")
     options = read_options(given, streaming=False)
-    if options.start != At(EARLIEST):
+    if options.start != ReadBound(EARLIEST):
         raise ConfigurationError("parquet= reads from the beginning: give no startingOffsets or startingTimestamp")
-    origins = options.origins()
+    origins = options.locations()
     streams = [origin.stream for origin in origins]
     if len(set(streams)) < len(streams):
         raise ConfigurationError("parquet= goes with one journal of each stream: nothing says whose the files are")
@@ -44,9 +44,9 @@ def read_with_parquet(
     for origin in origins:
         directory = Path(parquet) / directory_name(origin.stream)
         ends = starts.setdefault(origin.stream, {})
-        for file in final_files(reader_of(origin), Path(parquet)):
+        for file in final_files(cached_reader(origin), Path(parquet)):
             if options.fail_on_data_loss:
-                _check_between(origin, file, ends.get(str(file.epoch), file.first))
+                _check_contiguous(origin, file, ends.get(str(file.epoch), file.first))
             paths.append(str(directory / file.name))
             ends[str(file.epoch)] = file.last + 1
     source = spark.read.format("fyrehose").options(**given, columns=",".join(columns))
@@ -56,13 +56,13 @@ def read_with_parquet(
     return files.unionAll(source.option("startingOffsets", json.dumps(starts)).load())
 
 
-def _check_between(origin: Origin, file: ExportedFile, begin: int) -> None:
+def _check_contiguous(origin: JournalLocation, file: ExportedFile, begin: int) -> None:
     """See that no file is missing between one that ends before ``begin`` and ``file``, but for numbers that are lost.
 
     :raises NotInJournal: if there is.
     """
     end = file.first - 1
-    if begin > end or reader_of(origin).losses(file.epoch, begin, end) == [(begin, end)]:
+    if begin > end or cached_reader(origin).losses(file.epoch, begin, end) == [(begin, end)]:
         return
     raise NotInJournal(
         f"{begin} to {end} of epoch {file.epoch} of {origin.stream} are in no Parquet file: {origin.journal} dropped"

@@ -8,25 +8,25 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from fyrehose_twisted.spark.source.options import ReadOptions
-from fyrehose_twisted.spark.source.planning import Lane, Range, packed, ranges
+from fyrehose_twisted.spark.source.planning import EpochRange, TaskRange, pack_ranges, task_ranges
 
 
-class Part(InputPartition):
+class TaskPartition(InputPartition):
     """Ranges that one task reads; none where there is nothing to read, since Spark wants a task all the same."""
 
-    def __init__(self, value: tuple[Range, ...]) -> None:
+    def __init__(self, value: tuple[TaskRange, ...]) -> None:
         super().__init__(value)
 
 
-def parts_of(lanes: Iterable[Lane], options: ReadOptions) -> list[Part]:
+def make_partitions(lanes: Iterable[EpochRange], options: ReadOptions) -> list[TaskPartition]:
     """Return what tasks read, one at least."""
     size = options.rows_per_partition
-    found = [one for lane in lanes for one in ranges(lane, size)]
-    return [Part(some) for some in packed(found, size)] or [Part(())]
+    found = [one for lane in lanes for one in task_ranges(lane, size)]
+    return [TaskPartition(some) for some in pack_ranges(found, size)] or [TaskPartition(())]
 
 
-def read_part(partition: InputPartition, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
+def read_partition(partition: InputPartition, columns: Sequence[str], options: ReadOptions) -> Iterator[Any]:
     """Yield the record batches of a partition; none for an empty one."""
-    from fyrehose_twisted.spark.source.task_batches import batches_of
+    from fyrehose_twisted.spark.source.task_batches import read_ranges
 
-    return batches_of(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss)
+    return read_ranges(partition.value, columns, fail_on_data_loss=options.fail_on_data_loss)

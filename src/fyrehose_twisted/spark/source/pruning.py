@@ -14,10 +14,10 @@ from fyrehose_twisted.journal.arrow.schema import COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RAW = "segment"
+SEGMENT_COLUMN = "segment"
 """With this column rows are as they stand in files, so it is never left out."""
 
-CHEAPEST = "sequence"
+FALLBACK_COLUMN = "sequence"
 """A column to read where none is needed: a table has to have one."""
 
 SOURCE, CACHED = "DataSourceV2", "InMemoryRelation"
@@ -26,7 +26,7 @@ SOURCE, CACHED = "DataSourceV2", "InMemoryRelation"
 Load = Callable[[Iterable[str]], "DataFrame"]
 
 
-def with_needed(
+def query_pruned(
     spark: SparkSession, query: str, view: str, load: Load, columns: Sequence[str] = tuple(COLUMNS)
 ) -> DataFrame:
     """Return the result of ``query``, for which as few columns are read as Spark's plan shows to be needed.
@@ -43,7 +43,7 @@ def with_needed(
         return found
     from pyspark.sql.functions import col, lit
 
-    kept = [name for name in columns if name in needed or name == RAW] or [CHEAPEST]
+    kept = [name for name in columns if name in needed or name == SEGMENT_COLUMN] or [FALLBACK_COLUMN]
     shown = [
         col(name) if name in kept else lit(None).cast(field.dataType).alias(name)
         for name, field in zip(whole.columns, whole.schema.fields, strict=True)
@@ -57,29 +57,29 @@ def needed_columns(frame: DataFrame) -> set[str] | None:
     plan = getattr(frame, "_jdf", None)
     if plan is None:  # Spark Connect keeps it on the server.
         return None
-    ways = list(_ways(plan.queryExecution().optimizedPlan(), ()))
-    found = [None if _kind(above[0]) == CACHED else _used(above) for above in ways]
+    ways = list(_source_paths(plan.queryExecution().optimizedPlan(), ()))
+    found = [None if _class_name(above[0]) == CACHED else _used_columns(above) for above in ways]
     if not found or None in found:
         return None
     return set().union(*(names for names in found if names is not None))
 
 
-def _ways(node: Any, above: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _source_paths(node: Any, above: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """Yield, for each source in a plan and for each table that is kept in memory, the nodes from there upwards."""
     children, within = node.children(), node.subqueries()
     for index in range(within.size()):
-        yield from _ways(within.apply(index), ())
+        yield from _source_paths(within.apply(index), ())
     for index in range(children.size()):
-        yield from _ways(children.apply(index), (node, *above))
-    if children.isEmpty() and (_kind(node).startswith(SOURCE) or _kind(node) == CACHED):
+        yield from _source_paths(children.apply(index), (node, *above))
+    if children.isEmpty() and (_class_name(node).startswith(SOURCE) or _class_name(node) == CACHED):
         yield (node, *above)
 
 
-def _kind(node: Any) -> str:
+def _class_name(node: Any) -> str:
     return str(node.getClass().getSimpleName())
 
 
-def _used(above: tuple[Any, ...]) -> set[str] | None:
+def _used_columns(above: tuple[Any, ...]) -> set[str] | None:
     source, *nodes = above
     outputs = source.output()
     names = {outputs.apply(index).exprId().id(): outputs.apply(index).name() for index in range(outputs.size())}
@@ -88,7 +88,7 @@ def _used(above: tuple[Any, ...]) -> set[str] | None:
         references = node.references().toSeq()
         ids = (references.apply(index).exprId().id() for index in range(references.size()))
         found |= {names[number] for number in ids if number in names}
-        match _kind(node):
+        match _class_name(node):
             case "Project" | "Aggregate":
                 return found  # Nothing else passes these.
             case "Filter":

@@ -6,22 +6,32 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from fyrehose_twisted.journal.arrow import batches as arrow
-from fyrehose_twisted.journal.arrow.batches import Span
-from fyrehose_twisted.spark.source.journal_locations import reader_up_to
-from fyrehose_twisted.spark.source.planning import Range
+from fyrehose_twisted.journal.arrow.batches import RecordRange
+from fyrehose_twisted.spark.source.journal_locations import reader_reaching
+from fyrehose_twisted.spark.source.planning import TaskRange
 
 
-def batches_of(parts: Iterable[Range], columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
-    """Yield what :func:`batches` does of several ranges, one after another."""
-    for part in parts:
-        yield from batches(part, columns, fail_on_data_loss=fail_on_data_loss)
+def read_ranges(
+    task_ranges: Iterable[TaskRange], columns: Sequence[str], *, fail_on_data_loss: bool = True
+) -> Iterator[Any]:
+    """Yield what :func:`read_range` does of several ranges, one after another."""
+    for part in task_ranges:
+        yield from read_range(part, columns, fail_on_data_loss=fail_on_data_loss)
 
 
-def batches(part: Range, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
+def read_range(task_range: TaskRange, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
     """Yield the rows of a range: see :func:`fyrehose_twisted.journal.arrow.batches.batches`.
 
     :raises JournalError: also if the journal does not reach as far as the range.
     """
-    reader = reader_up_to(part.origin, part.epoch, part.last + 1)
-    span = Span(reader, part.epoch, part.first, part.last, part.next, part.origin.journal, release=True)
+    reader = reader_reaching(task_range.location, task_range.epoch, task_range.last + 1)
+    span = RecordRange(
+        reader,
+        task_range.epoch,
+        task_range.first,
+        task_range.last,
+        task_range.next,
+        task_range.location.journal,
+        release=True,
+    )
     return arrow.batches(span, columns, fail_on_data_loss=fail_on_data_loss)

@@ -8,13 +8,13 @@ import math
 import time
 from typing import TYPE_CHECKING, Any
 
-from fyrehose_twisted.spark.session import journal_options, origins_of, spark_session
+from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session
 
 # What needs Spark is imported when it is needed: this module is imported for --help too.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fyrehose_twisted.spark.verify.output import Output
+    from fyrehose_twisted.spark.verify.output import VerificationOutput
     from fyrehose_twisted.spark.verify.verification import Verification
 
 DESCRIPTION = (
@@ -28,18 +28,22 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "verify", help="Compare journals of the same stream.", description=DESCRIPTION
     )
-    journal_options(parser)
+    add_journal_options(parser)
     parser.add_argument("--out", metavar="DIR", help="write tables there; an earlier verification is replaced")
     parser.add_argument("--no-healed", action="store_true", help="write no healed stream")
     parser.add_argument(
         "--tolerance",
-        type=_seconds,
+        type=_parse_seconds,
         default=60.0,
         metavar="SECONDS",
         help="how far time may go back from one record to the next [%(default)g]",
     )
     parser.add_argument(
-        "--rows-per-partition", type=_count, default=1_000_000, metavar="N", help="numbers of a task [%(default)s]"
+        "--rows-per-partition",
+        type=_parse_count,
+        default=1_000_000,
+        metavar="N",
+        help="numbers of a task [%(default)s]",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.set_defaults(run=run)
@@ -52,13 +56,13 @@ def run(options: argparse.Namespace) -> int:
     :raises ConfigurationError: if an option is wrong, or a journal is given twice.
     :raises JournalError: if a journal cannot be read, and what Spark raises if a worker cannot read one.
     """
-    origins = origins_of(options)
+    origins = locations_from_options(options)
     with spark_session("fyrehose verify", options) as spark:
-        from fyrehose_twisted.spark.verify.output import Output
+        from fyrehose_twisted.spark.verify.output import VerificationOutput
         from fyrehose_twisted.spark.verify.verdict import verdict
         from fyrehose_twisted.spark.verify.verification import Verification
 
-        output = None if options.out is None else Output(spark, options.out)
+        output = None if options.out is None else VerificationOutput(spark, options.out)
         began = time.monotonic()
         with Verification(
             spark, origins, tolerance=options.tolerance, rows_per_partition=options.rows_per_partition
@@ -66,47 +70,47 @@ def run(options: argparse.Namespace) -> int:
             if output is None:
                 summary = _summary(spark, verification, began)
             else:
-                with output.replacing():
+                with output.replace_atomically():
                     summary = _write(spark, verification, output, began, healed=not options.no_healed)
         if options.json:
             print(json.dumps(summary))
         else:
             *lines, last = verdict(summary)
             if output is not None:
-                lines.append(f"tables: {', '.join(_tables(options))} in {output.where}")
+                lines.append(f"tables: {', '.join(_tables(options))} in {output.location}")
             print("\n".join([*lines, last]))
         status: int = summary["status"]
         return status
 
 
 def _summary(spark: SparkSession, verification: Verification, began: float) -> dict[str, Any]:
-    from fyrehose_twisted.spark.verify.progress import watching
+    from fyrehose_twisted.spark.verify.progress import show_verify_progress
     from fyrehose_twisted.spark.verify.summary import summary_of
 
-    with watching(spark, "comparing", verification):
+    with show_verify_progress(spark, "comparing", verification):
         summary = summary_of(verification)
     return summary | {"seconds": round(time.monotonic() - began, 3)}
 
 
 def _write(
-    spark: SparkSession, verification: Verification, output: Output, began: float, *, healed: bool
+    spark: SparkSession, verification: Verification, output: VerificationOutput, began: float, *, healed: bool
 ) -> dict[str, Any]:
     from fyrehose_twisted.spark.verify import output as names
-    from fyrehose_twisted.spark.verify.progress import watching
-    from fyrehose_twisted.spark.verify.tables import HEALED, QUARANTINE
+    from fyrehose_twisted.spark.verify.progress import show_verify_progress
+    from fyrehose_twisted.spark.verify.tables import HEALED_SCHEMA, QUARANTINE_SCHEMA
 
     summary = _summary(spark, verification, began)
     output.write(names.FINDINGS, verification.findings())
     if healed and not verification.numbers:
-        output.write_empty(names.HEALED, HEALED)
+        output.write_empty(names.HEALED, HEALED_SCHEMA)
     elif healed:
-        with watching(spark, "healing", verification):
+        with show_verify_progress(spark, "healing", verification):
             output.write_partitioned(names.HEALED, verification.healed())
     if "divergence/payload" in summary["findings"]:
-        with watching(spark, "quarantine", verification):
+        with show_verify_progress(spark, "quarantine", verification):
             output.write_partitioned(names.QUARANTINE, verification.quarantine())
     else:
-        output.write_empty(names.QUARANTINE, QUARANTINE)
+        output.write_empty(names.QUARANTINE, QUARANTINE_SCHEMA)
     summary["seconds"] = round(time.monotonic() - began, 3)
     output.write_summary(summary)
     return summary
@@ -116,7 +120,7 @@ def _tables(options: argparse.Namespace) -> list[str]:
     return ["findings", *([] if options.no_healed else ["healed"]), "quarantine", "verify.json"]
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
@@ -126,7 +130,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)

@@ -10,20 +10,28 @@ import numpy as np
 from fyrehose_twisted.journal.block import Block, Numbers
 from fyrehose_twisted.journal.reader import JournalReader
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.spark.verify.parts import Part, Share
-from fyrehose_twisted.spark.verify.payload_comparison import Indices, Mask, Union, equal_blocks, united
+from fyrehose_twisted.spark.verify.parts import ComparisonRange, Share
+from fyrehose_twisted.spark.verify.payload_comparison import Indices, Mask, MergedBlocks, equal_blocks, merge_blocks
 from fyrehose_twisted.spark.verify.planning import LONGEST_LISTED
 from fyrehose_twisted.spark.verify.replica import share_reader
-from fyrehose_twisted.spark.verify.runs import DIVERGENCE, MISSING, NOBODY, PAYLOAD, Edge, Run, Runs
-from fyrehose_twisted.spark.verify.share_reader import Held, Reading
+from fyrehose_twisted.spark.verify.runs import (
+    DIVERGENCE,
+    MISSING,
+    NOBODY,
+    PAYLOAD,
+    FindingRun,
+    FindingRunMerger,
+    ShareEdge,
+)
+from fyrehose_twisted.spark.verify.share_reader import ShareReader, StoredRecords
 
-READY_RUNS = 10_000
+RUNS_PER_BATCH = 10_000
 """Runs that are handed out at once."""
 
 LISTED_AT_ONCE = 65_536
 
 
-class Healed(NamedTuple):
+class MergedRows(NamedTuple):
     """Rows of the healed stream: ascending numbers, each once."""
 
     positions: Numbers
@@ -31,24 +39,24 @@ class Healed(NamedTuple):
     """The journal that each is taken from, by its place in the part's shares; -1 if it is lost."""
     agreed: Mask
     """Whether there is a payload to be given: false for what is lost, and where journals disagree."""
-    union: Union | None
+    merged: MergedBlocks | None
     """Where times and payloads are, for the rows that are not lost, in order; ``None`` if all are."""
 
 
-class Version(NamedTuple):
+class ConflictingRows(NamedTuple):
     """What one journal stores under numbers on which there is no agreement."""
 
-    share: int
+    share_index: int
     segment: str
     block: Block
     rows: Indices
 
 
-class Window(NamedTuple):
+class ComparisonWindow(NamedTuple):
     """What the journals have up to a number. Each gives a place to one of them, ``None`` if it has nothing."""
 
     last: int
-    held: list[Held | None]
+    records: list[StoredRecords | None]
 
 
 class Comparison:
@@ -58,7 +66,7 @@ class Comparison:
     :param open: returns the reader of a share.
     """
 
-    def __init__(self, part: Part, tolerance: int, open: Callable[[Share, int], Any] = share_reader) -> None:
+    def __init__(self, part: ComparisonRange, tolerance: int, open: Callable[[Share, int], Any] = share_reader) -> None:
         self.part = part
         self._tolerance = tolerance
         self._open = open
@@ -71,76 +79,76 @@ class Comparison:
                 reader.close()
         self._readers = []
 
-    def runs(self) -> Iterator[list[Run | Edge]]:
+    def runs(self) -> Iterator[list[FindingRun | ShareEdge]]:
         """Return what there is to tell, some at a time, and at the end how the records of each journal begin and end.
 
         :raises JournalError: if a journal cannot be read as far as was planned, and what else its reader raises.
         """
-        runs = Runs()
-        readings = self._readings(runs)
+        runs = FindingRunMerger()
+        readings = self._share_readers(runs)
         reached = self.part.first
-        for window in windows([reading.held() for reading in readings]):
-            one = _the_only(window)
-            union = None if one is not None else united(_blocks(window))
+        for window in windows([reading.records() for reading in readings]):
+            one = _single_version(window)
+            union = None if one is not None else merge_blocks(_blocks(window))
             positions = one.block.positions if one is not None else union.positions  # type: ignore[union-attr]
             for first, last in gaps(positions, reached):
                 runs.add(MISSING, NOBODY, None, first, last)
             reached = int(positions[-1]) + 1
             if union is not None:
-                self._tell_differences(runs, window, union)
-            if len(runs) >= READY_RUNS:
+                self._add_divergences(runs, window, union)
+            if len(runs) >= RUNS_PER_BATCH:
                 yield list(runs.take())
         if reached <= self.part.last:
             runs.add(MISSING, NOBODY, None, reached, self.part.last)
         yield [*runs.close(), *(reading.edge for reading in readings if reading.edge is not None)]
 
-    def healed(self) -> Iterator[Healed]:
+    def healed(self) -> Iterator[MergedRows]:
         """Return each number once: from the first journal that has it, if all that have it agree.
 
         Where nobody holds more than :data:`~fyrehose_twisted.spark.verify.planning.LONGEST_LISTED` numbers in a row,
         only the first and the last of them are there.
         """
-        readings = self._readings(Runs())
+        readings = self._share_readers(FindingRunMerger())
         reached = self.part.first
-        for window in windows([reading.held() for reading in readings]):
-            one = _the_only(window)
+        for window in windows([reading.records() for reading in readings]):
+            one = _single_version(window)
             if one is not None:
-                index = next(index for index, held in enumerate(window.held) if held is not None)
-                union = united([None] * index + [one.block])
+                index = next(index for index, held in enumerate(window.records) if held is not None)
+                union = merge_blocks([None] * index + [one.block])
                 disputed = np.zeros(len(one.block), bool)
             else:
-                union = united(_blocks(window))
-                disputed = (union.differ | _changed(window, union)) != 0
-            yield from self._with_lost(readings, union, disputed, reached)
+                union = merge_blocks(_blocks(window))
+                disputed = (union.differ | _conflict_bits(window, union)) != 0
+            yield from self._interleave_lost(readings, union, disputed, reached)
             reached = int(union.positions[-1]) + 1
-        for numbers in self._listed(readings, reached, self.part.last):
-            yield _all_lost(numbers)
+        for numbers in self._lost_numbers(readings, reached, self.part.last):
+            yield _lost_rows(numbers)
 
-    def quarantine(self) -> Iterator[list[Version]]:
+    def quarantine(self) -> Iterator[list[ConflictingRows]]:
         """Return every version of the numbers on which there is no agreement, some numbers at a time."""
-        for window in windows([reading.held() for reading in self._readings(Runs())]):
-            if _the_only(window) is not None:
+        for window in windows([reading.records() for reading in self._share_readers(FindingRunMerger())]):
+            if _single_version(window) is not None:
                 continue
-            union = united(_blocks(window))
-            disputed = union.positions[(union.differ | _changed(window, union)) != 0]
+            union = merge_blocks(_blocks(window))
+            disputed = union.positions[(union.differ | _conflict_bits(window, union)) != 0]
             if not len(disputed):
                 continue
             versions = []
-            for share, held in enumerate(window.held):
+            for share, held in enumerate(window.records):
                 for segment, block in () if held is None else held.stored:
                     rows = np.flatnonzero(np.isin(block.positions, disputed))
                     if len(rows):
-                        versions.append(Version(share, segment, block, rows))
+                        versions.append(ConflictingRows(share, segment, block, rows))
             yield versions
 
-    def _readings(self, runs: Runs) -> list[Reading]:
+    def _share_readers(self, runs: FindingRunMerger) -> list[ShareReader]:
         part = self.part
         self._readers = [self._open(share, part.epoch) for share in part.shares]
         pairs = zip(self._readers, part.shares, strict=True)
-        return [Reading(reader, part, share, self._tolerance, runs) for reader, share in pairs]
+        return [ShareReader(reader, part, share, self._tolerance, runs) for reader, share in pairs]
 
-    def _tell_differences(self, runs: Runs, window: Window, union: Union) -> None:
-        changed = _changed(window, union)
+    def _add_divergences(self, runs: FindingRunMerger, window: ComparisonWindow, union: MergedBlocks) -> None:
+        changed = _conflict_bits(window, union)
         rows = np.flatnonzero(union.differ | changed)
         if not len(rows):
             return
@@ -151,37 +159,39 @@ class Comparison:
         lows = np.append(0, np.flatnonzero(cut) + 1)
         highs = np.append(lows[1:], len(rows)) - 1
         for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
-            detail = self._who(*(int(key[low]) for key in keys))
+            detail = self._describe_differences(*(int(key[low]) for key in keys))
             first, last = (int(union.positions[rows[at]]) for at in (low, high))
             runs.add(DIVERGENCE, PAYLOAD, None, first, last, detail)
 
-    def _who(self, owner: int, differ: int, changed: int) -> str:
-        names = [share.origin.journal for share in self.part.shares]
+    def _describe_differences(self, owner: int, differ: int, changed: int) -> str:
+        names = [share.location.journal for share in self.part.shares]
         told = []
         if differ:
             verb = "differs" if differ.bit_count() == 1 else "differ"
-            told.append(f"{_listing(names, differ)} {verb} from {names[owner]}")
+            told.append(f"{_join_names(names, differ)} {verb} from {names[owner]}")
         if changed:
             verb = "stores" if changed.bit_count() == 1 else "store"
-            told.append(f"{_listing(names, changed)} {verb} more than one payload")
+            told.append(f"{_join_names(names, changed)} {verb} more than one payload")
         return "; ".join(told)
 
-    def _with_lost(self, readings: Sequence[Reading], union: Union, disputed: Mask, reached: int) -> Iterator[Healed]:
+    def _interleave_lost(
+        self, readings: Sequence[ShareReader], union: MergedBlocks, disputed: Mask, reached: int
+    ) -> Iterator[MergedRows]:
         """Yield the rows of a window, and between them those of lost numbers."""
         waiting: list[Numbers] = []
         size = low = 0
         positions = union.positions
         for first, last in gaps(positions, reached):
-            for numbers in self._listed(readings, first, last):
+            for numbers in self._lost_numbers(readings, first, last):
                 waiting.append(numbers)
                 size += len(numbers)
                 if size >= LISTED_AT_ONCE:
                     high = int(positions.searchsorted(numbers[-1]))
-                    yield _mixed(union, disputed, low, high, waiting)
+                    yield _insert_lost(union, disputed, low, high, waiting)
                     waiting, size, low = [], 0, high
-        yield _mixed(union, disputed, low, len(positions), waiting)
+        yield _insert_lost(union, disputed, low, len(positions), waiting)
 
-    def _listed(self, readings: Sequence[Reading], first: int, last: int) -> Iterator[Numbers]:
+    def _lost_numbers(self, readings: Sequence[ShareReader], first: int, last: int) -> Iterator[Numbers]:
         """Yield the numbers that get a row of those from ``first`` to ``last``, which nobody has."""
         if first > last:
             return
@@ -200,7 +210,7 @@ class Comparison:
                 yield np.array([low, high], np.uint64)
 
 
-def windows(sources: Sequence[Iterator[Held]]) -> Iterator[Window]:
+def windows(sources: Sequence[Iterator[StoredRecords]]) -> Iterator[ComparisonWindow]:
     """Return what the sources have, cut where the first of them has no more at hand."""
     current = [next(source, None) for source in sources]
     while True:
@@ -208,7 +218,7 @@ def windows(sources: Sequence[Iterator[Held]]) -> Iterator[Window]:
         if not ends:
             return
         end = min(ends)
-        parts: list[Held | None] = []
+        parts: list[StoredRecords | None] = []
         for index, held in enumerate(current):
             if held is None or held.block.first > end:
                 parts.append(None)
@@ -220,7 +230,7 @@ def windows(sources: Sequence[Iterator[Held]]) -> Iterator[Window]:
                 parts.append(held._replace(block=held.block.rows(0, cut)))
                 current[index] = held._replace(block=held.block.rows(cut, len(held.block)))
         taken = [index for index, held in enumerate(current) if held is None and parts[index] is not None]
-        yield Window(end, parts)
+        yield ComparisonWindow(end, parts)
         for index in taken:
             current[index] = next(sources[index], None)
 
@@ -236,34 +246,34 @@ def gaps(positions: Numbers, reached: int) -> Iterator[tuple[int, int]]:
         yield from zip(lows.tolist(), highs.tolist(), strict=True)
 
 
-def _the_only(window: Window) -> Held | None:
+def _single_version(window: ComparisonWindow) -> StoredRecords | None:
     """Return what stands for the whole window, ``None`` if there are differences to be looked at."""
-    one: Held | None = None
-    for held in window.held:
+    one: StoredRecords | None = None
+    for held in window.records:
         if held is None:
             continue
-        if len(held.changed) or (one is not None and not equal_blocks(one.block, held.block)):
+        if len(held.conflicting) or (one is not None and not equal_blocks(one.block, held.block)):
             return None
         one = one or held
     return one
 
 
-def _blocks(window: Window) -> list[Block | None]:
-    return [None if held is None else held.block for held in window.held]
+def _blocks(window: ComparisonWindow) -> list[Block | None]:
+    return [None if held is None else held.block for held in window.records]
 
 
-def _changed(window: Window, union: Union) -> Numbers:
+def _conflict_bits(window: ComparisonWindow, union: MergedBlocks) -> Numbers:
     """Return a bit for each journal that stores more than one payload under a number."""
     bits = np.zeros(len(union.positions), np.uint64)
-    for index, held in enumerate(window.held):
-        if held is not None and len(held.changed):
-            bits[np.isin(union.positions, held.changed)] |= np.uint64(1 << index)
+    for index, held in enumerate(window.records):
+        if held is not None and len(held.conflicting):
+            bits[np.isin(union.positions, held.conflicting)] |= np.uint64(1 << index)
     return bits
 
 
-def _mixed(union: Union, disputed: Mask, low: int, high: int, lost: list[Numbers]) -> Healed:
+def _insert_lost(union: MergedBlocks, disputed: Mask, low: int, high: int, lost: list[Numbers]) -> MergedRows:
     owners, agreed = union.owners[low:high], ~disputed[low:high]
-    part = Union(
+    part = MergedBlocks(
         union.positions[low:high],
         owners,
         union.rows.take(slice(low, high)),
@@ -271,10 +281,10 @@ def _mixed(union: Union, disputed: Mask, low: int, high: int, lost: list[Numbers
         union.differ[low:high],
     )
     if not lost:
-        return Healed(part.positions, owners, agreed, part)
+        return MergedRows(part.positions, owners, agreed, part)
     numbers = np.concatenate(lost)
     places = part.positions.searchsorted(numbers)
-    return Healed(
+    return MergedRows(
         np.insert(part.positions, places, numbers),
         np.insert(owners, places, -1),
         np.insert(agreed, places, False),
@@ -282,8 +292,8 @@ def _mixed(union: Union, disputed: Mask, low: int, high: int, lost: list[Numbers
     )
 
 
-def _all_lost(numbers: Numbers) -> Healed:
-    return Healed(numbers, np.full(len(numbers), -1), np.zeros(len(numbers), bool), None)
+def _lost_rows(numbers: Numbers) -> MergedRows:
+    return MergedRows(numbers, np.full(len(numbers), -1), np.zeros(len(numbers), bool), None)
 
 
 def _chunks(first: int, last: int) -> Iterator[Numbers]:
@@ -291,5 +301,5 @@ def _chunks(first: int, last: int) -> Iterator[Numbers]:
         yield np.arange(low, min(low + LISTED_AT_ONCE, last + 1), dtype=np.uint64)
 
 
-def _listing(names: Sequence[str], bits: int) -> str:
+def _join_names(names: Sequence[str], bits: int) -> str:
     return ", ".join(name for index, name in enumerate(names) if bits >> index & 1)

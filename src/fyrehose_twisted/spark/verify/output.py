@@ -17,11 +17,11 @@ FINDINGS, HEALED, QUARANTINE, SUMMARY = "findings", "healed", "quarantine", "ver
 
 PARTITIONS = "stream", "epoch"
 
-CONCURRENT = "spark.sql.maxConcurrentOutputFileWriters"
+CONCURRENT_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 """If this is above 0, Spark does not sort rows by partition before it writes them; ours are in order."""
 
 
-class Output:
+class VerificationOutput:
     """A directory on any file system that Spark can write to.
 
     Tables are written to a directory beside it, ``.NAME.partial``, which takes its place in the end; what was there
@@ -32,65 +32,65 @@ class Output:
     :raises ConfigurationError: if something else than an earlier verification is there.
     """
 
-    def __init__(self, spark: SparkSession, where: str) -> None:
-        self.where = where if "://" in where else os.path.abspath(where)
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.location = location if "://" in location else os.path.abspath(location)
         self._spark: Any = spark
         jvm: Any = spark._jvm
         self._make_path = jvm.org.apache.hadoop.fs.Path
-        self._path = self._make_path(self.where.rstrip("/") or "/")
+        self._path = self._make_path(self.location.rstrip("/") or "/")
         name, parent = self._path.getName(), self._path.getParent()
         if parent is None or not name:
-            raise ConfigurationError(f"--out {where}: name a directory that may be replaced")
+            raise ConfigurationError(f"--out {location}: name a directory that may be replaced")
         beside = f"{parent.toString().rstrip('/')}/.{name}"  # As one text: a name alone may have no colon.
-        self._partial, self._old = (self._make_path(f"{beside}.{end}") for end in ("partial", "old"))
+        self._partial, self._backup = (self._make_path(f"{beside}.{end}") for end in ("partial", "old"))
         self._files = self._path.getFileSystem(self._spark._jsc.hadoopConfiguration())
-        if not self._files.exists(self._path) and self._files.exists(self._old):
-            self._rename(self._old, self._path)
+        if not self._files.exists(self._path) and self._files.exists(self._backup):
+            self._rename(self._backup, self._path)
         self._check()
 
     def _check(self) -> None:
         if not self._files.exists(self._path):
             return
         if not self._files.getFileStatus(self._path).isDirectory():
-            raise ConfigurationError(f"--out {self.where} is not a directory")
+            raise ConfigurationError(f"--out {self.location} is not a directory")
         names = {status.getPath().getName() for status in self._files.listStatus(self._path)}
         others = sorted(names - {FINDINGS, HEALED, QUARANTINE, SUMMARY, f".{SUMMARY}.crc"})
         if others or (names and SUMMARY not in names):
             raise ConfigurationError(
-                f"--out {self.where} holds {others[0] if others else min(names)}, which is not of an earlier"
+                f"--out {self.location} holds {others[0] if others else min(names)}, which is not of an earlier"
                 " verification; name another directory"
             )
 
     @contextmanager
-    def replacing(self) -> Iterator[None]:
+    def replace_atomically(self) -> Iterator[None]:
         """Begin anew; when the block has ended without an error, what was written counts."""
         self._remove(self._partial)
         try:
             yield
-            self._remove(self._old)
+            self._remove(self._backup)
             if self._files.exists(self._path):
-                self._rename(self._path, self._old)
+                self._rename(self._path, self._backup)
             self._rename(self._partial, self._path)
         except BaseException:
             with suppress(Exception):  # What went wrong first is to be told.
                 self._remove(self._partial)
-                if not self._files.exists(self._path) and self._files.exists(self._old):
-                    self._rename(self._old, self._path)
+                if not self._files.exists(self._path) and self._files.exists(self._backup):
+                    self._rename(self._backup, self._path)
             raise
-        self._remove(self._old)
+        self._remove(self._backup)
 
     def write(self, name: str, frame: DataFrame) -> None:
         """Write a table, all of it in one directory."""
-        frame.write.parquet(self._inside(name))
+        frame.write.parquet(self._partial_path(name))
 
     def write_partitioned(self, name: str, frame: DataFrame) -> None:
         """Write a table that has rows, with a directory for each stream and epoch."""
-        before = self._spark.conf.get(CONCURRENT)
-        self._spark.conf.set(CONCURRENT, "4")
+        before = self._spark.conf.get(CONCURRENT_WRITERS)
+        self._spark.conf.set(CONCURRENT_WRITERS, "4")
         try:
-            frame.write.partitionBy(*PARTITIONS).parquet(self._inside(name))
+            frame.write.partitionBy(*PARTITIONS).parquet(self._partial_path(name))
         finally:
-            self._spark.conf.set(CONCURRENT, before)
+            self._spark.conf.set(CONCURRENT_WRITERS, before)
 
     def write_empty(self, name: str, ddl: str) -> None:
         """Write a table without rows, of which the columns can be read nevertheless."""
@@ -106,7 +106,7 @@ class Output:
         finally:
             stream.close()
 
-    def _inside(self, name: str) -> str:
+    def _partial_path(self, name: str) -> str:
         return str(self._make_path(self._partial, name).toString())
 
     def _remove(self, path: Any) -> None:

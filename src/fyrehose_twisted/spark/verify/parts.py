@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,17 +14,17 @@ class Share:
 
     :ivar bounds: how far it goes; nothing beyond is looked at, so that it reads the same each time.
     :ivar past_damage: its watermark stands at damage, and what stands behind the damage is read too.
-    :ivar later: when the first record of a later epoch was received, UTC microseconds since 1970.
+    :ivar later_epoch_start: when the first record of a later epoch was received, UTC microseconds since 1970.
     """
 
-    origin: Origin
+    location: JournalLocation
     bounds: Bounds
     past_damage: bool = False
-    later: int | None = None
+    later_epoch_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComparisonRange:
     """A range of numbers, both ends inclusive, and the journals to compare in it."""
 
     stream: str

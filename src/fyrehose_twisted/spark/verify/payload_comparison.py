@@ -13,29 +13,29 @@ Bytes = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-AT_ONCE = 2**18
+CHUNK_BYTES = 2**18
 """Bytes that are compared at once, so that what comes of it stays in the cache."""
 
 
-class Rows(NamedTuple):
+class PayloadRows(NamedTuple):
     """Payloads of several buffers."""
 
     buffers: list[Bytes]
-    which: Indices | None
+    buffer_indices: Indices | None
     """In which buffer each lies; ``None`` if there is one."""
     starts: Indices
     ends: Indices
 
     @classmethod
-    def of(cls, block: Block) -> Rows:
+    def of(cls, block: Block) -> PayloadRows:
         """Return those of a block."""
         offsets = block.offsets.astype(np.int64)
         return cls([np.frombuffer(block.payload, np.uint8)], None, offsets[:-1], offsets[1:])
 
-    def take(self, rows: Any) -> Rows:
+    def take(self, rows: Any) -> PayloadRows:
         """Return those of the given rows."""
-        which = None if self.which is None else self.which[rows]
-        return Rows(self.buffers, which, self.starts[rows], self.ends[rows])
+        which = None if self.buffer_indices is None else self.buffer_indices[rows]
+        return PayloadRows(self.buffers, which, self.starts[rows], self.ends[rows])
 
 
 def equal_blocks(one: Block, other: Block) -> bool:
@@ -62,12 +62,15 @@ def equal_blocks(one: Block, other: Block) -> bool:
 def equal_bytes(one: Bytes, other: Bytes) -> bool:
     """Say whether as many bytes are the same."""
     size = len(one)
-    if size <= AT_ONCE:
+    if size <= CHUNK_BYTES:
         return bool((one == other).all())
-    return all(bool((one[low : low + AT_ONCE] == other[low : low + AT_ONCE]).all()) for low in range(0, size, AT_ONCE))
+    return all(
+        bool((one[low : low + CHUNK_BYTES] == other[low : low + CHUNK_BYTES]).all())
+        for low in range(0, size, CHUNK_BYTES)
+    )
 
 
-def unlike(one: Rows, other: Rows) -> Mask:
+def differing_rows(one: PayloadRows, other: PayloadRows) -> Mask:
     """Say of each row whether the two have different payloads."""
     lengths = one.ends - one.starts
     bad: Mask = lengths != other.ends - other.starts
@@ -76,12 +79,14 @@ def unlike(one: Rows, other: Rows) -> Mask:
     # Where both lie next to each other, whole stretches are compared and not one row at a time.
     cut = (one.starts[1:] != one.ends[:-1]) | (other.starts[1:] != other.ends[:-1]) | bad[1:] | bad[:-1]
     for rows in (one, other):
-        if rows.which is not None:
-            cut |= rows.which[1:] != rows.which[:-1]
+        if rows.buffer_indices is not None:
+            cut |= rows.buffer_indices[1:] != rows.buffer_indices[:-1]
     cuts = np.flatnonzero(cut) + 1
     lows, highs = np.append(0, cuts), np.append(cuts, len(bad)) - 1
     columns = [one.starts[lows], one.ends[highs], other.starts[lows], other.ends[highs]]
-    columns += [rows.which[lows] if rows.which is not None else np.zeros_like(lows) for rows in (one, other)]
+    columns += [
+        rows.buffer_indices[lows] if rows.buffer_indices is not None else np.zeros_like(lows) for rows in (one, other)
+    ]
     for low, high, start, end, begin, stop, here, there in zip(
         *(column.tolist() for column in (lows, highs, *columns)), strict=True
     ):
@@ -96,7 +101,7 @@ def unlike(one: Rows, other: Rows) -> Mask:
     return bad
 
 
-class Union(NamedTuple):
+class MergedBlocks(NamedTuple):
     """The numbers that at least one of several journals has, and who differs from whom.
 
     A number's reference is the version of the first journal that has it.
@@ -105,27 +110,27 @@ class Union(NamedTuple):
     positions: Numbers
     owners: Indices
     """Which block the reference is in."""
-    rows: Rows
+    rows: PayloadRows
     """The reference's payloads; ``which`` is ``owners``."""
     times: NDArray[np.int64]
     differ: Numbers
     """A bit for each block whose payload is another than the reference's."""
 
 
-def united(blocks: list[Block | None]) -> Union:
+def merge_blocks(blocks: list[Block | None]) -> MergedBlocks:
     """Return what the blocks have together; ``None`` stands for one that has nothing. One has something."""
     buffers = [_EMPTY if block is None else np.frombuffer(block.payload, np.uint8) for block in blocks]
-    union: Union | None = None
+    union: MergedBlocks | None = None
     for index, block in enumerate(blocks):
         if block is None:
             continue
-        own = Rows.of(block)
+        own = PayloadRows.of(block)
         if union is None:
             owners = np.full(len(block), index)
-            rows = Rows(buffers, owners, own.starts, own.ends)
-            union = Union(block.positions, owners, rows, block.times, np.zeros(len(block), np.uint64))
+            rows = PayloadRows(buffers, owners, own.starts, own.ends)
+            union = MergedBlocks(block.positions, owners, rows, block.times, np.zeros(len(block), np.uint64))
         else:
-            union = _with(union, index, block, own)
+            union = _merge_block(union, index, block, own)
     assert union is not None
     return union
 
@@ -133,11 +138,11 @@ def united(blocks: list[Block | None]) -> Union:
 _EMPTY = np.zeros(0, np.uint8)
 
 
-def _with(union: Union, index: int, block: Block, own: Rows) -> Union:
+def _merge_block(union: MergedBlocks, index: int, block: Block, own: PayloadRows) -> MergedBlocks:
     positions, owners, rows, times, differ = union
     at = positions.searchsorted(block.positions)
     found = positions[np.minimum(at, len(positions) - 1)] == block.positions
-    bad = unlike(rows.take(at[found]), own.take(found))
+    bad = differing_rows(rows.take(at[found]), own.take(found))
     if bad.any():
         differ[at[found][bad]] |= np.uint64(1 << index)
     if found.all():
@@ -146,10 +151,10 @@ def _with(union: Union, index: int, block: Block, own: Rows) -> Union:
     places = at[new]
     owners = np.insert(owners, places, index)
     starts, ends = np.insert(rows.starts, places, own.starts[new]), np.insert(rows.ends, places, own.ends[new])
-    return Union(
+    return MergedBlocks(
         np.insert(positions, places, block.positions[new]),
         owners,
-        Rows(rows.buffers, owners, starts, ends),
+        PayloadRows(rows.buffers, owners, starts, ends),
         np.insert(times, places, block.times[new]),
         np.insert(differ, places, np.uint64(0)),
     )

@@ -9,12 +9,12 @@ from typing import Any
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.coverage import Bounds
-from fyrehose_twisted.journal.endings import why_it_ends
+from fyrehose_twisted.journal.endings import blocking_damage
 from fyrehose_twisted.journal.errors import JournalDamaged
 from fyrehose_twisted.journal.remote.client import RemoteReader
-from fyrehose_twisted.journal.segment_loader import LEFT_OUT
-from fyrehose_twisted.spark.source.journal_locations import Origin
-from fyrehose_twisted.spark.verify.parts import Extent, Part, Share
+from fyrehose_twisted.journal.segment_loader import EXCLUDED
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation
+from fyrehose_twisted.spark.verify.parts import ComparisonRange, Extent, Share
 from fyrehose_twisted.spark.verify.replica import planned_reader
 
 LONGEST_LISTED = 1_000_000
@@ -24,14 +24,14 @@ MAX_JOURNALS = 63
 """Of one stream: there is a bit for each."""
 
 
-def check_origins(origins: Sequence[Origin]) -> dict[str, list[Origin]]:
+def group_by_stream(origins: Sequence[JournalLocation]) -> dict[str, list[JournalLocation]]:
     """Return the journals by stream.
 
     :raises ConfigurationError: if there is none, one is there twice, or there are too many of one stream.
     """
     if not origins:
         raise ConfigurationError("there is nothing to compare: name at least one journal")
-    streams: dict[str, list[Origin]] = {}
+    streams: dict[str, list[JournalLocation]] = {}
     known: set[tuple[str, object]] = set()
     for origin in origins:
         place: object = origin.server if origin.path is None else os.path.realpath(origin.path)
@@ -49,20 +49,20 @@ def check_origins(origins: Sequence[Origin]) -> dict[str, list[Origin]]:
     return dict(sorted(streams.items()))
 
 
-def extents(origins: Sequence[Origin]) -> list[Extent]:
+def find_extents(origins: Sequence[JournalLocation]) -> list[Extent]:
     """Look how far the journals go now; nothing that they get later is compared.
 
-    :raises ConfigurationError: as :func:`check_origins`, or if numbers of a stream do not wrap alike.
+    :raises ConfigurationError: as :func:`group_by_stream`, or if numbers of a stream do not wrap alike.
     :raises JournalDamaged: if nobody can say how far a journal should go, or a served one ends at damage.
     :raises JournalError: if a journal cannot be read.
     """
     found: list[Extent] = []
-    for stream, members in check_origins(origins).items():
+    for stream, members in group_by_stream(origins).items():
         readers = [planned_reader(origin, refresh=True) for origin in members]
         for origin, (reader, _) in zip(members, readers, strict=True):
-            stops = [damage for damage in reader.damages if damage.reason in LEFT_OUT]
+            stops = [damage for damage in reader.damages if damage.reason in EXCLUDED]
             if isinstance(reader, RemoteReader):  # What lies behind damage, a server does not give.
-                stops += [one for one in map(partial(why_it_ends, reader), reader.epochs()) if one is not None]
+                stops += [one for one in map(partial(blocking_damage, reader), reader.epochs()) if one is not None]
             if stops:
                 raise JournalDamaged(stops[0]._replace(name=f"{origin.journal}/{stops[0].name}"))
         wraps = {reader.wrap for reader, _ in readers}
@@ -83,7 +83,7 @@ def extents(origins: Sequence[Origin]) -> list[Extent]:
                     at = next if max(reader.epochs(), default=-1) > epoch else first
                     bounds = Bounds(at, at, at - 1)
                 shares.append(Share(members[index], bounds, past_damage, later[index]))
-                began = _began(reader, epoch, bounds)
+                began = _epoch_start(reader, epoch, bounds)
                 if began is not None:
                     before = later[index]
                     later[index] = began if before is None else min(began, before)
@@ -92,7 +92,7 @@ def extents(origins: Sequence[Origin]) -> list[Extent]:
     return found
 
 
-def plan(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[Part]:
+def plan_ranges(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[ComparisonRange]:
     """Cut extents into ranges of that many numbers; where nobody holds anything, one range has it all, and a stretch of
     more than :data:`LONGEST_LISTED` numbers that nobody holds is never cut.
 
@@ -101,7 +101,7 @@ def plan(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[Part]:
     if rows_per_partition < 1:
         raise ConfigurationError(f"{rows_per_partition} rows per partition: it has to be at least 1")
     for extent in extents:
-        held = _Held(extent)
+        held = _ExtentCoverage(extent)
         at = extent.first
         while at < extent.next:
             here = held.first_from(at, extent.next - 1)
@@ -110,16 +110,16 @@ def plan(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[Part]:
             else:
                 last = min(at + rows_per_partition, extent.next) - 1
                 last = held.before_long_gap(at, last)
-            yield Part(extent.stream, extent.epoch, extent.wrap, at, last, extent.shares)
+            yield ComparisonRange(extent.stream, extent.epoch, extent.wrap, at, last, extent.shares)
             at = last + 1
 
 
-class _Held:
+class _ExtentCoverage:
     """What the journals of an extent hold, asked for a little at a time."""
 
     def __init__(self, extent: Extent) -> None:
         self._extent = extent
-        self._readers = [planned_reader(share.origin)[0] for share in extent.shares]
+        self._readers = [planned_reader(share.location)[0] for share in extent.shares]
 
     def first_from(self, first: int, last: int) -> int | None:
         """Return the lowest number from ``first`` to ``last`` that somebody holds."""
@@ -149,7 +149,7 @@ class _Held:
         return iter(reader.held(self._extent.epoch, first, last)) if first <= last else iter(())
 
 
-def _began(reader: Any, epoch: int, bounds: Bounds) -> int | None:
+def _epoch_start(reader: Any, epoch: int, bounds: Bounds) -> int | None:
     """Return when the first record of an epoch was received, ``None`` if there is none."""
     if bounds.first >= bounds.next:
         return None

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
-from fyrehose_twisted.spark.progress import POLL_INTERVAL, ProgressLine, Work, work_of
+from fyrehose_twisted.spark.progress import POLL_INTERVAL, ProgressLine, SparkProgress, group_progress
 from fyrehose_twisted.spark.session import QUIET
 
 if TYPE_CHECKING:
@@ -20,25 +20,25 @@ _numbers = count(1)
 
 
 @contextmanager
-def watching(spark: SparkSession, what: str, verification: Verification) -> Iterator[None]:
+def show_verify_progress(spark: SparkSession, label: str, verification: Verification) -> Iterator[None]:
     """Show how far the tasks are that are begun meanwhile, unless the session was opened with ``--quiet``.
 
-    :param what: what is being done, in a word.
+    :param label: what is being done, in a word.
     """
     if spark.conf.get(QUIET, "false") == "true":
         yield
         return
     context = spark.sparkContext
     group = f"fyrehose-verify-{next(_numbers)}"
-    context.setJobGroup(group, what)
-    line, over = ProgressLine(what, verification.rows), threading.Event()
+    context.setJobGroup(group, label)
+    line, over = ProgressLine(label, verification.rows), threading.Event()
 
     def watch() -> None:
         with suppress(Exception):  # The session may be stopped while we look.
             while not over.wait(POLL_INTERVAL):
-                line.update(progress_of(work_of(context, group), verification))
+                line.update(scale_progress(group_progress(context, group), verification))
 
-    thread = threading.Thread(target=watch, name=f"progress of {what}", daemon=True)
+    thread = threading.Thread(target=watch, name=f"progress of {label}", daemon=True)
     thread.start()
     finished = False
     try:
@@ -50,12 +50,12 @@ def watching(spark: SparkSession, what: str, verification: Verification) -> Iter
         with suppress(Exception):
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away.
         if finished:
-            line.finish(Work(verification.rows, verification.tasks, verification.tasks))
+            line.finish(SparkProgress(verification.rows, verification.tasks, verification.tasks))
         else:
             line.clear()
 
 
-def progress_of(work: Work, verification: Verification) -> Work:
+def scale_progress(work: SparkProgress, verification: Verification) -> SparkProgress:
     """Return what tasks have done in numbers compared; those that put together what was found are not counted."""
-    done = min(work.done, verification.tasks)
-    return Work(verification.rows * done // max(1, verification.tasks), done, verification.tasks)
+    done = min(work.finished_tasks, verification.tasks)
+    return SparkProgress(verification.rows * done // max(1, verification.tasks), done, verification.tasks)

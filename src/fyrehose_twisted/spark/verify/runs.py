@@ -16,7 +16,7 @@ TWICE, PAYLOAD, SEGMENT, EPOCH, BACKWARDS = "stored-twice", "payload", "segment"
 """Reasons of the other kinds."""
 
 
-class Run(NamedTuple):
+class FindingRun(NamedTuple):
     """Numbers of which the same is to be said."""
 
     kind: str
@@ -30,7 +30,7 @@ class Run(NamedTuple):
     detail: str | None = None
 
 
-class Edge(NamedTuple):
+class ShareEdge(NamedTuple):
     """How a journal's records of one range begin and end, so that neighbours across ranges can be compared."""
 
     journal: str
@@ -43,23 +43,23 @@ class Edge(NamedTuple):
     last_time: int
 
 
-class Runs:
+class FindingRunMerger:
     """Puts runs together that lie next to each other and say the same.
 
     Those of one kind, reason and journal have to be added in ascending order. What waits to be taken is kept in memory.
     """
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str, str | None], Run] = {}
-        self._ready: list[Run] = []
+        self._open: dict[tuple[str, str, str | None], FindingRun] = {}
+        self._ready: list[FindingRun] = []
 
     def add(
         self, kind: str, reason: str, journal: str | None, first: int, last: int, detail: str | None = None
     ) -> None:
         """Add the numbers from ``first`` to ``last``."""
-        self.join(Run(kind, reason, journal, first, last, last - first + 1, detail))
+        self.join(FindingRun(kind, reason, journal, first, last, last - first + 1, detail))
 
-    def join(self, run: Run) -> None:
+    def join(self, run: FindingRun) -> None:
         """Add a run."""
         key = run[:3]
         before = self._open.get(key)
@@ -72,12 +72,12 @@ class Runs:
                 self._ready.append(before)
         self._open[key] = run
 
-    def take(self) -> list[Run]:
+    def take(self) -> list[FindingRun]:
         """Return those to which nothing can be added any more."""
         ready, self._ready = self._ready, []
         return ready
 
-    def close(self) -> list[Run]:
+    def close(self) -> list[FindingRun]:
         """Return all that are left."""
         ready = [*self._ready, *self._open.values()]
         self._ready, self._open = [], {}
@@ -87,22 +87,22 @@ class Runs:
         return len(self._ready)
 
 
-def joined(runs: Iterable[Run]) -> Iterator[Run]:
+def merge_runs(runs: Iterable[FindingRun]) -> Iterator[FindingRun]:
     """Return runs, however they were cut, put together and sorted."""
-    whole = Runs()
-    for run in sorted(runs, key=_order):
+    whole = FindingRunMerger()
+    for run in sorted(runs, key=_run_order):
         whole.join(run)
-    return iter(sorted(whole.close(), key=_order))
+    return iter(sorted(whole.close(), key=_run_order))
 
 
-def fall(microseconds: int) -> str:
+def clock_regression(microseconds: int) -> str:
     """Return the detail of a clock that went back."""
     return f"by {microseconds / 1_000_000:.6f} s"
 
 
-FALL = "by %.6f s"
+CLOCK_REGRESSION_FORMAT = "by %.6f s"
 """The same as a format for Spark."""
 
 
-def _order(run: Run) -> tuple[str, str, str, int]:
+def _run_order(run: FindingRun) -> tuple[str, str, str, int]:
     return run.kind, run.reason, run.journal or "", run.first

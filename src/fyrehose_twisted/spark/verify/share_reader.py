@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fyrehose_twisted.journal.block import Block, Numbers, joined, merged, runs_of
-from fyrehose_twisted.journal.catalog import Stored
+from fyrehose_twisted.journal.block import Block, Numbers, join_blocks, merge_blocks, position_ranges
+from fyrehose_twisted.journal.catalog import StoredBlock
 from fyrehose_twisted.journal.errors import Damage, NotInJournal
-from fyrehose_twisted.journal.segment_loader import NOWHERE
+from fyrehose_twisted.journal.segment_loader import NUMBERS_MISSING
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.spark.verify.parts import Part, Share
-from fyrehose_twisted.spark.verify.payload_comparison import Rows, unlike
+from fyrehose_twisted.spark.verify.parts import ComparisonRange, Share
+from fyrehose_twisted.spark.verify.payload_comparison import PayloadRows, differing_rows
 from fyrehose_twisted.spark.verify.runs import (
     AFTER,
     BACKWARDS,
@@ -28,9 +28,9 @@ from fyrehose_twisted.spark.verify.runs import (
     ORDER,
     SEGMENT,
     TWICE,
-    Edge,
-    Runs,
-    fall,
+    FindingRunMerger,
+    ShareEdge,
+    clock_regression,
 )
 
 GATHERED_ROWS, GATHERED_BYTES = 16_384, 4 * 2**20
@@ -39,60 +39,62 @@ GATHERED_ROWS, GATHERED_BYTES = 16_384, 4 * 2**20
 LARGE_ROWS, LARGE_BYTES = 2_048, 2**20
 """What is as large as this stays as it is."""
 
-_NONE: Numbers = np.array([], np.uint64)
+_NO_NUMBERS: Numbers = np.array([], np.uint64)
 
 
-class Held(NamedTuple):
+class StoredRecords(NamedTuple):
     """Records that a journal has next to each other, or nearly."""
 
     block: Block
     """As the journal gives them."""
-    stored: list[Stored]
+    stored: list[StoredBlock]
     """As they stand in its segments, oldest first where they replace one another."""
-    changed: Numbers
+    conflicting: Numbers
     """Numbers that it stores with different payloads."""
 
 
-class Reading:
+class ShareReader:
     """Reads the share of one journal once, and tells what it finds in itself.
 
-    :ivar edge: how its records begin and end; known when :meth:`held` is through, ``None`` if there are none.
+    :ivar edge: how its records begin and end; known when :meth:`records` is through, ``None`` if there are none.
     """
 
-    def __init__(self, reader: Any, part: Part, share: Share, tolerance: int, runs: Runs) -> None:
+    def __init__(
+        self, reader: Any, part: ComparisonRange, share: Share, tolerance: int, runs: FindingRunMerger
+    ) -> None:
         self._reader = reader
         self._part = part
-        self._name = share.origin.journal
+        self._name = share.location.journal
         self._tolerance = tolerance
         self._runs = runs
-        self._later = share.later
+        self._later_epoch_start = share.later_epoch_start
         self._begin, self._next = share.bounds.first, share.bounds.next
         self._first, self._last = max(part.first, self._begin), min(part.last, self._next - 1)
         self._reached = part.first
         self._damages: dict[Damage, None] = dict.fromkeys(getattr(reader, "damages", ()))
         self._lost = RangeSet()
-        self.edge: Edge | None = None
+        self.edge: ShareEdge | None = None
 
-    def held(self) -> Iterator[Held]:
+    def records(self) -> Iterator[StoredRecords]:
         """Return what the journal holds, ascending."""
         if self._first <= self._last:
             self._lost = RangeSet(self._reader.losses(self._part.epoch, self._first, self._last))
             self._check_segments()
-            for held in gathered(map(self._united, self._windows())):
-                self._look(held.block)
+            for held in coalesce(map(self._merge, self._windows())):
+                self._check_block(held.block)
                 yield held
-        self._miss(self._part.last + 1)
+        self._add_missing(self._part.last + 1)
 
     def claimed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Return what of ``first`` to ``last`` the journal says that it holds, also if it cannot be read."""
         first, last = max(first, self._first), min(last, self._last)
         return iter(self._reader.held(self._part.epoch, first, last)) if first <= last else iter(())
 
-    def _windows(self) -> Iterator[list[Stored]]:
+    def _windows(self) -> Iterator[list[StoredBlock]]:
         first = self._first
         while first <= self._last:
             try:
-                for window in self._reader.stored(self._part.epoch, first, self._last, self._take_damage):
+                for window in self._reader.stored(self._part.epoch, first, self._last, self._record_damage):
                     first = max(one.block.last for one in window) + 1
                     yield window
                 return
@@ -102,68 +104,68 @@ class Reading:
                 self._begin = self._next if bounds is None else bounds.first
                 first = max(first, self._begin)
 
-    def _take_damage(self, damage: Damage) -> None:
+    def _record_damage(self, damage: Damage) -> None:
         self._damages[damage] = None
 
-    def _united(self, window: list[Stored]) -> Held:
+    def _merge(self, window: list[StoredBlock]) -> StoredRecords:
         blocks = [self._in_order(one) for one in window]
-        block = blocks[0] if len(blocks) == 1 else merged(blocks)
+        block = blocks[0] if len(blocks) == 1 else merge_blocks(blocks)
         if len(block) == sum(map(len, blocks)):
-            return Held(block, window, _NONE)
-        return Held(block, window, self._find_repeats(blocks, block))
+            return StoredRecords(block, window, _NO_NUMBERS)
+        return StoredRecords(block, window, self._find_repeats(blocks, block))
 
-    def _in_order(self, one: Stored) -> Block:
+    def _in_order(self, one: StoredBlock) -> Block:
         block = one.block
         if len(block) == 1 or bool(np.all(block.positions[1:] > block.positions[:-1])):
             return block
         low, high = int(block.positions.min()), int(block.positions.max())
         self._runs.add(ORDER, SEGMENT, self._name, low, high, f"{one.segment}: within a frame")
-        return merged([block])
+        return merge_blocks([block])
 
     def _find_repeats(self, blocks: list[Block], block: Block) -> Numbers:
         """Tell of numbers that are stored more than once; return those that do not have the same payload each time."""
         every = np.sort(np.concatenate([one.positions for one in blocks]))
         twice = np.unique(every[1:][every[1:] == every[:-1]])
         bad = np.zeros(len(twice), bool)
-        rows = Rows.of(block).take(np.searchsorted(block.positions, twice))
+        rows = PayloadRows.of(block).take(np.searchsorted(block.positions, twice))
         for one in blocks:
             here = np.flatnonzero(np.isin(one.positions, twice))
             at = np.searchsorted(twice, one.positions[here])
-            bad[at] |= unlike(rows.take(at), Rows.of(one).take(here))
+            bad[at] |= differing_rows(rows.take(at), PayloadRows.of(one).take(here))
         if not bad.all():
-            for first, last in runs_of(twice[~bad]):
+            for first, last in position_ranges(twice[~bad]):
                 self._runs.add(DUPLICATE, TWICE, self._name, first, last)
         return twice[bad]
 
-    def _look(self, block: Block) -> None:
+    def _check_block(self, block: Block) -> None:
         positions, times, first, last = block.positions, block.times, block.first, block.last
-        self._miss(first)
+        self._add_missing(first)
         if last - first >= len(block):
             for row in np.flatnonzero(positions[1:] - positions[:-1] != np.uint64(1)).tolist():
                 self._reached = int(positions[row]) + 1
-                self._miss(int(positions[row + 1]))
+                self._add_missing(int(positions[row + 1]))
         self._reached = last + 1
         before = self.edge
         if before is not None:
-            self._check_fall(before.last_time - int(times[0]), first)
+            self._check_clock(before.last_time - int(times[0]), first)
         falls = times[:-1] - times[1:]
         if len(falls) and int(falls.max()) > self._tolerance:
             for row in np.flatnonzero(falls > self._tolerance).tolist():
-                self._check_fall(int(falls[row]), int(positions[row + 1]))
-        if self._later is not None and int(times.max()) > self._later + self._tolerance:
-            for low, high in runs_of(positions[times > self._later + self._tolerance]):
+                self._check_clock(int(falls[row]), int(positions[row + 1]))
+        if self._later_epoch_start is not None and int(times.max()) > self._later_epoch_start + self._tolerance:
+            for low, high in position_ranges(positions[times > self._later_epoch_start + self._tolerance]):
                 self._runs.add(ORDER, EPOCH, self._name, low, high, "received after a later epoch had begun")
         count, last_time = len(block), int(times[-1])
         if before is None:
-            self.edge = Edge(self._name, first, last, count, int(times[0]), last_time)
+            self.edge = ShareEdge(self._name, first, last, count, int(times[0]), last_time)
         else:
             self.edge = before._replace(last=last, records=before.records + count, last_time=last_time)
 
-    def _check_fall(self, microseconds: int, number: int) -> None:
+    def _check_clock(self, microseconds: int, number: int) -> None:
         if microseconds > self._tolerance:
-            self._runs.add(CLOCK, BACKWARDS, self._name, number, number, fall(microseconds))
+            self._runs.add(CLOCK, BACKWARDS, self._name, number, number, clock_regression(microseconds))
 
-    def _miss(self, end: int) -> None:
+    def _add_missing(self, end: int) -> None:
         """The journal has nothing from where it was read up to ``end``, this not included: tell why."""
         first, self._reached = self._reached, end
         if first >= end:
@@ -176,14 +178,14 @@ class Reading:
             for part in self._lost.intersection(first, last):
                 self._runs.add(MISSING, DECLARED, self._name, *part)
             for part in self._lost.gaps(first, last):
-                self._damaged(*part)
+                self._add_damaged(*part)
         first = max(first, self._next)
         if first < end:
             self._runs.add(MISSING, AFTER, self._name, first, end - 1)
 
-    def _damaged(self, first: int, last: int) -> None:
+    def _add_damaged(self, first: int, last: int) -> None:
         # That numbers are gone says nothing of why; what does comes first.
-        known = sorted((one for one in self._damages if one.reason != NOWHERE), key=lambda damage: damage[:4])
+        known = sorted((one for one in self._damages if one.reason != NUMBERS_MISSING), key=lambda damage: damage[:4])
         left = RangeSet([(first, last)])
         parts: list[tuple[int, int, str]] = []
         for damage in known:
@@ -202,7 +204,7 @@ class Reading:
         """Look whether the frames of ordered segments are in order, in those whose first record is in the range."""
         epoch = self._part.epoch
         for segment in getattr(self._reader, "segments", ()):
-            shelf = segment.shelves.get(epoch) if segment.ordered else None
+            shelf = segment.frame_indexes.get(epoch) if segment.ordered else None
             if shelf is None or not self._first <= shelf.first <= self._last:
                 continue
             reached = -1
@@ -213,16 +215,16 @@ class Reading:
                 reached = max(reached, header.last)
 
 
-def gathered(pieces: Iterator[Held]) -> Iterator[Held]:
+def coalesce(pieces: Iterator[StoredRecords]) -> Iterator[StoredRecords]:
     """Return pieces, small ones put together."""
-    waiting: list[Held] = []
+    waiting: list[StoredRecords] = []
     rows = size = 0
     for piece in pieces:
         block = piece.block
         count, length = len(block), int(block.offsets[-1]) - int(block.offsets[0])
         large = count >= LARGE_ROWS or length >= LARGE_BYTES
         if waiting and (large or rows + count > GATHERED_ROWS or size + length > GATHERED_BYTES):
-            yield _together(waiting)
+            yield _join_pieces(waiting)
             waiting, rows, size = [], 0, 0
         if large:
             yield piece
@@ -230,12 +232,14 @@ def gathered(pieces: Iterator[Held]) -> Iterator[Held]:
         waiting.append(piece)
         rows, size = rows + count, size + length
     if waiting:
-        yield _together(waiting)
+        yield _join_pieces(waiting)
 
 
-def _together(pieces: list[Held]) -> Held:
+def _join_pieces(pieces: list[StoredRecords]) -> StoredRecords:
     if len(pieces) == 1:
         return pieces[0]
-    changed = [piece.changed for piece in pieces if len(piece.changed)]
+    changed = [piece.conflicting for piece in pieces if len(piece.conflicting)]
     stored = list(chain.from_iterable(piece.stored for piece in pieces))
-    return Held(joined([piece.block for piece in pieces]), stored, np.concatenate(changed) if changed else _NONE)
+    return StoredRecords(
+        join_blocks([piece.block for piece in pieces]), stored, np.concatenate(changed) if changed else _NO_NUMBERS
+    )

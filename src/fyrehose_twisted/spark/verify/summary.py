@@ -24,15 +24,15 @@ from fyrehose_twisted.spark.verify.runs import (
 )
 from fyrehose_twisted.spark.verify.verification import Verification
 
-FINE, LOSSES, DISAGREEMENT = 0, 1, 2
+CLEAN, LOSSES, DISAGREEMENT = 0, 1, 2
 """Exit statuses, and ``status`` in a summary."""
 
-SHOWN = 5
+MAX_EXAMPLES = 5
 """Findings of a kind that a summary names."""
 
 FORMAT = "fyrehose verification"
 
-_OF_JOURNALS = {
+_JOURNAL_COLUMNS = {
     (MISSING, DECLARED): "lost",
     (MISSING, DAMAGED): "damaged",
     (MISSING, BEFORE): "before",
@@ -74,7 +74,7 @@ def _status(findings: dict[str, Any]) -> int:
     if any(name.startswith((f"{DIVERGENCE}/", f"{ORDER}/")) for name in findings):
         return DISAGREEMENT
     losses = {f"{MISSING}/{reason}" for reason in (DECLARED, DAMAGED, NOBODY)}
-    return LOSSES if losses & findings.keys() else FINE
+    return LOSSES if losses & findings.keys() else CLEAN
 
 
 def _counts(verification: Verification) -> list[Any]:
@@ -95,7 +95,7 @@ def _findings(verification: Verification, counts: Sequence[Any]) -> dict[str, An
     if not counts:
         return {}
     ordered = Window.partitionBy("kind", "reason").orderBy("stream", "epoch", "first", "journal")
-    first = found.withColumn("place", F.row_number().over(ordered)).where(F.col("place") <= SHOWN)
+    first = found.withColumn("place", F.row_number().over(ordered)).where(F.col("place") <= MAX_EXAMPLES)
     shown: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in first.orderBy("kind", "reason", "place").collect():
         one = {name: row[name] for name in ("stream", "epoch", "journal", "first", "last", "count", "detail")}
@@ -119,19 +119,19 @@ def _journals(verification: Verification, counts: Sequence[Any]) -> list[dict[st
     counted: dict[tuple[str, int, str], dict[str, int]] = {}
     for row in counts:
         if row.journal is not None:
-            name = _OF_JOURNALS[row.kind, row.reason]
+            name = _JOURNAL_COLUMNS[row.kind, row.reason]
             counted.setdefault((row.stream, row.epoch, row.journal), {})[name] = int(row.numbers)
     found = []
     for extent in verification.extents:
         for share in extent.shares:
-            key = extent.stream, extent.epoch, share.origin.journal
+            key = extent.stream, extent.epoch, share.location.journal
             one = {
-                "journal": share.origin.journal,
+                "journal": share.location.journal,
                 "stream": extent.stream,
                 "epoch": extent.epoch,
                 "first": share.bounds.first,
                 "next": share.bounds.next,
                 "records": held.get(key, 0),
             }
-            found.append(one | dict.fromkeys(_OF_JOURNALS.values(), 0) | counted.get(key, {}))
+            found.append(one | dict.fromkeys(_JOURNAL_COLUMNS.values(), 0) | counted.get(key, {}))
     return found

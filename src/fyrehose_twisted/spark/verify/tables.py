@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 
 from fyrehose_twisted.journal.block import Numbers
-from fyrehose_twisted.spark.verify.compare import Comparison, Healed, Version
-from fyrehose_twisted.spark.verify.parts import Part
-from fyrehose_twisted.spark.verify.payload_comparison import Bytes, Indices, Mask, Rows
-from fyrehose_twisted.spark.verify.runs import Edge, Run
+from fyrehose_twisted.spark.verify.compare import Comparison, ConflictingRows, MergedRows
+from fyrehose_twisted.spark.verify.parts import ComparisonRange
+from fyrehose_twisted.spark.verify.payload_comparison import Bytes, Indices, Mask, PayloadRows
+from fyrehose_twisted.spark.verify.runs import FindingRun, ShareEdge
 
-TOLD = (
+FINDINGS_SCHEMA = (
     "stream string, epoch bigint, kind string, reason string, journal string, first bigint, last bigint, count bigint,"
     " detail string, first_time bigint, last_time bigint"
 )
 """Runs, and edges, whose ``kind`` is :data:`EDGE`; only these have times, UTC microseconds since 1970."""
 
-HEALED = (
+HEALED_SCHEMA = (
     "stream string, epoch bigint, sequence bigint, received_at timestamp, payload binary, status string, journal string"
 )
-QUARANTINE = (
+QUARANTINE_SCHEMA = (
     "stream string, epoch bigint, sequence bigint, journal string, segment string, received_at timestamp,"
     " payload binary"
 )
@@ -50,51 +50,51 @@ def arrow_schema(ddl: str) -> Any:
     return pyarrow.schema([pyarrow.field(name, types[kind]) for name, kind in columns])
 
 
-def told(comparison: Comparison) -> Iterator[Any]:
-    """Return the runs and edges of a part as batches with the columns :data:`TOLD`."""
+def findings_batches(comparison: Comparison) -> Iterator[Any]:
+    """Return the runs and edges of a part as batches with the columns :data:`FINDINGS_SCHEMA`."""
     import pyarrow
 
-    schema = arrow_schema(TOLD)
+    schema = arrow_schema(FINDINGS_SCHEMA)
     for runs in comparison.runs():
         if runs:
-            rows = [_told(comparison.part, one) for one in runs]
+            rows = [_finding_row(comparison.part, one) for one in runs]
             columns = [
                 pyarrow.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)
             ]
             yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def healed(comparison: Comparison) -> Iterator[Any]:
-    """Return the healed stream of a part as batches with the columns :data:`HEALED`."""
+def healed_batches(comparison: Comparison) -> Iterator[Any]:
+    """Return the healed stream of a part as batches with the columns :data:`HEALED_SCHEMA`."""
     for rows in comparison.healed():
-        for low, high in _cuts(rows):
+        for low, high in _batch_bounds(rows):
             yield _healed(comparison.part, rows, low, high)
 
 
-def quarantine(comparison: Comparison) -> Iterator[Any]:
-    """Return what there is no agreement on of a part as batches with the columns :data:`QUARANTINE`."""
+def quarantine_batches(comparison: Comparison) -> Iterator[Any]:
+    """Return what there is no agreement on of a part as batches with the columns :data:`QUARANTINE_SCHEMA`."""
     for versions in comparison.quarantine():
         yield from _quarantined(comparison.part, versions)
 
 
-def _told(part: Part, one: Run | Edge) -> tuple[Any, ...]:
-    if isinstance(one, Run):
+def _finding_row(part: ComparisonRange, one: FindingRun | ShareEdge) -> tuple[Any, ...]:
+    if isinstance(one, FindingRun):
         return part.stream, part.epoch, *one, None, None
     begin, end = one.first_time, one.last_time
     return part.stream, part.epoch, EDGE, "", one.journal, one.first, one.last, one.records, None, begin, end
 
 
-def _cuts(rows: Healed) -> Iterator[tuple[int, int]]:
+def _batch_bounds(rows: MergedRows) -> Iterator[tuple[int, int]]:
     """Yield first and last row, the latter exclusive, of pieces that are not too large."""
-    if rows.union is None:
+    if rows.merged is None:
         yield 0, len(rows.positions)
         return
     sizes = np.zeros(len(rows.positions), np.int64)
-    sizes[rows.owners >= 0] = rows.union.rows.ends - rows.union.rows.starts
-    yield from _pieces(sizes * rows.agreed)
+    sizes[rows.owners >= 0] = rows.merged.rows.ends - rows.merged.rows.starts
+    yield from _size_bounds(sizes * rows.agreed)
 
 
-def _pieces(sizes: Indices) -> Iterator[tuple[int, int]]:
+def _size_bounds(sizes: Indices) -> Iterator[tuple[int, int]]:
     ends = np.cumsum(sizes)
     low = 0
     while low < len(sizes):
@@ -104,57 +104,57 @@ def _pieces(sizes: Indices) -> Iterator[tuple[int, int]]:
         low = high
 
 
-def _healed(part: Part, rows: Healed, low: int, high: int) -> Any:
+def _healed(part: ComparisonRange, rows: MergedRows, low: int, high: int) -> Any:
     owners, agreed = rows.owners[low:high], rows.agreed[low:high]
     kept = owners >= 0
     count = high - low
     times = np.zeros(count, np.int64)
     starts, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
     buffers: list[Bytes] = []
-    if rows.union is not None:
+    if rows.merged is not None:
         begin = int(np.count_nonzero(rows.owners[:low] >= 0))
         there = slice(begin, begin + int(np.count_nonzero(kept)))
-        source = rows.union.rows.take(there)
-        times[kept] = rows.union.times[there]
+        source = rows.merged.rows.take(there)
+        times[kept] = rows.merged.times[there]
         starts[kept], ends[kept] = source.starts, source.ends
         buffers = source.buffers
     ends = np.where(agreed, ends, starts)
-    names = [share.origin.journal for share in part.shares]
+    names = [share.location.journal for share in part.shares]
     status = np.where(agreed, 0, np.where(kept, 2, 1)).astype(np.int8)
     return _batch(
-        HEALED,
+        HEALED_SCHEMA,
         part,
         count,
         {
             "sequence": _sequences(part, rows.positions[low:high]),
             "received_at": (times, kept),
-            "payload": (Rows(buffers, np.maximum(owners, 0), starts, ends), agreed),
+            "payload": (PayloadRows(buffers, np.maximum(owners, 0), starts, ends), agreed),
             "status": (status, [OK, LOST, QUARANTINED]),
             "journal": (np.maximum(owners, 0).astype(np.int8), names, agreed),
         },
     )
 
 
-def _quarantined(part: Part, versions: Sequence[Version]) -> Iterator[Any]:
+def _quarantined(part: ComparisonRange, versions: Sequence[ConflictingRows]) -> Iterator[Any]:
     blocks = [version.block for version in versions]
     which = np.repeat(np.arange(len(versions)), [len(version.rows) for version in versions])
     rows = np.concatenate([version.rows for version in versions])
     positions = np.concatenate([version.block.positions[version.rows] for version in versions])
     order = np.lexsort((which, positions))
     which, rows, positions = which[order], rows[order], positions[order]
-    own = [Rows.of(block) for block in blocks]
-    starts, ends = _picked([one.starts for one in own], which, rows), _picked([one.ends for one in own], which, rows)
-    times = _picked([block.times for block in blocks], which, rows)
-    shares = np.array([version.share for version in versions], np.int8)
-    names = [share.origin.journal for share in part.shares]
+    own = [PayloadRows.of(block) for block in blocks]
+    starts, ends = _pick([one.starts for one in own], which, rows), _pick([one.ends for one in own], which, rows)
+    times = _pick([block.times for block in blocks], which, rows)
+    shares = np.array([version.share_index for version in versions], np.int8)
+    names = [share.location.journal for share in part.shares]
     segments = sorted({version.segment for version in versions})
     places = np.array([segments.index(version.segment) for version in versions], np.int32)
     known = np.array([version.segment != "" for version in versions])
     buffers = [one.buffers[0] for one in own]
-    for low, high in _pieces(ends - starts):
+    for low, high in _size_bounds(ends - starts):
         here = which[low:high]
         yield _batch(
-            QUARANTINE,
+            QUARANTINE_SCHEMA,
             part,
             high - low,
             {
@@ -162,22 +162,22 @@ def _quarantined(part: Part, versions: Sequence[Version]) -> Iterator[Any]:
                 "journal": (shares[here], names),
                 "segment": (places[here], segments, known[here]),
                 "received_at": (times[low:high], np.ones(high - low, bool)),
-                "payload": (Rows(buffers, here, starts[low:high], ends[low:high]), np.ones(high - low, bool)),
+                "payload": (PayloadRows(buffers, here, starts[low:high], ends[low:high]), np.ones(high - low, bool)),
             },
         )
 
 
-def _picked(columns: Sequence[Any], which: Indices, rows: Indices) -> Any:
+def _pick(columns: Sequence[Any], which: Indices, rows: Indices) -> Any:
     """Return of each row what the column that ``which`` names has there."""
     firsts = np.cumsum([0, *map(len, columns)])[:-1]
     return np.concatenate(columns)[firsts[which] + rows]
 
 
-def _sequences(part: Part, positions: Numbers) -> Numbers:
+def _sequences(part: ComparisonRange, positions: Numbers) -> Numbers:
     return positions % np.uint64(part.wrap) if part.wrap else positions
 
 
-def _batch(ddl: str, part: Part, count: int, columns: dict[str, Any]) -> Any:
+def _batch(ddl: str, part: ComparisonRange, count: int, columns: dict[str, Any]) -> Any:
     import pyarrow
 
     schema = arrow_schema(ddl)
@@ -202,7 +202,7 @@ def _batch(ddl: str, part: Part, count: int, columns: dict[str, Any]) -> Any:
     return pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _binary(rows: Rows, valid: Mask) -> Any:
+def _binary(rows: PayloadRows, valid: Mask) -> Any:
     """Return payloads as an array; where one is not valid, it is null and has no bytes."""
     import pyarrow
 
@@ -211,17 +211,17 @@ def _binary(rows: Rows, valid: Mask) -> Any:
     np.cumsum(rows.ends - rows.starts, out=offsets[1:])
     bits = None if valid.all() else pyarrow.py_buffer(np.packbits(valid, bitorder="little"))
     return pyarrow.Array.from_buffers(
-        pyarrow.binary(), count, [bits, pyarrow.py_buffer(offsets), pyarrow.py_buffer(gathered(rows))]
+        pyarrow.binary(), count, [bits, pyarrow.py_buffer(offsets), pyarrow.py_buffer(concat_payloads(rows))]
     )
 
 
-def gathered(rows: Rows) -> Any:
+def concat_payloads(rows: PayloadRows) -> Any:
     """Return the bytes of all rows, one after the other. Neighbours are copied together, or not at all."""
     filled = np.flatnonzero(rows.ends > rows.starts)
     if not len(filled):
         return b""
     starts, ends = rows.starts[filled], rows.ends[filled]
-    which = np.zeros(len(filled), np.int64) if rows.which is None else rows.which[filled]
+    which = np.zeros(len(filled), np.int64) if rows.buffer_indices is None else rows.buffer_indices[filled]
     cuts = np.flatnonzero((starts[1:] != ends[:-1]) | (which[1:] != which[:-1])) + 1
     lows, highs = np.append(0, cuts), np.append(cuts, len(filled)) - 1
     columns = (which[lows], starts[lows], ends[highs])

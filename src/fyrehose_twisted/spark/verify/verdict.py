@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fyrehose_twisted.spark.verify.summary import DISAGREEMENT, FINE, SHOWN
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.spark.verify.summary import CLEAN, DISAGREEMENT, MAX_EXAMPLES
+from fyrehose_twisted.wording import pluralize
 
-ROWS = 40
+MAX_ROWS = 40
 """Journals, by epoch, that are shown."""
 
-WORDS = {
+DESCRIPTIONS = {
     "missing/lost": "declared lost by the journal",
     "missing/damaged": "damaged: the bytes are not what was written",
     "missing/before": "before the beginning of the journal: it began later, or dropped them",
@@ -24,7 +24,7 @@ WORDS = {
     "clock/backwards": "the clock went back",
 }
 
-GRAVEST = (
+SEVERITY_ORDER = (
     "divergence/payload",
     "order/segment",
     "order/epoch",
@@ -45,7 +45,7 @@ def verdict(summary: Mapping[str, Any]) -> Iterator[str]:
         yield stream
         rows = [one for one in summary["journals"] if one["stream"] == stream]
         yield from _table(rows) if rows else ["  no journal of it has any number yet"]
-    for name in GRAVEST:
+    for name in SEVERITY_ORDER:
         if name in summary["findings"]:
             yield from _finding(name, summary["findings"][name], len(summary["streams"]) > 1)
     yield conclusion(summary)
@@ -53,14 +53,14 @@ def verdict(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def conclusion(summary: Mapping[str, Any]) -> str:
     """Return the last line: what it comes to."""
-    findings, of_all = summary["findings"], counted(summary["numbers"], "number")
+    findings, of_all = summary["findings"], pluralize(summary["numbers"], "number")
     if summary["status"] == DISAGREEMENT:
         disputed = findings.get("divergence/payload", {}).get("numbers", 0)
         if disputed:
             return f"The journals DISAGREE on {disputed:,} of {of_all}."
         return f"Records are not in order, among {of_all}; no payloads differ."
     gone = findings.get("missing/nobody", {}).get("numbers", 0)
-    if summary["status"] == FINE:
+    if summary["status"] == CLEAN:
         return f"All is well: {summary['healed']:,} of {of_all} are there, and no payloads differ."
     if gone:
         return f"Losses: no journal has {gone:,} of {of_all}; no payloads differ."
@@ -71,7 +71,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     epochs = len({row["epoch"] for row in rows}) > 1 or rows[0]["epoch"] != 0
     heads = ["journal", *(["epoch"] if epochs else []), "numbers", "records", "lost", "damaged", "before", "after"]
     lines = [heads]
-    for row in rows[:ROWS]:
+    for row in rows[:MAX_ROWS]:
         span = f"{row['first']:,} to {row['next'] - 1:,}" if row["next"] > row["first"] else "none"
         figures = [f"{row[name]:,}" for name in heads[-5:]]
         lines.append([row["journal"], *([str(row["epoch"])] if epochs else []), span, *figures])
@@ -82,14 +82,14 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ]
         yield f"  {'  '.join(cells)}".rstrip()
-    if len(rows) > ROWS:
-        yield f"  … and {len(rows) - ROWS:,} more"
+    if len(rows) > MAX_ROWS:
+        yield f"  … and {len(rows) - MAX_ROWS:,} more"
 
 
 def _finding(name: str, found: Mapping[str, Any], with_stream: bool) -> Iterator[str]:
     ranges = f"{found['runs']:,} range{'' if found['runs'] == 1 else 's'}"
     numbers = f"{found['numbers']:,} number{'' if found['numbers'] == 1 else 's'}"
-    yield f"{WORDS[name]}: {numbers} in {ranges}"
+    yield f"{DESCRIPTIONS[name]}: {numbers} in {ranges}"
     for one in found["examples"]:
         where = f"{one['first']:,}" if one["first"] == one["last"] else f"{one['first']:,} to {one['last']:,}"
         if one["epoch"]:
@@ -99,5 +99,5 @@ def _finding(name: str, found: Mapping[str, Any], with_stream: bool) -> Iterator
         whose = f"{one['journal']}: " if one["journal"] is not None else ""
         why = f" ({one['detail']})" if one["detail"] else ""
         yield f"  {whose}{where}{why}"
-    if found["runs"] > SHOWN:
-        yield f"  … and {found['runs'] - SHOWN:,} more"
+    if found["runs"] > MAX_EXAMPLES:
+        yield f"  … and {found['runs'] - MAX_EXAMPLES:,} more"

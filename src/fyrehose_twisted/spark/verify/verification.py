@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.errors import ConfigurationError
-from fyrehose_twisted.spark.source.journal_locations import Origin
+from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 from fyrehose_twisted.spark.verify import tables
 from fyrehose_twisted.spark.verify.compare import Comparison
-from fyrehose_twisted.spark.verify.parts import Part
-from fyrehose_twisted.spark.verify.planning import extents, plan
-from fyrehose_twisted.spark.verify.runs import BACKWARDS, CLOCK, FALL
+from fyrehose_twisted.spark.verify.parts import ComparisonRange
+from fyrehose_twisted.spark.verify.planning import find_extents, plan_ranges
+from fyrehose_twisted.spark.verify.runs import BACKWARDS, CLOCK, CLOCK_REGRESSION_FORMAT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TOLERANCE = 60.0
 ROWS_PER_PARTITION = 1_000_000
 
-KEYS = "stream", "epoch", "kind", "reason", "journal"
+GROUP_KEYS = "stream", "epoch", "kind", "reason", "journal"
 
 
 class Verification:
@@ -44,7 +44,7 @@ class Verification:
     def __init__(
         self,
         spark: SparkSession,
-        origins: Sequence[Origin],
+        origins: Sequence[JournalLocation],
         *,
         tolerance: float = TOLERANCE,
         rows_per_partition: int = ROWS_PER_PARTITION,
@@ -54,11 +54,11 @@ class Verification:
         self.spark = spark
         self.origins = list(origins)
         self.tolerance = round(tolerance * 1_000_000)
-        self.extents = extents(origins)
-        self._parts = tuple(plan(self.extents, rows_per_partition))
+        self.extents = find_extents(origins)
+        self._parts = tuple(plan_ranges(self.extents, rows_per_partition))
         self.tasks = len(self._parts)
         self.rows = sum(min(part.last - part.first + 1, rows_per_partition) for part in self._parts)
-        self._told: DataFrame | None = None
+        self._raw_findings: DataFrame | None = None
         self._findings: DataFrame | None = None
 
     def __enter__(self) -> Verification:
@@ -76,12 +76,12 @@ class Verification:
 
     def runs(self) -> DataFrame:
         """Return what the tasks find: the columns of :meth:`findings`, runs cut where ranges are."""
-        told = self._all_told()
+        told = self._all_findings()
         return told.where(told.kind != tables.EDGE).drop("first_time", "last_time")
 
     def edges(self) -> DataFrame:
         """Return how the records of each journal begin and end in each range, and how many they are."""
-        told = self._all_told()
+        told = self._all_findings()
         return told.where(told.kind == tables.EDGE).drop("kind", "reason", "detail")
 
     def findings(self) -> DataFrame:
@@ -89,39 +89,41 @@ class Verification:
         if self._findings is None:
             from pyspark import StorageLevel
 
-            found = joined(self.runs().unionByName(self._falls_between_ranges()))
+            found = merge_runs(self.runs().unionByName(self._clock_regressions_between_ranges()))
             self._findings = found.persist(StorageLevel.MEMORY_AND_DISK)
         return self._findings
 
     def healed(self) -> DataFrame:
         """Return each number once, in order within a partition: see :data:`~.tables.HEALED`."""
-        return self._of_each(tables.healed, tables.HEALED)
+        return self._map_parts(tables.healed_batches, tables.HEALED_SCHEMA)
 
     def quarantine(self) -> DataFrame:
         """Return every version of the numbers on which there is no agreement: see :data:`~.tables.QUARANTINE`."""
-        return self._of_each(tables.quarantine, tables.QUARANTINE)
+        return self._map_parts(tables.quarantine_batches, tables.QUARANTINE_SCHEMA)
 
     def close(self) -> None:
         """Let Spark forget what was found."""
-        for frame in (self._findings, self._told):
+        for frame in (self._findings, self._raw_findings):
             if frame is not None:
                 frame.unpersist()
-        self._findings = self._told = None
+        self._findings = self._raw_findings = None
 
-    def _all_told(self) -> DataFrame:
-        if self._told is None:
+    def _all_findings(self) -> DataFrame:
+        if self._raw_findings is None:
             from pyspark import StorageLevel
 
-            self._told = self._of_each(tables.told, tables.TOLD).persist(StorageLevel.MEMORY_AND_DISK)
-        return self._told
+            self._raw_findings = self._map_parts(tables.findings_batches, tables.FINDINGS_SCHEMA).persist(
+                StorageLevel.MEMORY_AND_DISK
+            )
+        return self._raw_findings
 
-    def _of_each(self, what: Callable[[Comparison], Iterator[Any]], ddl: str) -> DataFrame:
+    def _map_parts(self, make_batches: Callable[[Comparison], Iterator[Any]], ddl: str) -> DataFrame:
         """Return what is made of each part, by a task of its own."""
         parts = self._parts
         numbers = self.spark.range(0, len(parts), 1, max(1, len(parts)))
-        return numbers.mapInArrow(partial(_compare, parts, self.tolerance, what), ddl)
+        return numbers.mapInArrow(partial(_compare, parts, self.tolerance, make_batches), ddl)
 
-    def _falls_between_ranges(self) -> DataFrame:
+    def _clock_regressions_between_ranges(self) -> DataFrame:
         """Return where time goes back from the last record of a range to the first of one that follows."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
@@ -138,16 +140,16 @@ class Verification:
             "first",
             F.col("first").alias("last"),
             F.lit(1).cast("bigint").alias("count"),
-            F.format_string(FALL, F.col("fall") / F.lit(1_000_000.0)).alias("detail"),
+            F.format_string(CLOCK_REGRESSION_FORMAT, F.col("fall") / F.lit(1_000_000.0)).alias("detail"),
         )
 
 
-def joined(runs: DataFrame) -> DataFrame:
+def merge_runs(runs: DataFrame) -> DataFrame:
     """Return runs, those put together that lie next to each other and say the same."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    ordered = Window.partitionBy(*KEYS).orderBy("first", "last")
+    ordered = Window.partitionBy(*GROUP_KEYS).orderBy("first", "last")
     earlier = ordered.rowsBetween(Window.unboundedPreceding, -1)
     # The first of a key has nothing before it, and begins run 0.
     begins = (F.col("first") > F.max("last").over(earlier) + 1) | ~F.col("detail").eqNullSafe(
@@ -156,7 +158,7 @@ def joined(runs: DataFrame) -> DataFrame:
     numbered = runs.withColumn("begins", F.coalesce(begins, F.lit(True)).cast("bigint")).withColumn(
         "run", F.sum("begins").over(ordered.rowsBetween(Window.unboundedPreceding, 0))
     )
-    whole = numbered.groupBy(*KEYS, "run").agg(
+    whole = numbered.groupBy(*GROUP_KEYS, "run").agg(
         F.min("first").alias("first"),
         F.max("last").alias("last"),
         F.sum("count").alias("count"),
@@ -166,9 +168,12 @@ def joined(runs: DataFrame) -> DataFrame:
 
 
 def _compare(
-    parts: Sequence[Part], tolerance: int, what: Callable[[Comparison], Iterator[Any]], batches: Iterator[Any]
+    parts: Sequence[ComparisonRange],
+    tolerance: int,
+    make_batches: Callable[[Comparison], Iterator[Any]],
+    batches: Iterator[Any],
 ) -> Iterator[Any]:
     for batch in batches:
         for number in batch.column(0).to_pylist():
             with closing(Comparison(parts[number], tolerance)) as comparison:
-                yield from what(comparison)
+                yield from make_batches(comparison)

@@ -14,16 +14,23 @@ from zope.interface import implementer
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address, Burst, Send
 from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig
-from fyrehose_twisted.fyrehose.events import ClaimDoubted, ClientExpired, ClientJoined, Dropped, Exhausted, StreamKnown
+from fyrehose_twisted.fyrehose.events import (
+    ClientExpired,
+    ClientJoined,
+    ExistingStreamDetected,
+    NumbersExhausted,
+    PacketDropped,
+    StreamClaimRejected,
+)
 from fyrehose_twisted.fyrehose.node.backbone.backbone import (
     SETTLE_TIME,
     Backbone,
-    Phase,
+    BackboneState,
 )
-from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, GRACE
+from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, EXPIRY_GRACE
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
-from fyrehose_twisted.fyrehose.node.backbone.push_backlog import HELD_BYTES, HELD_MESSAGES, REPEAT_TIME
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Mark
+from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, HELD_BYTES, HELD_MESSAGES
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -92,13 +99,13 @@ class Bench:
             last=last,
             bound=bound,
             settle_until=None if settle is None else START + settle,
-            ask=ask,
-            known=known,
+            query_clients=ask,
+            known_clients=known,
             own_address=lambda peer: OWN,
             is_own=lambda address: address == OWN,
             now=START,
         )
-        self.stored = Mark(last, max(last, bound))
+        self.stored = SequenceCheckpoint(last, max(last, bound))
         self.events: list[object] = []
         self.sent: defaultdict[Address, list[bytes]] = defaultdict(list)
         self.drain()
@@ -274,7 +281,7 @@ class TestNumbersAndFanOut:
         bench = Bench()
         bench.node.receive_batch(Batch.pack([(encode(Keepalive()), ALICE)]), START)
         alice = KnownClient(ALICE, ALICE, Flags.NONE, Dialect.V2, 0, START)
-        assert bench.node.drain().persist == Mark(0, 0, ((ALICE, alice),))
+        assert bench.node.drain().persist == SequenceCheckpoint(0, 0, ((ALICE, alice),))
         bench.node.receive_batch(Batch.pack([(encode(Push(b"")), ALICE)]), START)
         mark = bench.node.drain().persist
         assert mark.last == 1 <= mark.bound
@@ -386,7 +393,7 @@ class TestKeepalive:
         bench.leap(1e6)
         bench.hear(STRANGER, Push(b""))
         assert set(bench.sent) == {ALICE, BOB}
-        bench.wait(GRACE)
+        bench.wait(EXPIRY_GRACE)
         assert bench.addresses == []
         assert len(bench.events) == 2
 
@@ -644,7 +651,7 @@ class TestJournals:
 class TestBackpressure:
     SIZE, COUNT = 1_000, 100
 
-    def behind(self, *, early: bool = True, first: int = 60, flags: int = Flags.NONE, **options: Any) -> Bench:
+    def waits_for(self, *, early: bool = True, first: int = 60, flags: int = Flags.NONE, **options: Any) -> Bench:
         """A subscriber asks for a message of which the backbone's memory, of about 50, may soon be rid."""
         bench = Bench(retransmit=60 * (self.SIZE + 137), **options)
         if early:
@@ -663,7 +670,7 @@ class TestBackpressure:
         for _ in range(self.COUNT):
             bench.hear(CAROL, Push(bytes(self.SIZE)))
         dropped = bench.drops.get("repairs_behind", 0)
-        assert bench.node.numbering.last == 2 * self.COUNT - dropped
+        assert bench.node.sequencer.last == 2 * self.COUNT - dropped
         return dropped > 0
 
     def test_publishers_are_slowed_down_before_what_a_subscriber_misses_is_dropped(self) -> None:
@@ -694,10 +701,10 @@ class TestAheadOfJournals:
 
     def numbered(self, bench: Bench, count: int = 200) -> int:
         """How many of some more messages are given a number."""
-        before = bench.node.numbering.last
+        before = bench.node.sequencer.last
         for _ in range(count):
             bench.hear(CAROL, Push(bytes(self.SIZE)))
-        return bench.node.numbering.last - before
+        return bench.node.sequencer.last - before
 
     def has(self, bench: Bench, reached: int, peer: Address = ALICE) -> None:
         bench.hear(peer, Holds(TOKEN, 1, Holding(1, 0), reached))
@@ -705,7 +712,7 @@ class TestAheadOfJournals:
     def test_publishers_wait_for_the_only_one(self) -> None:
         bench = self.bench(min_rate=1.0)
         assert 50 <= self.numbered(bench) <= 52
-        assert bench.drops["repairs_behind"] == 200 - bench.node.numbering.last
+        assert bench.drops["repairs_behind"] == 200 - bench.node.sequencer.last
         self.has(bench, 40)
         assert 38 <= self.numbered(bench) <= 40
         self.has(bench, 10)  # It cannot have less than before, but say so it can.
@@ -757,7 +764,7 @@ class TestAgain:
         bench.hear(ALICE, *(Push(data, again=True) for data in messages))
         assert bench.to(ALICE) == [Deliver(number, data) for number, data in enumerate(messages, 1)]
         assert bench.to(CAROL) == []
-        assert (bench.node.numbering.last, bench.node.counters.repeated) == (size, size)
+        assert (bench.node.sequencer.last, bench.node.counters.repeated) == (size, size)
 
     def test_one_that_has_none_gets_one(self) -> None:
         bench = Bench()
@@ -1014,8 +1021,8 @@ class TestExhaustion:
         assert bench.sequences(ALICE) == bench.sequences(BOB)
         assert bench.sequences(ALICE) == list(range(MAX_SEQUENCE - left + 1, MAX_SEQUENCE - left + 1 + given_))
         exhausted = size >= left
-        assert bench.node.phase is (Phase.EXHAUSTED if exhausted else Phase.SERVING)
-        assert bench.events.count(Exhausted()) == exhausted
+        assert bench.node.state is (BackboneState.EXHAUSTED if exhausted else BackboneState.SERVING)
+        assert bench.events.count(NumbersExhausted()) == exhausted
         assert bench.drops == ({"not_numbering": size - left} if size > left else {})
         assert bench.stored.bound == MAX_SEQUENCE
 
@@ -1027,11 +1034,11 @@ class TestExhaustion:
         bench.hear(BOB, *[Push(b"")] * 50)
         bench.hear(BOB, Push(b""))
         assert (bench.sent, bench.drops) == ({}, {"not_numbering": 51})
-        assert bench.node.numbering.last == MAX_SEQUENCE
+        assert bench.node.sequencer.last == MAX_SEQUENCE
 
     def test_a_backbone_that_starts_full_says_so(self) -> None:
         node = Backbone(BackboneConfig(), FirstForward(), last=MAX_SEQUENCE, settle_until=START)
-        assert (node.phase, node.drain().events) == (Phase.EXHAUSTED, [Exhausted()])
+        assert (node.state, node.drain().events) == (BackboneState.EXHAUSTED, [NumbersExhausted()])
         assert node.next_deadline() is None
 
 
@@ -1061,11 +1068,11 @@ class TestSettling:
         bench.hear(ALICE, Keepalive())
         bench.forget()
         bench.hear(ALICE, Deliver(4_711, b"old"), Deliver(4_712, b"old"))
-        assert (bench.node.phase, bench.events) == (Phase.SETTLING, [])
+        assert (bench.node.state, bench.events) == (BackboneState.SETTLING, [])
         bench.wait(SETTLE_TIME)
-        assert bench.events == [StreamKnown(ALICE, 4_711)]
+        assert bench.events == [ExistingStreamDetected(ALICE, 4_711)]
         bench.hear(ALICE, *[Push(b"")] * 50)
-        assert (bench.node.phase, bench.sequences(ALICE), bench.stored.last) == (Phase.REFUSING, [], 0)
+        assert (bench.node.state, bench.sequences(ALICE), bench.stored.last) == (BackboneState.REFUSING, [], 0)
         assert bench.drops == {"not_numbering": 51}
 
     def test_one_of_several_is_not_believed_and_the_operator_is_told(self) -> None:
@@ -1076,8 +1083,8 @@ class TestSettling:
         bench.hear(ALICE, Push(b"x"))
         bench.forget()
         bench.wait(SETTLE_TIME)
-        assert bench.events == [ClaimDoubted(BOB, 2**40, 2)]
-        assert (bench.node.phase, bench.sequences(ALICE)) == (Phase.SERVING, [1])
+        assert bench.events == [StreamClaimRejected(BOB, 2**40, 2)]
+        assert (bench.node.state, bench.sequences(ALICE)) == (BackboneState.SERVING, [1])
 
     def test_two_of_them_are_believed_at_once(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1086,7 +1093,7 @@ class TestSettling:
         bench.forget()
         bench.hear(BOB, Deliver(5, b"old"))
         bench.hear(CAROL, Deliver(7, b"old"))
-        assert (bench.node.phase, bench.events) == (Phase.REFUSING, [StreamKnown(CAROL, 7)])
+        assert (bench.node.state, bench.events) == (BackboneState.REFUSING, [ExistingStreamDetected(CAROL, 7)])
 
     def test_two_clients_of_one_host_do_not_outweigh_another_host(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1097,7 +1104,7 @@ class TestSettling:
         for peer in liars:
             bench.hear(peer, Deliver(2**40, b"made up"))
         bench.wait(SETTLE_TIME)
-        assert (bench.node.phase, bench.events) == (Phase.SERVING, [ClaimDoubted(ALICE, 2**40, 1)])
+        assert (bench.node.state, bench.events) == (BackboneState.SERVING, [StreamClaimRejected(ALICE, 2**40, 1)])
 
     def test_where_all_are_on_one_host_two_of_them_are_believed(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1106,7 +1113,7 @@ class TestSettling:
             bench.hear(peer, Keepalive())
         for peer in peers[:2]:
             bench.hear(peer, Deliver(5, b"old"))
-        assert bench.node.phase is Phase.REFUSING
+        assert bench.node.state is BackboneState.REFUSING
 
     def test_one_that_proves_the_secret_is_believed_at_once(self) -> None:
         bench = Bench(settle=SETTLE_TIME, secret=SECRET)
@@ -1114,7 +1121,7 @@ class TestSettling:
             bench.hear(peer, Keepalive(peer, 0, make_token(SECRET, peer, 0, START)))
         bench.forget()
         bench.hear(BOB, Deliver(5, b"old"))
-        assert (bench.node.phase, bench.events) == (Phase.REFUSING, [StreamKnown(BOB, 5)])
+        assert (bench.node.state, bench.events) == (BackboneState.REFUSING, [ExistingStreamDetected(BOB, 5)])
 
     def test_only_those_who_were_asked_are_believed(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1122,9 +1129,9 @@ class TestSettling:
         bench.hear(ALICE, Keepalive())
         for peer in (STRANGER, BOB, (ALICE[0], 9)):
             bench.hear(peer, Deliver(1, b""))
-        assert (bench.node.phase, bench.drops) == (Phase.SETTLING, {"unexpected": 3})
+        assert (bench.node.state, bench.drops) == (BackboneState.SETTLING, {"unexpected": 3})
         bench.wait(SETTLE_TIME)
-        assert bench.node.phase is Phase.SERVING
+        assert bench.node.state is BackboneState.SERVING
 
     def test_where_none_comes_what_was_held_is_numbered_in_order(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1134,9 +1141,9 @@ class TestSettling:
         assert (bench.sequences(ALICE), bench.stored.last) == ([], 0)
         assert bench.node.next_deadline() == START + SETTLE_TIME
         bench.wait(SETTLE_TIME - 0.001)
-        assert bench.node.phase is Phase.SETTLING
+        assert bench.node.state is BackboneState.SETTLING
         bench.wait(0.001)
-        assert bench.node.phase is Phase.SERVING
+        assert bench.node.state is BackboneState.SERVING
         held = [Deliver(number + 1, bytes([number])) for number in range(50)]
         assert bench.to(ALICE) == [*held, Deliver(51, b"v1")]
         assert bench.to(STRANGER) == held[:1]
@@ -1156,7 +1163,7 @@ class TestSettling:
         bench.hear(ALICE, Keepalive(token=TOKEN))
         assert bench.to(ALICE) == [KeepaliveAck(TOKEN)]
         bench.hear(ALICE, Deliver(1, b""))
-        assert (bench.node.phase, bench.drops) == (Phase.SERVING, {"unexpected": 1})
+        assert (bench.node.state, bench.drops) == (BackboneState.SERVING, {"unexpected": 1})
 
     def test_no_more_messages_wait_than_allowed(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
@@ -1190,7 +1197,7 @@ class TestSettling:
             b"raw",
         ]
         # It may have been sent again before it could come back; long afterwards, it did not come back.
-        bench.wait(REPEAT_TIME - 0.01)
+        bench.wait(DUPLICATE_WINDOW - 0.01)
         new = [Push(wrap(b"publish!", counter, b"x")) for counter in (3, 4)]
         bench.hear(BOB, first, second, Push(b"raw"))
         bench.hear(BOB, new[0], first, new[1])
@@ -1213,7 +1220,7 @@ class TestSettling:
         bench.hear(BOB, *[Push(b"")] * 3)
         bench.wait(SETTLE_TIME)
         assert bench.sequences(ALICE) == [MAX_SEQUENCE - 1, MAX_SEQUENCE]
-        assert (bench.drops, bench.events.count(Exhausted())) == ({"not_numbering": 1}, 1)
+        assert (bench.drops, bench.events.count(NumbersExhausted())) == ({"not_numbering": 1}, 1)
 
     def test_clients_that_are_known_are_served_at_once(self) -> None:
         known = KnownClient(ALICE, ALICE, Flags.NONE, Dialect.V2, 5, START - 1)
@@ -1260,13 +1267,17 @@ class TestDrops:
                 (reason,) = bench.drops
                 assert bench.drops == {reason: 2 * times}
                 (event,) = bench.events
-                assert isinstance(event, Dropped)
+                assert isinstance(event, PacketDropped)
                 assert (event.reason, event.peer) == (reason, STRANGER)
                 assert event.detail
             bench.receive((datagram, ALICE))
             bench.now += 60
             bench.receive((datagram, STRANGER))
-            assert [event.peer for event in bench.events if isinstance(event, Dropped)] == [STRANGER, ALICE, STRANGER]
+            assert [event.peer for event in bench.events if isinstance(event, PacketDropped)] == [
+                STRANGER,
+                ALICE,
+                STRANGER,
+            ]
             assert (bench.sent, bench.stored.last) == ({}, 2 * padding)
 
     @SIZES
@@ -1370,7 +1381,7 @@ def outcome(options: dict[str, Any], stream: list[tuple[float, list[Arrival]]], 
         "drops": bench.drops,
         "events": list(map(repr, bench.events)),
         "clients": list(map(repr, bench.node.clients)),
-        "phase": bench.node.phase,
+        "phase": bench.node.state,
         "deadline": bench.node.next_deadline(),
     }
 

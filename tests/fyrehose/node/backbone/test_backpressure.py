@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from math import inf
 
-from fyrehose_twisted.fyrehose.node.backbone.backpressure import STEP, Backpressure
+from fyrehose_twisted.fyrehose.node.backbone.backpressure import STEP_INTERVAL, Backpressure
 
 START = 1_700_000_000.0
 SIZE = 1_000
@@ -15,7 +15,7 @@ def publish(pressure: Backpressure, start: float, seconds: float, rate: float, *
         now = start + step * SIZE / rate
         if behind:
             pressure.fell_behind(now)
-        if pressure.room(now) > 0:
+        if pressure.allowance(now) > 0:
             pressure.published(SIZE, now)
             numbered += SIZE
     return numbered
@@ -24,7 +24,7 @@ def publish(pressure: Backpressure, start: float, seconds: float, rate: float, *
 def test_nothing_is_limited_while_repairs_keep_up() -> None:
     pressure = Backpressure(10_000, START)
     assert publish(pressure, START, 2, 1e6) == 2_000_000
-    assert (pressure.rate, pressure.room(START + 2)) == (None, inf)
+    assert (pressure.rate, pressure.allowance(START + 2)) == (None, inf)
 
 
 def test_the_rate_falls_to_the_minimum_while_a_subscriber_stays_behind() -> None:
@@ -56,7 +56,7 @@ def test_one_step_changes_the_rate_once_however_many_are_behind() -> None:
     rate = pressure.rate
     assert rate is not None
     assert rate > 0.5e6
-    pressure.room(START + 1 + 1.5 * STEP)
+    pressure.allowance(START + 1 + 1.5 * STEP_INTERVAL)
     assert pressure.rate is not None
     assert rate > pressure.rate > 0.6 * rate
 
@@ -64,8 +64,8 @@ def test_one_step_changes_the_rate_once_however_many_are_behind() -> None:
 def test_without_a_minimum_publishers_are_never_slowed_down() -> None:
     pressure = Backpressure(None, START)
     assert publish(pressure, START, 2, 1e6, behind=True) == 2_000_000
-    pressure.minimum = 10_000
+    pressure.min_rate = 10_000
     publish(pressure, START + 2, 1, 1e6, behind=True)
     assert pressure.rate is not None
-    pressure.minimum = None
-    assert pressure.room(START + 4) == inf
+    pressure.min_rate = None
+    assert pressure.allowance(START + 4) == inf

@@ -4,7 +4,12 @@ import pytest
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import AddressList, BackboneConfig
-from fyrehose_twisted.fyrehose.node.backbone.client_table import CLIENT_LIFETIME, GRACE, MAX_PER_SOURCE, Clients
+from fyrehose_twisted.fyrehose.node.backbone.client_table import (
+    CLIENT_LIFETIME,
+    EXPIRY_GRACE,
+    MAX_PER_SOURCE,
+    ClientTable,
+)
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, Flags, Keepalive
 
@@ -12,17 +17,17 @@ ALICE: Address = ("10.0.0.1", 1)
 BOB: Address = ("10.0.0.2", 2)
 
 
-def clients() -> Clients:
-    table = Clients(BackboneConfig())
-    table.keep(Keepalive(), ALICE, ALICE, 0.0)
-    table.keep(Keepalive(), BOB, BOB, 1.0)
+def clients() -> ClientTable:
+    table = ClientTable(BackboneConfig())
+    table.renew(Keepalive(), ALICE, ALICE, 0.0)
+    table.renew(Keepalive(), BOB, BOB, 1.0)
     return table
 
 
 def test_an_expiry_on_time_is_one() -> None:
     table = clients()
     assert [client.address for client in table.expire(CLIENT_LIFETIME)] == [ALICE]
-    assert (table.subscribers, table.others) == ((BOB,), [BOB])
+    assert (table.subscribers, table.memory_journals) == ((BOB,), [BOB])
 
 
 def test_after_a_time_in_which_nobody_looked_the_living_get_the_chance_to_say_so() -> None:
@@ -30,29 +35,29 @@ def test_after_a_time_in_which_nobody_looked_the_living_get_the_chance_to_say_so
     late = CLIENT_LIFETIME + 60
     assert table.expire(late) == []
     assert set(table.subscribers) == {ALICE, BOB}
-    table.keep(Keepalive(), BOB, BOB, late + 1)
-    assert [client.address for client in table.expire(late + GRACE)] == [ALICE]
+    table.renew(Keepalive(), BOB, BOB, late + 1)
+    assert [client.address for client in table.expire(late + EXPIRY_GRACE)] == [ALICE]
     assert table.subscribers == (BOB,)
 
 
 def test_groups_follow_the_flags() -> None:
     table = clients()
-    table.keep(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 1.0)
-    assert (table.subscribers, table.others) == ((BOB,), [ALICE, BOB])
-    table.keep(Keepalive(flags=Flags.NOJOURNAL), ALICE, ALICE, 1.0)
-    assert (set(table.subscribers), table.others) == ({ALICE, BOB}, [BOB])
-    table.keep(Keepalive(flags=Flags.DURABLE | Flags.WATCHES), ALICE, ALICE, 1.0)
-    assert (table.others, [client.address for client in table.durable]) == ([BOB], [ALICE])
+    table.renew(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 1.0)
+    assert (table.subscribers, table.memory_journals) == ((BOB,), [ALICE, BOB])
+    table.renew(Keepalive(flags=Flags.NOJOURNAL), ALICE, ALICE, 1.0)
+    assert (set(table.subscribers), table.memory_journals) == ({ALICE, BOB}, [BOB])
+    table.renew(Keepalive(flags=Flags.DURABLE | Flags.WATCHES), ALICE, ALICE, 1.0)
+    assert (table.memory_journals, [client.address for client in table.durable_journals]) == ([BOB], [ALICE])
     assert [client.address for client in table.watchers] == [ALICE]
 
 
 def test_the_subscribers_are_the_same_tuple_until_they_change() -> None:
     table = clients()
     subscribers = table.subscribers
-    table.keep(Keepalive(), ALICE, ALICE, 2.0)
+    table.renew(Keepalive(), ALICE, ALICE, 2.0)
     assert table.subscribers is subscribers
-    table.keep(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 2.0)
-    table.keep(Keepalive(), ALICE, ALICE, 2.0)
+    table.renew(Keepalive(flags=Flags.NOSUBSCRIBE), ALICE, ALICE, 2.0)
+    table.renew(Keepalive(), ALICE, ALICE, 2.0)
     assert (table.subscribers, subscribers) == ((BOB, ALICE), (ALICE, BOB))
 
 
@@ -63,8 +68,8 @@ def known(address: Address, heard_at: float, flags: int = 0) -> KnownClient:
 def test_what_changes_is_told_once() -> None:
     table = clients()
     assert table.take_changes() == (
-        (ALICE, known(ALICE, 0.0)._replace(joined=0)),
-        (BOB, known(BOB, 1.0)._replace(joined=0)),
+        (ALICE, known(ALICE, 0.0)._replace(joined_sequence=0)),
+        (BOB, known(BOB, 1.0)._replace(joined_sequence=0)),
     )
     assert table.take_changes() == ()
     table.expire(CLIENT_LIFETIME)
@@ -72,43 +77,43 @@ def test_what_changes_is_told_once() -> None:
 
 
 def test_a_restarted_backbone_serves_those_whom_it_knew_for_as_long_as_one_that_was_heard_of() -> None:
-    table = Clients(BackboneConfig())
+    table = ClientTable(BackboneConfig())
     restored = table.restore([known(ALICE, 9.0), known(BOB, 6.0, Flags.NOSUBSCRIBE)], 10.0)
     assert [client.address for client in restored] == [BOB, ALICE]
-    assert (table.subscribers, table.others, list(table.joined)) == ((ALICE,), [ALICE, BOB], [7, 7])
-    assert table.from_source(BOB) is restored[0]
-    table.keep(Keepalive(), ALICE, ALICE, 12.0)
+    assert (table.subscribers, table.memory_journals, list(table.joined_sequences)) == ((ALICE,), [ALICE, BOB], [7, 7])
+    assert table.get_by_source(BOB) is restored[0]
+    table.renew(Keepalive(), ALICE, ALICE, 12.0)
     assert table.expire(14.9) == []
     assert [client.address for client in table.expire(15.0)] == [BOB]
 
 
 def test_after_a_long_outage_the_living_have_two_intervals_to_say_so() -> None:
-    table = Clients(BackboneConfig())
+    table = ClientTable(BackboneConfig())
     table.restore([known(ALICE, 0.0), known(BOB, 1.0)], 3_600.0)
     assert set(table.subscribers) == {ALICE, BOB}
-    table.keep(Keepalive(), BOB, BOB, 3_601.0)
-    assert [client.address for client in table.expire(3_600.0 + GRACE)] == [ALICE]
+    table.renew(Keepalive(), BOB, BOB, 3_601.0)
+    assert [client.address for client in table.expire(3_600.0 + EXPIRY_GRACE)] == [ALICE]
 
 
 def test_those_who_are_not_allowed_any_more_are_forgotten() -> None:
-    table = Clients(BackboneConfig(max_clients=1, allow=AddressList(["10.0.0.0/24"])))
+    table = ClientTable(BackboneConfig(max_clients=1, allow=AddressList(["10.0.0.0/24"])))
     stranger = known(("10.0.1.9", 9), 9.0)
     table.restore([known(ALICE, 7.0), stranger, known(BOB, 6.0)], 10.0)
     assert table.subscribers == (BOB, ALICE)
     assert table.take_changes() == ((stranger.address, None),)
 
 
-def refused(table: Clients, address: Address, source: Address) -> str | None:
+def refused(table: ClientTable, address: Address, source: Address) -> str | None:
     """Why it is; it is served otherwise."""
-    refusal = table.refusal(Keepalive(), address, source, 0.0)
+    refusal = table.refusal_reason(Keepalive(), address, source, 0.0)
     if refusal is None:
-        table.keep(Keepalive(), address, source, 0.0)
+        table.renew(Keepalive(), address, source, 0.0)
     return refusal
 
 
 @pytest.mark.parametrize(("limit", "admitted"), [(None, 16), (5, 5)])
 def test_one_host_leaves_room_for_others(limit: int | None, admitted: int) -> None:
-    table = Clients(BackboneConfig(max_clients=40, max_per_host=limit))
+    table = ClientTable(BackboneConfig(max_clients=40, max_per_host=limit))
     addresses = [("10.0.0.9", port) for port in range(30)]
     refusals = [refused(table, address, address) for address in addresses]
     assert refusals == [None] * admitted + ["host_full"] * (30 - admitted)
@@ -119,10 +124,10 @@ def test_one_host_leaves_room_for_others(limit: int | None, admitted: int) -> No
 
 
 def test_one_socket_keeps_few_clients_alive() -> None:
-    table = Clients(BackboneConfig())
+    table = ClientTable(BackboneConfig())
     refusals = [refused(table, (ALICE[0], port), ALICE) for port in range(100, 120)]
     assert refusals == [None] * MAX_PER_SOURCE + ["host_full"] * (20 - MAX_PER_SOURCE)
     assert refused(table, (ALICE[0], 119), (ALICE[0], 119)) is None
     # A client that sends from elsewhere from now on makes room.
-    table.keep(Keepalive(), (ALICE[0], 100), (ALICE[0], 100), 0.0)
+    table.renew(Keepalive(), (ALICE[0], 100), (ALICE[0], 100), 0.0)
     assert refused(table, (ALICE[0], 118), ALICE) is None

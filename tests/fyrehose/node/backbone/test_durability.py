@@ -5,63 +5,63 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.node.backbone.durability import Keeping, Unkept
+from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityTracker, UndurableMessage
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 START = 1_700_000_000.0
 
 
-def keeping(*wanted: int, timeout: float = 30.0) -> Keeping:
+def keeping(*wanted: int, timeout: float = 30.0) -> DurabilityTracker:
     """Messages with tickets from 0 on, of which each is to be kept by so many journals."""
-    made = Keeping()
+    made = DurabilityTracker()
     for ticket, one in enumerate(wanted):
-        made.want(range(ticket, ticket + 1), one, START + timeout)
+        made.require(range(ticket, ticket + 1), one, START + timeout)
     return made
 
 
 def test_a_message_that_no_journal_is_to_keep_is_done_when_it_is_published() -> None:
-    assert Keeping().published([(0, 7)]) == [(0, 7)]
+    assert DurabilityTracker().published([(0, 7)]) == [(0, 7)]
     assert keeping(1).published([(1, 7)]) == [(1, 7)]
 
 
 def test_it_is_done_when_so_many_journals_are_durable_up_to_it() -> None:
     kept = keeping(1, 2)
     assert kept.published([(0, 7), (1, 8)]) == []
-    assert kept.heard([Holding(1, 6), Holding(1, 5)]) == []
-    assert kept.heard([Holding(1, 9), Holding(1, 7)]) == [(0, 7)]
-    assert kept.heard([Holding(1, 9), Holding(1, 8)]) == [(1, 8)]
+    assert kept.holdings_received([Holding(1, 6), Holding(1, 5)]) == []
+    assert kept.holdings_received([Holding(1, 9), Holding(1, 7)]) == [(0, 7)]
+    assert kept.holdings_received([Holding(1, 9), Holding(1, 8)]) == [(1, 8)]
     assert len(kept) == 0
 
 
 def test_it_is_done_at_once_if_it_was_durable_before_it_came_back() -> None:
     kept = keeping(2)
-    kept.heard([Holding(1, 9), Holding(1, 8)])
+    kept.holdings_received([Holding(1, 9), Holding(1, 8)])
     assert kept.published([(0, 8)]) == [(0, 8)]
 
 
 def test_a_journal_that_lost_it_does_not_count() -> None:
     kept = keeping(1, 1)
     kept.published([(0, 7), (1, 8)])
-    assert kept.heard([Holding(8, 9)]) == [(1, 8)]
-    assert kept.expired(START + 30) == [Unkept(0, 7, 0, 1)]
+    assert kept.holdings_received([Holding(8, 9)]) == [(1, 8)]
+    assert kept.take_expired(START + 30) == [UndurableMessage(0, 7, 0, 1)]
     assert len(kept) == 0
 
 
 def test_one_that_is_not_kept_in_time_is_given_up_and_told_how_many_have_it() -> None:
     kept = keeping(3)
     kept.published([(0, 7)])
-    kept.heard([Holding(1, 9), Holding(1, 7), Holding(1, 6)])
+    kept.holdings_received([Holding(1, 9), Holding(1, 7), Holding(1, 6)])
     assert kept.next_deadline() == START + 30
-    assert kept.expired(START + 29.9) == []
-    assert kept.expired(START + 30) == [Unkept(0, 7, 2, 3)]
+    assert kept.take_expired(START + 29.9) == []
+    assert kept.take_expired(START + 30) == [UndurableMessage(0, 7, 2, 3)]
     assert (kept.next_deadline(), len(kept)) == (None, 0)
-    assert kept.heard([Holding(1, 9)] * 3) == []
+    assert kept.holdings_received([Holding(1, 9)] * 3) == []
 
 
 def test_nothing_is_kept_of_messages_that_were_given_up() -> None:
     kept = keeping(*[2] * 50)
     kept.published([(ticket, ticket + 1) for ticket in range(50)])
-    kept.expired(START + 30)
+    kept.take_expired(START + 30)
     assert not any(kept._heaps.values())
     assert not kept._numbered
 
@@ -69,7 +69,7 @@ def test_nothing_is_kept_of_messages_that_were_given_up() -> None:
 def test_one_that_was_not_published_is_not_waited_for() -> None:
     kept = keeping(1)
     kept.failed([0])
-    assert kept.expired(START + 30) == []
+    assert kept.take_expired(START + 30) == []
     assert kept.published([(0, 7)]) == [(0, 7)]
 
 
@@ -91,11 +91,11 @@ def test_each_message_is_told_once_and_only_while_enough_journals_have_it(
             done = kept.published(new)
         else:
             holdings = [Holding(*pair) for pair in step]
-            done = kept.heard(holdings)
+            done = kept.holdings_received(holdings)
         for ticket, sequence in done:
             assert sum(holding.keeps(sequence) for holding in holdings) >= wanted[ticket]
         told += done
-    late = kept.expired(START + 30)
+    late = kept.take_expired(START + 30)
     tickets = [ticket for ticket, _ in told] + [one.ticket for one in late]
     assert sorted(tickets) == list(range(numbered))
     for one in late:

@@ -16,7 +16,7 @@ from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.simulation.scenarios import Limits
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Keepalive, Push
 from fyrehose_twisted.sim import fault_generators
-from fyrehose_twisted.sim.crash_mode import Crash
+from fyrehose_twisted.sim.crash_mode import CrashMode
 
 ONE, TWO, THREE = (("10.0.0.1", 1), ("10.0.0.2", 1), ("10.1.0.3", 1))
 
@@ -77,16 +77,16 @@ def test_who_may_publish() -> None:
     node.receive(Push(b"1"), ONE, 0.1)
     node.reconfigure(BackboneConfig(allow_push=AddressList(["10.1.0.0/16"])))
     node.receive(Push(b"2"), ONE, 0.2)
-    assert (node.numbering.last, node.drops.counts["push_not_allowed"]) == (1, 1)
+    assert (node.sequencer.last, node.drops.counts["push_not_allowed"]) == (1, 1)
     node.reconfigure(BackboneConfig())
     node.receive(Push(b"3"), ONE, 0.3)
-    assert node.numbering.last == 2
+    assert node.sequencer.last == 2
 
 
 def test_budgets_of_those_who_come() -> None:
     node = made()
     node.reconfigure(BackboneConfig(request_rate=2, request_burst=3))
-    bucket = node._requests.bucket(ONE, 0.0)
+    bucket = node._request_budgets.bucket(ONE, 0.0)
     assert (bucket.rate, bucket.burst) == (2, 3)
 
 
@@ -99,12 +99,12 @@ class Reloads(Limits):
 
     def build(self) -> None:
         super().build()
-        rng, usual = self._rng(), self.backbone.config
+        rng, usual = self._make_rng(), self.backbone.config
         for second in range(5, int(self.duration) - 10, 3):
             config = replace(
                 usual,
                 # Never fewer: who is served stays so, and so the table would be larger than its limit for a while.
-                max_clients=len(self.roles) + self.FREE + second // 20,
+                max_clients=len(self.profiles) + self.FREE_SLOTS + second // 20,
                 allow=rng.choice((None, AddressList(["10.0.0.0/8"]), AddressList(["10.0.1.0/24"]))),
                 allow_push=rng.choice((None, AddressList(["10.0.1.0/24"]))),
                 request_rate=rng.choice((50.0, usual.request_rate)),
@@ -112,11 +112,11 @@ class Reloads(Limits):
             self.network.call_in(second, partial(self._reload, config))
         self.network.call_in(self.duration - 10, partial(self._reload, replace(usual, max_clients=1_000)))
 
-    def mix(self) -> Sequence[tuple[float, fault_generators.Maker]]:
+    def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         return (
-            (1.0, fault_generators.crashes(self._clients, longest=10.0)),
-            (0.5, fault_generators.crashes(["backbone"], kinds=(Crash.KILLED, Crash.POWER), between=0.3)),
-            (3.0, fault_generators.bad_links(self._names, hub="backbone")),
+            (1.0, fault_generators.crashes(self._client_names, max_duration=10.0)),
+            (0.5, fault_generators.crashes(["backbone"], kinds=(CrashMode.KILLED, CrashMode.POWER), after_persist=0.3)),
+            (3.0, fault_generators.bad_links(self._host_names, hub="backbone")),
         )
 
     def _reload(self, config: BackboneConfig) -> None:
@@ -129,5 +129,5 @@ def test_whatever_limits_become_all_else_holds(seeds: Sequence[int]) -> None:
     for seed in seeds:
         outcome = Reloads(seed).run()
         assert outcome.violation is None, outcome.violation
-        assert outcome.counts["handed over"] > 500
-        assert outcome.counts["dropped"] > 0
+        assert outcome.counters["handed over"] > 500
+        assert outcome.counters["dropped"] > 0

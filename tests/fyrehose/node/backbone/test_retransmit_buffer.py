@@ -11,8 +11,8 @@ from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import (
     CHUNK_OVERHEAD,
     MAX_RANGES,
     MAX_RANGES_EACH,
-    Retransmissions,
     RetransmitBuffer,
+    RetransmitScheduler,
 )
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import Deliver
@@ -26,13 +26,13 @@ def put(buffer: RetransmitBuffer, count: int, length: int) -> None:
     """Put ``count`` messages of one length as one run."""
     first = buffer.end
     datagrams = [encode_deliver(n, b"%012d" % n + bytes(length)) for n in range(first, first + count)]
-    buffer.put(first, b"".join(datagrams), len(datagrams[0]))
+    buffer.append(first, b"".join(datagrams), len(datagrams[0]))
 
 
 def sequences(sent: list[Datagram | Burst]) -> list[int]:
     found = []
     for item in sent:
-        for datagram in item.each() if isinstance(item, Burst) else [item]:
+        for datagram in item.iter_datagrams() if isinstance(item, Burst) else [item]:
             packet = decode(datagram)
             assert isinstance(packet, Deliver)
             assert packet.data.startswith(b"%012d" % packet.sequence)
@@ -58,12 +58,12 @@ class TestBuffer:
         first = data.draw(st.integers(buffer.first, buffer.end - 1))
         last = data.draw(st.integers(first, buffer.end - 1))
         room = data.draw(st.floats(1, 6_000))
-        sent, after, spent = buffer.take(first, last, room)
+        sent, after, spent = buffer.read(first, last, room)
         numbers = sequences(sent)
         assert numbers == list(range(first, after))
         assert numbers
         assert spent == sum(len(item.data) if isinstance(item, Burst) else len(item) for item in sent)
-        whole, end, _ = buffer.take(first, last, 1e9)
+        whole, end, _ = buffer.read(first, last, 1e9)
         assert (sequences(whole), end) == (list(range(first, last + 1)), last + 1)
 
     def test_the_share_of_the_memory_that_is_newer_is_the_age(self) -> None:
@@ -89,37 +89,37 @@ class TestBuffer:
 
 
 class TestRetransmissions:
-    def made(self, count: int, length: int = 100) -> Retransmissions:
-        made = Retransmissions(2**26, 10, 0, START)
+    def made(self, count: int, length: int = 100) -> RetransmitScheduler:
+        made = RetransmitScheduler(2**26, 10, 0, START)
         put(made.buffer, count, length)
         return made
 
     def test_what_is_asked_for_is_sent_once_however_often_it_is_asked_for_meanwhile(self) -> None:
         resend = self.made(100)
         for _ in range(3):
-            assert resend.request(ALICE, 10, 12)
-        assert resend.request(ALICE, 11, 15)
-        assert sequences(resend.due_to(ALICE, START)) == [10, 11, 12, 13, 14, 15]
-        assert resend.due_to(ALICE, START) == []
-        assert (resend.sent, resend.next_deadline(START)) == (6, None)
+            assert resend.enqueue(ALICE, 10, 12)
+        assert resend.enqueue(ALICE, 11, 15)
+        assert sequences(resend.take_due_for(ALICE, START)) == [10, 11, 12, 13, 14, 15]
+        assert resend.take_due_for(ALICE, START) == []
+        assert (resend.retransmitted, resend.next_deadline(START)) == (6, None)
 
     def test_one_request_is_answered_with_so_many_messages_at_most(self) -> None:
         resend = self.made(3_000, 0)
-        resend.request(ALICE, 1, 3_000)
-        assert len(sequences(resend.due_to(ALICE, START))) == ANSWER_LIMIT
+        resend.enqueue(ALICE, 1, 3_000)
+        assert len(sequences(resend.take_due_for(ALICE, START))) == ANSWER_LIMIT
 
     def test_each_client_has_its_rate(self) -> None:
         resend = self.made(1_000, 1_000)
-        resend.request(ALICE, 1, 1_000)
-        resend.request(BOB, 1, 1)
-        first = sequences(resend.due_to(ALICE, START))
+        resend.enqueue(ALICE, 1, 1_000)
+        resend.enqueue(BOB, 1, 1)
+        first = sequences(resend.take_due_for(ALICE, START))
         assert len(first) * 1_021 < BYTE_BURST + 1_021
-        assert sequences(resend.due_to(BOB, START)) == [1]
+        assert sequences(resend.take_due_for(BOB, START)) == [1]
         now, sent = START, first
         while (deadline := resend.next_deadline(now)) is not None:
             assert deadline > now
             now = deadline
-            for requester, datagrams in resend.due(now):
+            for requester, datagrams in resend.take_due(now):
                 assert requester == ALICE
                 sent += sequences(datagrams)
         assert sent == list(range(1, 1_001))
@@ -127,24 +127,24 @@ class TestRetransmissions:
 
     def test_what_is_dropped_while_it_waits_is_not_sent(self) -> None:
         resend = self.made(1_000, 1_000)
-        resend.request(ALICE, 1, 1_000)
-        resend.due_to(ALICE, START)
+        resend.enqueue(ALICE, 1, 1_000)
+        resend.take_due_for(ALICE, START)
         resend.buffer.limit = 1_000
         put(resend.buffer, 1, 10)
-        assert resend.due(START + 10) == []
+        assert resend.take_due(START + 10) == []
         assert resend.next_deadline(START + 10) is None
 
     def test_what_waits_has_a_limit(self) -> None:
-        resend = Retransmissions(2**26, 10, 0, START)
+        resend = RetransmitScheduler(2**26, 10, 0, START)
         put(resend.buffer, 2 * MAX_RANGES_EACH + 10, 0)
         wanted = range(1, 2 * MAX_RANGES_EACH + 2, 2)
         for number in range(MAX_RANGES // MAX_RANGES_EACH):
-            answers = [resend.request(("192.0.2.1", number), sequence, sequence) for sequence in wanted]
+            answers = [resend.enqueue(("192.0.2.1", number), sequence, sequence) for sequence in wanted]
             assert answers == [True] * MAX_RANGES_EACH + [False]
-        assert not resend.request(ALICE, 1, 1)
+        assert not resend.enqueue(ALICE, 1, 1)
 
     def test_a_client_that_is_gone_gets_nothing(self) -> None:
         resend = self.made(1_000, 1_000)
-        resend.request(ALICE, 1, 1_000)
+        resend.enqueue(ALICE, 1, 1_000)
         resend.forget(ALICE)
-        assert resend.due(START) == []
+        assert resend.take_due(START) == []

@@ -16,25 +16,29 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, MessageTooLarge, PublishQueueFull, SequenceRegressed
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig, RepairConfig, Start, WindowConfig
 from fyrehose_twisted.fyrehose.events import (
-    Acknowledged,
+    ClientFailed,
     Connected,
-    Delivered,
     Disconnected,
-    Failed,
-    Lost,
+    JournalsSynced,
+    KeepaliveAcked,
     Message,
-    Published,
-    PublishFailed,
-    Synced,
+    MessagesDelivered,
+    MessagesExpired,
+    MessagesLost,
+    MessagesPublished,
 )
-from fyrehose_twisted.fyrehose.node.client.client import Client, Phase
-from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.client import Client, ClientState
+from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MESSAGE_OVERHEAD
-from fyrehose_twisted.fyrehose.node.client.repair import LONGEST_SEARCH, MAX_RANGE
+from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE, MAX_SEARCH_ATTEMPTS
 from fyrehose_twisted.fyrehose.node.client.repair_responder import BYTE_BURST, BYTE_RATE
-from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS, DOUBT, OLD_ONES
-from fyrehose_twisted.fyrehose.node.client.subscription import SLOWEST_PROBE
+from fyrehose_twisted.fyrehose.node.client.stream_head import (
+    CONTRADICTIONS,
+    REGRESSION_CONFIRMATIONS,
+    UNCONFIRMED_TIMEOUT,
+)
+from fyrehose_twisted.fyrehose.node.client.subscription import MAX_PROBE_INTERVAL
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -76,7 +80,7 @@ class Bench:
         *,
         connect: bool = True,
         seed: int = 1,
-        store: History | None = None,
+        store: MemoryStore | None = None,
     ) -> None:
         self.now = START
         self.client = Client(BACKBONE, config, Random(seed), self.now, store=store)
@@ -129,7 +133,7 @@ class Bench:
     def receive(self, *packets: Packet | bytes, peer: Address = BACKBONE) -> None:
         self.feed((packet, peer) for packet in packets)
 
-    def deliver(self, *sequences: int, peer: Address = BACKBONE) -> None:
+    def emit_line(self, *sequences: int, peer: Address = BACKBONE) -> None:
         self.receive(*(Deliver(sequence, data_of(sequence)) for sequence in sequences), peer=peer)
 
     def packets(self, kind: type[PacketT], since: float = START) -> list[PacketT]:
@@ -147,7 +151,7 @@ class Bench:
 
     @property
     def messages(self) -> list[Message]:
-        return [message for delivered in self.told(Delivered) for message in delivered.messages]
+        return [message for delivered in self.told(MessagesDelivered) for message in delivered.messages]
 
     @property
     def sequences(self) -> list[int]:
@@ -155,7 +159,7 @@ class Bench:
 
     @property
     def published(self) -> list[tuple[int, int]]:
-        return [pair for event in self.told(Published) for pair in event.messages]
+        return [pair for event in self.told(MessagesPublished) for pair in event.messages]
 
     @property
     def drops(self) -> Counter[str]:
@@ -202,7 +206,7 @@ class TestPresence:
         bench.answering = True
         bench.run(1)
         told = [
-            (round(when - START, 2), type(event)) for when, event in bench.events if type(event) is not Acknowledged
+            (round(when - START, 2), type(event)) for when, event in bench.events if type(event) is not KeepaliveAcked
         ]
         last_answer = round(max(when for when, event in bench.events if when < START + 4) - START, 2)
         assert [kind for _, kind in told] == [Connected, Disconnected, Connected]
@@ -213,7 +217,7 @@ class TestPresence:
         bench.tick()
         bench.now += 0.125
         bench.receive(KeepaliveAck(bench.packets(Keepalive)[0].token))
-        assert bench.told(Acknowledged) == [Acknowledged(0.125)]
+        assert bench.told(KeepaliveAcked) == [KeepaliveAcked(0.125)]
 
     @pytest.mark.parametrize(("token", "peer"), [(None, STRANGER), (bytes(16), BACKBONE), (b"", BACKBONE)])
     def test_an_ack_from_a_stranger_or_with_another_token_is_none(self, token: bytes | None, peer: Address) -> None:
@@ -309,7 +313,7 @@ class TestOrder:
         bench = Bench()
         bench.receive(Deliver(1, wrap(b"someones", 0, b"once")))
         bench.receive(Deliver(2, wrap(b"someones", 0, b"once")))
-        assert [len(delivered.messages) for delivered in bench.told(Delivered)] == [1]
+        assert [len(delivered.messages) for delivered in bench.told(MessagesDelivered)] == [1]
 
 
 class TestRepair:
@@ -356,18 +360,18 @@ class TestRepair:
         bench.deliver(1, 2, 5, 6, 7)
         bench.run(3)
         assert [request for request in bench.requests if request == (3, 4)] == [(3, 4)] * 3
-        assert bench.told(Lost) == [Lost(3, 4)]
+        assert bench.told(MessagesLost) == [MessagesLost(3, 4)]
         assert bench.sequences == [1, 2, 5, 6, 7]
         bench.deliver(3, peer=OTHER)
         bench.deliver(4)
         bench.run(5)
         assert bench.sequences == [1, 2, 5, 6, 7]
-        assert bench.told(Lost) == [Lost(3, 4)]
+        assert bench.told(MessagesLost) == [MessagesLost(3, 4)]
         assert bench.client.counters.lost == 2
-        assert bench.told(Failed) == []
+        assert bench.told(ClientFailed) == []
 
     def test_what_is_half_held_is_asked_for_too(self) -> None:
-        store = History()
+        store = MemoryStore()
         store.put(3, [data_of(3)])
         bench = Bench(FIRST, store=store)
         bench.deliver(1, 5)
@@ -375,7 +379,7 @@ class TestRepair:
         assert (2, 4) in bench.requests
 
     def test_what_others_say_does_not_replace_what_the_backbone_sent(self) -> None:
-        store = History()
+        store = MemoryStore()
         bench = Bench(ClientConfig(start=1, buffer_bytes=500), store=store)
         bench.client.pause()
         bench.deliver(*range(1, 11))
@@ -399,7 +403,7 @@ class TestRepair:
             for first, last in bench.requests[before:]:
                 bench.deliver(*range(first, min(last, 10) + 1), peer=OTHER)
         assert bench.sequences == list(range(1, 11))
-        assert bench.told(Lost) == []
+        assert bench.told(MessagesLost) == []
 
     def test_a_repair_from_anyone_is_taken_inside_what_was_asked_for(self) -> None:
         bench = Bench()
@@ -456,7 +460,7 @@ class TestRepair:
         interval = bench.client.config.keepalive_interval
         assert times[0] == pytest.approx(interval)
         assert 0.75 * interval <= waits[0] <= 1.25 * interval
-        assert all(wait <= SLOWEST_PROBE * 1.25 for wait in waits)
+        assert all(wait <= MAX_PROBE_INTERVAL * 1.25 for wait in waits)
         assert sum(waits[:4]) > 10
         assert len(times) < 16
 
@@ -580,7 +584,7 @@ class TestStart:
         assert (40, 49) in bench.requests
         bench.deliver(*range(40, 50), peer=OTHER)
         assert bench.sequences == list(range(40, 51))
-        assert bench.told(Failed) == []
+        assert bench.told(ClientFailed) == []
 
     def test_who_does_not_subscribe_asks_for_nothing(self) -> None:
         bench = Bench(ClientConfig(start=Start.OLDEST, subscribe=False))
@@ -601,8 +605,8 @@ class TestForgeries:
         bench.deliver(*range(4, 100))
         bench.run(10)
         assert bench.sequences == list(range(1, 100))
-        assert bench.told(Lost) == []
-        assert bench.told(Failed) == []
+        assert bench.told(MessagesLost) == []
+        assert bench.told(ClientFailed) == []
         assert all(last < 2_000 or first == 1 for first, last in bench.requests)
 
     def test_one_damaged_number_a_little_too_high_costs_nothing_while_the_stream_goes_on(self) -> None:
@@ -613,7 +617,7 @@ class TestForgeries:
             bench.run(1)
             bench.deliver(sequence)
         assert bench.sequences == list(range(1, 1_011))
-        assert bench.told(Lost) == []
+        assert bench.told(MessagesLost) == []
 
     def test_a_message_far_ahead_is_handed_over_once_the_stream_is_seen_to_be_there(self) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
@@ -622,15 +626,15 @@ class TestForgeries:
         bench.run(1)
         assert bench.sequences == [1]
         bench.deliver(5_001, 5_002)
-        bench.run(DOUBT + 5)
+        bench.run(UNCONFIRMED_TIMEOUT + 5)
         assert bench.sequences == [1, 5_000, 5_001, 5_002]
-        assert (bench.told(Lost)[0].first, bench.told(Lost)[-1].last) == (2, 4_999)
+        assert (bench.told(MessagesLost)[0].first, bench.told(MessagesLost)[-1].last) == (2, 4_999)
 
     def test_a_message_far_ahead_that_nothing_contradicts_is_believed_in_the_end(self) -> None:
         bench = Bench(ClientConfig(start=1, repair=RepairConfig(attempts=1)))
         bench.deliver(1)
         bench.deliver(5_000)
-        bench.run(3 * DOUBT)
+        bench.run(3 * UNCONFIRMED_TIMEOUT)
         assert bench.sequences == [1, 5_000]
 
     def test_two_backbones_at_once_are_noticed(self) -> None:
@@ -638,7 +642,7 @@ class TestForgeries:
         for sequence in range(1, 10):
             bench.deliver(sequence)
             bench.receive(Deliver(sequence, b"of the other %d" % sequence))
-        assert len(bench.told(Failed)) == 1
+        assert len(bench.told(ClientFailed)) == 1
 
     def test_live_begins_with_what_came_live(self) -> None:
         bench = Bench(ClientConfig())
@@ -649,7 +653,7 @@ class TestForgeries:
         assert bench.sequences == [5_000]
 
     def test_what_the_backbone_itself_sends_takes_the_place_of_what_waits_under_its_number(self) -> None:
-        store = History()
+        store = MemoryStore()
         bench = Bench(FIRST, store=store)
         bench.deliver(1, 2)
         bench.receive(Deliver(5, b"of another number, and damaged"))
@@ -670,11 +674,11 @@ class TestForgeries:
         bench.receive(*(Deliver(number, b"made up") for number in made_up), peer=STRANGER)  # A tail probe asked for it.
         bench.deliver(*made_up)
         bench.deliver(made_up.stop)
-        assert bench.told(Failed) == []
+        assert bench.told(ClientFailed) == []
         assert bench.sequences == list(range(1, made_up.stop + 1))
         assert bench.drops["false_repair"] == CONTRADICTIONS
         bench.receive(*(Deliver(number, b"of another backbone") for number in made_up))
-        assert len(bench.told(Failed)) == 1, "what the backbone has said since is its own word"
+        assert len(bench.told(ClientFailed)) == 1, "what the backbone has said since is its own word"
 
     def test_what_others_made_up_is_forgotten_once_the_backbone_is_beyond_it(self) -> None:
         bench = Bench(FIRST)
@@ -686,11 +690,11 @@ class TestForgeries:
             bench.deliver(number)
             bench.run(0.1)
         bench.deliver(*made_up)
-        assert len(bench.told(Failed)) == 1
+        assert len(bench.told(ClientFailed)) == 1
         assert bench.drops["false_repair"] == 0
 
     def test_what_the_backbone_says_takes_the_place_of_what_others_made_up(self) -> None:
-        store = History()
+        store = MemoryStore()
         bench = Bench(FIRST, store=store)
         bench.deliver(1, 2, 5)
         bench.run(0.1)
@@ -703,15 +707,15 @@ class TestForgeries:
         bench = Bench(FIRST)
         bench.deliver(1, 2, 1_000)
         for sequence in range(3, 8):
-            bench.run(DOUBT - 1)
+            bench.run(UNCONFIRMED_TIMEOUT - 1)
             bench.deliver(sequence)
         before = len(bench.requests)
-        bench.run(DOUBT - 1)
+        bench.run(UNCONFIRMED_TIMEOUT - 1)
         in_doubt = [request for request in bench.requests[before:] if request == (8, 999)]
         assert 2 <= len(in_doubt) <= 4
-        assert bench.told(Lost) == []
+        assert bench.told(MessagesLost) == []
         bench.run(5)
-        assert bench.told(Lost) == [Lost(8, 999)]
+        assert bench.told(MessagesLost) == [MessagesLost(8, 999)]
         assert bench.sequences == [*range(1, 8), 1_000]
 
     def test_a_jump_that_is_contradicted_is_forgotten(self) -> None:
@@ -731,7 +735,7 @@ class TestForgeries:
         bench = Bench(FIRST)
         bench.deliver(1)
         bench.deliver(2**30)
-        bench.run(3 * DOUBT)
+        bench.run(3 * UNCONFIRMED_TIMEOUT)
         bench.deliver(2, 3)
         assert bench.sequences == [1, 2, 3]
 
@@ -749,7 +753,7 @@ class TestForgeries:
         bench.deliver(1)
         bench.deliver(5_000)
         bench.deliver(5_001, 5_002)
-        bench.run(DOUBT / 2)
+        bench.run(UNCONFIRMED_TIMEOUT / 2)
         assert bench.sequences == [1, 5_000, 5_001, 5_002]
 
     def test_repairs_neither_confirm_a_jump_nor_contradict_it(self) -> None:
@@ -758,9 +762,9 @@ class TestForgeries:
         bench.run(0.05)
         bench.deliver(5_000)
         bench.deliver(3, peer=OTHER)
-        bench.run(DOUBT - 1)
+        bench.run(UNCONFIRMED_TIMEOUT - 1)
         assert bench.sequences == [1, 2, 3, 4]
-        bench.run(2 * DOUBT)
+        bench.run(2 * UNCONFIRMED_TIMEOUT)
         assert bench.sequences == [1, 2, 3, 4, 5_000]
 
     def test_a_repair_near_a_jump_does_not_confirm_it(self) -> None:
@@ -787,7 +791,7 @@ class TestForgeries:
         bench.deliver(1)
         bench.run(0.3)
         bench.deliver(5_000)
-        bench.run(DOUBT + 0.05)
+        bench.run(UNCONFIRMED_TIMEOUT + 0.05)
         assert (1_026, 2_049) in bench.requests
 
     def test_silence_while_the_backbone_is_gone_confirms_no_jump(self) -> None:
@@ -795,12 +799,12 @@ class TestForgeries:
         bench.deliver(1)
         bench.deliver(100_000)
         bench.answering = False
-        bench.run(DOUBT + 2)
+        bench.run(UNCONFIRMED_TIMEOUT + 2)
         bench.answering = True
         bench.run(0.5)
         assert bench.told(Connected)[1:]
         bench.deliver(2, 3)
-        bench.run(DOUBT + 5)
+        bench.run(UNCONFIRMED_TIMEOUT + 5)
         bench.deliver(4, 5)
         assert bench.sequences == [1, 2, 3, 4, 5]
 
@@ -808,10 +812,10 @@ class TestForgeries:
         bench = Bench(ONE_ATTEMPT)
         bench.deliver(1, 2, 1_000)
         bench.answering = False
-        bench.run(2 * DOUBT)
+        bench.run(2 * UNCONFIRMED_TIMEOUT)
         bench.answering = True
-        bench.run(DOUBT - 2)
-        assert bench.told(Lost) == []
+        bench.run(UNCONFIRMED_TIMEOUT - 2)
+        assert bench.told(MessagesLost) == []
 
     @pytest.mark.parametrize("start", [Start.LIVE, Start.OLDEST, 5])
     def test_one_damaged_number_among_the_first_costs_nothing(self, start: Start | int) -> None:
@@ -823,7 +827,7 @@ class TestForgeries:
         for sequence in range(7, 20):
             bench.deliver(sequence)
             bench.run(0.5)
-        bench.run(3 * DOUBT)
+        bench.run(3 * UNCONFIRMED_TIMEOUT)
         bench.deliver(20, 21, 22, 23)
         bench.run(1)
         assert bench.sequences == list(range(5, 24))
@@ -848,7 +852,7 @@ class TestForgeries:
         bench.deliver(1, 2)
         bench.run(20)
         bench.deliver(1_000)
-        bench.run(DOUBT - 0.01)
+        bench.run(UNCONFIRMED_TIMEOUT - 0.01)
         assert bench.sequences == [1, 2]
         bench.run(0.75)
         assert bench.sequences == [1, 2, 1_000]
@@ -863,7 +867,7 @@ class TestForgeries:
         bench.deliver(3)
         bench.run(20)
         assert bench.sequences == [1, 2, 3]
-        assert bench.told(Lost) == []
+        assert bench.told(MessagesLost) == []
         assert bench.client.next_sequence == 4
 
     def test_a_stream_may_really_jump(self) -> None:
@@ -871,7 +875,7 @@ class TestForgeries:
         bench.deliver(1)
         bench.deliver(2**40)
         bench.deliver(2**40 + 1)
-        assert bench.client.phase is Phase.FOLLOWING
+        assert bench.client.state is ClientState.FOLLOWING
         assert bench.drops["implausible"] == 1
         bench.run(0.05)
         assert bench.requests[-1][0] > 1
@@ -897,12 +901,12 @@ class TestRegress:
         ids=["held", "evicted", "nojournal"],
     )
     def test_numbers_that_fall_stop_the_client_once(self, config: ClientConfig) -> None:
-        bench, enough = self.stream(config), CONTRADICTIONS if config is FIRST else OLD_ONES
+        bench, enough = self.stream(config), CONTRADICTIONS if config is FIRST else REGRESSION_CONFIRMATIONS
         bench.receive(*(Deliver(number, b"something else") for number in range(1, enough)))
-        assert bench.told(Failed) == []  # One may be a late duplicate, or damaged.
+        assert bench.told(ClientFailed) == []  # One may be a late duplicate, or damaged.
         bench.receive(Deliver(enough, b"and more"))
         bench.receive(Deliver(enough + 1, b"and more of that"))
-        failures = bench.told(Failed)
+        failures = bench.told(ClientFailed)
         assert len(failures) == 1
         assert isinstance(failures[0].error, SequenceRegressed)
         assert f"message {enough} anew" in str(failures[0].error)
@@ -910,19 +914,19 @@ class TestRegress:
         bench.deliver(201)
         bench.run(10)
         assert bench.sequences[-1] == 200
-        assert len(bench.told(Failed)) == 1
+        assert len(bench.told(ClientFailed)) == 1
 
     def test_the_same_message_again_is_a_late_duplicate(self) -> None:
         bench = self.stream()
         bench.deliver(1, 100, 200)
-        assert bench.told(Failed) == []
+        assert bench.told(ClientFailed) == []
 
     def test_a_duplicate_of_what_is_no_longer_held_is_no_regress_while_it_may_be_late(self) -> None:
         bench = Bench(ClientConfig(start=1, journal=False))
         bench.deliver(*range(1, 50))
         bench.run(4)
         bench.deliver(10, 49)
-        assert bench.told(Failed) == []
+        assert bench.told(ClientFailed) == []
 
     def test_repairs_that_seem_to_come_from_the_backbone_are_none(self) -> None:
         bench = Bench(ClientConfig(start=1, journal=False))
@@ -932,7 +936,7 @@ class TestRegress:
         bench.run(15)
         bench.deliver(3, 4)
         assert bench.sequences == [1, 2, 3, 4, 5]
-        assert bench.told(Failed) == []
+        assert bench.told(ClientFailed) == []
 
     def test_three_of_them_are_none_either(self) -> None:
         bench = Bench(ClientConfig(start=1, journal=False))
@@ -941,8 +945,8 @@ class TestRegress:
         bench.deliver(3, 4, 5, 7, 8, 9, 10)
         bench.run(15)
         bench.deliver(3, 4, 5)
-        assert OLD_ONES == 3
-        assert bench.told(Failed) == []
+        assert REGRESSION_CONFIRMATIONS == 3
+        assert bench.told(ClientFailed) == []
 
     def test_what_comes_after_the_failure_is_a_counted_drop(self) -> None:
         bench = self.stream()
@@ -950,7 +954,7 @@ class TestRegress:
         received = bench.client.counters.duplicates
         bench.deliver(201, 202)
         assert (bench.drops["stopped"], bench.client.counters.duplicates) == (2, received)
-        assert bench.client.buffered == 0
+        assert bench.client.buffered_bytes == 0
 
 
 class TestForwards:
@@ -995,7 +999,7 @@ class TestForwards:
         assert bench.packets(Deliver) == []
 
     def test_nojournal_answers_nothing(self) -> None:
-        history = History()
+        history = MemoryStore()
         history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(start=1, journal=False), store=history)
         bench.deliver(2)
@@ -1029,7 +1033,7 @@ class TestForwards:
         assert self.answers(bench) == [1, 3, 4]
 
     def test_who_does_not_subscribe_answers_from_a_store_of_its_own(self) -> None:
-        history = History()
+        history = MemoryStore()
         history.put(1, [data_of(1)])
         bench = Bench(ClientConfig(subscribe=False), store=history)
         assert bench.packets(Keepalive)[0].flags == Flags.NOSUBSCRIBE | Flags.EXTENSIONS
@@ -1059,7 +1063,7 @@ class TestForgedFirst:
             bench.deliver(sequence)
             bench.run(0.1)
         bench.run(10)
-        assert (bench.sequences, bench.told(Lost), bench.told(Failed)) == (list(range(5, 15)), [], [])
+        assert (bench.sequences, bench.told(MessagesLost), bench.told(ClientFailed)) == (list(range(5, 15)), [], [])
 
 
 class TestPause:
@@ -1068,7 +1072,7 @@ class TestPause:
         bench.client.pause()
         bench.receive(Deliver(1, b"damaged"))
         bench.deliver(1)
-        assert bench.client.buffered > 0
+        assert bench.client.buffered_bytes > 0
         bench.client.resume(bench.now)
         bench.drain()
         assert [message.payload for message in bench.messages] == [data_of(1)]
@@ -1091,7 +1095,7 @@ class TestPause:
         for sequence in range(1, 201):
             bench.receive(Deliver(sequence, bytes(size)))
             bench.run(0.001)
-        assert bench.client.buffered <= 10_000
+        assert bench.client.buffered_bytes <= 10_000
         bench.run(60)  # Longer than all attempts take.
         bench.client.resume(bench.now)
         bench.drain()
@@ -1101,8 +1105,8 @@ class TestPause:
             for first, last in bench.requests[before:]:
                 for sequence in range(first, min(last, 200) + 1):
                     bench.receive(Deliver(sequence, bytes(size)), peer=OTHER)
-                    assert bench.client.buffered <= 10_000 + size + 128
-        assert bench.told(Lost) == []
+                    assert bench.client.buffered_bytes <= 10_000 + size + 128
+        assert bench.told(MessagesLost) == []
         assert bench.sequences == list(range(1, 201))
 
     @pytest.mark.parametrize("journal", [True, False])
@@ -1119,7 +1123,7 @@ class TestPause:
             for first, last in bench.requests[before:]:
                 if not journal and first <= 300:
                     bench.deliver(*range(first, min(last, 300) + 1), peer=OTHER)
-        assert bench.told(Lost) == []
+        assert bench.told(MessagesLost) == []
         assert bench.sequences == list(range(1, 301))
 
     def test_what_is_recalled_after_a_pause_was_received_when_it_came(self) -> None:
@@ -1140,13 +1144,13 @@ class TestPause:
         class PausesAtLoss(list[tuple[float, object]]):
             def __iadd__(self, told: Iterable[tuple[float, object]]) -> PausesAtLoss:  # type: ignore[override,misc]
                 self.extend(told)
-                if any(isinstance(event, Lost) for _, event in self):
+                if any(isinstance(event, MessagesLost) for _, event in self):
                     bench.client.pause()
                 return self
 
         bench.events = PausesAtLoss(bench.events)
         bench.run(30)
-        assert (bench.told(Lost), bench.sequences) == ([Lost(4, 4)], [1, 2, 3])
+        assert (bench.told(MessagesLost), bench.sequences) == ([MessagesLost(4, 4)], [1, 2, 3])
         bench.events = list(bench.events)
         bench.client.resume(bench.now)
         bench.drain()
@@ -1159,7 +1163,7 @@ class TestPause:
             bench.deliver(sequence)
             bench.run(0.005)
         bench.run(30)
-        assert bench.told(Lost) == [Lost(2, 2)]
+        assert bench.told(MessagesLost) == [MessagesLost(2, 2)]
         assert bench.sequences == [1, *range(3, 201)]
 
     def test_a_batch_larger_than_the_buffer_is_no_overflow(self) -> None:
@@ -1175,7 +1179,7 @@ class TestPause:
             def __iadd__(self, told: Iterable[tuple[float, object]]) -> PausesAtMessages:  # type: ignore[override,misc]
                 news = list(told)
                 self.extend(news)
-                if any(isinstance(event, Delivered) for _, event in news):
+                if any(isinstance(event, MessagesDelivered) for _, event in news):
                     bench.client.pause()
                 return self
 
@@ -1185,7 +1189,7 @@ class TestPause:
             bench.run(12)  # The one between them is given up.
             bench.client.resume(bench.now)
             bench.drain()
-        told = [event for event in bench.client._handover if isinstance(event, Delivered)]
+        told = [event for event in bench.client._pending_deliveries if isinstance(event, MessagesDelivered)]
         waiting = [message for event in told for message in event.messages]
         assert sum(len(message.payload) + MESSAGE_OVERHEAD for message in waiting) <= 10_000
         assert bench.sequences == sorted(set(bench.sequences))
@@ -1227,7 +1231,7 @@ class TestPublishing:
         bench = self.publisher()
         (ticket,) = self.publish(bench, b"hello")
         (push,) = bench.packets(Push)
-        assert push == Push(wrap(bench.client.outbox.publisher, 0, b"hello"))
+        assert push == Push(wrap(bench.client.send_queue.publisher, 0, b"hello"))
         assert bench.published == []
         bench.receive(Deliver(1, push.data))
         bench.receive(Deliver(2, push.data))
@@ -1304,9 +1308,9 @@ class TestPublishing:
         bench.answering = alive
         tickets = self.publish(bench, b"one", b"two")
         bench.run(2.99)
-        assert bench.told(PublishFailed) == []
+        assert bench.told(MessagesExpired) == []
         bench.run(60)
-        assert bench.told(PublishFailed) == [PublishFailed(tickets)]
+        assert bench.told(MessagesExpired) == [MessagesExpired(tickets)]
         pushes = len(bench.packets(Push))
         bench.receive(Deliver(1, bench.packets(Push)[0].data))
         bench.run(5)
@@ -1328,7 +1332,7 @@ class TestPublishing:
         self.publish(bench, b"x")
         published_at = bench.now
         bench.run(10)
-        assert [when for when, event in bench.events if isinstance(event, PublishFailed)] == [published_at + 2.6]
+        assert [when for when, event in bench.events if isinstance(event, MessagesExpired)] == [published_at + 2.6]
 
 
 class TestRetransmission:
@@ -1356,28 +1360,28 @@ class TestRetransmission:
     def test_the_timer_follows_the_round_trip(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.3)
-        window = bench.client.outbox.window
-        assert window.smoothed == pytest.approx(0.3, abs=0.001)
+        window = bench.client.send_queue.window
+        assert window.smoothed_rtt == pytest.approx(0.3, abs=0.001)
         assert 0.3 < window.timeout < 0.35
-        assert bench.client.outbox.retransmissions == 0
+        assert bench.client.send_queue.retransmissions == 0
 
     def test_what_was_sent_twice_measures_nothing(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 30, 0.01)
-        window = bench.client.outbox.window
-        before = window.smoothed
+        window = bench.client.send_queue.window
+        before = window.smoothed_rtt
         bench.client.publish(b"x", bench.now)
         bench.drain()
         bench.run(0.3)  # Sent again after 0.2.
-        assert bench.client.outbox.retransmissions == 1
+        assert bench.client.send_queue.retransmissions == 1
         self.bring_back(bench, bench.packets(Push)[-1])
-        assert window.smoothed == before
+        assert window.smoothed_rtt == before
 
     def test_a_way_longer_than_the_first_timer_is_learnt(self) -> None:
         bench = self.publisher()
         self.exchange(bench, 10, 1.5)
-        assert bench.client.outbox.window.smoothed == pytest.approx(1.5, abs=0.01)
-        assert bench.client.outbox.retransmissions <= 2
+        assert bench.client.send_queue.window.smoothed_rtt == pytest.approx(1.5, abs=0.01)
+        assert bench.client.send_queue.retransmissions <= 2
 
     def test_what_a_later_message_overtook_by_far_is_sent_again_before_the_timer(self) -> None:
         bench = self.publisher()
@@ -1410,13 +1414,13 @@ class TestRetransmission:
         self.exchange(bench, 30, 0.05)
         bench.client.publish(b"x", bench.now)
         bench.run(1)
-        before = bench.client.outbox.window.reordering
+        before = bench.client.send_queue.window.reordering_window
         again = bench.packets(Push)[-1]
         bench.client.publish(b"y", bench.now)
         self.bring_back(bench, again)
-        assert bench.client.outbox.window.reordering == before
+        assert bench.client.send_queue.window.reordering_window == before
         self.bring_back(bench, again)
-        assert bench.client.outbox.window.reordering > before
+        assert bench.client.send_queue.window.reordering_window > before
 
     def test_the_window_limits_what_is_under_way(self) -> None:
         bench = self.publisher(window=WindowConfig(initial=20))
@@ -1447,7 +1451,7 @@ class TestRetransmission:
                 bench.receive(Deliver(number + 1, bench.packets(Push)[-1].data))
                 bench.sent.clear()
             assert len(bench.published) == 300
-            assert len(bench.client.outbox._returned) < 10
+            assert len(bench.client.send_queue._acked_sent_at) < 10
 
     @pytest.mark.parametrize("lost", [0.0, 0.3])
     def test_everything_gets_published_over_a_bad_way(self, lost: float) -> None:
@@ -1476,16 +1480,18 @@ class TestRetransmission:
 
 def outcome(bench: Bench) -> tuple[Any, ...]:
     """What the application was told, whatever the batches were that it came in."""
-    items = [event for _, event in bench.events if isinstance(event, Delivered | Lost)]
-    flat: list[Any] = [one for item in items for one in (item.messages if isinstance(item, Delivered) else [item])]
+    items = [event for _, event in bench.events if isinstance(event, MessagesDelivered | MessagesLost)]
+    flat: list[Any] = [
+        one for item in items for one in (item.messages if isinstance(item, MessagesDelivered) else [item])
+    ]
     if bench.drops["buffer_full"]:  # Then it is up to the jitter of later attempts when a message finds room.
-        flat = [one if isinstance(one, Lost) else one._replace(received_at=0) for one in flat]
+        flat = [one if isinstance(one, MessagesLost) else one._replace(received_at=0) for one in flat]
     counters = bench.client.counters
     return (
         flat,
         sorted(bench.published),
         bench.told(Connected),
-        [str(failed.error) for failed in bench.told(Failed)],
+        [str(failed.error) for failed in bench.told(ClientFailed)],
         bench.drops,
         (counters.received, counters.delivered, counters.duplicates, counters.repeats, counters.lost),
         sorted((packet.sequence, peer) for _, packet, peer in bench.sent if isinstance(packet, Deliver)),
@@ -1609,12 +1615,12 @@ class TestProperties:
         bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(window=WindowConfig(minimum_timeout=1e-7))))
         bench.answering = False
         bench.now += offset * 2.0**-22
-        window = bench.client.outbox.window
-        window.returned(round_trip * 2.0**-25)
+        window = bench.client.send_queue.window
+        window.acknowledged(round_trip * 2.0**-25)
         bench.client.publish(b"x", bench.now)
-        bench.now = bench.client.outbox.next_timeout() or 0.0
+        bench.now = bench.client.send_queue.next_timeout() or 0.0
         bench.tick()
-        after = bench.client.outbox.next_timeout()
+        after = bench.client.send_queue.next_timeout()
         assert after is not None
         assert after > bench.now
 
@@ -1624,20 +1630,20 @@ class TestStaying:
         """Publish a message, and let it come back under the number of its ticket plus one."""
         ticket = bench.client.publish(b"x", bench.now, kept=kept)
         bench.tick()
-        bench.receive(Deliver(ticket + 1, wrap(bench.client.outbox.publisher, ticket, b"x")))
+        bench.receive(Deliver(ticket + 1, wrap(bench.client.send_queue.publisher, ticket, b"x")))
 
     def test_one_that_published_stays_for_a_while(self) -> None:
         bench = Bench(ClientConfig(start=1))
-        assert bench.client.leaves_at == 0
+        assert bench.client.may_leave_at == 0
         self.publish(bench, 0)
-        assert bench.client.leaves_at == bench.now + QUIET_TIME
+        assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
     def test_one_whose_messages_journals_are_to_keep_does_not_stay_for_them(self) -> None:
         bench = Bench(ClientConfig(start=1))
         self.publish(bench, 1)
-        assert bench.client.leaves_at == 0
+        assert bench.client.may_leave_at == 0
         self.publish(bench, 0)
-        assert bench.client.leaves_at == bench.now + QUIET_TIME
+        assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
     def test_what_is_published_while_it_leaves_does_not_keep_it(self) -> None:
         bench = Bench(ClientConfig(start=1))
@@ -1645,34 +1651,34 @@ class TestStaying:
         bench.client.prepare_to_leave()
         second = bench.client.publish(b"x", bench.now)
         bench.tick()
-        bench.receive(Deliver(1, wrap(bench.client.outbox.publisher, second, b"x")))
-        assert bench.client.leaves_at == 0
-        bench.receive(Deliver(2, wrap(bench.client.outbox.publisher, first, b"x")))
-        assert bench.client.leaves_at == bench.now + QUIET_TIME
+        bench.receive(Deliver(1, wrap(bench.client.send_queue.publisher, second, b"x")))
+        assert bench.client.may_leave_at == 0
+        bench.receive(Deliver(2, wrap(bench.client.send_queue.publisher, first, b"x")))
+        assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
     def test_one_whose_messages_were_not_kept_stays(self) -> None:
         bench = Bench(ClientConfig(start=1, outbox=OutboxConfig(timeout=3.0)))
         self.publish(bench, 1)
         bench.run(3)
-        assert bench.client.leaves_at == bench.now + QUIET_TIME
+        assert bench.client.may_leave_at == bench.now + QUIET_TIME
 
     def test_one_that_answers_slowly_stays_until_it_has(self) -> None:
         bench = Bench(ClientConfig(start=1))
         for _ in range(200):
             ticket = bench.client.publish(bytes(60_000), bench.now)
             bench.run(0.01)
-            bench.receive(Deliver(ticket + 1, wrap(bench.client.outbox.publisher, ticket, bytes(60_000))))
+            bench.receive(Deliver(ticket + 1, wrap(bench.client.send_queue.publisher, ticket, bytes(60_000))))
         bench.receive(Forward(OTHER, 1, 120))
         asked_at = bench.now
         bench.run(0.4)
         assert len(bench.packets(Deliver)) > 90
-        assert bench.client.leaves_at > asked_at + QUIET_TIME + 0.3
+        assert bench.client.may_leave_at > asked_at + QUIET_TIME + 0.3
 
 
 class TestStatus:
     def test_numbers_that_the_backbone_has_given_are_asked_for_at_once(self) -> None:
         bench = Bench(ClientConfig(start=1))
-        bench.receive(Status(bench.client.presence.token, 0, 500))
+        bench.receive(Status(bench.client.keepalive.token, 0, 500))
         bench.run(0.1)
         assert (1, 500) in bench.requests
 
@@ -1681,23 +1687,23 @@ class TestStatus:
         bench = Bench(ClientConfig(start=1, watch=watch))
         assert all(bool(sent.flags & Flags.WATCHES) is watch for sent in bench.packets(Keepalive))
         holdings = (Holding(1, 500), Holding(3, 400))
-        bench.receive(Status(bench.client.presence.token, 0, 500, holdings))
-        assert bench.told(Synced) == ([Synced(holdings)] if watch else [])
+        bench.receive(Status(bench.client.keepalive.token, 0, 500, holdings))
+        assert bench.told(JournalsSynced) == ([JournalsSynced(holdings)] if watch else [])
 
     def test_one_that_answers_no_keepalive_of_ours_is_dropped(self) -> None:
         bench = Bench(ClientConfig(start=1))
         bench.receive(Status(bytes(16), 0, 500), Asked(bytes(16), 1, 2, 3))
-        bench.receive(Status(bench.client.presence.token, 0, 500), peer=OTHER)
+        bench.receive(Status(bench.client.keepalive.token, 0, 500), peer=OTHER)
         assert bench.client.drops.counts["stray_extension"] == 3
-        assert bench.client.missing == 0
+        assert bench.client.missing_count == 0
 
-    @pytest.mark.parametrize(("left", "attempts"), [(3, LONGEST_SEARCH), (0, RepairConfig().attempts)])
+    @pytest.mark.parametrize(("left", "attempts"), [(3, MAX_SEARCH_ATTEMPTS), (0, RepairConfig().attempts)])
     def test_what_other_clients_have_yet_to_be_asked_for_is_not_given_up(self, left: int, attempts: int) -> None:
         bench = Bench(ClientConfig(start=1))
         bench.deliver(1, 3, 4, 5, 6)
-        bench.receive(Asked(bench.client.presence.token, 2, 2, 3), Asked(bench.client.presence.token, 2, 2, left))
+        bench.receive(Asked(bench.client.keepalive.token, 2, 2, 3), Asked(bench.client.keepalive.token, 2, 2, left))
         latest = 6
-        while not bench.told(Lost):
+        while not bench.told(MessagesLost):
             assert latest < 200
             bench.run(0.5)
             latest += 1

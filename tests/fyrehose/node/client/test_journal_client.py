@@ -13,9 +13,9 @@ from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import SequenceRegressed
 from fyrehose_twisted.fyrehose.config import ClientConfig, RepairConfig, Start
-from fyrehose_twisted.fyrehose.events import Delivered, Failed, Lost
+from fyrehose_twisted.fyrehose.events import ClientFailed, MessagesDelivered, MessagesLost
 from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
-from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, Unsaved
+from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, PendingWrites
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_RANGE
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode
 from fyrehose_twisted.fyrehose.wire.packets import (
@@ -89,7 +89,7 @@ class Bench:
         self.client.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
         self.drain()
 
-    def deliver(self, *sequences: int, peer: Address = BACKBONE) -> None:
+    def emit_line(self, *sequences: int, peer: Address = BACKBONE) -> None:
         self.receive(*(Deliver(number, data_of(number)) for number in sequences), peer=peer)
 
     def all(self, kind: type[PacketT]) -> list[PacketT]:
@@ -97,7 +97,7 @@ class Bench:
 
     @property
     def sequences(self) -> list[int]:
-        return [message.sequence for delivered in self.all(Delivered) for message in delivered.messages]
+        return [message.sequence for delivered in self.all(MessagesDelivered) for message in delivered.messages]
 
     @property
     def asked(self) -> set[int]:
@@ -145,11 +145,11 @@ def test_what_is_told_and_sent_is_durable_by_then(journal: Open) -> None:
     durable: set[int] = set()
     for item in bench.told:
         match item:
-            case Unsaved():
+            case PendingWrites():
                 durable.update(record.sequence for record in item.records)
             case Deliver(sequence, _):
                 assert sequence in durable
-            case Delivered(messages):
+            case MessagesDelivered(messages):
                 assert durable.issuperset(message.sequence for message in messages)
     assert bench.sequences == [1, 2, 3, 4]
     assert [packet.sequence for packet in bench.all(Deliver)] == [1, 2, 4]
@@ -159,7 +159,7 @@ def test_what_is_told_and_sent_is_durable_by_then(journal: Open) -> None:
 def test_what_comes_in_one_batch_is_persisted_at_once_and_with_its_time(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
     bench.deliver(*range(1, 101))
-    groups = [unsaved.records for unsaved in bench.all(Unsaved) if unsaved.records]
+    groups = [unsaved.records for unsaved in bench.all(PendingWrites) if unsaved.records]
     received_at = int(bench.now * 1_000_000)
     assert groups == [[Record(STREAM, EPOCH, number, received_at, data_of(number)) for number in range(1, 101)]]
 
@@ -168,13 +168,15 @@ def test_a_loss_is_durable_before_it_is_told(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1, repair=RepairConfig(attempts=1)))
     bench.deliver(1, 4, 5)
     for _ in range(60):
-        if bench.all(Lost):
+        if bench.all(MessagesLost):
             break
         bench.run(1)
         bench.deliver(int(bench.journal.bounds(EPOCH).last) + 1)
-    lost = bench.all(Lost)
-    assert lost == [Lost(2, 3)]
-    declared = next(index for index, item in enumerate(bench.told) if isinstance(item, Unsaved) and item.lost)
+    lost = bench.all(MessagesLost)
+    assert lost == [MessagesLost(2, 3)]
+    declared = next(
+        index for index, item in enumerate(bench.told) if isinstance(item, PendingWrites) and item.lost_ranges
+    )
     assert bench.told[declared].lost == [(2, 3)]
     assert declared < bench.told.index(lost[0])
     assert bench.journal.losses(EPOCH, 1, 9) == [(2, 3)]
@@ -217,14 +219,14 @@ def test_a_new_journal_begins_with_the_oldest_that_anyone_holds(journal: Open) -
     bench.run(10)
     assert bench.sequences == [6, 7, 8, 9]
     assert bench.journal.bounds(EPOCH) == Bounds(6, 10, 9)
-    begins = [unsaved.begins for unsaved in bench.all(Unsaved)]
+    begins = [unsaved.first_sequence for unsaved in bench.all(PendingWrites)]
     assert [number for number in begins if number is not None] == [6]
 
 
 def with_gap(journal: Any) -> None:
     """Keep 1 to 3 and 5 to 8, as a client has that misses 4."""
     records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in (1, 2, 3, 5, 6, 7, 8)]
-    Unsaved(1, records, []).save(journal)
+    PendingWrites(1, records, []).save(journal)
 
 
 def test_what_the_journal_holds_above_the_watermark_is_recalled(journal: Open) -> None:
@@ -237,7 +239,9 @@ def test_what_the_journal_holds_above_the_watermark_is_recalled(journal: Open) -
     bench.deliver(9)
     bench.run(1)
     assert bench.sequences == [4, 5, 6, 7, 8, 9]
-    times = {message.sequence: message.received_at for event in bench.all(Delivered) for message in event.messages}
+    times = {
+        message.sequence: message.received_at for event in bench.all(MessagesDelivered) for message in event.messages
+    }
     assert times[7] == 7, "it came before the restart"
     assert not any(request.first <= 8 for request in bench.all(Request)[asked:])
     assert kept(bench.journal) == {number: data_of(number) for number in range(1, 10)}
@@ -265,7 +269,7 @@ def test_the_backbone_corrects_what_waits_above_the_watermark(journal: Open) -> 
     assert kept(bench.journal) == {3: data_of(3), 4: data_of(4)}
     bench.receive(Deliver(3, b"forged"), peer=OTHER)
     bench.deliver(1, 2)
-    assert [message.data for event in bench.all(Delivered) for message in event.messages] == [
+    assert [message.data for event in bench.all(MessagesDelivered) for message in event.messages] == [
         data_of(number) for number in (1, 2, 3, 4)
     ]
     assert kept(bench.journal) == {number: data_of(number) for number in (1, 2, 3, 4)}
@@ -300,7 +304,7 @@ def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
     journal = Journal(LocalDirectory(tmp_path), STREAM)
     for numbers in ([1, 2, 3], [5, 6], [7, 8]):
         records = [Record(STREAM, EPOCH, number, number, data_of(number)) for number in numbers]
-        Unsaved(1, records, []).save(journal)
+        PendingWrites(1, records, []).save(journal)
     journal.close()
     file = next(tmp_path.glob("*.log"))
     found = bytearray(file.read_bytes())
@@ -310,7 +314,7 @@ def test_a_damaged_frame_is_asked_for_again_and_healed(tmp_path: Path) -> None:
     bench = Bench(journal, ClientConfig(start=1))
     bench.deliver(4, 9)
     bench.run(2)
-    assert bench.client.store.damages
+    assert bench.client.store.damage_count
     assert {5, 6} <= bench.asked
     assert bench.sequences == [4]
     bench.deliver(5, 6, peer=OTHER)
@@ -337,9 +341,9 @@ def test_a_backbone_that_counts_anew_is_noticed_after_a_restart_though_its_numbe
     kept.commit()
     bench = Bench(kept)
     bench.deliver(5, 6)
-    assert not bench.all(Failed)
+    assert not bench.all(ClientFailed)
     bench.deliver(7)
-    assert [type(failed.error) for failed in bench.all(Failed)] == [SequenceRegressed]
+    assert [type(failed.error) for failed in bench.all(ClientFailed)] == [SequenceRegressed]
 
 
 def test_what_lies_above_a_hole_is_handed_over_though_nothing_new_comes(journal: Open) -> None:
@@ -356,7 +360,7 @@ def test_what_lies_above_a_hole_is_handed_over_though_nothing_new_comes(journal:
 
 def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
-    token = bench.client.presence.token
+    token = bench.client.keepalive.token
     bench.receive(Deliver(1, data_of(1)))
     assert bench.all(Holds) == []
     bench.receive(Status(token, 0, 1))
@@ -374,12 +378,12 @@ def test_what_is_durable_is_told_to_a_backbone_that_asks(journal: Open) -> None:
 
 def test_what_was_numbered_while_it_was_away_is_not_waited_for(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
-    bench.receive(Status(bench.client.presence.token, 0, 0))
+    bench.receive(Status(bench.client.keepalive.token, 0, 0))
     bench.deliver(1)
     bench.run(0.01)
     assert bench.all(Holds)[-1].reached == 1
-    bench.client.presence.connected = False
-    bench.receive(Status(bench.client.presence.token, 0, 50))
+    bench.client.keepalive.connected = False
+    bench.receive(Status(bench.client.keepalive.token, 0, 50))
     bench.deliver(51)
     bench.run(0.01)
     assert bench.all(Holds)[-1].reached == 51
@@ -388,14 +392,14 @@ def test_what_was_numbered_while_it_was_away_is_not_waited_for(journal: Open) ->
 
 def test_an_empty_journal_says_so(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=Start.LIVE))
-    token = bench.client.presence.token
+    token = bench.client.keepalive.token
     bench.receive(Status(token, 0, 0))
     assert bench.all(Holds) == [Holds(token, 1, Holding(1, 0))]
 
 
 def test_a_message_a_millisecond_after_another_is_told_at_once_and_many_together(journal: Open) -> None:
     bench = Bench(journal(), ClientConfig(start=1))
-    bench.receive(Status(bench.client.presence.token, 0, 0))
+    bench.receive(Status(bench.client.keepalive.token, 0, 0))
     for sequence in range(1, 5):
         bench.now += 0.001
         bench.deliver(sequence)
@@ -415,8 +419,8 @@ def test_what_comes_after_the_last_loss_is_all_that_is_held_for_certain(journal:
     first.lose(EPOCH, 3, 4)
     first.commit()
     bench = Bench(first, ClientConfig(start=1))
-    bench.receive(Status(bench.client.presence.token, 0, 5))
-    assert bench.all(Holds) == [Holds(bench.client.presence.token, 1, Holding(5, 5))]
+    bench.receive(Status(bench.client.keepalive.token, 0, 5))
+    assert bench.all(Holds) == [Holds(bench.client.keepalive.token, 1, Holding(5, 5))]
 
 
 def test_a_backbone_that_knows_no_extensions_is_sent_none(journal: Open) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.fyrehose.node.client import journal_store
-from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, READ_AHEAD, JournalStore, Unsaved
+from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, READ_AHEAD, JournalStore, PendingWrites
 from fyrehose_twisted.interfaces import IMessageStore
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.format.disk import LocalDirectory
@@ -44,7 +44,7 @@ def put(store: JournalStore, *sequences: int) -> None:
 
 
 def save(store: JournalStore) -> None:
-    unsaved = store.take()
+    unsaved = store.take_pending()
     assert unsaved is not None
     unsaved.save(store.journal)
 
@@ -107,26 +107,26 @@ def test_the_lowest_are_those_that_wait_and_those_that_are_saved_together(store:
 
 def test_the_lowest_of_very_many_are_found_without_counting_them(store: JournalStore) -> None:
     records = [Record(STREAM, EPOCH, number, 1, b"") for number in (*range(1, 10_001), 2**40)]
-    Unsaved(1, records, []).save(store.journal)
+    PendingWrites(1, records, []).save(store.journal)
     assert store.lowest(1, 2**48 - 1, 1_024) == list(range(1, 1_025))
     assert store.lowest(9_999, 2**48 - 1, 1_024) == [9_999, 10_000, 2**40]
 
 
 def test_what_is_taken_is_taken_once(store: JournalStore) -> None:
-    assert store.take() is None
+    assert store.take_pending() is None
     store.begin(3)
     put(store, 5, 4)
     store.lose(3, 3)
-    unsaved = store.take()
-    assert unsaved == Unsaved(
+    unsaved = store.take_pending()
+    assert unsaved == PendingWrites(
         3, [Record(STREAM, EPOCH, 5, 50, data_of(5)), Record(STREAM, EPOCH, 4, 40, data_of(4))], [(3, 3)]
     )
-    assert store.take() is None
+    assert store.take_pending() is None
     assert unsaved is not None
     unsaved.save(store.journal)
     assert store.journal.bounds(EPOCH) == Bounds(3, 6, 5)
     put(store, 6)
-    assert store.take() == Unsaved(None, [Record(STREAM, EPOCH, 6, 60, data_of(6))], [])
+    assert store.take_pending() == PendingWrites(None, [Record(STREAM, EPOCH, 6, 60, data_of(6))], [])
 
 
 @pytest.mark.parametrize("what", ["begin", "lose", "put"])
@@ -137,19 +137,19 @@ def test_each_of_them_alone_is_to_be_made_durable(what: str, store: JournalStore
     assert bounds is not None
     assert bounds.first == 7
     assert bounds.next == {"begin": 7, "lose": 9, "put": 8}[what]
-    assert store.take() is None
+    assert store.take_pending() is None
 
 
 def test_a_journal_that_has_begun_begins_no_other_time(store: JournalStore) -> None:
     store.begin(7)
     save(store)
     store.begin(3)
-    assert store.take() is None
+    assert store.take_pending() is None
 
 
 def test_what_waits_for_a_later_commit_can_be_read_and_is_not_durable(store: JournalStore) -> None:
     put(store, 1, 2)
-    unsaved = store.take()
+    unsaved = store.take_pending()
     assert unsaved is not None
     unsaved.save(store.journal, sync=False)
     assert store.get(2) == data_of(2)
@@ -179,7 +179,7 @@ def test_what_was_read_ahead_is_bounded(store: JournalStore, monkeypatch: pytest
     save(store)
     for number in range(1, 20_001, 100):
         assert store.get(number) == data_of(number)
-        assert len(store._read) <= 3_000 + READ_AHEAD
+        assert len(store._read_cache) <= 3_000 + READ_AHEAD
 
 
 def test_the_bytes_that_were_read_ahead_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +190,8 @@ def test_the_bytes_that_were_read_ahead_are_bounded(tmp_path: Path, monkeypatch:
         save(store)  # Each a frame of its own.
     for number in range(30_001, 31_001):
         assert store.get(number) == b"%1000d" % number
-        assert sum(len(data) for _, data in store._read.values()) <= 2 * 50_000
-        assert store._read_bytes <= 2 * 50_000
+        assert sum(len(data) for _, data in store._read_cache.values()) <= 2 * 50_000
+        assert store._read_cache_bytes <= 2 * 50_000
     store.journal.close()
 
 
@@ -247,7 +247,7 @@ def damaged(tmp_path: Path) -> Iterator[JournalStore]:
 def test_what_is_damaged_is_not_held_once_that_is_known(damaged: JournalStore) -> None:
     assert damaged.lowest(1, 9, 10) == [2, 3, 4, 5, 6]
     assert damaged.get(4) is None
-    assert damaged.damages == 1
+    assert damaged.damage_count == 1
     assert damaged.lowest(1, 9, 10) == [2, 3, 6]  # Another frame may have what nobody has looked for.
     assert [damaged.get(number) for number in (2, 3, 5, 6)] == [data_of(2), None, None, data_of(6)]
     assert damaged.received_at(3) is None
@@ -292,8 +292,8 @@ def test_several_are_put_as_they_are_one_by_one(what: list[tuple[str, int, list[
         elif name == "get":
             assert store.get(first) == reference.get(first)
         else:
-            taken = store.take()
-            assert taken == reference.take()
+            taken = store.take_pending()
+            assert taken == reference.take_pending()
             for each in (store, reference):
                 if taken is not None:
                     taken.save(each.journal)
@@ -343,7 +343,7 @@ def test_it_knows_how_far_all_has_come_since(start: int, ranges: list[tuple[int,
     store = JournalStore(MemoryJournal(STREAM))
     put(store, 1)
     assert store.reached is None
-    store.follow(start)
+    store.track_after(start)
     came: set[int] = set()
     for first, more in ranges:
         if more:
@@ -356,5 +356,5 @@ def test_it_knows_how_far_all_has_come_since(start: int, ranges: list[tuple[int,
         while expected + 1 in came:
             expected += 1
         assert store.reached == expected
-    store.follow(0)
+    store.track_after(0)
     assert store.reached == expected if ranges else start

@@ -3,7 +3,7 @@ from __future__ import annotations
 from random import Random
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.node.client.keepalive import UNANSWERED, Presence
+from fyrehose_twisted.fyrehose.node.client.keepalive import UNANSWERED, KeepaliveSession
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import Dialect, Flags, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import token_is_valid
@@ -16,34 +16,34 @@ def token_of(datagram: bytes) -> bytes:
 
 
 def test_a_round_trip_is_that_of_its_own_keepalive() -> None:
-    presence = Presence(ClientConfig(), Random(1), 0.0)
-    tokens = [token_of(presence.keepalive(now)) for now in (0.0, 0.1, 0.2, 0.3)]
+    presence = KeepaliveSession(ClientConfig(), Random(1), 0.0)
+    tokens = [token_of(presence.next_keepalive(now)) for now in (0.0, 0.1, 0.2, 0.3)]
     assert len(set(tokens)) == 4
-    assert presence.answered(tokens[0], 0.35) == 0.35
-    assert presence.answered(tokens[0], 0.36) is None
-    assert presence.answered(bytes(16), 0.36) is None
+    assert presence.acked(tokens[0], 0.35) == 0.35
+    assert presence.acked(tokens[0], 0.36) is None
+    assert presence.acked(bytes(16), 0.36) is None
 
 
 def test_where_tokens_are_equal_the_last_keepalive_counts_and_a_lost_one_does_no_harm() -> None:
     for config in (ClientConfig(dialect=Dialect.V1), ClientConfig(secret=bytes(16), address=("10.0.0.1", 1))):
-        presence = Presence(config, Random(1), 0.0)
-        presence.keepalive(0.0)
-        datagram = presence.keepalive(1.0)
+        presence = KeepaliveSession(config, Random(1), 0.0)
+        presence.next_keepalive(0.0)
+        datagram = presence.next_keepalive(1.0)
         for answered_at in (1.25, 1.5):
-            assert presence.answered(token_of(datagram), answered_at) == answered_at - 1
+            assert presence.acked(token_of(datagram), answered_at) == answered_at - 1
 
 
 def test_unanswered_keepalives_are_forgotten() -> None:
-    presence = Presence(ClientConfig(), Random(1), 0.0)
-    first = token_of(presence.keepalive(0.0))
+    presence = KeepaliveSession(ClientConfig(), Random(1), 0.0)
+    first = token_of(presence.next_keepalive(0.0))
     for second in range(UNANSWERED):
-        presence.keepalive(float(second))
-    assert presence.answered(first, 99.0) is None
+        presence.next_keepalive(float(second))
+    assert presence.acked(first, 99.0) is None
 
 
 def test_a_farewell_wants_nothing() -> None:
-    presence = Presence(ClientConfig(), Random(1), 0.0)
-    farewell = presence.farewell(0.0)
+    presence = KeepaliveSession(ClientConfig(), Random(1), 0.0)
+    farewell = presence.goodbye(0.0)
     assert farewell is not None
     packet = decode(farewell)
     assert isinstance(packet, Keepalive)
@@ -52,7 +52,7 @@ def test_a_farewell_wants_nothing() -> None:
 
 def test_a_farewell_is_admitted_where_a_secret_is_needed() -> None:
     config = ClientConfig(secret=bytes(16), address=("10.0.0.1", 1))
-    farewell = Presence(config, Random(1), 0.0).farewell(0.0)
+    farewell = KeepaliveSession(config, Random(1), 0.0).goodbye(0.0)
     assert farewell is not None
     packet = decode(farewell)
     assert isinstance(packet, Keepalive)
@@ -60,5 +60,5 @@ def test_a_farewell_is_admitted_where_a_secret_is_needed() -> None:
 
 
 def test_a_round_trip_is_not_negative_though_the_clock_was_set_back() -> None:
-    presence = Presence(ClientConfig(), Random(1), 0.0)
-    assert presence.answered(token_of(presence.keepalive(100.0)), 40.0) == 0.0
+    presence = KeepaliveSession(ClientConfig(), Random(1), 0.0)
+    assert presence.acked(token_of(presence.next_keepalive(100.0)), 40.0) == 0.0

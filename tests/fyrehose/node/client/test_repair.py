@@ -7,23 +7,23 @@ import pytest
 from fyrehose_twisted.fyrehose.config import RepairConfig
 from fyrehose_twisted.fyrehose.node.client import repair
 from fyrehose_twisted.fyrehose.node.client.repair import (
-    DOUBT_INTERVAL,
     MAX_REMEMBERED_RANGES,
-    MEMORY_OF_REQUESTS,
-    Repairs,
+    REQUEST_LIFETIME,
+    SUSPECT_RETRY_INTERVAL,
+    RepairScheduler,
 )
 from fyrehose_twisted.ranges import RangeSet
 
 
-def repairs(**options: float) -> Repairs:
-    return Repairs(RepairConfig(**options), Random(1), 0.0)  # type: ignore[arg-type]
+def repairs(**options: float) -> RepairScheduler:
+    return RepairScheduler(RepairConfig(**options), Random(1), 0.0)  # type: ignore[arg-type]
 
 
 def test_only_what_is_still_missing_is_asked_for() -> None:
     plan = repairs()
     plan.gap_found(1, 10, 0.0)
     assert plan.next_deadline() == pytest.approx(0.02)
-    assert plan.due(RangeSet([(3, 4), (8, 20)]), 0.02).requests == [(3, 4), (8, 10)]
+    assert plan.take_due(RangeSet([(3, 4), (8, 20)]), 0.02).requests == [(3, 4), (8, 10)]
     assert plan.arrived(3)
     assert not plan.arrived(3)
     assert not plan.arrived(11)
@@ -33,11 +33,11 @@ def test_what_is_asked_for_is_limited_and_the_rest_follows() -> None:
     plan = repairs(in_flight=2_048)
     missing = RangeSet([(1, 5_000)])
     plan.gap_found(1, 5_000, 0.0)
-    assert plan.due(missing, 0.02).requests == [(1, 1_024), (1_025, 2_048)]
+    assert plan.take_due(missing, 0.02).requests == [(1, 1_024), (1_025, 2_048)]
     missing.discard(1, 1_024)
     for sequence in range(1, 1_025):
         plan.arrived(sequence)
-    assert plan.due(missing, 0.03).requests == [(2_049, 3_072)]
+    assert plan.take_due(missing, 0.03).requests == [(2_049, 3_072)]
 
 
 def test_each_number_is_given_up_after_its_own_attempts() -> None:
@@ -47,7 +47,7 @@ def test_each_number_is_given_up_after_its_own_attempts() -> None:
     plan.gap_found(9, 9, 0.3)
     requests, given_up = [], []
     for step in range(300):
-        due = plan.due(missing, step / 100)
+        due = plan.take_due(missing, step / 100)
         requests += due.requests
         given_up += due.given_up
         for first, last in due.given_up:
@@ -61,52 +61,52 @@ def test_what_finds_no_room_is_neither_asked_for_nor_given_up() -> None:
     plan = repairs(attempts=1, reorder_delay=0.0)
     missing = RangeSet([(1, 3), (7, 9)])
     plan.gap_found(1, 9, 0.0)
-    assert plan.due(missing, 0.0, hold_from=3) == ([(1, 2)], [])
+    assert plan.take_due(missing, 0.0, defer_from=3) == ([(1, 2)], [])
     for step in range(1, 100):
-        due = plan.due(missing, step / 10, hold_from=3)
+        due = plan.take_due(missing, step / 10, defer_from=3)
         assert due.requests == []
         assert all(last < 3 for _, last in due.given_up)
         assert (plan.next_deadline() or 0) > step / 10
-    assert plan.due(missing, 11.0).requests == [(3, 3), (7, 9)]
+    assert plan.take_due(missing, 11.0).requests == [(3, 3), (7, 9)]
 
 
 def test_what_was_asked_for_is_forgotten_after_a_while() -> None:
     plan = repairs()
-    plan.note_asked(5, 9, 0.0)
-    plan.note_asked(20, 20, MEMORY_OF_REQUESTS - 1)
-    now = MEMORY_OF_REQUESTS - 1
-    assert plan.was_asked(5, now)
-    assert not plan.was_asked(10, now)
-    plan.note_asked(30, 30, now + 1)
-    assert plan.was_asked(5, now + 1)
-    assert plan.was_asked(20, now + 1)
-    assert not plan.was_asked(5, 2 * MEMORY_OF_REQUESTS)
-    assert plan.was_asked(30, 2 * MEMORY_OF_REQUESTS)
-    assert not plan.was_asked(30, 10 * MEMORY_OF_REQUESTS)  # Although nothing was asked for in between.
+    plan.record_request(5, 9, 0.0)
+    plan.record_request(20, 20, REQUEST_LIFETIME - 1)
+    now = REQUEST_LIFETIME - 1
+    assert plan.is_requested(5, now)
+    assert not plan.is_requested(10, now)
+    plan.record_request(30, 30, now + 1)
+    assert plan.is_requested(5, now + 1)
+    assert plan.is_requested(20, now + 1)
+    assert not plan.is_requested(5, 2 * REQUEST_LIFETIME)
+    assert plan.is_requested(30, 2 * REQUEST_LIFETIME)
+    assert not plan.is_requested(30, 10 * REQUEST_LIFETIME)  # Although nothing was asked for in between.
 
 
 def test_it_is_forgotten_by_time_alone() -> None:
     plan = repairs()
-    plan.note_asked(5, 9, 0.0)
-    assert not plan.was_asked(5, 2 * MEMORY_OF_REQUESTS)
+    plan.record_request(5, 9, 0.0)
+    assert not plan.is_requested(5, 2 * REQUEST_LIFETIME)
 
 
 def test_memory_of_requests_has_a_limit() -> None:
     plan = repairs()
     for number in range(3 * MAX_REMEMBERED_RANGES):
-        plan.note_asked(2 * number, 2 * number, 1.0)
-    assert len(plan._asked) + len(plan._asked_before) <= 2 * MAX_REMEMBERED_RANGES
+        plan.record_request(2 * number, 2 * number, 1.0)
+    assert len(plan._requested) + len(plan._requested_before) <= 2 * MAX_REMEMBERED_RANGES
 
 
 def test_what_came_and_found_no_room_starts_over_instead_of_being_given_up() -> None:
     plan = repairs(attempts=1, reorder_delay=0.0)
     missing = RangeSet([(1, 3)])
     plan.gap_found(1, 3, 0.0)
-    assert plan.due(missing, 0.0).requests == [(1, 3)]
-    plan.refused(2)
-    assert plan.due(missing, 1.0) == ([(2, 2)], [(1, 1), (3, 3)])
+    assert plan.take_due(missing, 0.0).requests == [(1, 3)]
+    plan.arrival_refused(2)
+    assert plan.take_due(missing, 1.0) == ([(2, 2)], [(1, 1), (3, 3)])
     missing = RangeSet([(2, 2)])
-    assert plan.due(missing, 2.0) == ([], [(2, 2)])
+    assert plan.take_due(missing, 2.0) == ([], [(2, 2)])
 
 
 def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
@@ -114,25 +114,25 @@ def test_what_was_asked_for_before_it_was_there_is_asked_for_again() -> None:
     missing = RangeSet([(1, 9)])
     plan.gap_found(1, 9, 0.0)
     for now in (0.0, 0.2):
-        assert plan.due(missing, now).requests == [(1, 9)]
-    assert plan.due(missing, 0.4).given_up == [(1, 9)]
-    plan.doubted(5, 9, 0.4, until=10.0)
-    assert plan.certain(1, 9, 0.5) == [(1, 4)]
+        assert plan.take_due(missing, now).requests == [(1, 9)]
+    assert plan.take_due(missing, 0.4).given_up == [(1, 9)]
+    plan.suspect_gap(5, 9, 0.4, until=10.0)
+    assert plan.confirm_gap(1, 9, 0.5) == [(1, 4)]
     for now in (0.5, 0.7):
-        assert plan.due(missing, now).requests == [(5, 9)]
-    assert plan.due(missing, 0.9).given_up == [(5, 9)]
-    assert plan.certain(5, 9, 0.9) == [(5, 9)]
+        assert plan.take_due(missing, now).requests == [(5, 9)]
+    assert plan.take_due(missing, 0.9).given_up == [(5, 9)]
+    assert plan.confirm_gap(5, 9, 0.9) == [(5, 9)]
 
 
 def test_what_is_in_doubt_is_asked_for_once_in_a_while_until_it_comes() -> None:
     plan = repairs(attempts=3)
-    plan.doubted(5, 9, 0.0, until=10.0)
-    assert plan.next_deadline() == DOUBT_INTERVAL
-    assert plan.due(RangeSet([(5, 9)]), DOUBT_INTERVAL).requests == [(5, 9)]
-    assert plan.due(RangeSet([(5, 9)]), DOUBT_INTERVAL + 1).given_up == [(5, 9)]
+    plan.suspect_gap(5, 9, 0.0, until=10.0)
+    assert plan.next_deadline() == SUSPECT_RETRY_INTERVAL
+    assert plan.take_due(RangeSet([(5, 9)]), SUSPECT_RETRY_INTERVAL).requests == [(5, 9)]
+    assert plan.take_due(RangeSet([(5, 9)]), SUSPECT_RETRY_INTERVAL + 1).given_up == [(5, 9)]
     for sequence in range(5, 10):
         plan.arrived(sequence)
-    assert plan.certain(5, 9, 9.0) == [(5, 9)]  # Nothing of it is in doubt any more.
+    assert plan.confirm_gap(5, 9, 9.0) == [(5, 9)]  # Nothing of it is in doubt any more.
 
 
 def test_what_came_and_was_pushed_out_again_and_again_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,9 +143,9 @@ def test_what_came_and_was_pushed_out_again_and_again_is_planned_once(monkeypatc
         plan.gap_found(7, 7, 0.0)
     missing = RangeSet([(5, 5), (7, 7)])
     assert len(plan) == 12
-    assert plan.due(missing, 0.02).requests == [(5, 5), (7, 7)]
+    assert plan.take_due(missing, 0.02).requests == [(5, 5), (7, 7)]
     assert len(plan) == 2
-    assert plan.due(missing, 0.4).requests == [(5, 5), (7, 7)]
+    assert plan.take_due(missing, 0.4).requests == [(5, 5), (7, 7)]
 
 
 def test_many_gaps_are_planned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,9 +154,9 @@ def test_many_gaps_are_planned_one_by_one(monkeypatch: pytest.MonkeyPatch) -> No
     missing = RangeSet([(number, number) for number in range(1, 20, 2)])
     for number in range(1, 20, 2):
         plan.gap_found(number, number, 0.0)
-    assert len(plan.due(missing, 0.02).requests) == 10
-    assert len(plan.due(missing, 1.0).requests) == 10
-    assert sorted(plan.due(missing, 2.0).given_up) == [
+    assert len(plan.take_due(missing, 0.02).requests) == 10
+    assert len(plan.take_due(missing, 1.0).requests) == 10
+    assert sorted(plan.take_due(missing, 2.0).given_up) == [
         (number, number) for number in range(1, 20, 2)
     ]  # Nothing started over.
 
@@ -166,36 +166,36 @@ def test_what_is_held_back_is_planned_once_too(monkeypatch: pytest.MonkeyPatch) 
     plan, missing = repairs(reorder_delay=0.0), RangeSet([(5, 5)])
     for _ in range(10):
         plan.gap_found(5, 5, 0.0)
-    assert plan.due(missing, 0.0, hold_from=5) == ([], [])
+    assert plan.take_due(missing, 0.0, defer_from=5) == ([], [])
     plan.gap_found(5, 5, 0.0)
-    assert plan.due(missing, 1.0).requests == [(5, 5)]
+    assert plan.take_due(missing, 1.0).requests == [(5, 5)]
 
 
 def test_what_was_held_back_is_asked_for_once() -> None:
     plan, missing = repairs(reorder_delay=0.0), RangeSet([(3, 3), (9, 9)])
     plan.gap_found(3, 3, 0.0)
     plan.gap_found(9, 9, 0.0)
-    assert plan.due(missing, 0.0, hold_from=3) == ([], [])
-    assert plan.due(missing, 1.0).requests == [(3, 3), (9, 9)]
+    assert plan.take_due(missing, 0.0, defer_from=3) == ([], [])
+    assert plan.take_due(missing, 1.0).requests == [(3, 3), (9, 9)]
 
 
 def test_where_nobody_answers_more_is_asked_for_until_somebody_does() -> None:
     plan, missing = repairs(in_flight=1_024), RangeSet([(1, 10_000)])
     plan.gap_found(1, 10_000, 0.0)
-    assert plan.due(missing, 0.02).requests == [(1, 1_024)]
-    assert plan.due(missing, 0.3).requests == []
-    assert plan.due(missing, 0.31).requests == [(1, 1_024), (1_025, 2_048)]
+    assert plan.take_due(missing, 0.02).requests == [(1, 1_024)]
+    assert plan.take_due(missing, 0.3).requests == []
+    assert plan.take_due(missing, 0.31).requests == [(1, 1_024), (1_025, 2_048)]
     missing.discard(1, 1_024)
     for sequence in range(1, 1_025):
         plan.arrived(sequence)
-    assert plan.due(missing, 0.32).requests == []
+    assert plan.take_due(missing, 0.32).requests == []
 
 
 def test_a_hole_that_nobody_can_fill_does_not_wait_for_answers() -> None:
     plan, missing = repairs(in_flight=1_024, attempts=3), RangeSet([(1, 10_240)])
     plan.gap_found(1, 10_240, 0.0)
     for step in range(300):
-        for first, last in plan.due(missing, step / 100).given_up:
+        for first, last in plan.take_due(missing, step / 100).given_up:
             missing.discard(first, last)
     assert missing.count == 0
 
@@ -203,7 +203,7 @@ def test_a_hole_that_nobody_can_fill_does_not_wait_for_answers() -> None:
 def test_the_number_for_which_there_is_no_room_is_held_back_itself() -> None:
     plan = repairs(reorder_delay=0.0)
     plan.gap_found(5, 5, 0.0)
-    assert plan.due(RangeSet([(5, 5)]), 0.0, hold_from=5) == ([], [])
+    assert plan.take_due(RangeSet([(5, 5)]), 0.0, defer_from=5) == ([], [])
 
 
 def test_what_a_limit_cut_off_is_asked_for_to_its_end() -> None:
@@ -211,7 +211,7 @@ def test_what_a_limit_cut_off_is_asked_for_to_its_end() -> None:
     asked: list[tuple[int, int]] = []
     plan.gap_found(1, 3_100, 0.0)
     for step in range(2, 20):
-        for first, last in plan.due(missing, step / 100).requests:
+        for first, last in plan.take_due(missing, step / 100).requests:
             asked.append((first, last))
             missing.discard(first, last)
             for sequence in range(first, last + 1):

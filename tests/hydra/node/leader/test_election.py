@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.hydra.events import Role
-from fyrehose_twisted.hydra.node.durable_state import Vow
+from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.wire.messages import (
     MAX_TERM,
     Call,
@@ -154,13 +154,13 @@ def test_who_does_not_know_what_it_promised_helps_nobody_for_as_long_as_that_may
 
 def test_a_promise_of_a_former_life_binds(make_cohort: Callable[..., Any], net: Any) -> None:
     began = net.now
-    cohort = make_cohort(vow=Vow(term=1, promised=99, until=began + 12.0))
+    cohort = make_cohort(vow=DurableState(term=1, promised=99, until=began + 12.0))
     assert net.now >= began + 12.0
     assert cohort.host.vow.promised == 7
 
 
 def test_an_answer_to_a_network_without_a_quorum_promises_nothing(make_cohort: Callable[..., Any]) -> None:
-    cohort = make_cohort(vow=Vow(term=1))
+    cohort = make_cohort(vow=DurableState(term=1))
     cohort.ping()
     before = cohort.host.vow
     cohort.end.take()
@@ -223,7 +223,7 @@ def test_it_pledges_once_in_a_term(cohort: Any) -> None:
 
 
 def test_a_vote_in_a_former_life_counts(make_cohort: Callable[..., Any]) -> None:
-    cohort = make_cohort(vow=Vow(term=1, voted=5, nominee=3, voter=4))
+    cohort = make_cohort(vow=DurableState(term=1, voted=5, nominee=3, voter=4))
     free(cohort)
     cohort.end.send(Nominate(5, 8))
     assert cohort.end.take(Pledge) == []
@@ -262,11 +262,11 @@ def test_nominations_for_terms_that_are_over_are_ignored(cohort: Any, term: int)
 
 def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Any) -> None:
     free(cohort)
-    before = len(cohort.host.drained)
+    before = len(cohort.host.output)
     cohort.end.send(Nominate(2, 8))
     (drained,) = [
         one
-        for one in cohort.host.drained[before:]
+        for one in cohort.host.output[before:]
         if any(isinstance(message, Pledge) for effect in one.effects for message in getattr(effect, "messages", ()))
     ]
     assert drained.persist is not None
@@ -274,12 +274,12 @@ def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Any) -> None:
 
 
 def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Any) -> None:
-    before = len(cohort.host.drained)
+    before = len(cohort.host.output)
     cohort.net.run(3.0)
     cohort.ping()
     (drained,) = [
         one
-        for one in cohort.host.drained[before:]
+        for one in cohort.host.output[before:]
         if any(isinstance(message, Pong) for effect in one.effects for message in getattr(effect, "messages", ()))
     ]
     assert drained.persist is not None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.hydra.config import Timers
-from fyrehose_twisted.hydra.node.leader.lease import KEPT, Lease
+from fyrehose_twisted.hydra.node.leader.lease import MAX_TRACKED_PINGS, Lease
 
 TIMERS = Timers()
 
@@ -11,7 +11,7 @@ TIMERS = Timers()
 def make(*pings: float) -> Lease:
     lease = Lease(TIMERS, pings[0])
     for number, at in enumerate(pings):
-        lease.pinged(f"v{number}", at)
+        lease.ping_sent(f"v{number}", at)
     return lease
 
 
@@ -19,11 +19,11 @@ def test_it_lasts_from_the_sending_not_from_the_answer() -> None:
     lease = make(100.0)
     lease.ponged("v0", 1, 0.0, 2)
     assert lease.until is None
-    assert not lease.holds(100.0)
+    assert not lease.is_valid(100.0)
     lease.ponged("v0", 2, 0.0, 2)
     assert lease.until == 107.5
-    assert lease.holds(107.4)
-    assert not lease.holds(107.5)
+    assert lease.is_valid(107.4)
+    assert not lease.is_valid(107.5)
 
 
 def test_answers_to_different_pings_do_not_add_up() -> None:
@@ -71,7 +71,7 @@ def test_a_node_that_was_dropped_counts_no_more() -> None:
 
 
 def test_of_many_pings_the_last_ones_are_remembered() -> None:
-    lease = make(*(100.0 + number for number in range(KEPT + 1)))
+    lease = make(*(100.0 + number for number in range(MAX_TRACKED_PINGS + 1)))
     lease.ponged("v0", 1, 0.0, 1)
     assert lease.until is None
     lease.ponged("v1", 1, 0.0, 1)
@@ -110,4 +110,4 @@ def test_the_next_answer_is_due_max_ping_after_its_ping() -> None:
 def test_promises_outlive_leases_even_by_clocks_that_drift_by_30_percent(scale: float) -> None:
     timers = Timers(scale)
     assert timers.promise / 1.3 > timers.lease / 0.7
-    assert timers.lease > timers.ping_every
+    assert timers.lease > timers.ping_interval

@@ -6,48 +6,48 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.hydra.config import Long, NodeConfig
-from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, OpenIrc, Outcome, Role, Said, ToIrc
-from fyrehose_twisted.hydra.node.context import Standing
-from fyrehose_twisted.hydra.node.durable_state import Vow
-from fyrehose_twisted.hydra.node.relay.irc_writer import MAX_TRIES, MAX_UNANSWERED, Speaking
+from fyrehose_twisted.hydra.config import NodeConfig, OverlongPolicy
+from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, LineOutcome, OpenIrc, Outcome, Role, ToIrc
+from fyrehose_twisted.hydra.node.context import NodeContext
+from fyrehose_twisted.hydra.node.durable_state import DurableState
+from fyrehose_twisted.hydra.node.relay.irc_writer import MAX_FAILED_CONNECTS, MAX_UNANSWERED, IrcWriter
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
-from fyrehose_twisted.hydra.wire.lines import refusal_of, untag, with_tag
+from fyrehose_twisted.hydra.wire.lines import add_tag, server_error_text, untag
 from fyrehose_twisted.hydra.wire.messages import Drop, Recv, Send
 
 UNTIL = 1e9
 
 
-def make(**options: Any) -> tuple[Speaking, Standing]:
+def make(**options: Any) -> tuple[IrcWriter, NodeContext]:
     config = NodeConfig(**{"irc_rate": 1.0, "irc_burst": 3, **options})
-    standing = Standing(config, Random(1), 0.0, Vow(), remembers=True)
-    speaking = Speaking(standing)
-    speaking.want(0.0)
+    standing = NodeContext(config, Random(1), 0.0, DurableState(), remembers=True)
+    speaking = IrcWriter(standing)
+    speaking.open(0.0)
     speaking.opened(b"bot!u@h", IrcLimits(), 0.0)
-    standing.out.drain()
+    standing.output.drain()
     return speaking, standing
 
 
 def send(node: int, number: int) -> Send:
-    return Send(node, with_tag(f"{node}.{number}", b"PRIVMSG #c :%d of %d" % (number, node)))
+    return Send(node, add_tag(f"{node}.{number}", b"PRIVMSG #c :%d of %d" % (number, node)))
 
 
-def taken(speaking: Speaking, standing: Standing, now: float, until: float = UNTIL) -> list[bytes]:
-    speaking.take(now, until)
-    return [event.line for event in standing.out.drain().events if isinstance(event, ToIrc)]
+def taken(speaking: IrcWriter, standing: NodeContext, now: float, until: float = UNTIL) -> list[bytes]:
+    speaking.send_due(now, until)
+    return [event.line for event in standing.output.drain().events if isinstance(event, ToIrc)]
 
 
-def told(speaking: Speaking, standing: Standing, now: float) -> list[Any]:
+def told(speaking: IrcWriter, standing: NodeContext, now: float) -> list[Any]:
     """Return the numbers of the lines that are handed over, and the questions."""
-    speaking.take(now, UNTIL)
-    events = standing.out.drain().events
+    speaking.send_due(now, UNTIL)
+    events = standing.output.drain().events
     return [event.number if isinstance(event, ToIrc) else event for event in events]
 
 
 def test_lines_go_as_fast_as_irc_may_have_them() -> None:
     speaking, standing = make(irc_burst=2)
     for number in range(10):
-        assert speaking.put(send(7, number), 0.0) is None
+        assert speaking.enqueue(send(7, number), 0.0) is None
     assert told(speaking, standing, 0.0) == [1, 2]
     assert speaking.next_deadline() == 1.0
     assert told(speaking, standing, 0.5) == []
@@ -60,7 +60,7 @@ def test_lines_go_as_fast_as_irc_may_have_them() -> None:
 def test_what_irc_is_asked_counts_as_a_line() -> None:
     speaking, standing = make(irc_burst=2)
     for number in range(10):
-        speaking.put(send(7, number), 0.0)
+        speaking.enqueue(send(7, number), 0.0)
     assert told(speaking, standing, 0.0) == [1, 2]
     assert told(speaking, standing, 1.0) == [3]
     assert told(speaking, standing, 2.0) == [AskIrc(3)]
@@ -72,7 +72,7 @@ def test_what_irc_is_asked_counts_as_a_line() -> None:
 def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
     speaking, standing = make(irc_burst=10)
     for number in range(3):
-        speaking.put(send(7, number), 0.0)
+        speaking.enqueue(send(7, number), 0.0)
     assert told(speaking, standing, 0.0) == [1, 2, 3, AskIrc(3)]
     assert told(speaking, standing, 0.1) == []
     assert [one.line for one in speaking.answered(3, 0.1)] == [b"PRIVMSG #c :%d of 7" % number for number in range(3)]
@@ -82,9 +82,9 @@ def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
 
 def test_one_question_at_a_time() -> None:
     speaking, standing = make(irc_burst=10)
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
-    speaking.put(send(7, 2), 0.1)
+    speaking.enqueue(send(7, 2), 0.1)
     assert told(speaking, standing, 0.1) == [2]
     speaking.answered(1, 0.2)
     assert told(speaking, standing, 0.2) == [AskIrc(2)]
@@ -94,7 +94,7 @@ def test_one_question_at_a_time() -> None:
 def test_a_server_is_not_given_more_than_it_can_read_in_time(rate: float, most: int) -> None:
     speaking, standing = make(irc_burst=1_000, irc_rate=rate)
     for number in range(200):
-        speaking.put(send(7, number), 0.0)
+        speaking.enqueue(send(7, number), 0.0)
     numbers = list(range(1, most + 1))
     assert told(speaking, standing, 0.0) == [*numbers, AskIrc(most)]
     assert told(speaking, standing, 0.9) == []
@@ -105,12 +105,12 @@ def test_a_server_is_not_given_more_than_it_can_read_in_time(rate: float, most: 
 
 def test_while_a_question_is_open_for_long_nothing_is_said() -> None:
     speaking, standing = make(irc_burst=10)
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
-    speaking.put(send(7, 2), 2.0)
+    speaking.enqueue(send(7, 2), 2.0)
     assert told(speaking, standing, 2.0) == []
     for number in range(3, 8):
-        speaking.put(send(7, number), 2.0)
+        speaking.enqueue(send(7, number), 2.0)
     speaking.answered(1, 2.1)
     # It holds back what comes, so it gets less.
     assert told(speaking, standing, 2.1) == [2, 3, AskIrc(3)]
@@ -118,32 +118,32 @@ def test_while_a_question_is_open_for_long_nothing_is_said() -> None:
     assert told(speaking, standing, 2.2) == [4, 5, 6, AskIrc(6)]
 
 
-def silent_at(speaking: Speaking, now: float) -> bool:
+def silent_at(speaking: IrcWriter, now: float) -> bool:
     speaking.tick(now)
-    return speaking.lost is not None
+    return speaking.loss_reason is not None
 
 
 def test_a_server_that_does_not_answer_is_given_up() -> None:
     speaking, standing = make()
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
     assert speaking.next_deadline() == 5.0
     assert not silent_at(speaking, 4.9)
     assert silent_at(speaking, 5.0)
     assert speaking.unreachable
-    assert speaking.lost == "IRC does not answer for what was said 5.0 s ago"
-    speaking.put(send(7, 2), 5.0)
-    speaking.give_up(speaking.lost)
-    assert list(standing.out.drain().events) == [
-        CloseIrc("IRC does not answer for what was said 5.0 s ago", polite=False)
+    assert speaking.loss_reason == "IRC does not answer for what was said 5.0 s ago"
+    speaking.enqueue(send(7, 2), 5.0)
+    speaking.close(speaking.loss_reason)
+    assert list(standing.output.drain().events) == [
+        CloseIrc("IRC does not answer for what was said 5.0 s ago", graceful=False)
     ]
     speaking.closed("closed", 5.0)
-    assert standing.counts["irc_silent"] == standing.counts["irc_unanswered"] == standing.counts["not_said"] == 1
+    assert standing.counters["irc_silent"] == standing.counters["irc_unanswered"] == standing.counters["not_said"] == 1
 
 
 def test_patience_is_an_option() -> None:
     speaking, standing = make(irc_patience=2.0)
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
     assert not silent_at(speaking, 1.9)
     assert silent_at(speaking, 2.0)
@@ -151,13 +151,13 @@ def test_patience_is_an_option() -> None:
 
 def test_a_process_that_stood_still_reads_first_what_came_meanwhile() -> None:
     speaking, standing = make()
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
     assert not silent_at(speaking, 20.0)
     assert speaking.next_deadline() == 20.5
     speaking.answered(1, 20.1)
     assert not silent_at(speaking, 20.5)
-    speaking.put(send(7, 2), 21.0)
+    speaking.enqueue(send(7, 2), 21.0)
     taken(speaking, standing, 21.0)
     assert not silent_at(speaking, 40.0)
     assert silent_at(speaking, 60.0)
@@ -171,42 +171,42 @@ def test_nobody_waits_for_answers_where_nothing_was_said() -> None:
 
 def test_a_goodbye_goes_behind_a_question() -> None:
     speaking, standing = make(irc_burst=10)
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
     speaking.answered(1, 0.1)
-    speaking.put(send(7, 2), 0.1)
-    speaking.put(send(7, 3), 0.1)
+    speaking.enqueue(send(7, 2), 0.1)
+    speaking.enqueue(send(7, 3), 0.1)
     assert told(speaking, standing, 0.1) == [2, 3, AskIrc(3)]
-    speaking.give_up("over")
-    assert list(standing.out.drain().events) == [AskIrc(3), CloseIrc("over")]
-    assert [one.name for one in speaking.answered(3, 0.2)] == ["7.2", "7.3"]
+    speaking.close("over")
+    assert list(standing.output.drain().events) == [AskIrc(3), CloseIrc("over")]
+    assert [one.line_id for one in speaking.answered(3, 0.2)] == ["7.2", "7.3"]
 
 
 def test_a_long_message_is_said_in_several_lines() -> None:
     speaking, standing = make(irc_burst=10)
     text = b"word " * 99
-    speaking.put(Send(7, with_tag("7.1", b"PRIVMSG #c :" + text)), 0.0)
-    speaking.put(send(8, 1), 0.0)
-    speaking.take(0.0, UNTIL)
-    events = [event for event in standing.out.drain().events if isinstance(event, ToIrc)]
-    assert [event.name for event in events] == ["7.1/1", "7.1", "8.1"]
+    speaking.enqueue(Send(7, add_tag("7.1", b"PRIVMSG #c :" + text)), 0.0)
+    speaking.enqueue(send(8, 1), 0.0)
+    speaking.send_due(0.0, UNTIL)
+    events = [event for event in standing.output.drain().events if isinstance(event, ToIrc)]
+    assert [event.line_id for event in events] == ["7.1/1", "7.1", "8.1"]
     parts = [event.line.partition(b" :")[2] for event in events[:2]]
     assert b" ".join(parts) == text
-    assert standing.counts["irc_split"] == 1
+    assert standing.counters["irc_split"] == 1
 
 
 def test_what_is_left_of_a_message_waits_for_its_turn() -> None:
     speaking, standing = make(irc_burst=1)
-    speaking.put(Send(7, with_tag("x" * 32, b"PRIVMSG #c :" + b"word " * 99)), 0.0)
+    speaking.enqueue(Send(7, add_tag("x" * 32, b"PRIVMSG #c :" + b"word " * 99)), 0.0)
     assert told(speaking, standing, 0.0) == [1]
     assert len(speaking) == 1
-    assert speaking.answers.answered(1)[0].name == "x" * 30 + "/1"
+    assert speaking.pending_replies.acknowledge(1)[0].line_id == "x" * 30 + "/1"
     assert told(speaking, standing, 1.0) == [2]
-    speaking.put(Send(7, with_tag("7.2", b"PRIVMSG #c :" + b"word " * 99)), 1.0)
+    speaking.enqueue(Send(7, add_tag("7.2", b"PRIVMSG #c :" + b"word " * 99)), 1.0)
     speaking.answered(2, 1.1)
     assert told(speaking, standing, 2.0) == [3]
-    speaking.give_up("over")
-    assert standing.counts["not_said"] == 1
+    speaking.close("over")
+    assert standing.counters["not_said"] == 1
     assert len(speaking) == 0
 
 
@@ -218,20 +218,20 @@ def test_what_is_left_of_a_message_waits_for_its_turn() -> None:
     ],
 )
 def test_what_irc_would_cut_is_refused(line: bytes, why: bytes) -> None:
-    speaking, standing = make(irc_long=Long.REFUSE)
+    speaking, standing = make(irc_long=OverlongPolicy.REFUSE)
     speaking.limits = IrcLimits(topic=20)
-    speaking.put(Send(7, with_tag("7.1", line)), 0.0)
-    (refused,) = speaking.take(0.0, UNTIL)
-    assert refused.name == "7.1"
-    assert refused.refusals == [b":hydra 417 bot %s :%s" % (line.split()[0], why)]
-    assert not [event for event in standing.out.drain().events if isinstance(event, ToIrc)]
+    speaking.enqueue(Send(7, add_tag("7.1", line)), 0.0)
+    (refused,) = speaking.send_due(0.0, UNTIL)
+    assert refused.line_id == "7.1"
+    assert refused.errors == [b":hydra 417 bot %s :%s" % (line.split()[0], why)]
+    assert not [event for event in standing.output.drain().events if isinstance(event, ToIrc)]
     assert not len(speaking)
 
 
 def test_a_pause_gives_no_more_than_one_burst() -> None:
     speaking, standing = make(max_wait=1e6)
     for number in range(20):
-        speaking.put(send(7, number), 0.0)
+        speaking.enqueue(send(7, number), 0.0)
     taken(speaking, standing, 0.0)
     speaking.answered(3, 0.0)
     assert len(taken(speaking, standing, 1_000.0)) == 3
@@ -240,9 +240,9 @@ def test_a_pause_gives_no_more_than_one_burst() -> None:
 def test_who_says_much_leaves_room_for_others() -> None:
     speaking, standing = make(irc_burst=4)
     for number in range(100):
-        speaking.put(send(7, number), 0.0)
-    speaking.put(send(8, 0), 0.0)
-    speaking.put(send(9, 0), 0.0)
+        speaking.enqueue(send(7, number), 0.0)
+    speaking.enqueue(send(8, 0), 0.0)
+    speaking.enqueue(send(9, 0), 0.0)
     texts = taken(speaking, standing, 0.0)
     speaking.answered(3, 0.0)
     assert texts + taken(speaking, standing, 1.0) == [
@@ -255,59 +255,59 @@ def test_who_says_much_leaves_room_for_others() -> None:
 
 def test_a_flood_is_cut_off_and_others_still_get_in() -> None:
     speaking, standing = make(max_queue=10)
-    why = [speaking.put(send(7, number), 0.0) for number in range(30)]
+    why = [speaking.enqueue(send(7, number), 0.0) for number in range(30)]
     assert why.count("queue-full") == 24
-    assert standing.counts["send_flooded"] == 24
-    assert speaking.put(send(8, 0), 0.0) is None
+    assert standing.counters["send_flooded"] == 24
+    assert speaking.enqueue(send(8, 0), 0.0) is None
     assert b"PRIVMSG #c :0 of 8" in taken(speaking, standing, 0.0)
     for node in range(10, 30):
-        speaking.put(send(node, 0), 0.0)
+        speaking.enqueue(send(node, 0), 0.0)
     assert len(speaking) <= 10
 
 
 def test_what_was_cut_off_may_come_again() -> None:
     speaking, standing = make(max_queue=2)
     for number in range(3):
-        speaking.put(send(7, number), 0.0)
-    assert speaking.put(send(7, 2), 0.0) == "queue-full"
+        speaking.enqueue(send(7, number), 0.0)
+    assert speaking.enqueue(send(7, 2), 0.0) == "queue-full"
     taken(speaking, standing, 0.0)
-    assert speaking.put(send(7, 2), 0.0) is None
+    assert speaking.enqueue(send(7, 2), 0.0) is None
 
 
 def test_a_line_is_said_once_however_often_it_comes() -> None:
     speaking, standing = make()
-    assert speaking.put(send(7, 1), 0.0) is None
-    assert speaking.put(send(7, 1), 0.0) is None
-    assert speaking.put(Send(8, send(7, 1).line), 0.0) is None
+    assert speaking.enqueue(send(7, 1), 0.0) is None
+    assert speaking.enqueue(send(7, 1), 0.0) is None
+    assert speaking.enqueue(Send(8, send(7, 1).line), 0.0) is None
     assert taken(speaking, standing, 0.0) == [b"PRIVMSG #c :1 of 7"]
-    assert standing.counts["send_repeated"] == 2
+    assert standing.counters["send_repeated"] == 2
 
 
 def test_what_another_leader_said_is_not_said_again() -> None:
     speaking, standing = make()
-    assert speaking.heard(with_tag("7.1", b":bot!u@h PRIVMSG #c :1 of 7")) == "7.1"
-    speaking.put(send(7, 1), 0.0)
+    assert speaking.line_relayed(add_tag("7.1", b":bot!u@h PRIVMSG #c :1 of 7")) == "7.1"
+    speaking.enqueue(send(7, 1), 0.0)
     assert taken(speaking, standing, 0.0) == []
 
 
 def test_two_equal_lines_without_a_token_are_two() -> None:
     speaking, standing = make()
     for _ in range(2):
-        speaking.put(Send(7, b"PRIVMSG #c :hi"), 0.0)
+        speaking.enqueue(Send(7, b"PRIVMSG #c :hi"), 0.0)
     assert taken(speaking, standing, 0.0) == [b"PRIVMSG #c :hi"] * 2
 
 
 @pytest.mark.parametrize("line", [b"QUIT :bye", b":x PRIVMSG #c :hi", b"PRIVMSG #c :a\rQUIT", b"NICK x", b""])
 def test_what_others_must_not_say_is_refused(line: bytes) -> None:
     speaking, standing = make()
-    assert speaking.put(Send(7, with_tag("7.1", line)), 0.0) == "not-allowed"
-    assert standing.counts["send_refused"] == 1
+    assert speaking.enqueue(Send(7, add_tag("7.1", line)), 0.0) == "not-allowed"
+    assert standing.counters["send_refused"] == 1
     assert not len(speaking)
 
 
 def test_nothing_goes_once_the_lease_is_over() -> None:
     speaking, standing = make()
-    speaking.put(send(7, 1), 0.0)
+    speaking.enqueue(send(7, 1), 0.0)
     assert taken(speaking, standing, 5.0, until=5.0) == []
     assert taken(speaking, standing, 5.0, until=5.1) == [b"PRIVMSG #c :1 of 7"]
 
@@ -315,37 +315,37 @@ def test_nothing_goes_once_the_lease_is_over() -> None:
 def test_what_waited_for_too_long_is_not_said() -> None:
     speaking, standing = make(max_wait=10.0, irc_burst=1, irc_rate=0.05)
     for number in range(3):
-        speaking.put(send(7, number), 0.0)
+        speaking.enqueue(send(7, number), 0.0)
     assert len(taken(speaking, standing, 0.0)) == 1
     assert taken(speaking, standing, 20.0) == []
-    assert standing.counts["not_said"] == 2
+    assert standing.counters["not_said"] == 2
 
 
 def test_nothing_goes_while_there_is_no_connection() -> None:
     speaking, standing = make()
-    speaking.give_up("over")
-    speaking.put(send(7, 1), 0.0)
+    speaking.close("over")
+    speaking.enqueue(send(7, 1), 0.0)
     assert taken(speaking, standing, 0.0) == []
 
 
 def test_giving_up_forgets_what_was_to_be_said() -> None:
     speaking, standing = make()
-    speaking.put(send(7, 1), 0.0)
-    speaking.give_up("over")
+    speaking.enqueue(send(7, 1), 0.0)
+    speaking.close("over")
     assert not len(speaking)
-    assert list(standing.out.drain().events) == [CloseIrc("over")]
+    assert list(standing.output.drain().events) == [CloseIrc("over")]
     assert speaking.state == "closing"
     speaking.closed("closed", 1.0)
-    assert (speaking.state, speaking.lost) == ("closed", None)
+    assert (speaking.state, speaking.loss_reason) == ("closed", None)
 
 
 def test_who_leads_again_waits_for_the_old_connection_to_close() -> None:
     speaking, standing = make()
-    speaking.give_up("over")
-    speaking.want(1.0)
-    assert not [event for event in standing.out.drain().events if isinstance(event, OpenIrc)]
+    speaking.close("over")
+    speaking.open(1.0)
+    assert not [event for event in standing.output.drain().events if isinstance(event, OpenIrc)]
     speaking.closed("closed", 2.0)
-    assert [event for event in standing.out.drain().events if isinstance(event, OpenIrc)]
+    assert [event for event in standing.output.drain().events if isinstance(event, OpenIrc)]
 
 
 # Within a node
@@ -356,14 +356,14 @@ def test_three_failures_in_a_row_and_somebody_else_shall_try(net: Any) -> None:
     host.irc = "fails"
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
     assert net.run(60.0, lambda: host.node.role is Role.OUTSIDER)
-    assert len(host.of(OpenIrc)) == MAX_TRIES
-    assert host.node.counts["irc_failed"] == MAX_TRIES
+    assert len(host.of(OpenIrc)) == MAX_FAILED_CONNECTS
+    assert host.node.counts["irc_failed"] == MAX_FAILED_CONNECTS
     assert "IRC cannot be reached" in host.node.state(net.now).why
 
 
 def test_a_lost_connection_makes_the_leader_resign_and_tell_the_others(leader: Any, net: Any) -> None:
     host, me = leader.host, leader.host.id
-    host.online = False
+    host.irc_connections = False
     host.call("irc_closed", "reset by peer")
     net.run(0.01)
     for end in leader.ends.values():
@@ -392,7 +392,7 @@ def test_the_others_are_told_only_once_irc_is_closed(leader: Any, net: Any) -> N
 def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Any, net: Any) -> None:
     host = leader.host
     host.answers = False
-    leader.ends[7].send(Send(7, with_tag("x.1", b"PRIVMSG #c :hi")))
+    leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :hi")))
     assert [line for _, line in host.said] == [b"PRIVMSG #c :hi"]
     net.run(0.1)
     assert leader.ends[8].take(Recv) == []
@@ -404,7 +404,7 @@ def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Any, net: Any) -> None:
     for end in leader.ends.values():
         assert end.take(Recv) == [
             Recv(0, b":anna!a@b PRIVMSG #c :before"),
-            Recv(1, with_tag("x.1", b":bot!u@h PRIVMSG #c :hi")),
+            Recv(1, add_tag("x.1", b":bot!u@h PRIVMSG #c :hi")),
         ]
     assert host.node.counts["said"] == 1
 
@@ -419,15 +419,15 @@ def test_what_irc_refuses_comes_back_in_its_place(leader: Any, net: Any) -> None
     numeric = b":irc.x 482 bot #c :You're not channel operator"
     host.node.irc_received([numeric, b":irc.x 433 bot other :Nickname is already in use"], net.now)
     host.call("irc_answered", host.of(AskIrc)[-1].number)
-    while len(host.of(Said)) < 3:
+    while len(host.of(LineOutcome)) < 3:
         host.call("irc_answered", 3)
     net.run(0.01)
     texts = [untag(one.line)[1] for one in leader.ends[7].take(Recv)]
     assert texts == [b":bot!u@h PRIVMSG #c :one", numeric, b":bot!u@h PRIVMSG #c :three"]
-    assert host.of(Said) == [
-        Said("one", Outcome.SAID, ""),
-        Said("two", Outcome.REFUSED, "482 #c You're not channel operator"),
-        Said("three", Outcome.SAID, ""),
+    assert host.of(LineOutcome) == [
+        LineOutcome("one", Outcome.SAID, ""),
+        LineOutcome("two", Outcome.REFUSED, "482 #c You're not channel operator"),
+        LineOutcome("three", Outcome.SAID, ""),
     ]
     counts = host.node.counts
     assert (counts["said"], counts["irc_refused"], counts["irc_not_relayed"]) == (2, 1, 1)
@@ -438,18 +438,18 @@ def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Any, net: An
     net.run(0.01)
     (wanted,) = cohort.end.take(Send)
     name, _ = untag(wanted.line)
-    cohort.end.send(Recv(0, with_tag(f"{name}/1", b":irc.x 404 bot #d :Cannot send to channel")))
-    cohort.end.send(Recv(1, with_tag(name, b":bot!u@h PRIVMSG #d :the rest")))
-    assert cohort.host.of(Said) == [Said("mine", Outcome.REFUSED, "404 #d Cannot send to channel")]
+    cohort.end.send(Recv(0, add_tag(f"{name}/1", b":irc.x 404 bot #d :Cannot send to channel")))
+    cohort.end.send(Recv(1, add_tag(name, b":bot!u@h PRIVMSG #d :the rest")))
+    assert cohort.host.of(LineOutcome) == [LineOutcome("mine", Outcome.REFUSED, "404 #d Cannot send to channel")]
 
 
 def test_a_long_line_is_refused_where_it_may_not_be_split(make_leader: Any, net: Any) -> None:
-    leader = make_leader(irc_long=Long.REFUSE)
-    leader.ends[7].send(Send(7, with_tag("x.1", b"PRIVMSG #c :" + b"x" * 490)))
+    leader = make_leader(irc_long=OverlongPolicy.REFUSE)
+    leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :" + b"x" * 490)))
     net.run(0.01)
     (recv,) = leader.ends[8].take(Recv)
     assert untag(recv.line)[0] == "x.1"
-    assert refusal_of(untag(recv.line)[1]) == "417 PRIVMSG the line has 502 bytes; behind its sender 501 fit"
+    assert server_error_text(untag(recv.line)[1]) == "417 PRIVMSG the line has 502 bytes; behind its sender 501 fit"
     assert leader.host.said == []
 
 
@@ -461,17 +461,17 @@ def test_a_silent_server_costs_the_lead(leader: Any, net: Any) -> None:
     assert host.node.role is Role.LEADER
     net.run(0.2)
     assert host.node.role is Role.OUTSIDER
-    assert host.of(Said) == [Said("mine", Outcome.UNCERTAIN, "leader-changed")]
+    assert host.of(LineOutcome) == [LineOutcome("mine", Outcome.UNCERTAIN, "leader-changed")]
     (drop,) = leader.ends[7].take(Drop)
     assert "IRC does not answer" in drop.reason
     (close,) = host.of(CloseIrc)
-    assert not close.polite
+    assert not close.graceful
 
 
 def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Any, net: Any) -> None:
     host = leader.host
     host.answers = False
-    leader.ends[7].send(Send(7, with_tag("x.1", b"PRIVMSG #c :hi")))
+    leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :hi")))
     net.run(0.01)
     host.node._parts.leading.lease.until = net.now
     host.call("irc_answered", host.of(AskIrc)[-1].number)
@@ -481,9 +481,9 @@ def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Any, net: Any
 
 def test_what_came_too_late_is_not_echoed_but_refused(leader: Any, net: Any) -> None:
     host = leader.host
-    host.online = False
+    host.irc_connections = False
     host.call("say", b"PRIVMSG #c :hi", "mine")
     net.run(0.01)
-    assert host.of(Said) == [Said("mine", Outcome.REFUSED, "too-late")]
+    assert host.of(LineOutcome) == [LineOutcome("mine", Outcome.REFUSED, "too-late")]
     assert leader.ends[7].take(Recv) == []
     assert host.node.counts["too_late"] == 1

@@ -4,27 +4,27 @@ from math import inf
 
 import pytest
 
-from fyrehose_twisted.hydra.node.relay.pending_replies import Answers
+from fyrehose_twisted.hydra.node.relay.pending_replies import PendingReplies
 
 
-def handed(*lines: bytes) -> Answers:
-    answers = Answers()
+def handed(*lines: bytes) -> PendingReplies:
+    answers = PendingReplies()
     for number, line in enumerate(lines, 1):
         assert answers.add(f"x.{number}", line, float(number)) == number
     return answers
 
 
-def refused(answers: Answers) -> dict[str | None, list[bytes]]:
-    return {one.name: one.refusals for one in answers.answered(len(answers)) if one.refusals}
+def refused(answers: PendingReplies) -> dict[str | None, list[bytes]]:
+    return {one.line_id: one.errors for one in answers.acknowledge(len(answers)) if one.errors}
 
 
 def test_an_answer_is_for_all_that_went_before() -> None:
     answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
     number = answers.ask()
     answers.add("x.3", b"PRIVMSG #c :three", 3.0)
-    assert answers.oldest == 1.0
-    assert [one.name for one in answers.answered(number)] == ["x.1", "x.2"]
-    assert (len(answers), answers.asked, answers.oldest) == (1, None, 3.0)
+    assert answers.oldest_sent_at == 1.0
+    assert [one.line_id for one in answers.acknowledge(number)] == ["x.1", "x.2"]
+    assert (len(answers), answers.asked_number, answers.oldest_sent_at) == (1, None, 3.0)
 
 
 def test_an_old_answer_leaves_a_later_question_open() -> None:
@@ -32,21 +32,21 @@ def test_an_old_answer_leaves_a_later_question_open() -> None:
     first = answers.ask()
     answers.add("x.2", b"PRIVMSG #c :two", 2.0)
     second = answers.ask()
-    answers.answered(first)
-    assert answers.asked == second
+    answers.acknowledge(first)
+    assert answers.asked_number == second
 
 
 def test_what_was_not_handed_over_after_all() -> None:
     answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
     answers.remove(1)
-    assert [one.name for one in answers.answered(2)] == ["x.2"]
+    assert [one.line_id for one in answers.acknowledge(2)] == ["x.2"]
 
 
 def test_without_a_connection_nothing_is_answered() -> None:
     answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
     answers.ask()
     assert answers.clear() == 2
-    assert (len(answers), answers.asked, answers.oldest) == (0, None, inf)
+    assert (len(answers), answers.asked_number, answers.oldest_sent_at) == (0, None, inf)
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ def test_a_refusal_is_for_the_first_line_that_it_can_be_about(numeric: bytes, na
         b"JOIN #d",
         b"PRIVMSG #c :again",
     )
-    assert answers.refused(numeric)
+    assert answers.match_error(numeric)
     assert refused(answers) == {name: [numeric]}
 
 
 def test_equal_lines_are_refused_one_by_one() -> None:
     answers = handed(b"PRIVMSG #c :hi", b"PRIVMSG #c :hi")
     first, second = b":irc.x 404 bot #c :one", b":irc.x 404 bot #c :two"
-    assert answers.refused(first)
-    assert answers.refused(second)
-    assert not answers.refused(b":irc.x 404 bot #c :three")
+    assert answers.match_error(first)
+    assert answers.match_error(second)
+    assert not answers.match_error(b":irc.x 404 bot #c :three")
     assert refused(answers) == {"x.1": [first], "x.2": [second]}
 
 
 def test_each_of_several_targets_may_refuse() -> None:
     answers = handed(b"PRIVMSG #a,#b,#c :hi", b"PRIVMSG #c :hi")
     numerics = [b":irc.x 404 bot #c :no", b":irc.x 404 bot #a :no", b":irc.x 404 bot #c :no"]
-    assert all(map(answers.refused, numerics))
+    assert all(map(answers.match_error, numerics))
     assert refused(answers) == {"x.1": numerics[:2], "x.2": numerics[2:]}
 
 
@@ -108,5 +108,5 @@ def test_each_of_several_targets_may_refuse() -> None:
 )
 def test_what_the_server_says_of_something_else(numeric: bytes) -> None:
     answers = handed(b"PRIVMSG #c :hi")
-    assert not answers.refused(numeric)
+    assert not answers.match_error(numeric)
     assert refused(answers) == {}

@@ -4,14 +4,14 @@ from typing import Any
 
 import pytest
 
-from fyrehose_twisted.hydra.events import Left, Missed, Received
+from fyrehose_twisted.hydra.events import LeftNetwork, LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.wire.messages import MAX_LINE, Hello, Meet, Ping, Recv
 
 LINE = b":a!b@c PRIVMSG #c :hi"
 
 
 def heard(host: Any) -> list[tuple[int, int, list[bytes]]]:
-    return [(one.term, one.first, list(one.lines)) for one in host.of(Received)]
+    return [(one.term, one.first, list(one.lines)) for one in host.of(LinesReceived)]
 
 
 def test_lines_come_in_order_and_those_in_a_row_together(cohort: Any) -> None:
@@ -26,20 +26,20 @@ def test_lines_come_in_order_and_those_in_a_row_together(cohort: Any) -> None:
 def test_a_new_node_begins_with_the_line_that_it_hears_first(cohort: Any) -> None:
     cohort.end.send(Recv(41, b"a"), Recv(42, b"b"))
     assert [first for _, first, _ in heard(cohort.host)] == [41, 42] or heard(cohort.host)[0][1] == 41
-    assert cohort.host.of(Missed) == []
+    assert cohort.host.of(LinesMissed) == []
 
 
 def test_a_gap_is_told_before_what_comes_after_it(cohort: Any) -> None:
     cohort.end.send(Recv(0, b"a"), Recv(3, b"d"))
-    told = [one for one in cohort.host.told if isinstance(one, Missed | Received)]
-    assert told == [Received(1, 0, [b"a"]), Missed(1, 1, 2), Received(1, 3, [b"d"])]
+    told = [one for one in cohort.host.told if isinstance(one, LinesMissed | LinesReceived)]
+    assert told == [LinesReceived(1, 0, [b"a"]), LinesMissed(1, 1, 2), LinesReceived(1, 3, [b"d"])]
     assert cohort.node.counts["recv_missed"] == 2
 
 
 def test_who_was_there_in_the_term_before_misses_the_first_lines_of_the_next(cohort: Any) -> None:
     cohort.ping(term=2, leader=8)
     cohort.end.send(Recv(2, b"c"))
-    assert cohort.host.of(Missed) == [Missed(2, 0, 1)]
+    assert cohort.host.of(LinesMissed) == [LinesMissed(2, 0, 1)]
 
 
 def test_a_line_comes_once(cohort: Any) -> None:
@@ -123,7 +123,7 @@ def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Any) -> None:
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == [Recv(0, LINE)]
     assert leader.node.counts["irc_without_lease"] == 1
-    assert leader.host.of(Left) == [Left()]
+    assert leader.host.of(LeftNetwork) == [LeftNetwork()]
 
 
 def test_a_leader_that_leaves_relays_no_longer_than_it_has_a_lease(leader: Any) -> None:
@@ -144,7 +144,7 @@ def test_the_leader_takes_no_lines_from_others(leader: Any) -> None:
 
 def test_who_comes_later_hears_what_is_said_from_then_on(leader: Any) -> None:
     # There is room for three, so 8 has to go first.
-    leader.silence(8)
+    leader.seconds_silent(8)
     assert leader.net.run(30.0, lambda: 8 not in leader.node._standing.registry)
     leader.host.call("irc_received", [LINE])
     end = leader.net.join(leader.host, 9)

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from fyrehose_twisted.errors import PublishQueueFull, UnencodableMessage
-from fyrehose_twisted.hydra.events import Outcome, Said
-from fyrehose_twisted.hydra.wire.lines import untag, with_tag
+from fyrehose_twisted.hydra.events import LineOutcome, Outcome
+from fyrehose_twisted.hydra.wire.lines import add_tag, untag
 from fyrehose_twisted.hydra.wire.messages import Ping, Recv, Send
 
 LINE = b"PRIVMSG #c :hi"
 
 
 def said(host: Any) -> list[tuple[Any, Outcome, str]]:
-    return [tuple(one) for one in host.of(Said)]
+    return [tuple(one) for one in host.of(LineOutcome)]
 
 
 def sent(cohort: Any) -> list[tuple[str | None, bytes]]:
@@ -27,9 +27,9 @@ def test_a_line_goes_to_the_leader_and_its_echo_is_the_acknowledgement(cohort: A
     ((name, line),) = sent(cohort)
     assert line == LINE
     assert said(cohort.host) == []
-    cohort.end.send(Recv(0, with_tag(name, b":bot!u@h " + LINE)))
+    cohort.end.send(Recv(0, add_tag(name, b":bot!u@h " + LINE)))
     assert said(cohort.host) == [("token", Outcome.SAID, "")]
-    assert len(cohort.node._parts.saying) == 0
+    assert len(cohort.node._parts.send_queue) == 0
 
 
 def test_two_equal_lines_are_two(cohort: Any, net: Any) -> None:
@@ -38,12 +38,12 @@ def test_two_equal_lines_are_two(cohort: Any, net: Any) -> None:
     net.run(0.01)
     names = [name for name, _ in sent(cohort)]
     assert len(set(names)) == 2
-    cohort.end.send(Recv(0, with_tag(names[1], LINE)))
+    cohort.end.send(Recv(0, add_tag(names[1], LINE)))
     assert said(cohort.host) == [(2, Outcome.SAID, "")]
 
 
 def test_names_of_two_lives_of_a_node_differ(net: Any) -> None:
-    nonces = {net.node(f"n{seed}", seed, seed=seed).node._parts.saying._nonce for seed in range(1, 20)}
+    nonces = {net.node(f"n{seed}", seed, seed=seed).node._parts.send_queue._nonce for seed in range(1, 20)}
     assert len(nonces) == 19
 
 
@@ -55,7 +55,7 @@ def test_what_is_no_line_of_irc_is_refused_at_once(cohort: Any, line: bytes, net
         cohort.host.call("say", line, "token")
     net.run(0.01)
     assert sent(cohort) == []
-    assert len(cohort.node._parts.saying) == 0
+    assert len(cohort.node._parts.send_queue) == 0
 
 
 def test_only_so_many_lines_wait(net: Any) -> None:
@@ -111,11 +111,11 @@ def test_an_old_echo_settles_what_is_tried_again(cohort: Any, net: Any) -> None:
     cohort.host.flush()
     net.run(0.01)
     ((name, _),) = sent(cohort)
-    cohort.node._parts.saying.leader_changed()
-    cohort.node._parts.saying.heard(name, LINE)
+    cohort.node._parts.send_queue.leader_changed()
+    cohort.node._parts.send_queue.heard(name, LINE)
     cohort.host.flush()
     assert said(cohort.host) == [("token", Outcome.SAID, "")]
-    assert len(cohort.node._parts.saying) == 0
+    assert len(cohort.node._parts.send_queue) == 0
 
 
 def test_what_waits_when_the_node_stops_is_reported(cohort: Any, net: Any) -> None:
@@ -142,7 +142,7 @@ def test_a_leader_says_its_own_lines(leader: Any, net: Any) -> None:
 
 
 def test_a_line_that_comes_back_over_another_link_is_not_sent_on(leader: Any, net: Any) -> None:
-    wish = Send(7, with_tag("x.1", LINE))
+    wish = Send(7, add_tag("x.1", LINE))
     for end in leader.ends.values():
         end.send(wish)
     assert len(leader.host.said) == 1
@@ -170,7 +170,7 @@ def test_no_more_is_under_way_than_a_leader_takes_of_each_node(make_cohort: Any,
     net.run(0.01)
     first = sent(cohort)
     assert [text for _, text in first] == [b"PRIVMSG #c :0", b"PRIVMSG #c :1"]
-    cohort.end.send(Recv(0, with_tag(first[0][0], b":bot!u@h PRIVMSG #c :0")))
+    cohort.end.send(Recv(0, add_tag(first[0][0], b":bot!u@h PRIVMSG #c :0")))
     net.run(0.01)
     assert [text for _, text in sent(cohort)] == [b"PRIVMSG #c :2"]
     assert said(cohort.host) == [(0, Outcome.SAID, "")]

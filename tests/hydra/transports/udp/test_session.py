@@ -14,26 +14,26 @@ from hypothesis import strategies as st
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.hydra.transports.udp.datagrams import (
     DATA,
-    HEAD,
+    HEADER,
     INIT,
-    LARGEST,
+    MAX_DATAGRAM,
     OPEN,
     PAYLOAD,
     RESET,
     WINDOW,
-    Keys,
+    SessionKeys,
 )
-from fyrehose_twisted.hydra.transports.udp.demux import RESETS, Station
+from fyrehose_twisted.hydra.transports.udp.demux import MAX_RESETS_PER_SECOND, SessionDemux
 from fyrehose_twisted.hydra.transports.udp.session import (
-    _FIRST_WINDOW,
-    _LEAST_WINDOW,
+    _INITIAL_WINDOW,
+    _MIN_WINDOW,
     ACK_DELAY,
-    DOUBT,
     LINGER,
-    PENDING,
-    WAITING,
-    Ending,
-    Session,
+    MAX_QUEUED,
+    OPEN_TIMEOUT,
+    PROBE_TIMEOUT,
+    CloseReason,
+    UdpSession,
 )
 
 MAX_PING = 10.0
@@ -44,14 +44,14 @@ SECRET = b"a secret of more than 16 bytes"
 class Host:
     """A station, and what came of its sessions."""
 
-    def __init__(self, address: Address, station: Station) -> None:
+    def __init__(self, address: Address, station: SessionDemux) -> None:
         self.address = address
         self.station = station
-        self.got: dict[Session, bytes] = {}
-        self.ended: dict[Session, Ending] = {}
+        self.got: dict[UdpSession, bytes] = {}
+        self.ended: dict[UdpSession, CloseReason] = {}
 
     @property
-    def opened(self) -> list[Session]:
+    def opened(self) -> list[UdpSession]:
         """Sessions that are open and were dialled by others."""
         return [session for session in self.station.sessions.values() if session.opened and not session.dialled]
 
@@ -69,21 +69,21 @@ class Channel:
         self._numbers = count()
 
     def host(self, address: Address, *, accepting: bool = True, **more: Any) -> Host:
-        station = Station(max_ping=MAX_PING, token=self.rng.randbytes, **more)
+        station = SessionDemux(max_ping=MAX_PING, token=self.rng.randbytes, **more)
         station.accepting = accepting
         self.hosts[address] = Host(address, station)
         return self.hosts[address]
 
     def send(self, datagram: bytes, source: Address, target: Address) -> None:
         self.sent.append((self.now, source, target, datagram))
-        assert len(datagram) <= LARGEST
+        assert len(datagram) <= MAX_DATAGRAM
         for _ in range(1 + (self.rng.random() < self.repeats)):
             if self.rng.random() >= self.loss:
                 when = self.now + self.rng.uniform(*self.delays)
                 heapq.heappush(self._heap, (when, next(self._numbers), source, target, datagram))
 
     def drain(self, host: Host) -> None:
-        while host.station.touched or host.station._replies:
+        while host.station.scheduled or host.station._replies:
             replies, turns = host.station.drain()
             for datagram, target in replies:
                 self.send(datagram, host.address, target)
@@ -91,12 +91,12 @@ class Channel:
                 for datagram in drained.datagrams:
                     self.send(datagram, host.address, session.address)
                 host.got[session] = host.got.get(session, b"") + drained.data
-                if drained.ended is not None:
-                    host.ended[session] = drained.ended
+                if drained.close_reason is not None:
+                    host.ended[session] = drained.close_reason
             for session in host.station.sessions.values():
-                assert len(session._flights) <= WINDOW
-                assert len(session._early) < WINDOW
-                assert len(session._flying) + len(session._missing) == len(session._flights)
+                assert len(session._outstanding) <= WINDOW
+                assert len(session._reorder_buffer) < WINDOW
+                assert len(session._in_flight) + len(session._lost) == len(session._outstanding)
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -120,23 +120,23 @@ class Channel:
                 host.station.tick(self.now)
                 self.drain(host)
 
-    def write(self, host: Host, session: Session, data: bytes) -> None:
+    def write(self, host: Host, session: UdpSession, data: bytes) -> None:
         session.write(data, self.now)
-        host.station.touch(session)
+        host.station.schedule(session)
         self.drain(host)
 
-    def close(self, host: Host, session: Session) -> None:
+    def close(self, host: Host, session: UdpSession) -> None:
         session.close(self.now)
-        host.station.touch(session)
+        host.station.schedule(session)
         self.drain(host)
 
-    def end(self, host: Host, session: Session, reason: Ending) -> None:
+    def end(self, host: Host, session: UdpSession, reason: CloseReason) -> None:
         session.end(reason, self.now)
-        host.station.touch(session)
+        host.station.schedule(session)
         self.drain(host)
 
 
-def pair(channel: Channel, **more: Any) -> tuple[Host, Session, Host, Session]:
+def pair(channel: Channel, **more: Any) -> tuple[Host, UdpSession, Host, UdpSession]:
     """Two hosts, and both ends of a session between them."""
     here, there = channel.host(HERE, **more), channel.host(THERE, **more)
     session = here.station.dial(THERE, channel.now)
@@ -162,7 +162,7 @@ def test_everything_arrives_once_and_in_order_or_the_session_ends(
     channel = Channel(seed, loss=loss, repeats=repeats, delays=delays)
     here, there = channel.host(HERE, secret=secret), channel.host(THERE, secret=secret)
     session = here.station.dial(THERE, channel.now)
-    written: dict[Session, bytes] = {}
+    written: dict[UdpSession, bytes] = {}
     for number in range(30):
         for host in (here, there):
             for one in tuple(host.station.sessions.values()):
@@ -173,7 +173,7 @@ def test_everything_arrives_once_and_in_order_or_the_session_ends(
         channel.run(channel.rng.choice((0.0, 0.001, 0.1, 1.0)))
     channel.run(400)
     if session in here.ended:  # Bad luck: nothing got through for 10 s, or one part was lost for 30 s.
-        assert here.ended[session] in (Ending.SILENT, Ending.RESET)
+        assert here.ended[session] in (CloseReason.SILENT, CloseReason.RESET)
         assert loss > 0.15
     accepted = [one for one in there.got if one.remote == session.local and one.opened]
     assert len(accepted) <= 1
@@ -188,7 +188,7 @@ def test_everything_arrives_once_and_in_order_or_the_session_ends(
     if accepted and session not in here.ended:
         channel.close(here, session)
         channel.run(20)
-        assert here.ended[session] is Ending.CLOSED
+        assert here.ended[session] is CloseReason.CLOSED
         assert here.station.sessions == {}
     channel.run(3 * MAX_PING)
     assert not here.station.sessions
@@ -203,7 +203,7 @@ def test_who_closes_has_written_everything_first(seed: int) -> None:
     channel.close(here, session)
     channel.write(here, session, b"this comes too late\r\n")
     channel.run(100)
-    if there.ended[other] is Ending.CLOSED:
+    if there.ended[other] is CloseReason.CLOSED:
         assert there.got[other] == lines(5_000)
     else:  # Its side gave up, and said so.
         assert lines(5_000).startswith(there.got[other])
@@ -277,7 +277,7 @@ def test_a_dial_is_repeated_and_ends_after_max_ping() -> None:
     channel.run(MAX_PING + 1)
     times = [round(when - begun, 3) for when, _, _, datagram in channel.sent if datagram[0] == INIT]
     assert times == [0.0, 0.2, 0.6, 1.4, 3.0, 5.0, 7.0, 9.0]
-    assert here.ended == {session: Ending.SILENT}
+    assert here.ended == {session: CloseReason.SILENT}
     assert here.station.sessions == {}
 
 
@@ -286,7 +286,7 @@ def test_silence_ends_a_session_and_keepalives_keep_it() -> None:
     here, session, there, other = pair(channel)
     channel.sent.clear()
     channel.run(100)
-    assert (session.ended, other.ended) == (None, None)
+    assert (session.close_reason, other.close_reason) == (None, None)
     assert 60 <= len(channel.sent) <= 130
     channel.loss = 1.0
     begun = channel.now
@@ -295,7 +295,7 @@ def test_silence_ends_a_session_and_keepalives_keep_it() -> None:
         assert channel.now - begun <= MAX_PING + 0.1
     assert channel.now - begun >= MAX_PING - MAX_PING / 4 - 0.1
     channel.run(MAX_PING)
-    assert (here.ended[session], there.ended[other]) == (Ending.SILENT, Ending.SILENT)
+    assert (here.ended[session], there.ended[other]) == (CloseReason.SILENT, CloseReason.SILENT)
 
 
 def test_the_end_of_the_stream_is_given_up_after_a_second() -> None:
@@ -306,18 +306,18 @@ def test_the_end_of_the_stream_is_given_up_after_a_second() -> None:
     channel.run(LINGER - 0.01)
     assert not here.ended
     channel.run(0.02)
-    assert here.ended == {session: Ending.CLOSED}
+    assert here.ended == {session: CloseReason.CLOSED}
     channel.loss = 0.0
     channel.run(MAX_PING + 1)
-    assert there.ended == {other: Ending.RESET}
+    assert there.ended == {other: CloseReason.RESET}
 
 
 def test_a_session_that_is_cut_off_ends_on_the_other_side_at_once() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
-    channel.end(here, session, Ending.ABORTED)
+    channel.end(here, session, CloseReason.ABORTED)
     channel.run(0.02)
-    assert there.ended == {other: Ending.RESET}
+    assert there.ended == {other: CloseReason.RESET}
 
 
 def test_a_peer_that_was_started_anew_does_not_know_the_session() -> None:
@@ -325,8 +325,8 @@ def test_a_peer_that_was_started_anew_does_not_know_the_session() -> None:
     here, session, _, _ = pair(channel, secret=SECRET)
     channel.host(THERE, secret=SECRET)
     channel.write(here, session, b"anybody there?\r\n")
-    channel.run(DOUBT + 0.05)
-    assert here.ended == {session: Ending.RESET}
+    channel.run(PROBE_TIMEOUT + 0.05)
+    assert here.ended == {session: CloseReason.RESET}
 
 
 @pytest.mark.parametrize("dials", ["it", "the other"])
@@ -339,7 +339,7 @@ def test_a_new_session_with_a_peer_that_was_started_anew_ends_the_old_one(dials:
     else:
         here.station.dial(THERE, channel.now)
     channel.run(0.1)
-    assert here.ended == {session: Ending.RESTARTED}
+    assert here.ended == {session: CloseReason.RESTARTED}
     assert len(here.station.sessions) == 1
     assert len(there.station.sessions) == 1
 
@@ -357,7 +357,7 @@ def test_who_is_made_to_say_that_it_does_not_know_a_session_ends_none(secret: by
             target.station.receive(reset, source, channel.now)
             channel.run(0.3)
     channel.run(1)
-    assert (session.ended, other.ended) == (None, None)
+    assert (session.close_reason, other.close_reason) == (None, None)
 
 
 def test_two_that_dial_each_other_have_two_sessions() -> None:
@@ -432,7 +432,7 @@ def test_without_the_secret_nothing_opens() -> None:
         here, there = channel.host(HERE, secret=ours), channel.host(THERE, secret=theirs)
         session = here.station.dial(THERE, channel.now)
         channel.run(MAX_PING + 1)
-        assert here.ended == {session: Ending.SILENT}
+        assert here.ended == {session: CloseReason.SILENT}
         assert not there.got
         assert there.station.counters["unproved"] + there.station.counters["malformed"] > 5
 
@@ -472,9 +472,9 @@ def test_old_datagrams_do_nothing(secret: bytes | None) -> None:
             channel.drain(channel.hosts[target])
 
     replay()
-    channel.run(PENDING + 1)  # A session that somebody seems to dial is not opened, and is forgotten.
+    channel.run(OPEN_TIMEOUT + 1)  # A session that somebody seems to dial is not opened, and is forgotten.
     assert here.got[session] == there.got[other] == b""
-    assert (session.ended, other.ended) == (None, None)
+    assert (session.close_reason, other.close_reason) == (None, None)
     assert list(here.station.sessions.values()) == [session]
     assert list(there.station.sessions.values()) == [other]
     # They are no sign of life either.
@@ -482,7 +482,7 @@ def test_old_datagrams_do_nothing(secret: bytes | None) -> None:
     for _ in range(round(MAX_PING) + 1):
         replay()
         channel.run(1)
-    assert (here.ended[session], there.ended[other]) == (Ending.SILENT, Ending.SILENT)
+    assert (here.ended[session], there.ended[other]) == (CloseReason.SILENT, CloseReason.SILENT)
     # And once a session is over, it does not come back.
     replay()
     assert not here.opened
@@ -511,7 +511,7 @@ def test_what_is_accepted_is_limited_and_what_does_not_open_is_forgotten() -> No
         dials.append((host, host.station.dial(THERE, channel.now)))
         channel.run(0.1)
     assert [session.opened for _, session in dials] == [True, True, False, True, False]
-    assert here.ended[dials[2][1]] is elsewhere.ended[dials[4][1]] is Ending.REFUSED
+    assert here.ended[dials[2][1]] is elsewhere.ended[dials[4][1]] is CloseReason.REFUSED
     assert there.station.counters["refused"] == 2
     channel.close(*dials[0])
     channel.run(0.1)
@@ -526,7 +526,7 @@ def test_what_is_accepted_is_limited_and_what_does_not_open_is_forgotten() -> No
     del half.hosts[HERE]
     assert len(there.station.sessions) == 1
     assert not there.opened
-    half.run(PENDING)
+    half.run(OPEN_TIMEOUT)
     assert not there.station.sessions
     assert not there.station._sources
 
@@ -544,26 +544,26 @@ def test_parts_from_far_ahead_are_not_kept() -> None:
     channel = Channel()
     _, _, there, other = pair(channel)
     for sequence in range(0, 100 * WINDOW, 7):
-        head = HEAD.pack(DATA, other.local, 1_000 + sequence, sequence, 0, 0)
+        head = HEADER.pack(DATA, other.local, 1_000 + sequence, sequence, 0, 0)
         there.station.receive(head + bytes(1_000), HERE, channel.now)
-        assert len(other._early) < WINDOW
-    assert 10 < len(other._early) < 40
-    assert other.ended is None
+        assert len(other._reorder_buffer) < WINDOW
+    assert 10 < len(other._reorder_buffer) < 40
+    assert other.close_reason is None
 
 
 def test_keys_differ_by_direction_and_by_session() -> None:
     ids = [bytes((number,)) * 8 for number in range(3)]
-    keys = Keys(SECRET)
-    found = [key for one in ids for other in ids if one != other for key in keys.between(one, other)]
+    keys = SessionKeys(SECRET)
+    found = [key for one in ids for other in ids if one != other for key in keys.session_keys(one, other)]
     assert len(set(found)) == len(found) == 12
-    assert Keys(SECRET + b"!").between(*ids[:2]) != keys.between(*ids[:2])
+    assert SessionKeys(SECRET + b"!").session_keys(*ids[:2]) != keys.session_keys(*ids[:2])
 
 
 def test_a_few_losses_do_not_end_an_idle_session() -> None:
     channel = Channel(5, loss=0.15)
     here, session, there, other = pair(channel)
     channel.run(3_600)
-    assert (session.ended, other.ended) == (None, None)
+    assert (session.close_reason, other.close_reason) == (None, None)
     channel.run(3_600)
     assert not here.ended
     assert not there.ended
@@ -573,22 +573,22 @@ def test_what_waits_is_limited() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.loss = 1.0
-    while session.ended is None:
+    while session.close_reason is None:
         channel.write(here, session, bytes(2**20))
-        assert session.waiting <= WAITING
-    assert session.ended is Ending.UNREAD
+        assert session.waiting <= MAX_QUEUED
+    assert session.close_reason is CloseReason.QUEUE_FULL
     assert session.waiting == 0
     channel.loss = 0.0
     channel.run(MAX_PING + 1)
-    assert there.ended[other] in (Ending.RESET, Ending.SILENT)
+    assert there.ended[other] in (CloseReason.RESET, CloseReason.SILENT)
 
 
 def test_answers_for_unknown_sessions_are_limited() -> None:
     channel = Channel()
     station = channel.host(HERE).station
-    for number in range(3 * RESETS):
+    for number in range(3 * MAX_RESETS_PER_SECOND):
         station.receive(bytes((DATA,)) + number.to_bytes(8, "big") + bytes(60), ELSEWHERE, channel.now)
-    assert len(station.drain()[0]) == RESETS
+    assert len(station.drain()[0]) == MAX_RESETS_PER_SECOND
     station.receive(bytes((DATA,)) + bytes(60), ELSEWHERE, channel.now + 1)
     assert len(station.drain()[0]) == 1
 
@@ -602,10 +602,10 @@ def test_large_datagrams_that_never_arrive_end_the_session() -> None:
     )
     channel.write(here, session, lines(1_000))
     begun = channel.now
-    while session.ended is None and channel.now < begun + 5 * MAX_PING:
+    while session.close_reason is None and channel.now < begun + 5 * MAX_PING:
         channel.write(there, other, b"all is well\r\n")
         channel.run(1)
-    assert here.ended[session] is Ending.SILENT
+    assert here.ended[session] is CloseReason.SILENT
     assert channel.now - begun == pytest.approx(3 * MAX_PING, abs=MAX_PING / 4 + 1)
 
 
@@ -614,14 +614,14 @@ def test_a_window_is_narrowed_when_something_is_lost_and_widens_again() -> None:
     here, session, there, other = pair(channel)
     channel.write(here, session, lines(10_000))
     channel.run(1)
-    wide = session._room
-    assert wide > _FIRST_WINDOW
+    wide = session._cwnd
+    assert wide > _INITIAL_WINDOW
     channel.loss = 0.05
     channel.write(here, session, lines(10_000))
     channel.run(3)
-    assert session._room < wide / 2
+    assert session._cwnd < wide / 2
     channel.loss = 0.0
     channel.write(here, session, lines(40_000))
     channel.run(20)
-    assert session._room > 3 * _LEAST_WINDOW
+    assert session._cwnd > 3 * _MIN_WINDOW
     assert there.got[other] == lines(10_000) * 2 + lines(40_000)

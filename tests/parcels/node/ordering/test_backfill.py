@@ -5,18 +5,18 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.node.ordering.backfill import ANSWER_IN, Backfill
-from fyrehose_twisted.parcels.node.ordering.history import Stretch
-from fyrehose_twisted.parcels.wire.messages import Fetch, Fetched, Member
+from fyrehose_twisted.parcels.node.ordering.backfill import REPLY_TIMEOUT, EventBackfill
+from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
+from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply, MemberId
 
 BACKWARDS = "what somebody said of an earlier number takes it back there, so that events come twice"
 
-A, B, C = (Member(name, 1) for name in "ABC")
+A, B, C = (MemberId(name, 1) for name in "ABC")
 
 
-def row(first: int, count: int, publisher: str = "p", epoch: int = 0, number: int | None = None) -> Fetched:
+def row(first: int, count: int, publisher: str = "p", epoch: int = 0, number: int | None = None) -> FetchEventsReply:
     number = first if number is None else number
-    return Fetched(first, [(publisher, epoch, number + at, b"%d" % (first + at)) for at in range(count)])
+    return FetchEventsReply(first, [(publisher, epoch, number + at, b"%d" % (first + at)) for at in range(count)])
 
 
 HOLDINGS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=0, max_size=4)
@@ -26,22 +26,22 @@ HOLDINGS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=
 @example([(2, 0), (1, 2)], 1, 2, 0)
 def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], first: int, more: int, seed: int) -> None:
     rng, last = Random(seed), first + more
-    members = [Member(f"m{at}", 1) for at in range(len(holdings))]
+    members = [MemberId(f"m{at}", 1) for at in range(len(holdings))]
     held = dict(zip(members, holdings, strict=True))
     silent = set(rng.sample(members, rng.randrange(len(members) + 1))) if rng.random() < 0.4 else set()
-    backfill, now, came, skipped = Backfill(first, last), 0.0, [], []
+    backfill, now, came, skipped = EventBackfill(first, last), 0.0, [], []
     for _ in range(1_000):
-        if backfill.next > last:
+        if backfill.next_sequence > last:
             break
-        question = backfill.ask(members, now)
+        question = backfill.next_request(members, now)
         if question is None:
-            reached = backfill.skip(members)
+            reached = backfill.skip_unavailable(members)
             if reached is not None:
                 skipped.extend(range(first + len(came) + len(skipped), reached + 1))
             now = max(now, backfill.deadline)
             continue
         who, fetch = question
-        assert (fetch.first, fetch.last) == (backfill.next, last)
+        assert (fetch.first, fetch.last) == (backfill.next_sequence, last)
         if who in silent:
             now = backfill.deadline
             continue
@@ -50,8 +50,8 @@ def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], fi
         start, stop = max(fetch.first, oldest), min(fetch.last, end)
         size = max(0, min(stop - start + 1, rng.randrange(1, 20)))
         # Somebody else's answer does not count.
-        assert backfill.fetched(row(backfill.next, 1), Member("stranger", 1)) == []
-        for stretch in backfill.fetched(row(start, size), who):
+        assert backfill.reply_received(row(backfill.next_sequence, 1), MemberId("stranger", 1)) == []
+        for stretch in backfill.reply_received(row(start, size), who):
             assert stretch.first == first + len(came) + len(skipped)
             came.extend(range(stretch.first, stretch.end))
             assert list(stretch.data) == [b"%d" % number for number in range(stretch.first, stretch.end)]
@@ -68,71 +68,71 @@ def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], fi
 
 
 def test_it_never_goes_back() -> None:
-    backfill = Backfill(1, 20)
-    backfill.ask([A, B], 0.0)
-    backfill.fetched(row(8, 5), A)  # It holds nothing before 8.
-    backfill.ask([A, B], 0.0)
-    backfill.fetched(row(1, 10), B)
-    assert backfill.next == 11
-    backfill.ask([A, B], 0.0)
-    backfill.fetched(Fetched(11, []), B)  # It holds nothing more.
+    backfill = EventBackfill(1, 20)
+    backfill.next_request([A, B], 0.0)
+    backfill.reply_received(row(8, 5), A)  # It holds nothing before 8.
+    backfill.next_request([A, B], 0.0)
+    backfill.reply_received(row(1, 10), B)
+    assert backfill.next_sequence == 11
+    backfill.next_request([A, B], 0.0)
+    backfill.reply_received(FetchEventsReply(11, []), B)  # It holds nothing more.
     # 11 and 12 are held by A, which was not asked for them.
-    assert backfill.skip([A, B]) in (None, 10)
-    assert backfill.next == 11
+    assert backfill.skip_unavailable([A, B]) in (None, 10)
+    assert backfill.next_sequence == 11
 
 
 def test_publishers_make_stretches() -> None:
-    backfill = Backfill(5, 20)
-    assert backfill.ask([A], 0.0) == (A, Fetch(5, 20))
+    backfill = EventBackfill(5, 20)
+    assert backfill.next_request([A], 0.0) == (A, FetchEvents(5, 20))
     events = [("p", 0, 1, b"5"), ("p", 0, 2, b"6"), ("q", 0, 3, b"7"), ("q", 1, 4, b"8"), ("q", 1, 7, b"9")]
-    assert backfill.fetched(Fetched(5, events), A) == [
-        Stretch(5, "p", 0, 1, [b"5", b"6"]),
-        Stretch(7, "q", 0, 3, [b"7"]),
-        Stretch(8, "q", 1, 4, [b"8"]),
-        Stretch(9, "q", 1, 7, [b"9"]),
+    assert backfill.reply_received(FetchEventsReply(5, events), A) == [
+        SequencedRun(5, "p", 0, 1, [b"5", b"6"]),
+        SequencedRun(7, "q", 0, 3, [b"7"]),
+        SequencedRun(8, "q", 1, 4, [b"8"]),
+        SequencedRun(9, "q", 1, 7, [b"9"]),
     ]
-    assert backfill.next == 10
+    assert backfill.next_sequence == 10
 
 
 def test_whoever_is_best_is_asked_until_it_answers() -> None:
-    backfill = Backfill(1, 9)
-    assert backfill.ask([B, A], 10.0) == (B, Fetch(1, 9))
-    assert backfill.ask([B, A], 10.0) is None
-    assert backfill.deadline == 10.0 + ANSWER_IN
-    assert backfill.ask([B, A], 10.0 + ANSWER_IN - 0.01) is None
+    backfill = EventBackfill(1, 9)
+    assert backfill.next_request([B, A], 10.0) == (B, FetchEvents(1, 9))
+    assert backfill.next_request([B, A], 10.0) is None
+    assert backfill.deadline == 10.0 + REPLY_TIMEOUT
+    assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT - 0.01) is None
     # One who does not answer is not waited for, and one who is gone neither.
-    assert backfill.ask([B, A], 10.0 + ANSWER_IN) == (A, Fetch(1, 9))
-    assert backfill.ask([B, C], 12.1) == (C, Fetch(1, 9))
+    assert backfill.next_request([B, A], 10.0 + REPLY_TIMEOUT) == (A, FetchEvents(1, 9))
+    assert backfill.next_request([B, C], 12.1) == (C, FetchEvents(1, 9))
     # Late answers do not count.
-    assert backfill.fetched(row(1, 3), B) == []
-    assert backfill.next == 1
-    assert len(backfill.fetched(row(1, 3), C)) == 1
-    assert backfill.ask([A], 13.0) == (A, Fetch(4, 9))
+    assert backfill.reply_received(row(1, 3), B) == []
+    assert backfill.next_sequence == 1
+    assert len(backfill.reply_received(row(1, 3), C)) == 1
+    assert backfill.next_request([A], 13.0) == (A, FetchEvents(4, 9))
 
 
 def test_what_nobody_holds_is_skipped() -> None:
-    backfill = Backfill(1, 9)
-    backfill.ask([A, B], 0.0)
-    assert backfill.skip([A, B]) is None
-    backfill.fetched(Fetched(7, []), A)
-    assert backfill.skip([A, B]) is None
-    backfill.ask([A, B], 0.0)
-    backfill.fetched(row(4, 3), B)
-    assert backfill.skip([A, B, C]) is None
-    assert backfill.skip([A, B]) == 3
-    assert backfill.next == 4
-    assert backfill.ask([A, B], 0.0) == (A, Fetch(4, 9))
+    backfill = EventBackfill(1, 9)
+    backfill.next_request([A, B], 0.0)
+    assert backfill.skip_unavailable([A, B]) is None
+    backfill.reply_received(FetchEventsReply(7, []), A)
+    assert backfill.skip_unavailable([A, B]) is None
+    backfill.next_request([A, B], 0.0)
+    backfill.reply_received(row(4, 3), B)
+    assert backfill.skip_unavailable([A, B, C]) is None
+    assert backfill.skip_unavailable([A, B]) == 3
+    assert backfill.next_sequence == 4
+    assert backfill.next_request([A, B], 0.0) == (A, FetchEvents(4, 9))
 
 
 def test_where_there_is_nobody_all_is_skipped() -> None:
-    backfill = Backfill(1, 9)
-    assert backfill.ask([], 0.0) is None
-    assert backfill.skip([]) == 9
+    backfill = EventBackfill(1, 9)
+    assert backfill.next_request([], 0.0) is None
+    assert backfill.skip_unavailable([]) == 9
 
 
 def test_an_answer_that_begins_too_early_is_none() -> None:
-    backfill = Backfill(5, 9)
-    backfill.ask([A], 0.0)
-    assert backfill.fetched(row(4, 3), A) == []
-    assert backfill.next == 5
-    assert backfill.skip([A]) == 9
+    backfill = EventBackfill(5, 9)
+    backfill.next_request([A], 0.0)
+    assert backfill.reply_received(row(4, 3), A) == []
+    assert backfill.next_sequence == 5
+    assert backfill.skip_unavailable([A]) == 9

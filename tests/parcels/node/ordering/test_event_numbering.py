@@ -5,37 +5,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.node.ordering.event_numbering import BadState, Replica, Result
-from fyrehose_twisted.parcels.node.ordering.history import Stretch
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed
-from fyrehose_twisted.parcels.wire.messages import Entry, EntryKind, Member, Refusal, Run, View
+from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering, InvalidSnapshot, RunResult
+from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import RunPlacement
+from fyrehose_twisted.parcels.wire.messages import (
+    EntryKind,
+    LogEntry,
+    MemberId,
+    Membership,
+    PublisherRun,
+    RefusalReason,
+)
 
-VIEW = View(((Member("Boris", 2), ("10.0.0.2", 1)), (Member("Ivan", 2**63 - 1), ("::1", 65_535))))
+VIEW = Membership(((MemberId("Boris", 2), ("10.0.0.2", 1)), (MemberId("Ivan", 2**63 - 1), ("::1", 65_535))))
 
 
-def entry(*runs: Run) -> Entry:
-    return Entry(1, EntryKind.EVENTS, runs)
+def entry(*runs: PublisherRun) -> LogEntry:
+    return LogEntry(1, EntryKind.EVENTS, runs)
 
 
 def test_entries_give_events_their_numbers() -> None:
-    replica = Replica()
-    one, other = Run("a", 0, 1, [b"1", b"2"]), Run("b", 0, 1, [b"3"])
-    assert replica.take(entry(one, other)) == (
-        [Result(one, Placed(2, ((1, 2),))), Result(other, Placed(1, ((3, 1),)))],
-        [Stretch(1, "a", 0, 1, [b"1", b"2"]), Stretch(3, "b", 0, 1, [b"3"])],
+    replica = EventNumbering()
+    one, other = PublisherRun("a", 0, 1, [b"1", b"2"]), PublisherRun("b", 0, 1, [b"3"])
+    assert replica.apply(entry(one, other)) == (
+        [RunResult(one, RunPlacement(2, ((1, 2),))), RunResult(other, RunPlacement(1, ((3, 1),)))],
+        [SequencedRun(1, "a", 0, 1, [b"1", b"2"]), SequencedRun(3, "b", 0, 1, [b"3"])],
     )
     assert replica.sequence == 3
 
 
 def test_repeats_are_left_out() -> None:
-    replica = Replica()
-    replica.take(entry(Run("a", 3, 1, [b"1", b"2"])))
-    again = Run("a", 3, 2, (b"2", b"3"))
+    replica = EventNumbering()
+    replica.apply(entry(PublisherRun("a", 3, 1, [b"1", b"2"])))
+    again = PublisherRun("a", 3, 2, (b"2", b"3"))
     assert (
-        replica.take(entry(again, again))
+        replica.apply(entry(again, again))
         == (
-            [Result(again, Placed(1, ((2, 2),))), Result(again, Placed(0, ((2, 2),)))],
-            [Stretch(3, "a", 3, 3, (b"3",))],
+            [RunResult(again, RunPlacement(1, ((2, 2),))), RunResult(again, RunPlacement(0, ((2, 2),)))],
+            [SequencedRun(3, "a", 3, 3, (b"3",))],
         )
         or replica.sequence == 3
     )
@@ -44,22 +51,22 @@ def test_repeats_are_left_out() -> None:
 
 
 def test_what_has_no_place_gets_no_number() -> None:
-    replica = Replica()
-    run = Run("a", 0, 5, [b"x"])
-    assert replica.take(entry(run, Run("b", 0, 1, [b"y"])))[0][0] == Result(run, Refusal.FORGOTTEN)
+    replica = EventNumbering()
+    run = PublisherRun("a", 0, 5, [b"x"])
+    assert replica.apply(entry(run, PublisherRun("b", 0, 1, [b"y"])))[0][0] == RunResult(run, RefusalReason.FORGOTTEN)
     assert replica.sequence == 1
 
 
 def test_other_entries_have_no_events() -> None:
-    replica = Replica()
-    assert replica.take(Entry(1, EntryKind.NOTHING, None)) == ([], [])
-    assert replica.take(Entry(1, EntryKind.VIEW, VIEW)) == ([], [])
+    replica = EventNumbering()
+    assert replica.apply(LogEntry(1, EntryKind.NO_OP, None)) == ([], [])
+    assert replica.apply(LogEntry(1, EntryKind.MEMBERSHIP, VIEW)) == ([], [])
     assert replica.sequence == 0
 
 
 RUNS = st.lists(
     st.builds(
-        Run,
+        PublisherRun,
         st.sampled_from(("a", "ä")),
         st.integers(0, 2**63 - 1).map(lambda epoch: epoch % 3),
         st.integers(1, 6),
@@ -70,15 +77,17 @@ RUNS = st.lists(
 
 
 @given(RUNS, RUNS, st.integers(0, 2**63 - 1))
-def test_one_who_takes_the_state_goes_on_alike(before: list[Run], after: list[Run], founding: int) -> None:
-    one, other = Replica(), Replica()
-    one.founding = founding
+def test_one_who_takes_the_state_goes_on_alike(
+    before: list[PublisherRun], after: list[PublisherRun], founding: int
+) -> None:
+    one, other = EventNumbering(), EventNumbering()
+    one.cluster_id = founding
     for run in before:
-        one.take(entry(run))
+        one.apply(entry(run))
     assert other.load(one.dump(VIEW)) == VIEW
-    assert (other.sequence, other.founding) == (one.sequence, founding)
+    assert (other.sequence, other.cluster_id) == (one.sequence, founding)
     for run in after:
-        assert other.take(entry(run)) == one.take(entry(run))
+        assert other.apply(entry(run)) == one.apply(entry(run))
     assert other.dump(VIEW) == one.dump(VIEW)
 
 
@@ -126,10 +135,10 @@ def changed(*path: int, to: object) -> bytes:
     ],
 )
 def test_what_is_no_state_changes_nothing(data: bytes) -> None:
-    replica = Replica()
-    replica.founding = 9
-    replica.take(entry(Run("p", 0, 1, [b"x"])))
+    replica = EventNumbering()
+    replica.cluster_id = 9
+    replica.apply(entry(PublisherRun("p", 0, 1, [b"x"])))
     before = replica.dump(VIEW)
-    with pytest.raises(BadState):
+    with pytest.raises(InvalidSnapshot):
         replica.load(data)
     assert replica.dump(VIEW) == before

@@ -5,16 +5,16 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.interfaces import IEventHistory
-from fyrehose_twisted.parcels.node.ordering.history import STRETCH_OVERHEAD, Events, EventWindow, Stretch
+from fyrehose_twisted.parcels.node.ordering.history import RUN_OVERHEAD, EventBatch, EventWindow, SequencedRun
 from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import Event
 
 
-def size_of(stretch: Stretch) -> int:
-    return STRETCH_OVERHEAD + sum(map(len, stretch.data)) + EVENT_OVERHEAD * len(stretch.data)
+def size_of(stretch: SequencedRun) -> int:
+    return RUN_OVERHEAD + sum(map(len, stretch.data)) + EVENT_OVERHEAD * len(stretch.data)
 
 
-def events_of(stretch: Stretch) -> list[Event]:
+def events_of(stretch: SequencedRun) -> list[Event]:
     return [
         Event(stretch.first + at, stretch.publisher, stretch.epoch, stretch.number + at, data)
         for at, data in enumerate(stretch.data)
@@ -40,7 +40,7 @@ def test_a_window_has_the_end_of_the_list(
         if gap and parts:
             held, last = [], last + gap
         for events, number in parts:
-            stretches.append(Stretch(last + 1, "p", 2, number, events))
+            stretches.append(SequencedRun(last + 1, "p", 2, number, events))
             last += len(events)
         window.put(stretches)
         held.extend(stretches)
@@ -60,28 +60,28 @@ def test_a_window_has_the_end_of_the_list(
 
 def test_a_gap_in_one_put_forgets_what_was_before() -> None:
     window = EventWindow(10_000)
-    window.put([Stretch(1, "p", 0, 1, [b"a", b"b"]), Stretch(5, "p", 0, 3, [b"c"])])
+    window.put([SequencedRun(1, "p", 0, 1, [b"a", b"b"]), SequencedRun(5, "p", 0, 3, [b"c"])])
     assert (window.oldest, window.last) == (5, 5)
     assert window.read(1, 9, 9) == []
     assert [event.data for event in window.read(5, 9, 9)] == [b"c"]
 
 
 def test_many_small_ones_do_not_stay() -> None:
-    window = EventWindow(20 * (STRETCH_OVERHEAD + EVENT_OVERHEAD))
+    window = EventWindow(20 * (RUN_OVERHEAD + EVENT_OVERHEAD))
     for number in range(1, 4_001):
-        window.put([Stretch(number, "p", 0, number, [b""])])
+        window.put([SequencedRun(number, "p", 0, number, [b""])])
     assert (window.oldest, window.last) == (3_981, 4_000)
-    assert len(window._stretches) < 2_100
+    assert len(window._runs) < 2_100
     assert [event.sequence for event in window.read(3_981, 4_000, 100)] == list(range(3_981, 4_001))
 
 
 def test_clear() -> None:
     window = EventWindow(10_000)
-    window.put([Stretch(1, "p", 0, 1, [b"a"])])
+    window.put([SequencedRun(1, "p", 0, 1, [b"a"])])
     window.clear(41)
     assert (window.oldest, window.last, window.size) == (42, 41, 0)
     assert window.read(42, 50, 5) == []
-    window.put([Stretch(42, "p", 0, 1, [b"a"])])
+    window.put([SequencedRun(42, "p", 0, 1, [b"a"])])
     assert window.oldest == 42
     assert verifyObject(IEventHistory, window)
 
@@ -92,7 +92,7 @@ def test_a_window_may_begin_late() -> None:
 
 
 def test_events_are_a_sequence() -> None:
-    events = Events([Stretch(3, "p", 1, 10, [b"a", b"b"]), Stretch(5, "q", 0, 1, [b"c"])])
+    events = EventBatch([SequencedRun(3, "p", 1, 10, [b"a", b"b"]), SequencedRun(5, "q", 0, 1, [b"c"])])
     assert (events.first, events.last, len(events)) == (3, 5, 3)
     assert events[0] == Event(3, "p", 1, 10, b"a")
     assert events[-1] == Event(5, "q", 0, 1, b"c")
@@ -102,9 +102,9 @@ def test_events_are_a_sequence() -> None:
 
 
 def test_the_part_of_a_stretch() -> None:
-    stretch = Stretch(3, "p", 1, 10, [b"a", b"b", b"c"])
+    stretch = SequencedRun(3, "p", 1, 10, [b"a", b"b", b"c"])
     assert stretch.end == 6
-    assert [event.data for event in stretch.each(1, 4)] == [b"a", b"b"]
-    assert [(event.sequence, event.number) for event in stretch.each(5, 9)] == [(5, 12)]
-    assert list(stretch.each(6, 9)) == []
-    assert list(stretch.each(0, 2)) == []
+    assert [event.data for event in stretch.events_between(1, 4)] == [b"a", b"b"]
+    assert [(event.sequence, event.number) for event in stretch.events_between(5, 9)] == [(5, 12)]
+    assert list(stretch.events_between(6, 9)) == []
+    assert list(stretch.events_between(0, 2)) == []

@@ -4,56 +4,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.node.ordering.pending import Pending, Waiting, key_of, run_size
+from fyrehose_twisted.parcels.node.ordering.pending import PendingRun, PendingRuns, run_key, run_size
 from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
-from fyrehose_twisted.parcels.wire.messages import Publish, Run
+from fyrehose_twisted.parcels.wire.messages import Publish, PublisherRun
 
 ONE, OTHER = Peer(("10.0.0.1", 1), 1, False), Peer(("10.0.0.1", 2), 2, False)
 
 
 def test_runs_wait_in_order() -> None:
-    pending = Pending(1_000)
-    runs = [Run("p", 0, first, [b"x"]) for first in (3, 1, 2)]
+    pending = PendingRuns(1_000)
+    runs = [PublisherRun("p", 0, first, [b"x"]) for first in (3, 1, 2)]
     assert [pending.add(run, ONE) for run in runs] == [True] * 3
     assert list(pending.runs()) == runs
     assert len(pending) == 3
-    assert pending.pop(key_of(runs[0])) == Waiting(runs[0], ONE, 1 + EVENT_OVERHEAD)
-    assert pending.pop(key_of(runs[0])) is None
+    assert pending.pop(run_key(runs[0])) == PendingRun(runs[0], ONE, 1 + EVENT_OVERHEAD)
+    assert pending.pop(run_key(runs[0])) is None
     assert pending.add(runs[0], ONE)
     assert list(pending.runs()) == [runs[1], runs[2], runs[0]]
     assert pending.size == 3 * (1 + EVENT_OVERHEAD)
 
 
 def test_one_that_waits_already() -> None:
-    pending = Pending(100)
-    run = Run("p", 0, 1, [b"x"])
+    pending = PendingRuns(100)
+    run = PublisherRun("p", 0, 1, [b"x"])
     assert pending.add(run, ONE) is True
     assert pending.add(run, OTHER) is None
     assert (len(pending), pending.size) == (1, 1 + EVENT_OVERHEAD)
-    assert pending.pop(key_of(run)) == Waiting(run, OTHER, 1 + EVENT_OVERHEAD)
+    assert pending.pop(run_key(run)) == PendingRun(run, OTHER, 1 + EVENT_OVERHEAD)
     assert pending.size == 0
 
 
 def test_there_is_room_for_so_much_of_others() -> None:
-    pending = Pending(2 * (10 + EVENT_OVERHEAD))
-    assert pending.add(Run("p", 0, 1, [bytes(10)]), ONE) is True
-    assert pending.add(Run("p", 0, 2, [bytes(11)]), ONE) is False
-    assert pending.add(Run("p", 0, 2, [bytes(10)]), ONE) is True
-    assert pending.add(Run("p", 0, 3, [b""]), ONE) is False
-    assert pending.add(Run("p", 0, 1, [bytes(10)]), ONE) is None
+    pending = PendingRuns(2 * (10 + EVENT_OVERHEAD))
+    assert pending.add(PublisherRun("p", 0, 1, [bytes(10)]), ONE) is True
+    assert pending.add(PublisherRun("p", 0, 2, [bytes(11)]), ONE) is False
+    assert pending.add(PublisherRun("p", 0, 2, [bytes(10)]), ONE) is True
+    assert pending.add(PublisherRun("p", 0, 3, [b""]), ONE) is False
+    assert pending.add(PublisherRun("p", 0, 1, [bytes(10)]), ONE) is None
     # What this node publishes is counted elsewhere.
-    assert pending.add(Run("me", 0, 3, [b""]), None) is True
+    assert pending.add(PublisherRun("me", 0, 3, [b""]), None) is True
 
 
 def test_runs_are_told_apart_by_their_length_too() -> None:
-    assert key_of(Run("p", 1, 2, [b"a"])) != key_of(Run("p", 1, 2, [b"a", b"b"]))
-    assert key_of(Run("p", 1, 2, [b"a"])) == ("p", 1, 2, 1)
+    assert run_key(PublisherRun("p", 1, 2, [b"a"])) != run_key(PublisherRun("p", 1, 2, [b"a", b"b"]))
+    assert run_key(PublisherRun("p", 1, 2, [b"a"])) == ("p", 1, 2, 1)
 
 
 def test_clear() -> None:
-    pending = Pending(1_000)
-    pending.add(Run("p", 0, 1, [b"x"]), ONE)
+    pending = PendingRuns(1_000)
+    pending.add(PublisherRun("p", 0, 1, [b"x"]), ONE)
     assert [one.run.first for one in pending.clear()] == [1]
     assert (len(pending), pending.size, pending.clear()) == (0, 0, [])
 
@@ -65,6 +65,6 @@ def test_clear() -> None:
     st.lists(st.binary(max_size=400), max_size=30),
 )
 def test_the_size_of_a_run_is_at_least_what_travels(name: str, epoch: int, first: int, events: list[bytes]) -> None:
-    run = Run(name, epoch, first, events)
+    run = PublisherRun(name, epoch, first, events)
     parcel = ParcelCodec().encode(Publish(run))
     assert len(parcel) - 1 - parcel[0] <= run_size(run)

@@ -7,10 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import PublishQueueFull
-from fyrehose_twisted.parcels.node.ordering.publisher_queue import RUN_BYTES, UNANSWERED, Done, Failed, Outbox
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed, Sessions
+from fyrehose_twisted.parcels.node.ordering.publisher_queue import (
+    MAX_RUN_BYTES,
+    UNANSWERED,
+    NumberedBatch,
+    PublisherQueue,
+    RejectedBatch,
+)
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSessions, RunPlacement
 from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
-from fyrehose_twisted.parcels.wire.messages import Run
+from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 
 def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
@@ -21,28 +27,28 @@ def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
 def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], seed: int) -> None:
     """Runs travel to one who orders them, among events of others; runs and answers get lost, and are sent again."""
     rng = Random(seed)
-    outbox, sessions, sequence = Outbox("me", 10**9), Sessions(), 0
-    wire: list[Run] = []
+    outbox, sessions, sequence = PublisherQueue("me", 10**9), PublisherSessions(), 0
+    wire: list[PublisherRun] = []
     answers: list[tuple[int, int, tuple[tuple[int, int], ...]]] = []
     published: list[tuple[int, list[bytes]]] = []
-    done: list[Done] = []
+    done: list[NumberedBatch] = []
     order: dict[int, bytes] = {}
 
-    def order_next(run: Run) -> None:
+    def order_next(run: PublisherRun) -> None:
         nonlocal sequence
         sequence += rng.randrange(3)
         placed = sessions.place(run, sequence + 1)
-        if not isinstance(placed, Placed):
+        if not isinstance(placed, RunPlacement):
             return
-        for at, number in enumerate(each(placed.numbers)):
+        for at, number in enumerate(each(placed.sequences)):
             assert order.setdefault(number, run.events[at]) == run.events[at]
-        sequence += placed.new
-        answers.append((run.epoch, run.first, placed.numbers))
+        sequence += placed.new_count
+        answers.append((run.epoch, run.first, placed.sequences))
 
     def lose_connection() -> None:
         wire.clear()
         answers.clear()
-        outbox.send_again()
+        outbox.resend_all()
 
     for what, amount in steps:
         if what <= 1:
@@ -51,69 +57,72 @@ def test_everything_is_answered_once_and_in_order(steps: list[tuple[int, int]], 
             published.append((token, events))
             outbox.publish(events, token)
         elif what == 2:
-            wire.extend(outbox.take())
+            wire.extend(outbox.take_runs())
         elif what == 3:
             for run in wire[:amount]:
                 order_next(run)
             del wire[:amount]
         elif what == 4:
             for answer in answers[:amount]:
-                done.extend(outbox.answered(*answer))
+                done.extend(outbox.acknowledge(*answer))
             del answers[:amount]
         elif what == 5:
             lose_connection()
         elif answers:
             # The same answer comes again, or one that is not the next.
-            done.extend(outbox.answered(*rng.choice(answers)))
+            done.extend(outbox.acknowledge(*rng.choice(answers)))
         waiting = published[len(done) :]
-        assert outbox.size <= sum(len(data) + EVENT_OVERHEAD for _, events in waiting for data in events)
+        assert outbox.pending_bytes <= sum(len(data) + EVENT_OVERHEAD for _, events in waiting for data in events)
     lose_connection()
     for _ in range(500):
-        runs = outbox.take()
+        runs = outbox.take_runs()
         if not runs:
             break
         for run in runs:
             order_next(run)
         for answer in answers:
-            done.extend(outbox.answered(*answer))
+            done.extend(outbox.acknowledge(*answer))
         answers.clear()
     assert [one.token for one in done] == [token for token, _ in published]
     for one, (_, events) in zip(done, published, strict=True):
         numbers = each(one.numbers)
         assert [order[number] for number in numbers] == events
         assert numbers == sorted(numbers)
-    assert (outbox.waiting, outbox.size) == (0, 0)
+    assert (outbox.pending_events, outbox.pending_bytes) == (0, 0)
 
 
 def test_runs_are_bounded() -> None:
-    outbox = Outbox("me", 10**9)
-    outbox.publish([bytes(RUN_BYTES + 500)] * 2 + [bytes(20_000)] * 5 + [b""] * 10_000, 1)
-    runs = outbox.take()
+    outbox = PublisherQueue("me", 10**9)
+    outbox.publish([bytes(MAX_RUN_BYTES + 500)] * 2 + [bytes(20_000)] * 5 + [b""] * 10_000, 1)
+    runs = outbox.take_runs()
     assert [len(run.events) for run in runs] == [1, 1, 2, 2, 3_644, 446]
     assert [run.first for run in runs] == [1, 2, 3, 5, 7, 3_651]
-    assert outbox.take() == []
+    assert outbox.take_runs() == []
     numbers = 0
     for run in runs:
         numbers += len(run.events)
-        assert list(outbox.answered(1, run.first, ((run.first, len(run.events)),))) == []
+        assert list(outbox.acknowledge(1, run.first, ((run.first, len(run.events)),))) == []
     assert numbers == UNANSWERED
-    (run,) = outbox.take()
+    (run,) = outbox.take_runs()
     assert (run.first, len(run.events)) == (UNANSWERED + 1, UNANSWERED)
 
 
 def test_what_is_published_together_may_share_a_run() -> None:
-    outbox = Outbox("me", 10**6, 7)
+    outbox = PublisherQueue("me", 10**6, 7)
     outbox.publish([b"a"], 1)
     outbox.publish([b"b", b"c"], 2)
-    assert outbox.take() == [Run("me", 7, 1, [b"a", b"b", b"c"])]
-    assert list(outbox.answered(7, 1, ((10, 2), (20, 1)))) == [Done(1, ((10, 1),)), Done(2, ((11, 1), (20, 1)))]
+    assert outbox.take_runs() == [PublisherRun("me", 7, 1, [b"a", b"b", b"c"])]
+    assert list(outbox.acknowledge(7, 1, ((10, 2), (20, 1)))) == [
+        NumberedBatch(1, ((10, 1),)),
+        NumberedBatch(2, ((11, 1), (20, 1))),
+    ]
 
 
 def test_answers_that_do_not_fit_are_left_alone() -> None:
-    outbox = Outbox("me", 10**6)
+    outbox = PublisherQueue("me", 10**6)
     for data in (b"a", b"b"):
         outbox.publish([data, data], data)
-        outbox.take()
+        outbox.take_runs()
     for epoch, first, numbers in (
         (2, 1, ((1, 2),)),
         (1, 3, ((1, 2),)),
@@ -121,75 +130,75 @@ def test_answers_that_do_not_fit_are_left_alone() -> None:
         (1, 1, ((1, 1),)),
         (1, 1, ()),
     ):
-        assert list(outbox.answered(epoch, first, numbers)) == []
-    assert list(outbox.answered(1, 1, ((5, 2),))) == [Done(b"a", ((5, 2),))]
-    assert list(outbox.answered(1, 1, ((5, 2),))) == []
-    assert outbox.waiting == 2
+        assert list(outbox.acknowledge(epoch, first, numbers)) == []
+    assert list(outbox.acknowledge(1, 1, ((5, 2),))) == [NumberedBatch(b"a", ((5, 2),))]
+    assert list(outbox.acknowledge(1, 1, ((5, 2),))) == []
+    assert outbox.pending_events == 2
 
 
 def test_sent_again() -> None:
-    outbox = Outbox("me", 10**6)
+    outbox = PublisherQueue("me", 10**6)
     outbox.publish([b"a"], 1)
-    first = outbox.take()
+    first = outbox.take_runs()
     outbox.publish([b"b"], 2)
-    second = outbox.take()
-    outbox.send_again()
+    second = outbox.take_runs()
+    outbox.resend_all()
     outbox.publish([b"c"], 3)
     # An answer to what was sent before may still come.
-    assert [one.token for one in outbox.answered(1, 1, ((1, 1),))] == [1]
-    third = outbox.take()
-    assert third == [*second, Run("me", 1, 3, [b"c"])]
-    assert first == [Run("me", 1, 1, [b"a"])]
-    assert outbox.take() == []
+    assert [one.token for one in outbox.acknowledge(1, 1, ((1, 1),))] == [1]
+    third = outbox.take_runs()
+    assert third == [*second, PublisherRun("me", 1, 3, [b"c"])]
+    assert first == [PublisherRun("me", 1, 1, [b"a"])]
+    assert outbox.take_runs() == []
 
 
 def test_too_much_waits() -> None:
-    outbox = Outbox("me", 1_000)
+    outbox = PublisherQueue("me", 1_000)
     outbox.publish([bytes(2_000)], 1)  # A single one is always taken.
     with pytest.raises(PublishQueueFull):
         outbox.publish([b""], 2)
-    outbox.take()
-    assert [one.token for one in outbox.answered(1, 1, ((1, 1),))] == [1]
+    outbox.take_runs()
+    assert [one.token for one in outbox.acknowledge(1, 1, ((1, 1),))] == [1]
     outbox.publish([bytes(300)], 3)
     outbox.publish([bytes(300)], 4)
     with pytest.raises(PublishQueueFull):
         outbox.publish([bytes(300)], 5)
-    assert (outbox.waiting, outbox.size) == (2, 2 * (300 + EVENT_OVERHEAD))
+    assert (outbox.pending_events, outbox.pending_bytes) == (2, 2 * (300 + EVENT_OVERHEAD))
 
 
 def test_giving_up() -> None:
-    outbox = Outbox("me", 10**6, 3)
+    outbox = PublisherQueue("me", 10**6, 3)
     outbox.publish([bytes(30_000), bytes(30_000)], 1)
-    outbox.take()
-    assert list(outbox.answered(3, 1, ((5, 1),))) == []
+    outbox.take_runs()
+    assert list(outbox.acknowledge(3, 1, ((5, 1),))) == []
     outbox.publish([b"x"], 2)
-    assert outbox.give_up() == [Failed(1, ((5, 1),), True), Failed(2, (), False)]
-    assert (outbox.waiting, outbox.size, outbox.take()) == (0, 0, [])
-    assert list(outbox.answered(3, 2, ((6, 1),))) == []
+    assert outbox.abandon_all() == [RejectedBatch(1, ((5, 1),), True), RejectedBatch(2, (), False)]
+    assert (outbox.pending_events, outbox.pending_bytes, outbox.take_runs()) == (0, 0, [])
+    assert list(outbox.acknowledge(3, 2, ((6, 1),))) == []
     outbox.publish([b"y"], 3)
     # In a new epoch nothing of the old one can come any more.
-    assert outbox.take() == [Run("me", 4, 1, [b"y"])]
-    assert outbox.give_up() == [Failed(3, (), True)]
+    assert outbox.take_runs() == [PublisherRun("me", 4, 1, [b"y"])]
+    assert outbox.abandon_all() == [RejectedBatch(3, (), True)]
     assert outbox.epoch == 5
-    assert outbox.give_up() == []
+    assert outbox.abandon_all() == []
     assert outbox.epoch == 5
 
 
 def test_cancelling() -> None:
-    outbox = Outbox("me", 10**6)
+    outbox = PublisherQueue("me", 10**6)
     one, two = object(), object()
     outbox.publish([b"a"], one)
-    outbox.take()
+    outbox.take_runs()
     outbox.publish([b"b"], two)
-    assert outbox.cancel(one) == Failed(one, (), True)
+    assert outbox.cancel(one) == RejectedBatch(one, (), True)
     assert outbox.cancel(object()) is None
-    assert list(outbox.answered(1, 1, ((1, 1),))) == [Done(None, ((1, 1),))]
-    assert outbox.take() == [Run("me", 1, 2, [b"b"])]
+    assert list(outbox.acknowledge(1, 1, ((1, 1),))) == [NumberedBatch(None, ((1, 1),))]
+    assert outbox.take_runs() == [PublisherRun("me", 1, 2, [b"b"])]
 
 
 def test_what_was_cancelled_is_not_sent() -> None:
-    outbox = Outbox("me", 10**6)
+    outbox = PublisherQueue("me", 10**6)
     token = object()
     outbox.publish([b"a"], token)
-    assert outbox.cancel(token) == Failed(token, (), False)
-    assert (outbox.take(), outbox.waiting, outbox.size) == ([], 0, 0)
+    assert outbox.cancel(token) == RejectedBatch(token, (), False)
+    assert (outbox.take_runs(), outbox.pending_events, outbox.pending_bytes) == ([], 0, 0)

@@ -8,16 +8,16 @@ from fyrehose_twisted.parcels.node.ordering import publisher_sessions as module
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import (
     MAX_WEIGHT,
     REMEMBERED,
-    Placed,
-    Session,
-    Sessions,
-    digest_of,
+    PublisherSession,
+    PublisherSessions,
+    RunPlacement,
+    event_digest,
 )
-from fyrehose_twisted.parcels.wire.messages import Refusal, Run
+from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 
-def run(publisher: str, epoch: int, first: int, count: int) -> Run:
-    return Run(publisher, epoch, first, [b"x"] * count)
+def run(publisher: str, epoch: int, first: int, count: int) -> PublisherRun:
+    return PublisherRun(publisher, epoch, first, [b"x"] * count)
 
 
 def each(numbers: tuple[tuple[int, int], ...]) -> list[int]:
@@ -31,20 +31,20 @@ class Naive:
         self.epochs: dict[str, int] = {}
         self.numbers: dict[str, list[int]] = {}
 
-    def place(self, run: Run, sequence: int) -> tuple[int, list[int]] | Refusal:
+    def place(self, run: PublisherRun, sequence: int) -> tuple[int, list[int]] | RefusalReason:
         publisher, epoch, first, events = run
         known = self.epochs.get(publisher)
         if known is None and first != 1:
-            return Refusal.FORGOTTEN
+            return RefusalReason.FORGOTTEN
         if known is not None and epoch < known:
-            return Refusal.OUT_OF_ORDER
+            return RefusalReason.OUT_OF_ORDER
         if known is None or epoch > known:
             if first != 1:
-                return Refusal.OUT_OF_ORDER
+                return RefusalReason.OUT_OF_ORDER
             self.epochs[publisher], self.numbers[publisher] = epoch, []
         given = self.numbers[publisher]
         if first > len(given) + 1:
-            return Refusal.OUT_OF_ORDER
+            return RefusalReason.OUT_OF_ORDER
         new = max(0, first + len(events) - 1 - len(given))
         given.extend(range(sequence, sequence + new))
         return new, given[first - 1 : first - 1 + len(events)]
@@ -57,63 +57,63 @@ RUNS = st.lists(
 
 
 @given(RUNS, st.booleans())
-def test_places_runs_as_one_who_remembers_everything(runs: list[Run], reloads: bool) -> None:
-    sessions, naive, sequence = Sessions(), Naive(), 0
+def test_places_runs_as_one_who_remembers_everything(runs: list[PublisherRun], reloads: bool) -> None:
+    sessions, naive, sequence = PublisherSessions(), Naive(), 0
     for one in runs:
         placed, expected = sessions.place(one, sequence + 1), naive.place(one, sequence + 1)
-        if isinstance(expected, Refusal):
+        if isinstance(expected, RefusalReason):
             assert placed is expected
         else:
-            assert isinstance(placed, Placed)
-            assert (placed.new, each(placed.numbers)) == expected
-            assert all(count > 0 for _, count in placed.numbers)
-            sequence += placed.new
+            assert isinstance(placed, RunPlacement)
+            assert (placed.new_count, each(placed.sequences)) == expected
+            assert all(count > 0 for _, count in placed.sequences)
+            sequence += placed.new_count
         if reloads:
-            sessions = Sessions.load(sessions.dump())
+            sessions = PublisherSessions.load(sessions.dump())
         weight = sum(1 + len(rows) for _, _, _, rows, _ in sessions.dump())
         assert sessions.weight == weight
 
 
 @given(RUNS)
-def test_goes_on_after_a_dump_as_if_there_had_been_none(runs: list[Run]) -> None:
-    one, other, sequence = Sessions(), Sessions(), 0
+def test_goes_on_after_a_dump_as_if_there_had_been_none(runs: list[PublisherRun]) -> None:
+    one, other, sequence = PublisherSessions(), PublisherSessions(), 0
     for each_run in runs:
         placed = one.place(each_run, sequence + 1)
-        other = Sessions.load(other.dump())
+        other = PublisherSessions.load(other.dump())
         assert other.place(each_run, sequence + 1) == placed
         assert other.dump() == one.dump()
-        sequence += placed.new if isinstance(placed, Placed) else 0
+        sequence += placed.new_count if isinstance(placed, RunPlacement) else 0
 
 
 def test_a_publisher_that_nobody_knows_begins_with_1() -> None:
-    sessions = Sessions()
-    assert sessions.place(run("a", 7, 2, 1), 1) is Refusal.FORGOTTEN
-    assert sessions.place(run("a", 7, 0, 1), 1) is Refusal.FORGOTTEN
+    sessions = PublisherSessions()
+    assert sessions.place(run("a", 7, 2, 1), 1) is RefusalReason.FORGOTTEN
+    assert sessions.place(run("a", 7, 0, 1), 1) is RefusalReason.FORGOTTEN
     assert len(sessions) == 0
-    assert sessions.place(run("a", 7, 1, 1), 1) == Placed(1, ((1, 1),))
+    assert sessions.place(run("a", 7, 1, 1), 1) == RunPlacement(1, ((1, 1),))
 
 
 def test_first_0_is_never_placed() -> None:
-    sessions = Sessions()
+    sessions = PublisherSessions()
     sessions.place(run("a", 1, 1, 3), 1)
-    assert sessions.place(run("a", 1, 0, 1), 4) is Refusal.FORGOTTEN
-    assert sessions.place(run("a", 1, 0, 9), 4) is Refusal.FORGOTTEN
-    assert sessions.place(run("a", 2, 0, 9), 4) is Refusal.OUT_OF_ORDER
-    assert sessions.place(run("a", 1, 4, 1), 4) == Placed(1, ((4, 1),))
+    assert sessions.place(run("a", 1, 0, 1), 4) is RefusalReason.FORGOTTEN
+    assert sessions.place(run("a", 1, 0, 9), 4) is RefusalReason.FORGOTTEN
+    assert sessions.place(run("a", 2, 0, 9), 4) is RefusalReason.OUT_OF_ORDER
+    assert sessions.place(run("a", 1, 4, 1), 4) == RunPlacement(1, ((4, 1),))
 
 
 def test_a_new_epoch_ends_the_one_before() -> None:
-    sessions = Sessions()
+    sessions = PublisherSessions()
     sessions.place(run("a", 1, 1, 3), 1)
-    assert sessions.place(run("a", 2, 2, 1), 4) is Refusal.OUT_OF_ORDER
-    assert sessions.place(run("a", 2, 1, 1), 4) == Placed(1, ((4, 1),))
-    assert sessions.place(run("a", 1, 4, 1), 5) is Refusal.OUT_OF_ORDER
-    assert sessions.place(run("a", 1, 1, 1), 5) is Refusal.OUT_OF_ORDER
+    assert sessions.place(run("a", 2, 2, 1), 4) is RefusalReason.OUT_OF_ORDER
+    assert sessions.place(run("a", 2, 1, 1), 4) == RunPlacement(1, ((4, 1),))
+    assert sessions.place(run("a", 1, 4, 1), 5) is RefusalReason.OUT_OF_ORDER
+    assert sessions.place(run("a", 1, 1, 1), 5) is RefusalReason.OUT_OF_ORDER
     assert sessions.weight == 2
 
 
 def test_events_beyond_the_horizon_are_forgotten() -> None:
-    sessions, sequence = Sessions(), 0
+    sessions, sequence = PublisherSessions(), 0
     # Another one's event between them makes a row of each.
     for number in range(1, REMEMBERED + 12):
         sessions.place(run("a", 0, number, 1), sequence + 1)
@@ -121,67 +121,67 @@ def test_events_beyond_the_horizon_are_forgotten() -> None:
         sequence += 2
     last = REMEMBERED + 11
     kept = last - REMEMBERED + 1
-    assert sessions.place(run("a", 0, kept - 1, 1), 1) is Refusal.FORGOTTEN
-    assert sessions.place(run("a", 0, kept - 1, 2), 1) is Refusal.FORGOTTEN
-    assert sessions.place(run("a", 0, kept, 1), 1) == Placed(0, ((2 * kept - 1, 1),))
+    assert sessions.place(run("a", 0, kept - 1, 1), 1) is RefusalReason.FORGOTTEN
+    assert sessions.place(run("a", 0, kept - 1, 2), 1) is RefusalReason.FORGOTTEN
+    assert sessions.place(run("a", 0, kept, 1), 1) == RunPlacement(0, ((2 * kept - 1, 1),))
     assert sessions.weight == 2 * (1 + REMEMBERED)
 
 
 def test_who_was_silent_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WEIGHT", 6)
-    sessions = Sessions()
+    sessions = PublisherSessions()
     for sequence, publisher in enumerate(("a", "b", "c"), 1):
         sessions.place(run(publisher, 0, 1, 1), sequence)
     assert sessions.weight == 6
     sessions.place(run("a", 0, 1, 1), 4)  # Again, so that it was silent for the shortest time.
     sessions.place(run("d", 0, 1, 1), 4)
     assert sessions.weight == 6
-    assert sessions.place(run("b", 0, 2, 1), 5) is Refusal.FORGOTTEN
-    assert sessions.place(run("a", 0, 1, 1), 5) == Placed(0, ((1, 1),))
-    assert sessions.place(run("d", 0, 1, 1), 5) == Placed(0, ((4, 1),))
+    assert sessions.place(run("b", 0, 2, 1), 5) is RefusalReason.FORGOTTEN
+    assert sessions.place(run("a", 0, 1, 1), 5) == RunPlacement(0, ((1, 1),))
+    assert sessions.place(run("d", 0, 1, 1), 5) == RunPlacement(0, ((4, 1),))
 
 
 def test_the_one_that_speaks_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WEIGHT", 2)
-    sessions = Sessions()
+    sessions = PublisherSessions()
     for number in range(1, 6):
         sessions.place(run("a", 0, number, 1), 2 * number)
     assert len(sessions) == 1
-    assert sessions.place(run("a", 0, 1, 5), 20) == Placed(0, ((2, 1), (4, 1), (6, 1), (8, 1), (10, 1)))
+    assert sessions.place(run("a", 0, 1, 5), 20) == RunPlacement(0, ((2, 1), (4, 1), (6, 1), (8, 1), (10, 1)))
 
 
 def test_empty_runs_do_not_make_it_grow_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WEIGHT", 50)
-    sessions = Sessions()
+    sessions = PublisherSessions()
     for number in range(100):
         sessions.place(run(f"publisher {number}", 0, 1, 0), 1)
     assert sessions.weight <= 50
 
 
 def test_rows_that_follow_are_one() -> None:
-    session = Session(0, b"")
-    sessions = Sessions()
+    session = PublisherSession(0, b"")
+    sessions = PublisherSessions()
     sessions.place(run("a", 0, 1, 2), 10)
     sessions.place(run("a", 0, 3, 2), 12)
     sessions.place(run("a", 0, 4, 3), 20)
-    digest = digest_of(run("a", 0, 1, 1).events[0])
+    digest = event_digest(run("a", 0, 1, 1).events[0])
     assert sessions.dump() == [["a", 0, 6, [[1, 10, 4], [5, 20, 2]], digest]]
-    assert session.numbers(1, 1) is None
-    assert sessions.place(run("a", 0, 2, 4), 30) == Placed(0, ((11, 3), (20, 1)))
+    assert session.find_sequences(1, 1) is None
+    assert sessions.place(run("a", 0, 2, 4), 30) == RunPlacement(0, ((11, 3), (20, 1)))
 
 
 def test_a_key_that_comes_again_with_another_body_is_told_from_a_repeat() -> None:
-    sessions = Sessions()
-    assert sessions.place(Run("key", 1, 1, [b"pay 10"]), 1) == Placed(1, ((1, 1),))
-    for known in (sessions, Sessions.load(sessions.dump())):
-        assert known.place(Run("key", 1, 1, [b"pay 10"]), 2) == Placed(0, ((1, 1),))
-        assert known.place(Run("key", 1, 1, [b"pay 99"]), 2) is Refusal.OTHER_BODY
+    sessions = PublisherSessions()
+    assert sessions.place(PublisherRun("key", 1, 1, [b"pay 10"]), 1) == RunPlacement(1, ((1, 1),))
+    for known in (sessions, PublisherSessions.load(sessions.dump())):
+        assert known.place(PublisherRun("key", 1, 1, [b"pay 10"]), 2) == RunPlacement(0, ((1, 1),))
+        assert known.place(PublisherRun("key", 1, 1, [b"pay 99"]), 2) is RefusalReason.OTHER_BODY
         assert known.weight == 2
 
 
 def test_a_digest_that_was_not_kept_refuses_nothing() -> None:
-    sessions = Sessions.load([("key", 1, 1, [(1, 5, 1)], b"")])
-    assert sessions.place(Run("key", 1, 1, [b"whatever"]), 9) == Placed(0, ((5, 1),))
+    sessions = PublisherSessions.load([("key", 1, 1, [(1, 5, 1)], b"")])
+    assert sessions.place(PublisherRun("key", 1, 1, [b"whatever"]), 9) == RunPlacement(0, ((5, 1),))
 
 
 def test_the_limits_are_what_documents_say() -> None:

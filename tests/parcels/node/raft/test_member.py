@@ -9,127 +9,127 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.node.persistent_state import State
-from fyrehose_twisted.parcels.node.raft.log import Log
+from fyrehose_twisted.parcels.node.persistent_state import Snapshot
+from fyrehose_twisted.parcels.node.raft.log import RaftLog
 from fyrehose_twisted.parcels.node.raft.member import (
-    AGAIN,
-    FAITHFUL,
-    LEADER_PATIENCE,
-    PATIENCE,
-    SOON,
-    Order,
-    Role,
+    CHECK_QUORUM_TIMEOUT,
+    ELECTION_RETRY,
+    ELECTION_TIMEOUT,
+    FAST_ELECTION_TIMEOUT,
+    LEADER_STICKINESS,
+    RaftMember,
+    RaftRole,
 )
 from fyrehose_twisted.parcels.wire.messages import (
-    BEAT,
-    Append,
-    Appended,
-    Entry,
+    HEARTBEAT_INTERVAL,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
-    Member,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
-    Run,
-    StatePart,
-    StateTaken,
-    View,
-    VoteAsked,
-    VoteGiven,
+    PublisherRun,
+    RequestVote,
+    RequestVoteReply,
 )
 
-A, B, C, D, E = (Member(name, number) for number, name in enumerate("ABCDE", 1))
+A, B, C, D, E = (MemberId(name, number) for number, name in enumerate("ABCDE", 1))
 HERE = ("10.0.0.1", 7_878)
 
 
-def view_of(*members: Member) -> View:
-    return View(tuple((one, HERE) for one in sorted(members)))
+def view_of(*members: MemberId) -> Membership:
+    return Membership(tuple((one, HERE) for one in sorted(members)))
 
 
-def entry(term: int, data: bytes = b"x") -> Entry:
-    return Entry(term, EntryKind.EVENTS, (Run("p", 0, 1, [data]),))
+def entry(term: int, data: bytes = b"x") -> LogEntry:
+    return LogEntry(term, EntryKind.EVENTS, (PublisherRun("p", 0, 1, [data]),))
 
 
 class Group:
     """Orders that are joined by hand."""
 
-    def __init__(self, *members: Member, votes: tuple[Member, ...] | None = None, seed: int = 1) -> None:
+    def __init__(self, *members: MemberId, votes: tuple[MemberId, ...] | None = None, seed: int = 1) -> None:
         self.now = 100.0
         self.view = view_of(*(members if votes is None else votes))
-        self.orders: dict[Member, Order] = {}
-        self.applied: dict[Member, list[tuple[int, Entry]]] = {one: [] for one in members}
-        self.state: dict[Member, bytearray] = {one: bytearray() for one in members}
+        self.orders: dict[MemberId, RaftMember] = {}
+        self.applied: dict[MemberId, list[tuple[int, LogEntry]]] = {one: [] for one in members}
+        self.state: dict[MemberId, bytearray] = {one: bytearray() for one in members}
         self.dump = b"s" * 100_000
-        self.cut: set[frozenset[Member]] = set()
-        self.lines: dict[tuple[Member, Member], deque[Message]] = {}
-        self.leaders: dict[int, Member] = {}
-        self.sent: list[tuple[Member, Member, Message]] = []
-        self.deaf: set[Member] = set()
+        self.cut: set[frozenset[MemberId]] = set()
+        self.lines: dict[tuple[MemberId, MemberId], deque[Message]] = {}
+        self.leaders: dict[int, MemberId] = {}
+        self.sent: list[tuple[MemberId, MemberId, Message]] = []
+        self.deaf: set[MemberId] = set()
         for number, one in enumerate(members):
-            order = Order(one, Random(seed + number), self.now, Log(), self.snapshot_of(one))
-            order.begin_at(1, 0, self.view)
+            order = RaftMember(one, Random(seed + number), self.now, RaftLog(), self.snapshot_of(one))
+            order.install_snapshot(1, 0, self.view)
             self.orders[one] = order
         for one, other in combinations(members, 2):
             self.open(one, other)
 
-    def snapshot_of(self, one: Member) -> Callable[[], State]:
-        def snapshot() -> State:
+    def snapshot_of(self, one: MemberId) -> Callable[[], Snapshot]:
+        def snapshot() -> Snapshot:
             order = self.orders[one]
-            return State(order.commit, order.log.term(order.commit) or 0, self.dump)
+            return Snapshot(order.commit_index, order.log.term_at(order.commit_index) or 0, self.dump)
 
         return snapshot
 
-    def __getitem__(self, one: Member) -> Order:
+    def __getitem__(self, one: MemberId) -> RaftMember:
         return self.orders[one]
 
-    def open(self, one: Member, other: Member) -> None:
+    def open(self, one: MemberId, other: MemberId) -> None:
         """Both can send requests to one another."""
         self.cut.discard(frozenset((one, other)))
         for sender, receiver in ((one, other), (other, one)):
             self.lines[sender, receiver] = deque()
-            self.orders[sender].replication.opened(receiver)
+            self.orders[sender].replication.follower_connected(receiver)
 
-    def close(self, one: Member, *others: Member) -> None:
+    def close(self, one: MemberId, *others: MemberId) -> None:
         """What is on its way is lost, and nothing follows."""
         for other in others:
             self.cut.add(frozenset((one, other)))
             for sender, receiver in ((one, other), (other, one)):
                 self.lines[sender, receiver].clear()
-                self.orders[sender].replication.closed(receiver)
+                self.orders[sender].replication.follower_disconnected(receiver)
 
     def collect(self) -> None:
         """Put on the lines what is to be sent, and take what is committed."""
         for one, order in self.orders.items():
             order.flush(self.now)
-            self.applied[one].extend(order.ready)
-            order.ready.clear()
-            out = list(order.out)
-            order.out.clear()
+            self.applied[one].extend(order.committed)
+            order.committed.clear()
+            out = list(order.outbox)
+            order.outbox.clear()
             for receiver, message in out:
                 self.sent.append((one, receiver, message))
                 if frozenset((one, receiver)) not in self.cut and receiver in self.orders:
                     self.lines[one, receiver].append(message)
-            if order.leads:
+            if order.is_leader:
                 assert self.leaders.setdefault(order.term, one) == one, f"two lead in term {order.term}"
 
-    def deliver(self, sender: Member, receiver: Member) -> None:
+    def emit_line(self, sender: MemberId, receiver: MemberId) -> None:
         """Let the next message of a line arrive."""
         message = self.lines[sender, receiver].popleft()
         order = self.orders[receiver]
-        if isinstance(message, Append):
-            order.append_received(message, sender, self.now)
-        elif isinstance(message, Appended):
-            order.appended_received(message, sender, self.now)
-        elif isinstance(message, VoteAsked):
-            order.vote_asked(message, sender, self.now)
-        elif isinstance(message, VoteGiven):
-            order.vote_given(message, sender, self.now)
-        elif isinstance(message, StatePart):
-            if order.state_offered(message.term, sender, self.now):
+        if isinstance(message, AppendEntries):
+            order.append_entries_received(message, sender, self.now)
+        elif isinstance(message, AppendEntriesReply):
+            order.append_entries_reply_received(message, sender, self.now)
+        elif isinstance(message, RequestVote):
+            order.request_vote_received(message, sender, self.now)
+        elif isinstance(message, RequestVoteReply):
+            order.request_vote_reply_received(message, sender, self.now)
+        elif isinstance(message, InstallSnapshot):
+            if order.install_snapshot_received(message.term, sender, self.now):
                 self.take_state(message, sender, receiver)
-        elif isinstance(message, StateTaken):
-            order.state_taken(message, sender, self.now)
+        elif isinstance(message, InstallSnapshotReply):
+            order.install_snapshot_reply_received(message, sender, self.now)
         self.check()
 
-    def take_state(self, message: StatePart, sender: Member, receiver: Member) -> None:
+    def take_state(self, message: InstallSnapshot, sender: MemberId, receiver: MemberId) -> None:
         order, data = self.orders[receiver], self.state[receiver]
         if message.offset == 0:
             data.clear()
@@ -138,11 +138,11 @@ class Group:
         taken = len(data)
         if taken >= message.total:
             assert bytes(data) == self.dump
-            if message.index > order.commit:
-                order.begin_at(message.index, message.index_term, self.orders[sender].view)
+            if message.index > order.commit_index:
+                order.install_snapshot(message.index, message.index_term, self.orders[sender].membership)
                 self.applied[receiver] = list(self.applied[sender][: message.index - 1])
             data.clear()
-        order.out.append((sender, StateTaken(order.term, message.index, taken)))
+        order.outbox.append((sender, InstallSnapshotReply(order.term, message.index, taken)))
 
     def pump(self) -> None:
         """Let everything arrive that is on its way."""
@@ -156,7 +156,7 @@ class Group:
                     self.deliver(*line)
         raise AssertionError("they never stop")
 
-    def pass_time(self, seconds: float, *only: Member) -> None:
+    def pass_time(self, seconds: float, *only: MemberId) -> None:
         """Let time pass for some, by default all."""
         end = self.now + seconds
         members = [one for one in only or self.orders if one not in self.deaf]
@@ -171,35 +171,35 @@ class Group:
                     self.orders[one].tick(self.now)
             self.pump()
 
-    def elect(self, one: Member) -> None:
+    def elect(self, one: MemberId) -> None:
         """Let a member ask before all others do."""
         order = self.orders[one]
         for other in self.orders.values():
-            other.leader_gone(self.now)
+            other.leader_lost(self.now)
         self.now += 0.2
         order.tick(self.now)
         self.pump()
-        assert order.leads
+        assert order.is_leader
 
-    def log(self, one: Member) -> list[Entry]:
+    def log(self, one: MemberId) -> list[LogEntry]:
         log = self.orders[one].log
-        return log.rest(log.base + 1)
+        return log.entries_from(log.snapshot_index + 1)
 
     def check(self) -> None:
         """Raft's promises: what is committed anywhere is the same everywhere, and every new leader has it."""
-        longest: list[tuple[int, Entry]] = max(self.applied.values(), key=len)
+        longest: list[tuple[int, LogEntry]] = max(self.applied.values(), key=len)
         for one, applied in self.applied.items():
             assert applied == longest[: len(applied)], f"{one} has something else committed"
         for one, other in combinations(self.orders, 2):
             a, b = self.orders[one].log, self.orders[other].log
-            for index in range(min(a.last, b.last), max(a.base, b.base), -1):
-                if a.term(index) == b.term(index):
-                    low = max(a.base, b.base) + 1
-                    assert [a.entry(at) for at in range(low, index)] == [b.entry(at) for at in range(low, index)]
+            for index in range(min(a.last_index, b.last_index), max(a.snapshot_index, b.snapshot_index), -1):
+                if a.term_at(index) == b.term_at(index):
+                    low = max(a.snapshot_index, b.snapshot_index) + 1
+                    assert [a.entry_at(at) for at in range(low, index)] == [b.entry_at(at) for at in range(low, index)]
                     break
 
 
-def events(group: Group, one: Member) -> list[bytes]:
+def events(group: Group, one: MemberId) -> list[bytes]:
     return [
         data
         for _, each in group.applied[one]
@@ -211,20 +211,20 @@ def events(group: Group, one: Member) -> list[bytes]:
 
 def test_somebody_asks_within_patience_and_leads() -> None:
     group = Group(A, B, C)
-    group.pass_time(PATIENCE[1] + 1.0)
-    leads = [order for order in group.orders.values() if order.leads]
+    group.pass_time(ELECTION_TIMEOUT[1] + 1.0)
+    leads = [order for order in group.orders.values() if order.is_leader]
     assert len(leads) == 1
-    assert leads[0].settled
+    assert leads[0].has_committed_in_term
     assert leads[0].elections == 1
     assert {order.leader for order in group.orders.values()} == {leads[0].me}
     assert {order.term for order in group.orders.values()} == {1}
-    first = next(message for _, _, message in group.sent if isinstance(message, VoteAsked))
+    first = next(message for _, _, message in group.sent if isinstance(message, RequestVote))
     assert first.trial
 
 
 def test_nobody_asks_before_patience_is_over() -> None:
     group = Group(A, B, C)
-    group.pass_time(PATIENCE[0] - 0.01)
+    group.pass_time(ELECTION_TIMEOUT[0] - 0.01)
     assert group.sent == []
 
 
@@ -240,10 +240,10 @@ def test_a_leader_stays() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(60.0)
-    assert group[A].leads
+    assert group[A].is_leader
     assert group[A].term == 1
-    assert group[A].heard_of_leader(group.now) <= BEAT
-    assert group[B].heard_of_leader(group.now) <= BEAT
+    assert group[A].seconds_since_leader(group.now) <= HEARTBEAT_INTERVAL
+    assert group[B].seconds_since_leader(group.now) <= HEARTBEAT_INTERVAL
 
 
 def test_entries_are_committed_by_a_quorum() -> None:
@@ -252,11 +252,11 @@ def test_entries_are_committed_by_a_quorum() -> None:
     group.close(A, C)
     index = group[A].propose(entry(1, b"1"))
     group.collect()
-    assert group[A].commit < index
+    assert group[A].commit_index < index
     group.pump()
-    assert group[A].commit == index
+    assert group[A].commit_index == index
     group.pass_time(0.01)
-    assert group[B].commit == index
+    assert group[B].commit_index == index
     assert events(group, A) == events(group, B) == [b"1"]
     group.open(A, C)
     group.pass_time(1.1)
@@ -266,13 +266,13 @@ def test_entries_are_committed_by_a_quorum() -> None:
 def test_a_minority_commits_nothing() -> None:
     group = Group(A, B, C, D, E)
     group.elect(A)
-    commit = group[A].commit
+    commit = group[A].commit_index
     group.close(A, C, D, E)
     group.close(B, C, D, E)
     group[A].propose(entry(1))
     group.pump()
-    assert group[A].commit == commit
-    assert group[B].log.last == group[A].log.last
+    assert group[A].commit_index == commit
+    assert group[B].log.last_index == group[A].log.last_index
 
 
 def test_a_shorter_log_loses() -> None:
@@ -281,19 +281,19 @@ def test_a_shorter_log_loses() -> None:
     group.close(A, C)
     group[A].propose(entry(1, b"1"))
     group.pump()
-    assert group[B].log.last > group[C].log.last
+    assert group[B].log.last_index > group[C].log.last_index
     group.close(A, B)
     for one in (B, C):
-        group[one].leader_gone(group.now)
+        group[one].leader_lost(group.now)
     group.now += 0.2
     group[C].tick(group.now)
     group.pump()
-    assert group[C].role is Role.ASKING
+    assert group[C].role is RaftRole.PRE_CANDIDATE
     assert group[C].term == 1
-    assert group.sent[-1][2] == VoteGiven(1, False, True)
+    assert group.sent[-1][2] == RequestVoteReply(1, False, True)
     group[B].tick(group.now)
     group.pump()
-    assert group[B].leads
+    assert group[B].is_leader
     assert events(group, C) == []
     group.pass_time(1.1)
     assert events(group, C) == [b"1"]
@@ -307,10 +307,10 @@ def test_a_shorter_log_loses() -> None:
 def test_votes_go_to_logs_that_are_as_far(last: tuple[int, int], granted: bool, trial: bool) -> None:
     group = Group(A, B, C)
     group[B].log.append([entry(1), entry(2)])
-    assert (group[B].log.last_term, group[B].log.last) == (2, 3)
-    group[B].vote_asked(VoteAsked(4, last[1], last[0], trial), A, group.now)
-    assert group[B].out[-1] == (A, VoteGiven(4 if granted or not trial else 0, granted, trial))
-    assert group[B].vote == (A if granted and not trial else None)
+    assert (group[B].log.last_term, group[B].log.last_index) == (2, 3)
+    group[B].request_vote_received(RequestVote(4, last[1], last[0], trial), A, group.now)
+    assert group[B].outbox[-1] == (A, RequestVoteReply(4 if granted or not trial else 0, granted, trial))
+    assert group[B].voted_for == (A if granted and not trial else None)
     assert group[B].term == (0 if trial else 4)
 
 
@@ -318,11 +318,11 @@ def test_one_vote_a_term() -> None:
     group = Group(A, B, C)
     order = group[C]
     for sender, granted in ((A, True), (A, True), (B, False)):
-        order.vote_asked(VoteAsked(1, 1, 0, False), sender, group.now)
-        assert order.out[-1] == (sender, VoteGiven(1, granted, False))
+        order.request_vote_received(RequestVote(1, 1, 0, False), sender, group.now)
+        assert order.outbox[-1] == (sender, RequestVoteReply(1, granted, False))
     assert order.dirty
-    order.vote_asked(VoteAsked(2, 1, 0, False), B, group.now)
-    assert order.out[-1] == (B, VoteGiven(2, True, False))
+    order.request_vote_received(RequestVote(2, 1, 0, False), B, group.now)
+    assert order.outbox[-1] == (B, RequestVoteReply(2, True, False))
 
 
 def test_a_trial_promises_nothing() -> None:
@@ -330,33 +330,33 @@ def test_a_trial_promises_nothing() -> None:
     order = group[C]
     order.dirty = False
     for sender in (A, B):
-        order.vote_asked(VoteAsked(7, 1, 0, True), sender, group.now)
-        assert order.out[-1] == (sender, VoteGiven(7, True, True))
-    assert (order.term, order.vote, order.dirty) == (0, None, False)
-    order.vote_asked(VoteAsked(0, 1, 0, True), A, group.now)
-    assert order.out[-1] == (A, VoteGiven(0, False, True))
+        order.request_vote_received(RequestVote(7, 1, 0, True), sender, group.now)
+        assert order.outbox[-1] == (sender, RequestVoteReply(7, True, True))
+    assert (order.term, order.voted_for, order.dirty) == (0, None, False)
+    order.request_vote_received(RequestVote(0, 1, 0, True), A, group.now)
+    assert order.outbox[-1] == (A, RequestVoteReply(0, False, True))
 
 
 def test_who_has_a_leader_votes_for_nobody_else() -> None:
     group = Group(A, B, C)
     group.elect(A)
-    group.pass_time(BEAT * 1.1)
+    group.pass_time(HEARTBEAT_INTERVAL * 1.1)
     heard = group.now
     for one in (A, C):
         for trial in (True, False):
-            group[one].vote_asked(VoteAsked(9, 99, 9, trial), B, group.now)
-            assert group[one].out.pop() == (B, VoteGiven(1, False, trial))
+            group[one].request_vote_received(RequestVote(9, 99, 9, trial), B, group.now)
+            assert group[one].outbox.pop() == (B, RequestVoteReply(1, False, trial))
         assert group[one].term == 1
-    group.now = heard + FAITHFUL + 0.01
-    group[C].vote_asked(VoteAsked(9, 99, 9, True), B, group.now)
-    assert group[C].out.pop() == (B, VoteGiven(9, True, True))
+    group.now = heard + LEADER_STICKINESS + 0.01
+    group[C].request_vote_received(RequestVote(9, 99, 9, True), B, group.now)
+    assert group[C].outbox.pop() == (B, RequestVoteReply(9, True, True))
     # The leader itself may begin anew at any time, and one that knows that its leader is gone need not wait.
     group.now = heard
-    group[C].vote_asked(VoteAsked(9, 99, 9, True), A, group.now)
-    assert group[C].out.pop() == (A, VoteGiven(9, True, True))
-    group[C].leader_gone(group.now)
-    group[C].vote_asked(VoteAsked(9, 99, 9, True), B, group.now)
-    assert group[C].out.pop() == (B, VoteGiven(9, True, True))
+    group[C].request_vote_received(RequestVote(9, 99, 9, True), A, group.now)
+    assert group[C].outbox.pop() == (A, RequestVoteReply(9, True, True))
+    group[C].leader_lost(group.now)
+    group[C].request_vote_received(RequestVote(9, 99, 9, True), B, group.now)
+    assert group[C].outbox.pop() == (B, RequestVoteReply(9, True, True))
 
 
 def test_who_lost_its_leader_asks_soon() -> None:
@@ -364,16 +364,16 @@ def test_who_lost_its_leader_asks_soon() -> None:
     group.elect(A)
     group.close(A, B, C)
     at = group.now
-    group[B].leader_gone(at)
-    assert SOON[0] <= group[B].next_deadline() - at <= SOON[1]
+    group[B].leader_lost(at)
+    assert FAST_ELECTION_TIMEOUT[0] <= group[B].next_deadline() - at <= FAST_ELECTION_TIMEOUT[1]
     assert group[B].leader is None
     deadline = group[B].next_deadline()
-    group[B].leader_gone(at + 0.001)
+    group[B].leader_lost(at + 0.001)
     assert group[B].next_deadline() == deadline
-    assert group[C].next_deadline() - at >= PATIENCE[0]
-    group[C].leader_gone(at)
-    group.pass_time(SOON[1] + 3 * AGAIN[1], B, C)
-    assert group[B].leads or group[C].leads
+    assert group[C].next_deadline() - at >= ELECTION_TIMEOUT[0]
+    group[C].leader_lost(at)
+    group.pass_time(FAST_ELECTION_TIMEOUT[1] + 3 * ELECTION_RETRY[1], B, C)
+    assert group[B].is_leader or group[C].is_leader
 
 
 def test_who_hears_nothing_asks_within_patience() -> None:
@@ -383,9 +383,9 @@ def test_who_hears_nothing_asks_within_patience() -> None:
     group.close(A, B, C)
     at = group.now
     for one in (B, C):
-        assert PATIENCE[0] - BEAT <= group[one].next_deadline() - at <= PATIENCE[1]
-    group.pass_time(PATIENCE[1] + 1.0, B, C)
-    assert group[B].leads or group[C].leads
+        assert ELECTION_TIMEOUT[0] - HEARTBEAT_INTERVAL <= group[one].next_deadline() - at <= ELECTION_TIMEOUT[1]
+    group.pass_time(ELECTION_TIMEOUT[1] + 1.0, B, C)
+    assert group[B].is_leader or group[C].is_leader
 
 
 def test_a_leader_without_a_quorum_steps_down() -> None:
@@ -394,12 +394,12 @@ def test_a_leader_without_a_quorum_steps_down() -> None:
     group.pass_time(5.0)
     group.close(A, B, C)
     at = group.now
-    group.pass_time(LEADER_PATIENCE - BEAT - 0.1, A)
-    assert group[A].leads
-    group.pass_time(2 * BEAT + 0.2, A)
-    assert not group[A].leads
+    group.pass_time(CHECK_QUORUM_TIMEOUT - HEARTBEAT_INTERVAL - 0.1, A)
+    assert group[A].is_leader
+    group.pass_time(2 * HEARTBEAT_INTERVAL + 0.2, A)
+    assert not group[A].is_leader
     assert group[A].leader is None
-    assert group[A].heard_of_leader(group.now) == pytest.approx(group.now - at, abs=BEAT + 0.1)
+    assert group[A].seconds_since_leader(group.now) == pytest.approx(group.now - at, abs=HEARTBEAT_INTERVAL + 0.1)
 
 
 def test_a_leader_in_touch_with_a_quorum_stays() -> None:
@@ -407,20 +407,20 @@ def test_a_leader_in_touch_with_a_quorum_stays() -> None:
     group.elect(A)
     group.close(A, D, E)
     group.pass_time(20.0, A, B, C)
-    assert group[A].leads
+    assert group[A].is_leader
     group.close(A, C)
-    group.pass_time(LEADER_PATIENCE + 2 * BEAT, A)
-    assert not group[A].leads
+    group.pass_time(CHECK_QUORUM_TIMEOUT + 2 * HEARTBEAT_INTERVAL, A)
+    assert not group[A].is_leader
 
 
 def test_one_alone_needs_nobody() -> None:
     group = Group(A)
     group.elect(A)
     group.pass_time(60.0)
-    assert group[A].leads
+    assert group[A].is_leader
     index = group[A].propose(entry(1, b"1"))
     group.pump()
-    assert group[A].commit == index
+    assert group[A].commit_index == index
     assert events(group, A) == [b"1"]
 
 
@@ -433,7 +433,7 @@ def test_only_entries_of_its_own_term_are_committed_by_counting() -> None:
     group.close(A, C)
     group.close(B, C)
     group.elect(A)
-    group[A].commit = 1
+    group[A].commit_index = 1
     order = group[A]
     assert order.term == 2
     # Its own first entry was committed, and the other one with it.
@@ -444,19 +444,19 @@ def test_only_entries_of_its_own_term_are_committed_by_counting() -> None:
         again[one].term = 1
     again.close(A, C)
     for one in again.orders.values():
-        one.leader_gone(again.now)
+        one.leader_lost(again.now)
     again.now += 0.2
     again[A].tick(again.now)
-    while not again[A].leads:
+    while not again[A].is_leader:
         again.collect()
         for line, messages in again.lines.items():
             while messages:
                 again.deliver(*line)
-    again[A].appended_received(Appended(2, True, 2), B, again.now)
-    assert again[A].commit == 1
-    assert again[A].ready == []
-    again[A].appended_received(Appended(2, True, 3), B, again.now)
-    assert again[A].commit == 3
+    again[A].append_entries_reply_received(AppendEntriesReply(2, True, 2), B, again.now)
+    assert again[A].commit_index == 1
+    assert again[A].committed == []
+    again[A].append_entries_reply_received(AppendEntriesReply(2, True, 3), B, again.now)
+    assert again[A].commit_index == 3
 
 
 def test_conflicting_entries_are_cut() -> None:
@@ -468,22 +468,22 @@ def test_conflicting_entries_are_cut() -> None:
         group[A].propose(entry(1, b"lost %d" % number))
     group.pump()
     for one in (B, C):
-        group[one].leader_gone(group.now)
+        group[one].leader_lost(group.now)
     group.now += 0.2
     group[B].tick(group.now)
     group.pump()
-    assert group[B].leads
+    assert group[B].is_leader
     group[B].propose(entry(2, b"kept"))
     group.pump()
-    group[A].dirty, group[A].fresh_from = False, 0
+    group[A].dirty, group[A].first_unpersisted = False, 0
     group.open(A, B)
     group.open(A, C)
     group.pass_time(3.0)
     assert events(group, A) == events(group, B) == events(group, C) == [b"kept"]
     assert group.log(A) == group.log(B)
     assert group[A].dirty
-    assert group[A].fresh_from == 3  # From the first one that was cut.
-    assert not group[A].leads
+    assert group[A].first_unpersisted == 3  # From the first one that was cut.
+    assert not group[A].is_leader
 
 
 def test_what_is_there_already_is_not_cut() -> None:
@@ -493,44 +493,44 @@ def test_what_is_there_already_is_not_cut() -> None:
         group[A].propose(entry(1, b"%d" % number))
     group.pump()
     before = group.log(B)
-    group[B].dirty, group[B].fresh_from = False, 0
-    group[B].append_received(Append(1, 1, 0, 2, before[:2]), A, group.now)
+    group[B].dirty, group[B].first_unpersisted = False, 0
+    group[B].append_entries_received(AppendEntries(1, 1, 0, 2, before[:2]), A, group.now)
     assert group.log(B) == before
-    assert (group[B].dirty, group[B].fresh_from) == (False, 0)
+    assert (group[B].dirty, group[B].first_unpersisted) == (False, 0)
     group[B].flush(group.now)
-    assert group[B].out.pop() == (A, Appended(1, True, 3))
+    assert group[B].outbox.pop() == (A, AppendEntriesReply(1, True, 3))
 
 
 def test_a_commit_goes_no_further_than_what_came() -> None:
     group = Group(A, B, C)
     order = group[B]
     order.log.append([entry(1, b"old"), entry(1, b"old")])
-    order.append_received(Append(2, 1, 0, 50, [entry(2, b"new")]), A, group.now)
-    assert order.commit == 2
-    assert [each.term for _, each in order.ready] == [2]
-    assert order.log.last == 2
-    order.append_received(Append(2, 2, 2, 1, []), A, group.now)
-    assert order.commit == 2
+    order.append_entries_received(AppendEntries(2, 1, 0, 50, [entry(2, b"new")]), A, group.now)
+    assert order.commit_index == 2
+    assert [each.term for _, each in order.committed] == [2]
+    assert order.log.last_index == 2
+    order.append_entries_received(AppendEntries(2, 2, 2, 1, []), A, group.now)
+    assert order.commit_index == 2
 
 
 def test_what_the_leader_may_not_have_is_not_committed() -> None:
     order = Group(A, B, C)[B]
     order.log.append([entry(1, b"the leader's too"), entry(1, b"not the leader's")])
-    order.append_received(Append(2, 2, 1, 3, []), A, 100.0)
-    assert order.commit == 2
+    order.append_entries_received(AppendEntries(2, 2, 1, 3, []), A, 100.0)
+    assert order.commit_index == 2
 
 
 def test_a_hint_where_to_try_next() -> None:
     group = Group(A, B, C)
     order = group[B]
-    order.append_received(Append(2, 9, 2, 0, [entry(2)]), A, group.now)
+    order.append_entries_received(AppendEntries(2, 9, 2, 0, [entry(2)]), A, group.now)
     order.flush(group.now)
-    assert order.out.pop() == (A, Appended(2, False, 1))
+    assert order.outbox.pop() == (A, AppendEntriesReply(2, False, 1))
     order.log.append([entry(1), entry(1), entry(1)])
-    order.append_received(Append(2, 4, 2, 0, [entry(2)]), A, group.now)
+    order.append_entries_received(AppendEntries(2, 4, 2, 0, [entry(2)]), A, group.now)
     order.flush(group.now)
-    assert order.out.pop() == (A, Appended(2, False, 1))
-    assert order.log.last == 4
+    assert order.outbox.pop() == (A, AppendEntriesReply(2, False, 1))
+    assert order.log.last_index == 4
 
 
 def test_stale_terms_are_told() -> None:
@@ -538,20 +538,20 @@ def test_stale_terms_are_told() -> None:
     group.elect(A)
     group.pass_time(1.0)
     order = group[B]
-    assert order.append_received(Append(0, 1, 0, 1, []), C, group.now) is False
+    assert order.append_entries_received(AppendEntries(0, 1, 0, 1, []), C, group.now) is False
     order.flush(group.now)
-    assert order.out.pop() == (C, Appended(1, False, order.log.last))
+    assert order.outbox.pop() == (C, AppendEntriesReply(1, False, order.log.last_index))
     assert order.leader == A
-    assert order.state_offered(0, C, group.now) is False
-    order.vote_asked(VoteAsked(0, 99, 9, False), C, group.now)
-    assert order.out.pop() == (C, VoteGiven(1, False, False))
+    assert order.install_snapshot_received(0, C, group.now) is False
+    order.request_vote_received(RequestVote(0, 99, 9, False), C, group.now)
+    assert order.outbox.pop() == (C, RequestVoteReply(1, False, False))
     leader = group[A]
-    leader.appended_received(Appended(0, True, 99), B, group.now)
-    leader.state_taken(StateTaken(0, 99, 99), B, group.now)
-    assert leader.leads
-    assert leader.append_received(Append(1, 1, 0, 1, []), C, group.now) is False
-    assert leader.state_offered(1, C, group.now) is False
-    assert leader.leads
+    leader.append_entries_reply_received(AppendEntriesReply(0, True, 99), B, group.now)
+    leader.install_snapshot_reply_received(InstallSnapshotReply(0, 99, 99), B, group.now)
+    assert leader.is_leader
+    assert leader.append_entries_received(AppendEntries(1, 1, 0, 1, []), C, group.now) is False
+    assert leader.install_snapshot_received(1, C, group.now) is False
+    assert leader.is_leader
 
 
 @pytest.mark.parametrize("how", ["append", "appended", "state", "vote", "state taken"])
@@ -560,17 +560,17 @@ def test_a_higher_term_ends_a_leader(how: str) -> None:
     group.elect(A)
     order = group[A]
     if how == "append":
-        assert order.append_received(Append(5, 1, 0, 1, []), B, group.now)
+        assert order.append_entries_received(AppendEntries(5, 1, 0, 1, []), B, group.now)
     elif how == "appended":
-        order.appended_received(Appended(5, False, 1), B, group.now)
+        order.append_entries_reply_received(AppendEntriesReply(5, False, 1), B, group.now)
     elif how == "state":
-        assert order.state_offered(5, B, group.now)
+        assert order.install_snapshot_received(5, B, group.now)
     elif how == "vote":
-        order.vote_given(VoteGiven(5, False, True), B, group.now)
+        order.request_vote_reply_received(RequestVoteReply(5, False, True), B, group.now)
     else:
-        order.state_taken(StateTaken(5, 1, 1), B, group.now)
-    assert not order.leads
-    assert (order.term, order.vote) == (5, None)
+        order.install_snapshot_reply_received(InstallSnapshotReply(5, 1, 1), B, group.now)
+    assert not order.is_leader
+    assert (order.term, order.voted_for) == (5, None)
     assert order.leader == (B if how in ("append", "state") else None)
     assert order.dirty
 
@@ -578,24 +578,24 @@ def test_a_higher_term_ends_a_leader(how: str) -> None:
 def test_votes_that_were_not_asked_for_do_not_count() -> None:
     group = Group(A, B, C)
     order = group[A]
-    for message in (VoteGiven(1, True, False), VoteGiven(1, True, True), VoteGiven(0, True, True)):
-        order.vote_given(message, B, group.now)
-        assert order.role is Role.FOLLOWER
-    order.leader_gone(group.now)
+    for message in (RequestVoteReply(1, True, False), RequestVoteReply(1, True, True), RequestVoteReply(0, True, True)):
+        order.request_vote_reply_received(message, B, group.now)
+        assert order.role is RaftRole.FOLLOWER
+    order.leader_lost(group.now)
     group.now += 0.2
     order.tick(group.now)
-    assert order.role is Role.ASKING
-    order.vote_given(VoteGiven(1, True, False), B, group.now)
-    order.vote_given(VoteGiven(2, True, True), B, group.now)
-    order.vote_given(VoteGiven(1, True, True), D, group.now)  # It does not vote.
-    assert (order.role, order.term) == (Role.ASKING, 0)
-    order.vote_given(VoteGiven(1, True, True), B, group.now)
-    assert (order.role, order.term, order.vote) == (Role.CANDIDATE, 1, A)
-    order.vote_given(VoteGiven(1, True, True), C, group.now)
-    order.vote_given(VoteGiven(0, True, False), C, group.now)
-    assert order.role is Role.CANDIDATE
-    order.vote_given(VoteGiven(1, True, False), C, group.now)
-    assert order.leads
+    assert order.role is RaftRole.PRE_CANDIDATE
+    order.request_vote_reply_received(RequestVoteReply(1, True, False), B, group.now)
+    order.request_vote_reply_received(RequestVoteReply(2, True, True), B, group.now)
+    order.request_vote_reply_received(RequestVoteReply(1, True, True), D, group.now)  # It does not vote.
+    assert (order.role, order.term) == (RaftRole.PRE_CANDIDATE, 0)
+    order.request_vote_reply_received(RequestVoteReply(1, True, True), B, group.now)
+    assert (order.role, order.term, order.voted_for) == (RaftRole.CANDIDATE, 1, A)
+    order.request_vote_reply_received(RequestVoteReply(1, True, True), C, group.now)
+    order.request_vote_reply_received(RequestVoteReply(0, True, False), C, group.now)
+    assert order.role is RaftRole.CANDIDATE
+    order.request_vote_reply_received(RequestVoteReply(1, True, False), C, group.now)
+    assert order.is_leader
 
 
 # Who votes
@@ -604,61 +604,61 @@ def test_votes_that_were_not_asked_for_do_not_count() -> None:
 def test_somebody_is_added_by_those_who_voted_before() -> None:
     group = Group(A, B, votes=(A,))
     group.elect(A)
-    assert group[A].settled
-    group[A].replication.lead([B], group.now)
+    assert group[A].has_committed_in_term
+    group[A].replication.add_followers([B], group.now)
     group.pump()
-    before = group[A].commit
+    before = group[A].commit_index
     group.close(A, B)
-    group[A].change_view(view_of(A, B))
-    assert group[A].changing
+    group[A].propose_membership(view_of(A, B))
+    assert group[A].membership_change_pending
     group.pump()
     # One of one was enough.
-    assert group[A].commit > before
+    assert group[A].commit_index > before
     assert group[A].members == {A, B}
-    assert not group[A].changing
+    assert not group[A].membership_change_pending
     # From here on both have to agree.
-    commit = group[A].commit
+    commit = group[A].commit_index
     group[A].propose(entry(1, b"1"))
     group.pump()
-    assert group[A].commit == commit
+    assert group[A].commit_index == commit
     group.open(A, B)
     group.pass_time(1.1)
-    assert group[A].commit == group[B].commit == commit + 1
+    assert group[A].commit_index == group[B].commit_index == commit + 1
     assert group[B].members == {A, B}
-    assert group[B].votes
+    assert group[B].is_voter
 
 
 def test_what_is_behind_a_change_is_for_the_new_view_to_commit() -> None:
     group = Group(A, B, votes=(A,))
     group.elect(A)
-    group[A].replication.lead([B], group.now)
+    group[A].replication.add_followers([B], group.now)
     group.pump()
     group.close(A, B)
     order = group[A]
-    order.change_view(view_of(A, B))
-    changed = order.log.last
+    order.propose_membership(view_of(A, B))
+    changed = order.log.last_index
     order.propose(entry(1, b"1"))
     group.pump()
-    assert order.commit == changed
-    assert order.log.last == changed + 1
+    assert order.commit_index == changed
+    assert order.log.last_index == changed + 1
 
 
 def test_a_removal_needs_the_quorum_of_the_old_view() -> None:
     group = Group(A, B, C, D)
     group.elect(A)
-    commit = group[A].commit
+    commit = group[A].commit_index
     group.close(A, C, D)
     group.close(B, C, D)
-    group[A].change_view(view_of(A, B, C))
+    group[A].propose_membership(view_of(A, B, C))
     group.pump()
     # Two of four are too few, though they are two of three.
-    assert group[A].commit == commit
-    assert group[A].view == view_of(A, B, C, D)
-    assert group[A].changing
+    assert group[A].commit_index == commit
+    assert group[A].membership == view_of(A, B, C, D)
+    assert group[A].membership_change_pending
     group.open(A, C)
     group.pass_time(1.1)
-    assert group[A].view == view_of(A, B, C)
-    assert not group[A].changing
+    assert group[A].membership == view_of(A, B, C)
+    assert not group[A].membership_change_pending
 
 
 def test_a_view_that_was_cut_does_not_count() -> None:
@@ -666,20 +666,20 @@ def test_a_view_that_was_cut_does_not_count() -> None:
     group.elect(A)
     group.pass_time(1.0)
     group.close(A, B, C, D)
-    group[A].change_view(view_of(A, B, C))
+    group[A].propose_membership(view_of(A, B, C))
     group.pump()
     for one in (B, C, D):
-        group[one].leader_gone(group.now)
+        group[one].leader_lost(group.now)
     group.now += 0.2
     group[B].tick(group.now)
     group.pump()
-    assert group[B].leads
+    assert group[B].is_leader
     for other in (B, C, D):
         group.open(A, other)
     group.pass_time(3.0)
-    assert {order.view for order in group.orders.values()} == {view_of(A, B, C, D)}
-    assert group[B].settled
-    assert not group[B].changing
+    assert {order.membership for order in group.orders.values()} == {view_of(A, B, C, D)}
+    assert group[B].has_committed_in_term
+    assert not group[B].membership_change_pending
 
 
 def test_a_new_leader_knows_of_a_change_on_its_way() -> None:
@@ -687,25 +687,25 @@ def test_a_new_leader_knows_of_a_change_on_its_way() -> None:
     group.elect(A)
     group.close(A, C)
     group.close(B, C)
-    group.orders[A].change_view(view_of(A, B))
+    group.orders[A].propose_membership(view_of(A, B))
     group.collect()
     for message in list(group.lines[A, B]):
-        group[B].append_received(message, A, group.now)  # type: ignore[arg-type]
+        group[B].append_entries_received(message, A, group.now)  # type: ignore[arg-type]
     group.close(A, B)
     group.open(B, C)
     for one in (B, C):
-        group[one].leader_gone(group.now)
+        group[one].leader_lost(group.now)
     group.now += 0.2
     group[B].tick(group.now)
     for _ in range(6):
-        if group[B].leads:
+        if group[B].is_leader:
             break
         group.collect()
         for line in ((B, C), (C, B)):
             while group.lines[line]:
                 group.deliver(*line)
-    assert group[B].leads
-    assert group[B].changing
+    assert group[B].is_leader
+    assert group[B].membership_change_pending
     assert group[B].members == {A, B, C}
     group.pump()
     assert group[B].members == {A, B}
@@ -714,25 +714,25 @@ def test_a_new_leader_knows_of_a_change_on_its_way() -> None:
 def test_who_is_removed_orders_no_more() -> None:
     group = Group(A, B, C)
     group.elect(A)
-    group[A].change_view(view_of(B, C))
+    group[A].propose_membership(view_of(B, C))
     group.pump()
-    assert not group[A].leads
-    assert not group[A].votes
+    assert not group[A].is_leader
+    assert not group[A].is_voter
     group.pass_time(10.0)
-    assert group[B].leads or group[C].leads
-    assert {group[B].view, group[C].view} == {view_of(B, C)}
+    assert group[B].is_leader or group[C].is_leader
+    assert {group[B].membership, group[C].membership} == {view_of(B, C)}
 
 
 def test_founding() -> None:
     group = Group(A, votes=())
     order = group[A]
-    order.found(HERE, group.now, 3)
+    order.bootstrap(HERE, group.now, 3)
     group.pump()
-    assert order.leads
-    assert order.settled
-    assert (order.term, order.vote, order.leader, order.commit) == (3, A, A, 2)
-    assert order.view == view_of(A)
-    assert [each.kind for _, each in group.applied[A]] == [EntryKind.VIEW]
+    assert order.is_leader
+    assert order.has_committed_in_term
+    assert (order.term, order.voted_for, order.leader, order.commit_index) == (3, A, A, 2)
+    assert order.membership == view_of(A)
+    assert [each.kind for _, each in group.applied[A]] == [EntryKind.MEMBERSHIP]
 
 
 def test_forming_anew_keeps_what_was_not_committed() -> None:
@@ -741,8 +741,8 @@ def test_forming_anew_keeps_what_was_not_committed() -> None:
     group.close(A, B, C)
     group[A].propose(entry(1, b"1"))
     group.pump()
-    group[A].leave(group.now)
-    group[A].found(HERE, group.now, group[A].term + 1)
+    group[A].step_down(group.now)
+    group[A].bootstrap(HERE, group.now, group[A].term + 1)
     group.pump()
     assert events(group, A) == [b"1"]
     assert group[A].members == {A}
@@ -751,23 +751,23 @@ def test_forming_anew_keeps_what_was_not_committed() -> None:
 def test_leaving() -> None:
     group = Group(A, B, C)
     group.elect(A)
-    group[B].leave(group.now)
+    group[B].step_down(group.now)
     assert group[B].leader == A
-    group[A].leave(group.now)
-    assert not group[A].leads
+    group[A].step_down(group.now)
+    assert not group[A].is_leader
     assert group[A].leader is None
 
 
 def test_going_on_after_a_start() -> None:
     group = Group(A)
     order = group[A]
-    order.log.append([entry(1, b"1"), Entry(1, EntryKind.VIEW, view_of(A, B)), entry(1, b"2")])
-    order.resume(3)
-    assert order.commit == 3
-    assert order.view == view_of(A, B)
-    assert [index for index, _ in order.ready] == [2, 3]
-    order.resume(99)
-    assert order.commit == 4
+    order.log.append([entry(1, b"1"), LogEntry(1, EntryKind.MEMBERSHIP, view_of(A, B)), entry(1, b"2")])
+    order.restore(3)
+    assert order.commit_index == 3
+    assert order.membership == view_of(A, B)
+    assert [index for index, _ in order.committed] == [2, 3]
+    order.restore(99)
+    assert order.commit_index == 4
 
 
 # Sending
@@ -783,16 +783,16 @@ def test_state_goes_to_one_whom_the_log_does_not_reach() -> None:
         group.pump()
     group.pass_time(0.1)
     log = group[A].log
-    log.drop(0, group[A].commit - 5)
-    assert log.base > group[C].log.last
+    log.compact(0, group[A].commit_index - 5)
+    assert log.snapshot_index > group[C].log.last_index
     group.open(A, C)
     group.pass_time(1.2)
-    parts = [message for _, receiver, message in group.sent if receiver == C and isinstance(message, StatePart)]
+    parts = [message for _, receiver, message in group.sent if receiver == C and isinstance(message, InstallSnapshot)]
     assert [part.offset for part in parts] == [0, 49_152, 98_304]
     assert {part.total for part in parts} == {100_000}
-    assert group[C].log.last == log.last
-    assert group[C].commit == group[A].commit
-    assert group[C].log.base == parts[0].index
+    assert group[C].log.last_index == log.last_index
+    assert group[C].commit_index == group[A].commit_index
+    assert group[C].log.snapshot_index == parts[0].index
     group[A].propose(entry(1, b"more"))
     group.pump()
     group.pass_time(0.1)
@@ -807,10 +807,10 @@ def test_state_that_was_broken_off_begins_again() -> None:
     for number in range(5):
         group[A].propose(entry(1, b"%d" % number))
     group.pump()
-    group[A].log.drop(0, group[A].commit)
+    group[A].log.compact(0, group[A].commit_index)
     group.open(A, C)
     # As long as nobody says how far it is, there is nothing to be known.
-    while not any(isinstance(message, StatePart) for message in group.lines[A, C]):
+    while not any(isinstance(message, InstallSnapshot) for message in group.lines[A, C]):
         group.collect()
         for line in ((A, C), (C, A)):
             if group.lines[line]:
@@ -819,7 +819,7 @@ def test_state_that_was_broken_off_begins_again() -> None:
     group.close(A, C)
     group.open(A, C)
     group.pass_time(1.5)
-    assert group[C].commit == group[A].commit
+    assert group[C].commit_index == group[A].commit_index
 
 
 def test_what_was_lost_with_a_connection_is_sent_again_at_once() -> None:
@@ -835,23 +835,23 @@ def test_what_was_lost_with_a_connection_is_sent_again_at_once() -> None:
     group.open(A, B)
     group.open(A, C)
     group.pump()
-    assert group[A].commit == group[A].log.last == group[B].log.last == group[C].log.last
+    assert group[A].commit_index == group[A].log.last_index == group[B].log.last_index == group[C].log.last_index
 
 
 def test_nothing_is_sent_where_it_would_wait() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(0.5)
-    group[A].replication.blocked(C, True)
+    group[A].replication.set_blocked(C, True)
     group.sent.clear()
     group[A].propose(entry(1))
     group.pump()
     group.pass_time(2.0)
-    assert not [message for _, receiver, message in group.sent if receiver == C and isinstance(message, Append)]
-    group[A].replication.blocked(C, False)
+    assert not [message for _, receiver, message in group.sent if receiver == C and isinstance(message, AppendEntries)]
+    group[A].replication.set_blocked(C, False)
     group.pump()
     group.pass_time(0.1)
-    assert group[C].commit == group[A].commit
+    assert group[C].commit_index == group[A].commit_index
 
 
 def test_many_entries_are_on_their_way_at_once_but_not_all() -> None:
@@ -861,13 +861,13 @@ def test_many_entries_are_on_their_way_at_once_but_not_all() -> None:
     for _ in range(100):
         group[A].propose(entry(1, bytes(40_000)))
     group.collect()
-    flying = [message for message in group.lines[A, B] if isinstance(message, Append)]
+    flying = [message for message in group.lines[A, B] if isinstance(message, AppendEntries)]
     size = sum(len(run.events[0]) for message in flying for each in message.entries for run in each.content)  # type: ignore[union-attr]
     assert 1_000_000 < size < 1_150_000
     assert all(len(message.entries) == 1 for message in flying)
     group.pump()
     group.pass_time(0.1)
-    assert group[B].commit == group[A].commit == group[A].log.last
+    assert group[B].commit_index == group[A].commit_index == group[A].log.last_index
 
 
 def test_small_entries_share_a_parcel() -> None:
@@ -914,20 +914,20 @@ def test_whatever_happens_all_agree(many: int, steps: list[tuple[int, int, int, 
             group.open(one, other)
         elif what == 6:
             for member in members:
-                if group[member].leads:
+                if group[member].is_leader:
                     numbers += 1
                     group[member].propose(entry(group[member].term, b"%d" % numbers))
         elif what == 7:
             leader = group[one]
-            if leader.settled and not leader.changing and leader.view is not None:
+            if leader.has_committed_in_term and not leader.membership_change_pending and leader.membership is not None:
                 voting = set(leader.members) ^ {other} if other != one else set(leader.members)
                 if len(voting) > 1 and voting != leader.members:
-                    leader.replication.lead([other] if other in voting else [], group.now)
-                    leader.change_view(view_of(*voting))
+                    leader.replication.add_followers([other] if other in voting else [], group.now)
+                    leader.propose_membership(view_of(*voting))
         elif what == 8:
-            group[one].log.drop(500, max(1, group[one].commit - 1))
+            group[one].log.compact(500, max(1, group[one].commit_index - 1))
         else:
-            group[one].leader_gone(group.now)
+            group[one].leader_lost(group.now)
         for _ in range(1 + amount % 4):
             group.collect()
             for line in list(group.lines):
@@ -938,7 +938,7 @@ def test_whatever_happens_all_agree(many: int, steps: list[tuple[int, int, int, 
         group.open(one, other)
     group.pass_time(30.0)
     group.check()
-    leaders = [one for one in members if group[one].leads]
+    leaders = [one for one in members if group[one].is_leader]
     assert leaders
     leader = max(leaders, key=lambda one: group[one].term)
     group[leader].propose(entry(group[leader].term, b"last"))
@@ -946,4 +946,4 @@ def test_whatever_happens_all_agree(many: int, steps: list[tuple[int, int, int, 
     group.pass_time(2.0)
     for one in group[leader].members:
         assert events(group, one)[-1] == b"last"
-        assert group[one].commit == group[leader].commit
+        assert group[one].commit_index == group[leader].commit_index

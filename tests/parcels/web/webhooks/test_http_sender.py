@@ -14,12 +14,12 @@ from twisted.internet.task import Clock
 
 from fyrehose_twisted.parcels.web import WebConfig
 from fyrehose_twisted.parcels.web.webhooks.ssrf import (
-    NotAnUrl,
-    TargetRefused,
+    AddressNotAllowed,
+    InvalidUrl,
     check_url,
-    checked,
+    checked_resolver,
     is_public,
-    resolver,
+    reactor_resolver,
 )
 
 TreqSender: Any = pytest.importorskip("fyrehose_twisted.parcels.web.webhooks.http_sender").TreqSender
@@ -176,13 +176,13 @@ async def test_private_addresses_are_refused_when_connecting(hooks: Hooks, sende
     # The name stood for something public when the callback was registered.
     sender = senders("93.184.215.14", "127.0.0.1", allow=False)
     await sender.check(hooks.url)
-    with pytest.raises(TargetRefused):
+    with pytest.raises(AddressNotAllowed):
         await sender.post(hooks.url, {}, b"1")
-    with pytest.raises(TargetRefused):
+    with pytest.raises(AddressNotAllowed):
         await senders("93.184.215.14 127.0.0.1", allow=False).check(hooks.url)
-    with pytest.raises(TargetRefused):
+    with pytest.raises(AddressNotAllowed):
         await senders("", allow=False).check(hooks.url)
-    with pytest.raises(NotAnUrl):
+    with pytest.raises(InvalidUrl):
         await senders("1.1.1.1").check("file:///etc/passwd")
     assert hooks.factory.connections == 0
 
@@ -191,7 +191,7 @@ async def test_private_addresses_are_refused_when_connecting(hooks: Hooks, sende
 async def test_only_ports_that_are_allowed_are_connected_to(hooks: Hooks, senders: Any) -> None:
     sender, port = senders("127.0.0.1", callback_ports=(80, 443)), hooks.port.getHost().port
     for ask in (sender.check(hooks.url), sender.post(hooks.url, {}, b"1")):
-        with pytest.raises(TargetRefused):
+        with pytest.raises(AddressNotAllowed):
             await ask
     assert hooks.factory.connections == 0
     for url in ("http://a", "https://a", "http://a:443/", "https://a:80/"):
@@ -213,7 +213,7 @@ async def test_no_refusal_of_a_target_tells_what_is_there(hooks: Hooks, senders:
     ):
         for ask in ("check", "post"):
             sender = senders(addresses, allow=False, callback_ports=(80, 443))
-            with pytest.raises(TargetRefused) as refused:
+            with pytest.raises(AddressNotAllowed) as refused:
                 await (sender.check(url) if ask == "check" else sender.post(url, {}, b"1"))
             refusals.append(str(refused.value))
     assert len(refusals) == 12
@@ -228,8 +228,8 @@ async def test_the_next_address_is_tried(hooks: Hooks, senders: Any) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "0x7f.0.0.1", "localhost", "[::1]", "0"])
 @inline
 async def test_every_way_to_write_loopback(host: str) -> None:
-    check = checked(resolver(reactor), False)
-    with pytest.raises(TargetRefused):
+    check = checked_resolver(reactor_resolver(reactor), False)
+    with pytest.raises(AddressNotAllowed):
         await check(check_url(f"http://{host}:8004/"))
 
 
@@ -306,13 +306,13 @@ def test_urls(url: str, host: str) -> None:
     ],
 )
 def test_what_is_no_url(url: str) -> None:
-    with pytest.raises(NotAnUrl):
+    with pytest.raises(InvalidUrl):
         check_url(url)
 
 
 @pytest.mark.parametrize("url", ["http://a:0/", "http://a:99999/", "http://[:::]/", "http://[12]/"])
 def test_urls_that_lead_nowhere(url: str) -> None:
-    with pytest.raises(TargetRefused):
+    with pytest.raises(AddressNotAllowed):
         check_url(url)
 
 

@@ -21,7 +21,7 @@ from twisted.web.client import ResponseFailed
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.parcels.web import CallbackFile, Callbacks, WebConfig
 from fyrehose_twisted.parcels.web.webhooks.callback import Callback
-from fyrehose_twisted.parcels.web.webhooks.ssrf import TargetRefused
+from fyrehose_twisted.parcels.web.webhooks.ssrf import AddressNotAllowed
 
 inline = pytest_twisted.ensureDeferred
 
@@ -144,7 +144,7 @@ def test_after_all_attempts_there_is_a_dead_letter(setting: Setting) -> None:
     (letter,) = setting.letters
     assert (letter.callback, letter.url, letter.first, letter.last) == (callback.id, A, 1, 1)
     assert (letter.reason, letter.attempts, letter.event.data) == ("status 500", 8, b"lost")
-    assert (callback.next, callback.dead, callback.failed, setting.callbacks.dead) == (3, 1, 0, 1)
+    assert (callback.next, callback.dead, callback.consecutive_dead_letters, setting.callbacks.dead) == (3, 1, 0, 1)
     assert setting.callbacks.delivered == 1
 
 
@@ -170,7 +170,7 @@ def test_a_callback_that_always_fails_is_suspended(memory: Any, sender: Any) -> 
     assert sender.sequences() == [1, 2, 3, 4, 5]
     assert callback.suspended
     assert setting.callbacks.suspended == 1
-    assert [letter.first for letter in callback.letters] == [4, 5]
+    assert [letter.first for letter in callback.dead_letters] == [4, 5]
     memory.order(b"y")
     setting.clock.advance(100)
     assert len(sender.posts) == 5
@@ -186,7 +186,7 @@ def test_what_is_no_longer_held_is_named(setting: Setting) -> None:
     assert setting.sender.sequences() == [*range(1, 33), *range(45, 51)]
     (letter,) = setting.letters
     assert (letter.first, letter.last, letter.attempts, letter.event) == (33, 44, 0, None)
-    assert (callback.skipped, callback.next, callback.shown()["dead_letters"][0]["last"]) == (12, 51, 44)
+    assert (callback.skipped, callback.next, callback.public_fields()["dead_letters"][0]["last"]) == (12, 51, 44)
     setting.memory.jump(60)
     setting.memory.order(b"y")
     assert setting.sender.sequences()[-1] == 60
@@ -314,7 +314,7 @@ async def test_who_goes_away_before_the_look_up_is_done(memory: Any, sender: Any
     wire = await web.send(
         b"POST /callbacks HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body), body
     )
-    await reached(lambda: setting.callbacks._expected == 1)
+    await reached(lambda: setting.callbacks._pending_additions == 1)
     assert (await web.ask("POST", "/callbacks", body)).code == 409
     wire.transport.loseConnection()
     await reached(lambda: web.site.connections <= 1)
@@ -351,7 +351,7 @@ async def test_over_http(memory: Any, sender: Any, serve: Any) -> None:
     assert (await web.ask("GET", "/callbacks/%7Bid%7D")).code == 404
     memory.forget(2)
     assert (await add(url=A, **{"from": 1})).code == 410
-    sender.refused = TargetRefused()
+    sender.refused = AddressNotAllowed()
     answer = await add(url=A)
     assert (answer.code, answer.json["error"]) == (403, "target-refused")
     sender.refused = None

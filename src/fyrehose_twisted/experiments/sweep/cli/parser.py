@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from fyrehose_twisted.experiments.sweep.cli import report, sweep
-from fyrehose_twisted.spark.errors import one_line
+from fyrehose_twisted.spark.errors import error_line
 
-IMPOSSIBLE = 3
+EXIT_IMPOSSIBLE = 3
 """Exit status if something could not be done; 1 says that networks of a sweep failed."""
 
 INTERRUPTED = "interrupted; the same command goes on where it was"
@@ -19,7 +19,7 @@ INTERRUPTED = "interrupted; the same command goes on where it was"
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        self.exit(IMPOSSIBLE, f"fyrehose-experiments: {message}; see {self.prog} --help\n")
+        self.exit(EXIT_IMPOSSIBLE, f"fyrehose-experiments: {message}; see {self.prog} --help\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,23 +31,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        status = _complain(INTERRUPTED)
+        status = _print_error(INTERRUPTED)
     except BrokenPipeError:
         # Nobody reads what we print any more, and Python would say so again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = IMPOSSIBLE
+        status = EXIT_IMPOSSIBLE
     except Exception as error:
         # A session that is left because of an interrupt may fail to stop.
-        line = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else one_line(error)
+        line = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else error_line(error)
         if line is None:
             raise
-        status = _complain(line)
+        status = _print_error(line)
     sys.exit(status)
 
 
-def _complain(problem: object) -> int:
+def _print_error(problem: object) -> int:
     print(f"fyrehose-experiments: {problem}", file=sys.stderr)
-    return IMPOSSIBLE
+    return EXIT_IMPOSSIBLE
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -40,29 +40,29 @@ def run(options: argparse.Namespace) -> int:
     :raises OperationalError: if the table cannot be read.
     """
     # Before anything is done that takes long.
-    _require_place(options.out)
-    _require("plotly.graph_objects", "report")
-    _require("pyarrow", "spark")
+    _require_output(options.out)
+    _require_module("plotly.graph_objects", "report")
+    _require_module("pyarrow", "spark")
     from fyrehose_twisted.experiments.sweep.page import write_page
-    from fyrehose_twisted.experiments.sweep.results import Results
-    from fyrehose_twisted.experiments.sweep.sweep_data import gather
+    from fyrehose_twisted.experiments.sweep.results import SweepResults
+    from fyrehose_twisted.experiments.sweep.sweep_data import load_sweep_data
 
-    results = Results(options.directory)
-    found = gather(results, axis=options.x, metrics=options.metric, where=options.where)
+    results = SweepResults(options.directory)
+    found = load_sweep_data(results, axis=options.x, metrics=options.metric, where=options.where)
     title = options.title or f"Sweep {options.directory.resolve().name}"
     write_page(found, options.out, title, datetime.now(UTC))
     print(options.out)
     return 0
 
 
-def _require_place(out: Path) -> None:
+def _require_output(out: Path) -> None:
     if out.is_dir():
         raise ConfigurationError(f"--out {out} is a directory; name a file in it")
     if not out.parent.is_dir():
         raise ConfigurationError(f"--out {out}: there is no directory {out.parent}; make it first")
 
 
-def _require(module: str, extra: str) -> None:
+def _require_module(module: str, extra: str) -> None:
     try:
         __import__(module)
     except ImportError as error:

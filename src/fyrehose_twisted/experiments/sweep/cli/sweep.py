@@ -17,15 +17,15 @@ from typing import Any, NoReturn
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.sweep.cost import WAVE_SECONDS, estimate
 from fyrehose_twisted.experiments.sweep.grid import Grid, read_grid
-from fyrehose_twisted.spark.session import require_spark, session_options, spark_session
-from fyrehose_twisted.wording import counted
+from fyrehose_twisted.spark.session import add_session_options, require_spark, spark_session
+from fyrehose_twisted.wording import pluralize
 
 DESCRIPTION = (
     "Simulate all networks that a file describes, on Spark. Called again with the same directory, it goes on where it"
     " was. Status 0: all is well; 1: networks failed or broke an invariant, and their rows say how; 3: it could not be"
     " done."
 )
-FAILED = 1
+EXIT_FAILED = 1
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -37,17 +37,17 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, metavar="DIR", help="write the table there [the name of FILE, without .toml]"
     )
-    parser.add_argument("--workers", type=_count, metavar="N", help="use so many cores of this machine [all]")
+    parser.add_argument("--workers", type=_parse_count, metavar="N", help="use so many cores of this machine [all]")
     parser.add_argument(
         "--wave",
-        type=_seconds,
+        type=_parse_seconds,
         default=WAVE_SECONDS,
         metavar="SECONDS",
         help="write what was done so often, about; it is what is lost if the sweep is killed [%(default)g]",
     )
     parser.add_argument("--retry", action="store_true", help="simulate networks that failed once more")
     parser.add_argument("--dry-run", action="store_true", help="show what would be done")
-    session_options(parser)
+    add_session_options(parser)
     # So that one sees whether it was given.
     parser.set_defaults(run=run, master=None)
     return parser
@@ -59,40 +59,40 @@ def run(options: argparse.Namespace) -> int:
     :raises ConfigurationError: if the grid is not possible, or the directory belongs to something else.
     :raises OperationalError: if the directory cannot be used.
     """
-    from fyrehose_twisted.experiments.sweep.results import Results
-    from fyrehose_twisted.experiments.sweep.sweep import count, sweep, unfinished, versions
+    from fyrehose_twisted.experiments.sweep.results import SweepResults
+    from fyrehose_twisted.experiments.sweep.sweep import count_networks, software_versions, sweep, unfinished_cells
 
     if options.workers and options.master:
         raise ConfigurationError("--workers is about this machine; --master says how many another has")
     grid = read_grid(options.file)
     if options.dry_run:
-        print("\n".join(_described(grid, options.workers)))
+        print("\n".join(_describe(grid, options.workers)))
         return 0
     require_spark()  # Before anything is written.
     options.master = options.master or f"local[{options.workers or '*'}]"
     out: Path = options.out or options.file.with_suffix("")
     if out.exists() and not out.is_dir():
         raise ConfigurationError(f"{out} is not a directory; name one with --out")
-    results = Results(out)
-    with results.writing(grid, versions()) as news:
+    results = SweepResults(out)
+    with results.open_for_writing(grid, software_versions()) as news:
         for line in news:
             print(f"fyrehose-experiments: {line}", file=sys.stderr)
-        again = results.forget_errors() if options.retry else 0
-        cells = unfinished(grid, results)
+        again = results.drop_errors() if options.retry else 0
+        cells = unfinished_cells(grid, results)
         began = time.monotonic()
         if cells:
             with spark_session("fyrehose sweep", options) as spark, _interruptible():
                 began = time.monotonic()
                 sweep(spark, cells, results, quiet=options.quiet, wave_seconds=options.wave)
         seconds = time.monotonic() - began
-        there = count(results)
+        there = count_networks(results)
     rate = f", {len(cells) / seconds:,.3g} a second" if cells else ""
     print(
-        f"{counted(there.networks, 'network')}: {there.networks - len(cells):,} were there,"
+        f"{pluralize(there.networks, 'network')}: {there.networks - len(cells):,} were there,"
         f" {len(cells):,} simulated in {seconds:,.1f} s{f' ({again:,} of them again)' if again else ''}{rate};"
         f" {there.failed:,} failed, {there.violated:,} broke an invariant. Table: {results.table}"
     )
-    return FAILED if there.failed or there.violated else 0
+    return EXIT_FAILED if there.failed or there.violated else 0
 
 
 @contextmanager
@@ -118,41 +118,42 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _described(grid: Grid, workers: int | None) -> list[str]:
+def _describe(grid: Grid, workers: int | None) -> list[str]:
     """Return lines that say what a sweep would do."""
     lines = []
     for part in grid.parts:
         lines.append(f"grid {part.name}" if part.name else "grid")
         width = max(map(len, part.axes), default=0)
-        lines += [f"  {name:<{width}}  {', '.join(map(_text, values))}" for name, values in part.axes.items()]
-        lines.append(f"  {counted(len(part.combinations), 'cell')} of {counted(grid.replicas, 'replica')}")
+        lines += [f"  {name:<{width}}  {', '.join(map(_format_value, values))}" for name, values in part.axes.items()]
+        lines.append(f"  {pluralize(len(part.combinations), 'cell')} of {pluralize(grid.replicas, 'replica')}")
     total = sum(map(estimate, grid.cells()))
     cores = workers or os.cpu_count() or 1
     lines.append(
-        f"{counted(len(grid), 'network')}, about {_long(total)} on one core, {_long(total / cores)} on {cores};"
+        f"{pluralize(len(grid), 'network')}, about {_format_duration(total)} on one core, "
+        f"{_format_duration(total / cores)} on {cores};"
         f" seed {grid.seed}"
     )
     return lines
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _long(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size * 2:
             return f"{seconds / size:,.1f} {unit}"
     return f"{seconds:,.1f} s"
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:

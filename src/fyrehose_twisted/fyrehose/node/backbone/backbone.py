@@ -8,25 +8,25 @@ from math import ceil
 
 from zope.interface import implementer
 
-from fyrehose_twisted.datagrams import Batch, Run
+from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.fyrehose.config import BackboneConfig
 from fyrehose_twisted.fyrehose.events import (
     BackboneCounters,
-    ClaimDoubted,
     ClientExpired,
     ClientJoined,
-    Exhausted,
+    ClientTraffic,
+    ExistingStreamDetected,
+    NumbersExhausted,
     ServedClient,
-    StreamKnown,
-    Traffic,
+    StreamClaimRejected,
 )
-from fyrehose_twisted.fyrehose.node.backbone.client_table import Clients
-from fyrehose_twisted.fyrehose.node.backbone.push_backlog import REPEAT_TIME, HeldPushes
-from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSALS, Resending
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Numbering
-from fyrehose_twisted.fyrehose.node.backbone.stream_claims import Claims
-from fyrehose_twisted.fyrehose.node.base import PacketNode
+from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
+from fyrehose_twisted.fyrehose.node.backbone.push_backlog import DUPLICATE_WINDOW, PushBacklog
+from fyrehose_twisted.fyrehose.node.backbone.repair_dispatch import REFUSAL_TEXTS, RepairDispatcher
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, Sequencer
+from fyrehose_twisted.fyrehose.node.backbone.stream_claims import StreamClaims
+from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import (
     ANY_ADDRESS,
@@ -43,18 +43,18 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Push,
     Request,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import leading_pushes, number
-from fyrehose_twisted.interfaces import Drained, IDatagramNode, IForwardPolicy
-from fyrehose_twisted.token_bucket import Buckets
+from fyrehose_twisted.fyrehose.wire.run_codec import count_leading_pushes, number_pushes
+from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
 SETTLE_TIME = 2.0
 """Seconds that a backbone which does not know all of its clients listens for them: two keepalive intervals."""
 
-STATUS_TIME = 50e-6
+STATUS_INTERVAL = 50e-6
 """Seconds of rest after each STATUS to a client that watches the journals: 20,000 a second at most."""
 
 
-class Phase(Enum):
+class BackboneState(Enum):
     """What a backbone is doing."""
 
     SETTLING = "waiting for clients to say that they are there"
@@ -64,14 +64,14 @@ class Phase(Enum):
 
 
 @implementer(IDatagramNode)
-class Backbone(PacketNode):
+class Backbone(DatagramNode):
     """One backbone as a node.
 
-    :ivar resending: its part in repairs.
+    :ivar repair_dispatcher: its part in repairs.
 
     :param last: the last number given, 0 for none.
-    :param bound: the highest number for which no new :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.Mark`
-        is needed.
+    :param bound: the highest number for which no new
+        :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` is needed.
     :param settle_until: number nothing before this time; what is pushed meanwhile waits.
     :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do: one that
         proves the secret, two without a secret, or one if there are no more.
@@ -89,52 +89,56 @@ class Backbone(PacketNode):
         last: int = 0,
         bound: int = 0,
         settle_until: float | None = None,
-        ask: bool = False,
-        known: Iterable[KnownClient] = (),
+        query_clients: bool = False,
+        known_clients: Iterable[KnownClient] = (),
         own_address: Callable[[Address], Address] = lambda peer: ANY_ADDRESS,
         is_own: Callable[[Address], bool] = lambda address: False,
         now: float = 0.0,
     ) -> None:
         super().__init__()
         self.config = config
-        self.numbering = Numbering(last, bound)
-        self.phase = Phase.SERVING if settle_until is None else Phase.SETTLING
+        self.sequencer = Sequencer(last, bound)
+        self.state = BackboneState.SERVING if settle_until is None else BackboneState.SETTLING
         self.counters = BackboneCounters()
         self._settle_until = settle_until
-        self._ask = ask
+        self._query_clients = query_clients
         self._own_address = own_address
         self._is_own = is_own
-        self._claims = Claims()
-        self._held = HeldPushes()
-        self._clients = Clients(config)
-        self.resending = Resending(config, policy, self._clients, self.counters, last, now)
+        self._claims = StreamClaims()
+        self._push_backlog = PushBacklog()
+        self._client_table = ClientTable(config)
+        self.repair_dispatcher = RepairDispatcher(config, policy, self._client_table, self.counters, last, now)
         self._now = now
-        self._requests: Buckets[Address] = Buckets(config.request_rate, config.request_burst, config.max_clients)
-        self._tell_watchers = False
-        self._watchers_at = now
-        self._persisted = self.numbering.mark
-        self._events += [ClientJoined(client, known=True) for client in self._clients.restore(known, now)]
-        if self.numbering.left == 0:
+        self._request_budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(
+            config.request_rate, config.request_burst, config.max_clients
+        )
+        self._watchers_outdated = False
+        self._watchers_due_at = now
+        self._persisted_checkpoint = self.sequencer.checkpoint
+        self._events += [
+            ClientJoined(client, was_known=True) for client in self._client_table.restore(known_clients, now)
+        ]
+        if self.sequencer.remaining == 0:
             self._exhaust()
 
     @property
     def clients(self) -> list[ServedClient]:
         """The living clients, the one that expires first at the front."""
-        return list(self._clients)
+        return list(self._client_table)
 
     @property
-    def unlisted(self) -> Traffic:
+    def unlisted(self) -> ClientTraffic:
         """Messages of addresses that publish without being clients."""
-        return self._clients.unlisted
+        return self._client_table.unlisted
 
     def reconfigure(self, config: BackboneConfig) -> None:
         """Go by other limits from now on. Who is served stays so; one that is not allowed any more is refused at its
         next KEEPALIVE, and so expires."""
         self.config = config
-        self._clients.config = config
-        self._requests.rate, self._requests.burst = config.request_rate, config.request_burst
-        self._requests.limit = config.max_clients
-        self.resending.reconfigure(config)
+        self._client_table.config = config
+        self._request_budgets.rate, self._request_budgets.burst = config.request_rate, config.request_burst
+        self._request_budgets.limit = config.max_clients
+        self.repair_dispatcher.reconfigure(config)
 
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IDatagramNode.receive_batch`."""
@@ -142,7 +146,7 @@ class Backbone(PacketNode):
         self._expire(now)
         self.counters.datagrams += len(batch)
         for run in batch.runs:
-            pushes = self._pushes(batch, run, now)
+            pushes = self._count_publishable(batch, run, now)
             if pushes:
                 self._publish_run(batch, run, pushes, now)
             if pushes == run.rows:
@@ -162,61 +166,64 @@ class Backbone(PacketNode):
                 self.request_received(packet, peer, now)
             case Holds():
                 self.holds_received(packet, peer, now)
-            case Deliver(sequence) if self.phase is Phase.SETTLING and self._claims.was_asked(peer):
+            case Deliver(sequence) if self.state is BackboneState.SETTLING and self._claims.is_queried(peer):
                 self._claims.add(peer, sequence)
-                if self.config.secret is not None or self._claims.confirmed:
-                    self._refuse(peer, sequence)
+                if self.config.secret is not None or self._claims.is_confirmed:
+                    self._refuse_stream(peer, sequence)
             case _:
                 kind = type(packet).__name__.upper()
                 self._drop("unexpected", peer, f"{kind} is for clients, not for a backbone", now)
 
     def push_received(self, push: Push, peer: Address, now: float) -> None:
         """Number a message and send it to all subscribers (000, backbone rules 3 and 5)."""
-        if not self._clients.may_push(peer):
+        if not self._client_table.may_push(peer):
             self._drop("push_not_allowed", peer, "PUSH from an address that may not publish", now)
         elif len(push.data) > MAX_DELIVERABLE:
             self._drop("too_long", peer, f"PUSH of {len(push.data)} bytes cannot be delivered over IPv4", now)
-        elif self._held.knows(push.data):
+        elif self._push_backlog.is_duplicate(push.data):
             self.drops.counts["held_already"] += 1
-        elif push.again and self.resending.send_again(push.data, peer):
+        elif push.again and self.repair_dispatcher.redeliver(push.data, peer):
             self.counters.repeated += 1
-        elif self.resending.room(now) <= 0:
+        elif self.repair_dispatcher.publish_allowance(now) <= 0:
             self.drops.counts["repairs_behind"] += 1
-        elif self.phase is Phase.SETTLING:
-            if not self._held.add(push, peer):
-                self._drop("not_numbering", peer, f"PUSH while {self.phase.value}, and too many wait already", now)
+        elif self.state is BackboneState.SETTLING:
+            if not self._push_backlog.add(push, peer):
+                self._drop("not_numbering", peer, f"PUSH while {self.state.value}, and too many wait already", now)
         else:
             self._publish(push, peer, now)
 
     def keepalive_received(self, keepalive: Keepalive, peer: Address, now: float) -> None:
         """Admit a client for the next 5 s and say so (000, backbone rules 1 and 2), or refuse it in silence."""
         self.counters.keepalives += 1
-        address = _resolve(keepalive.address, peer)
-        refusal = self._refusal(keepalive, address, peer, now)
+        address = _resolve_address(keepalive.address, peer)
+        refusal = self._refusal_reason(keepalive, address, peer, now)
         if refusal is not None:
             self._drop(refusal, peer, f"KEEPALIVE for {address[0]}:{address[1]} refused ({refusal})", now)
             return
-        joined = self._clients.keep(keepalive, address, peer, now, last=self.numbering.last)
+        joined = self._client_table.renew(keepalive, address, peer, now, last=self.sequencer.last)
         if joined is not None:
             self._events.append(ClientJoined(joined))
-        if client := self._clients.get(address):
+        if client := self._client_table.get(address):
             client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
         if keepalive.flags & Flags.EXTENSIONS:
             # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
             watches = bool(keepalive.flags & Flags.WATCHES)
-            self._send(encode(self.resending.status(keepalive.token, self._last_told, watches=watches)), address)
+            self._send(
+                encode(self.repair_dispatcher.make_status(keepalive.token, self._last_announced, watches=watches)),
+                address,
+            )
         self._send(encode(KeepaliveAck(keepalive.token)), address)
-        if self._ask and self.phase is Phase.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
-            self._claims.ask(address)
+        if self._query_clients and self.state is BackboneState.SETTLING and not keepalive.flags & Flags.NOJOURNAL:
+            self._claims.record_query(address)
             self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
 
     def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
         """A durable journal said what it has."""
-        client = self._clients.from_source(peer)
+        client = self._client_table.get_by_source(peer)
         if client is None or not client.flags & Flags.DURABLE or client.token != holds.token:
             self._drop("holds_of_stranger", peer, "HOLDS from an address that is no durable journal's", now)
             return
-        self._tell_watchers |= client.holds is None or client.holds.holding != holds.holding
+        self._watchers_outdated |= client.holds is None or client.holds.holding != holds.holding
         client.holds = holds
 
     def request_received(self, request: Request, peer: Address, now: float) -> None:
@@ -225,115 +232,120 @@ class Backbone(PacketNode):
         What the backbone still has it sends itself; for older messages it asks other clients.
         """
         self.counters.requests += 1
-        address = _resolve(request.address, peer)
-        if not self._clients.may_request(address, peer):
+        address = _resolve_address(request.address, peer)
+        if not self._client_table.may_request(address, peer):
             detail = f"REQUEST for {address[0]}:{address[1]}, not a client of its own"
             self._drop("request_for_stranger", peer, detail, now)
             return
-        if not self._requests.bucket(address, now).take(1, now):
+        if not self._request_budgets.bucket(address, now).take(1, now):
             self._drop("request_rate", peer, f"more than {self.config.request_rate:g} REQUESTs a second", now)
             return
-        if client := self._clients.get(address):
+        if client := self._client_table.get(address):
             client.traffic.requests += 1
             client.traffic.requested_at = now
-        refusal = self.resending.request(address, request.first, min(request.last, self.numbering.last), now)
+        refusal = self.repair_dispatcher.request(address, request.first, min(request.last, self.sequencer.last), now)
         if refusal is not None:
-            self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSALS[refusal]}", now)
+            self._drop(refusal, peer, f"REQUEST for {request.first} to {request.last}: {REFUSAL_TEXTS[refusal]}", now)
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._now = now
         self._expire(now)
-        self.resending.tick(now)
-        due = self._due
+        self.repair_dispatcher.tick(now)
+        due = self._settle_deadline
         if due is None or now < due:
             return
-        if self.phase is Phase.SETTLING:
-            self._begin(now)
+        if self.state is BackboneState.SETTLING:
+            self._end_settling(now)
         else:
-            self._held.forget()
+            self._push_backlog.forget()
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
-        told_at = self._watchers_at if self._tell_watchers else None
-        deadlines = (self._clients.next_expiry(), self._due, self.resending.next_deadline(self._now), told_at)
+        told_at = self._watchers_due_at if self._watchers_outdated else None
+        deadlines = (
+            self._client_table.next_expiry(),
+            self._settle_deadline,
+            self.repair_dispatcher.next_deadline(self._now),
+            told_at,
+        )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     @property
-    def _last_told(self) -> int:
+    def _last_announced(self) -> int:
         """The last number, once this backbone has given one: until then it may have skipped the latest."""
-        return self.numbering.last if self.counters.published else 0
+        return self.sequencer.last if self.counters.published else 0
 
     @property
-    def _due(self) -> float | None:
+    def _settle_deadline(self) -> float | None:
         """When it has settled, and then when it forgets what had waited."""
-        if self._settle_until is not None and self.phase is Phase.SETTLING:
+        if self._settle_until is not None and self.state is BackboneState.SETTLING:
             return self._settle_until
-        if self._settle_until is not None and self._held.remembers:
-            return self._settle_until + REPEAT_TIME
+        if self._settle_until is not None and self._push_backlog.has_known_messages:
+            return self._settle_until + DUPLICATE_WINDOW
         return None
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is a ``Mark``."""
-        if self._tell_watchers and self._now >= self._watchers_at:
-            self._tell_watchers = False
-            self._watchers_at = self._now + STATUS_TIME * len(self._clients.watchers)
-            self.resending.tell_watchers(self._last_told)
-        self._let_replies_go()
+        if self._watchers_outdated and self._now >= self._watchers_due_at:
+            self._watchers_outdated = False
+            self._watchers_due_at = self._now + STATUS_INTERVAL * len(self._client_table.watchers)
+            self.repair_dispatcher.notify_watchers(self._last_announced)
+        self._flush_replies()
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
-        mark = self.numbering.mark
-        changes = self._clients.take_changes()
-        persist = None if mark == self._persisted and not changes else mark._replace(clients=changes)
-        self._persisted = mark
-        return Drained(persist, effects, events)
+        mark = self.sequencer.checkpoint
+        changes = self._client_table.take_changes()
+        persist = None if mark == self._persisted_checkpoint and not changes else mark._replace(clients=changes)
+        self._persisted_checkpoint = mark
+        return Outputs(persist, effects, events)
 
-    def _pushes(self, batch: Batch, run: Run, now: float) -> int:
+    def _count_publishable(self, batch: Batch, run: DatagramRun, now: float) -> int:
         """Return how many messages at the beginning of a run can be numbered where they lie."""
-        if self.phase is not Phase.SERVING or not self._clients.may_push(run.peer):
+        if self.state is not BackboneState.SERVING or not self._client_table.may_push(run.peer):
             return 0
-        pushes = leading_pushes(batch.buffer, run)
-        if self._held.remembers:
+        pushes = count_leading_pushes(batch.buffer, run)
+        if self._push_backlog.has_known_messages:
             data = (bytes(datagram[DATA_HEADER.size :]) for datagram in batch.datagrams(run))
-            if any(map(self._held.knows, data)):
+            if any(map(self._push_backlog.is_duplicate, data)):
                 return 0
-        fit = pushes < self.numbering.left and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
+        fit = pushes < self.sequencer.remaining and run.size - DATA_HEADER.size <= MAX_DELIVERABLE
         if not fit:
             return 0
-        room = self.resending.room(now)
+        room = self.repair_dispatcher.publish_allowance(now)
         return pushes if room >= pushes * run.size else max(0, ceil(room / run.size))
 
     def _publish(self, push: Push, peer: Address, now: float) -> None:
-        if self.phase is not Phase.SERVING:
-            self._drop("not_numbering", peer, f"PUSH while {self.phase.value}", now)
+        if self.state is not BackboneState.SERVING:
+            self._drop("not_numbering", peer, f"PUSH while {self.state.value}", now)
             return
-        sequence = self.numbering.take(1, now)
+        sequence = self.sequencer.take(1, now)
         datagram = encode_deliver(sequence, push.data)
-        self.resending.published(sequence, datagram, len(datagram), now)
-        self._clients.published(peer, 1, len(push.data))
+        self.repair_dispatcher.published(sequence, datagram, len(datagram), now)
+        self._client_table.count_published(peer, 1, len(push.data))
         self._deliver(datagram, 1, len(push.data))
         if push.confirm:
             self._confirm(datagram, peer)
-        if self.numbering.left == 0:
+        if self.sequencer.remaining == 0:
             self._exhaust()
 
-    def _publish_run(self, batch: Batch, run: Run, count: int, now: float) -> None:
+    def _publish_run(self, batch: Batch, run: DatagramRun, count: int, now: float) -> None:
         start, size = run.start, run.size
         stop = start + count * size
         confirm = batch.buffer[start] & CONFIRM
-        first = self.numbering.take(count, now)
-        number(batch.buffer, start, stop, size, first)
+        first = self.sequencer.take(count, now)
+        number_pushes(batch.buffer, start, stop, size, first)
         burst = Burst(batch.view[start:stop], size)
-        self.resending.published(first, bytes(burst.data), size, now)
+        self.repair_dispatcher.published(first, bytes(burst.data), size, now)
         data_bytes = count * (size - DATA_HEADER.size)
-        self._clients.published(run.peer, count, data_bytes)
+        self._client_table.count_published(run.peer, count, data_bytes)
         self._deliver(burst, count, data_bytes)
         if confirm:
             self._confirm(burst, run.peer)
 
     def _deliver(self, datagrams: Datagram | Burst, count: int, data_bytes: int) -> None:
-        self._let_replies_go()
-        counters, subscribers = self.counters, self._clients.subscribers
+        self._flush_replies()
+        counters, subscribers = self.counters, self._client_table.subscribers
         counters.published += count
         counters.published_bytes += data_bytes
         counters.delivered += count * len(subscribers)
@@ -345,53 +357,53 @@ class Backbone(PacketNode):
             self._effects.append(Send([datagrams], subscribers))
 
     def _confirm(self, datagrams: Datagram | Burst, peer: Address) -> None:
-        if not self._clients.subscribes(peer):
+        if not self._client_table.subscribes(peer):
             self._send(datagrams, peer)
 
-    def _let_replies_go(self) -> None:
+    def _flush_replies(self) -> None:
         """Send what came of neighbouring REQUESTs, all that is for one client together."""
-        replies = self.resending.take()
+        replies = self.repair_dispatcher.take_replies()
         if replies:
             self._effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
 
     def _send(self, datagrams: Datagram | Burst, peer: Address) -> None:
-        self._let_replies_go()
+        self._flush_replies()
         self._effects.append(Send([datagrams], (peer,)))
 
-    def _refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
+    def _refusal_reason(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         if self._is_own(address):
             return "own_address"
-        return self._clients.refusal(keepalive, address, peer, now)
+        return self._client_table.refusal_reason(keepalive, address, peer, now)
 
     def _expire(self, now: float) -> None:
-        for client in self._clients.expire(now):
-            self._requests.forget(client.address)
-            self.resending.forget(client.address)
+        for client in self._client_table.expire(now):
+            self._request_budgets.forget(client.address)
+            self.repair_dispatcher.forget(client.address)
             self._events.append(ClientExpired(client))
 
-    def _begin(self, now: float) -> None:
+    def _end_settling(self, now: float) -> None:
         """Number what waits, unless the only client that could be asked knows the stream."""
-        claim, others = self._claims.first, self._claims.silent
+        claim, others = self._claims.first, self._claims.unconfirmed_count
         if claim is not None and not others:
-            self._refuse(*claim)
+            self._refuse_stream(*claim)
             return
         if claim is not None:
-            self._events.append(ClaimDoubted(*claim, others))
-        self.phase = Phase.SERVING
-        for push, peer in self._held.release():
+            self._events.append(StreamClaimRejected(*claim, others))
+        self.state = BackboneState.SERVING
+        for push, peer in self._push_backlog.release():
             self._publish(push, peer, now)
 
-    def _refuse(self, peer: Address, sequence: int) -> None:
-        self.phase = Phase.REFUSING
-        self._events.append(StreamKnown(peer, sequence))
-        self.drops.counts["not_numbering"] += len(self._held.release())
-        self._held.forget()
+    def _refuse_stream(self, peer: Address, sequence: int) -> None:
+        self.state = BackboneState.REFUSING
+        self._events.append(ExistingStreamDetected(peer, sequence))
+        self.drops.counts["not_numbering"] += len(self._push_backlog.release())
+        self._push_backlog.forget()
 
     def _exhaust(self) -> None:
-        self.phase = Phase.EXHAUSTED
-        self._events.append(Exhausted())
+        self.state = BackboneState.EXHAUSTED
+        self._events.append(NumbersExhausted())
 
 
-def _resolve(address: Address, peer: Address) -> Address:
+def _resolve_address(address: Address, peer: Address) -> Address:
     host, port = address
     return (peer[0] if host == ANY_ADDRESS[0] else host, port or peer[1])

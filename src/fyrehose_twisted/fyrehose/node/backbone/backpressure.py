@@ -6,10 +6,10 @@ from math import inf
 
 from fyrehose_twisted.token_bucket import TokenBucket
 
-STEP = 0.1
+STEP_INTERVAL = 0.1
 """Seconds between two changes of the rate."""
 
-CUT, RAISE = 0.7, 1.2
+DECREASE_FACTOR, INCREASE_FACTOR = 0.7, 1.2
 """Factors of the rate: for each step in which a subscriber was behind, and for each in which none was."""
 
 
@@ -24,66 +24,66 @@ class Backpressure:
     :ivar rate: bytes a second allowed now; ``None`` for no limit.
     """
 
-    def __init__(self, minimum: float | None, now: float) -> None:
-        self.minimum = minimum
+    def __init__(self, min_rate: float | None, now: float) -> None:
+        self.min_rate = min_rate
         self.rate: float | None = None
         self._bucket = TokenBucket(1.0, 1.0, now)
-        self._least: TokenBucket | None = None
-        self._began = self._changed = now
-        self._behind = False
-        self._bytes = 0
-        self._measured = 0.0
+        self._min_rate_bucket: TokenBucket | None = None
+        self._step_began_at = self._rate_changed_at = now
+        self._is_behind = False
+        self._step_bytes = 0
+        self._measured_rate = 0.0
 
     def published(self, size: int, now: float) -> None:
         """Count ``size`` bytes that were numbered."""
-        if now - self._began >= STEP or now < self._began:
-            self._measured = self._bytes / max(STEP, now - self._began)
-            self._began, self._bytes = now, 0
-        self._bytes += size
+        if now - self._step_began_at >= STEP_INTERVAL or now < self._step_began_at:
+            self._measured_rate = self._step_bytes / max(STEP_INTERVAL, now - self._step_began_at)
+            self._step_began_at, self._step_bytes = now, 0
+        self._step_bytes += size
         if self.rate is not None:
             self._bucket.spend(size)
-        if self._least is not None:
-            self._least.spend(size)
+        if self._min_rate_bucket is not None:
+            self._min_rate_bucket.spend(size)
 
     def fell_behind(self, now: float) -> None:
         """A subscriber asked for what is about to be dropped, and nothing else keeps it."""
-        self._behind = True
-        if self.rate is None and self.minimum is not None:
-            recent = max(self._measured, self._bytes / STEP)
-            self._set(max(CUT * recent, self.minimum), now)
+        self._is_behind = True
+        if self.rate is None and self.min_rate is not None:
+            recent = max(self._measured_rate, self._step_bytes / STEP_INTERVAL)
+            self._set_rate(max(DECREASE_FACTOR * recent, self.min_rate), now)
 
-    def room(self, now: float, window: float = inf) -> float:
+    def allowance(self, now: float, window: float = inf) -> float:
         """Return the bytes that may be numbered now; as long as any are left, one more message may.
 
         :param window: bytes until durable journals are too far behind.
         """
-        if self.rate is not None and (now - self._changed >= STEP or now < self._changed):
-            self._set(self._next(self.rate), now)
-        if self.minimum is None:
+        if self.rate is not None and (now - self._rate_changed_at >= STEP_INTERVAL or now < self._rate_changed_at):
+            self._set_rate(self._next_rate(self.rate), now)
+        if self.min_rate is None:
             return inf
         if window > 0:
-            self._least = None
+            self._min_rate_bucket = None
         else:
-            if self._least is None:
-                self._least = TokenBucket(self.minimum, self.minimum * STEP, now)
-            window = self._least.available(now)
+            if self._min_rate_bucket is None:
+                self._min_rate_bucket = TokenBucket(self.min_rate, self.min_rate * STEP_INTERVAL, now)
+            window = self._min_rate_bucket.available(now)
         return min(window, inf if self.rate is None else self._bucket.available(now))
 
     @property
-    def limit(self) -> float | None:
+    def effective_rate(self) -> float | None:
         """Bytes a second that publishers are slowed down to now; ``None`` for no limit."""
-        return self.rate if self._least is None else self.minimum
+        return self.rate if self._min_rate_bucket is None else self.min_rate
 
-    def _next(self, rate: float) -> float | None:
-        behind, self._behind = self._behind, False
-        if self.minimum is None:
+    def _next_rate(self, rate: float) -> float | None:
+        behind, self._is_behind = self._is_behind, False
+        if self.min_rate is None:
             return None
         if behind:
-            return max(CUT * rate, self.minimum)
-        return None if rate > 4 * max(self._measured, self.minimum) else RAISE * rate
+            return max(DECREASE_FACTOR * rate, self.min_rate)
+        return None if rate > 4 * max(self._measured_rate, self.min_rate) else INCREASE_FACTOR * rate
 
-    def _set(self, rate: float | None, now: float) -> None:
-        self.rate, self._changed = rate, now
+    def _set_rate(self, rate: float | None, now: float) -> None:
+        self.rate, self._rate_changed_at = rate, now
         if rate is not None:
             self._bucket.available(now)
-            self._bucket.rate, self._bucket.burst = rate, rate * STEP
+            self._bucket.rate, self._bucket.burst = rate, rate * STEP_INTERVAL

@@ -8,17 +8,17 @@ from typing import NamedTuple, TypeVar
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.config import BackboneConfig
-from fyrehose_twisted.fyrehose.events import ServedClient, Traffic
+from fyrehose_twisted.fyrehose.events import ClientTraffic, ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Flags, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import token_is_valid
 
 Key = TypeVar("Key")
 
-LATE = 1.0
+MAX_EXPIRY_DELAY = 1.0
 """Seconds by which an expiry may be late before something else than load must be the reason."""
 
-GRACE = 2.0
+EXPIRY_GRACE = 2.0
 """Seconds that clients then have to be heard of: two keepalive intervals."""
 
 MAX_PER_SOURCE = 16
@@ -28,22 +28,22 @@ CLIENT_LIFETIME = 5.0
 """Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
 
 
-class Group:
+class _AddressGroup:
     """The addresses of those clients that did not set ``flag``."""
 
     def __init__(self, flag: Flags) -> None:
         self._flag = flag
         self._members: dict[Address, None] = {}
-        self._listed: tuple[Address, ...] | None = ()
+        self._cached_addresses: tuple[Address, ...] | None = ()
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """All of them; the same tuple until they change."""
-        if self._listed is None:
-            self._listed = tuple(self._members)
-        return self._listed
+        if self._cached_addresses is None:
+            self._cached_addresses = tuple(self._members)
+        return self._cached_addresses
 
-    def put(self, address: Address, flags: int) -> None:
+    def update(self, address: Address, flags: int) -> None:
         """Add a client or take it out: cheap, for whoever is served may change flags as often as packets come."""
         if (address in self._members) != bool(flags & self._flag):
             return
@@ -51,19 +51,19 @@ class Group:
             del self._members[address]
         else:
             self._members[address] = None
-        self._listed = None
+        self._cached_addresses = None
 
 
-class _Listed(NamedTuple):
+class _ClientLists(NamedTuple):
     """Clients by what they do for others or want to know of them."""
 
-    durable: list[ServedClient]
-    others: list[Address]
-    joined: list[int]
+    durable_journals: list[ServedClient]
+    memory_journals: list[Address]
+    joined_sequences: list[int]
     watchers: list[ServedClient]
 
 
-class Clients:
+class ClientTable:
     """A table of at most ``max_clients``, the one that expires first at the front.
 
     :ivar config: may be replaced at any time.
@@ -72,43 +72,43 @@ class Clients:
     """
 
     def __init__(self, config: BackboneConfig) -> None:
-        self._subscribing = Group(Flags.NOSUBSCRIBE)
+        self._subscriber_group = _AddressGroup(Flags.NOSUBSCRIBE)
         self.config = config
         self.departures = 0
-        self.unlisted = Traffic()
+        self.unlisted = ClientTraffic()
         self._clients: OrderedDict[Address, ServedClient] = OrderedDict()
         self._sources: dict[Address, Address] = {}
         self._per_host: Counter[str] = Counter()
         self._per_source: Counter[Address] = Counter()
-        self._lists: _Listed | None = None
-        self._changed: dict[Address, ServedClient | None] = {}
+        self._cached_lists: _ClientLists | None = None
+        self._pending_changes: dict[Address, ServedClient | None] = {}
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
         """Addresses of those without NOSUBSCRIBE; the same tuple until they change."""
-        return self._subscribing.addresses
+        return self._subscriber_group.addresses
 
     @property
-    def durable(self) -> Sequence[ServedClient]:
+    def durable_journals(self) -> Sequence[ServedClient]:
         """Those of the journals that are durable."""
-        return self._listed.durable
+        return self._client_lists.durable_journals
 
     @property
     def watchers(self) -> Sequence[ServedClient]:
         """Those that want to be told at once what becomes durable."""
-        return self._listed.watchers
+        return self._client_lists.watchers
 
     @property
-    def others(self) -> Sequence[Address]:
-        """Addresses of the journals that are not durable, in the order of :attr:`joined`."""
-        return self._listed.others
+    def memory_journals(self) -> Sequence[Address]:
+        """Addresses of the journals that are not durable, in the order of :attr:`joined_sequences`."""
+        return self._client_lists.memory_journals
 
     @property
-    def joined(self) -> Sequence[int]:
-        """For each of :attr:`others`, the last number that had been given when it joined."""
-        return self._listed.joined
+    def joined_sequences(self) -> Sequence[int]:
+        """For each of :attr:`memory_journals`, the last number that had been given when it joined."""
+        return self._client_lists.joined_sequences
 
-    def journals_at(self, address: Address) -> bool:
+    def has_journal_at(self, address: Address) -> bool:
         """Say whether there is a journal at ``address``."""
         client = self._clients.get(address)
         return client is not None and not client.flags & Flags.NOJOURNAL
@@ -117,19 +117,19 @@ class Clients:
         """Return the client at ``address``, if there is one."""
         return self._clients.get(address)
 
-    def from_source(self, peer: Address) -> ServedClient | None:
+    def get_by_source(self, peer: Address) -> ServedClient | None:
         """Return the client whose latest KEEPALIVE came from ``peer``, if there is one."""
         address = self._sources.get(peer)
         return None if address is None else self._clients.get(address)
 
-    def published(self, peer: Address, count: int, size: int) -> None:
+    def count_published(self, peer: Address, count: int, size: int) -> None:
         """Count messages of ``peer``, ``size`` bytes of DATA in all."""
-        client = self.from_source(peer)
+        client = self.get_by_source(peer)
         traffic = self.unlisted if client is None else client.traffic
         traffic.published += count
         traffic.published_bytes += size
 
-    def refusal(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
+    def refusal_reason(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
         """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
         config = self.config
         if config.allow is not None and not config.allow.permits(peer[0]):
@@ -150,7 +150,7 @@ class Clients:
             return "table_full"
         return None
 
-    def keep(
+    def renew(
         self, keepalive: Keepalive, address: Address, peer: Address, now: float, *, last: int = 0
     ) -> ServedClient | None:
         """Serve a client for the next 5 s; return it if it is new.
@@ -161,21 +161,21 @@ class Clients:
         joined = client is None
         if client is None:
             client = self._clients[address] = ServedClient(
-                address, peer, keepalive.flags, keepalive.dialect, now, joined=last, since=now
+                address, peer, keepalive.flags, keepalive.dialect, now, joined_sequence=last, connected_since=now
             )
         else:
-            self._left(client)
-        self._comes_from(peer, address)
+            self._remove_source(client)
+        self._add_source(peer, address)
         if joined or client.flags != keepalive.flags:
-            self._subscribing.put(address, keepalive.flags)
-            self._lists = None
+            self._subscriber_group.update(address, keepalive.flags)
+            self._cached_lists = None
             if not joined and keepalive.flags & Flags.NOJOURNAL:
                 self.departures += 1
         client.source, client.flags, client.dialect = peer, keepalive.flags, keepalive.dialect
         client.token = keepalive.token
         client.heard_at, client.expires_at = now, now + CLIENT_LIFETIME
         self._clients.move_to_end(address)
-        self._changed[address] = client
+        self._pending_changes[address] = client
         return client if joined else None
 
     def restore(self, known: Iterable[KnownClient], now: float) -> list[ServedClient]:
@@ -186,28 +186,35 @@ class Clients:
         """
         known = sorted(known, key=lambda one: one.heard_at)
         outage = now - known[-1].heard_at if known else 0.0
-        expires_at = now + (CLIENT_LIFETIME if outage <= CLIENT_LIFETIME else GRACE)
+        expires_at = now + (CLIENT_LIFETIME if outage <= CLIENT_LIFETIME else EXPIRY_GRACE)
         restored, allow = list[ServedClient](), self.config.allow
         for address, source, flags, dialect, joined, heard_at in known:
             if allow is not None and not allow.permits(source[0]):
-                self._changed[address] = None
+                self._pending_changes[address] = None
                 continue
             client = ServedClient(
-                address, source, flags, dialect, expires_at, joined=joined, heard_at=heard_at, since=now
+                address,
+                source,
+                flags,
+                dialect,
+                expires_at,
+                joined_sequence=joined,
+                heard_at=heard_at,
+                connected_since=now,
             )
             self._clients[address] = client
-            self._comes_from(source, address)
-            self._subscribing.put(address, flags)
+            self._add_source(source, address)
+            self._subscriber_group.update(address, flags)
             restored.append(client)
-        self._lists = None
+        self._cached_lists = None
         return restored
 
     def take_changes(self) -> tuple[tuple[Address, KnownClient | None], ...]:
         """Return the clients heard of since the last call, and ``None`` for each that is gone."""
-        if not self._changed:
+        if not self._pending_changes:
             return ()
-        changed, self._changed = self._changed, {}
-        return tuple((address, None if one is None else _known(one)) for address, one in changed.items())
+        changed, self._pending_changes = self._pending_changes, {}
+        return tuple((address, None if one is None else _to_known_client(one)) for address, one in changed.items())
 
     def expire(self, now: float) -> list[ServedClient]:
         """Remove and return those who have not been heard of for 5 s."""
@@ -215,11 +222,11 @@ class Clients:
         first = self.next_expiry()
         if first is None or now < first <= now + CLIENT_LIFETIME:
             return expired
-        if now > first + LATE:
+        if now > first + MAX_EXPIRY_DELAY:
             # Nobody looked when this was due: the process was stopped, or the clock set forward. The KEEPALIVEs of that
             # time may still wait to be read, and without their senders messages would be numbered for nobody.
             for client in self._clients.values():
-                client.expires_at += now - first + GRACE
+                client.expires_at += now - first + EXPIRY_GRACE
         while self._clients:
             client = next(iter(self._clients.values()))
             if client.expires_at > now + CLIENT_LIFETIME:
@@ -227,12 +234,12 @@ class Clients:
             if client.expires_at > now:
                 break
             del self._clients[client.address]
-            self._left(client)
-            self._subscribing.put(client.address, Flags.NOSUBSCRIBE)
-            self._lists = None
+            self._remove_source(client)
+            self._subscriber_group.update(client.address, Flags.NOSUBSCRIBE)
+            self._cached_lists = None
             if not client.flags & Flags.NOJOURNAL:
                 self.departures += 1
-            self._changed[client.address] = None
+            self._pending_changes[client.address] = None
             expired.append(client)
         return expired
 
@@ -267,17 +274,17 @@ class Clients:
     def __len__(self) -> int:
         return len(self._clients)
 
-    def _comes_from(self, source: Address, address: Address) -> None:
+    def _add_source(self, source: Address, address: Address) -> None:
         self._sources[source] = address
         self._per_source[source] += 1
         self._per_host[source[0]] += 1
 
-    def _left(self, client: ServedClient) -> None:
+    def _remove_source(self, client: ServedClient) -> None:
         source = client.source
         if self._sources.get(source) == client.address:
             del self._sources[source]
-        _take_one(self._per_source, source)
-        _take_one(self._per_host, source[0])
+        _decrement(self._per_source, source)
+        _decrement(self._per_host, source[0])
 
     def _clock_set_back(self, now: float) -> None:
         # Or the client at the front, alive until the old time comes again, keeps the others from expiring.
@@ -285,25 +292,27 @@ class Clients:
             client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
 
     @property
-    def _listed(self) -> _Listed:
-        if self._lists is None:
+    def _client_lists(self) -> _ClientLists:
+        if self._cached_lists is None:
             journals = [client for client in self._clients.values() if not client.flags & Flags.NOJOURNAL]
-            journals.sort(key=lambda client: (client.joined, client.address))
+            journals.sort(key=lambda client: (client.joined_sequence, client.address))
             others = [client for client in journals if not client.flags & Flags.DURABLE]
-            self._lists = _Listed(
+            self._cached_lists = _ClientLists(
                 [client for client in journals if client.flags & Flags.DURABLE],
                 [client.address for client in others],
-                [client.joined for client in others],
+                [client.joined_sequence for client in others],
                 [client for client in self._clients.values() if client.flags & Flags.WATCHES],
             )
-        return self._lists
+        return self._cached_lists
 
 
-def _take_one(counter: Counter[Key], key: Key) -> None:
+def _decrement(counter: Counter[Key], key: Key) -> None:
     counter[key] -= 1
     if not counter[key]:
         del counter[key]
 
 
-def _known(client: ServedClient) -> KnownClient:
-    return KnownClient(client.address, client.source, client.flags, client.dialect, client.joined, client.heard_at)
+def _to_known_client(client: ServedClient) -> KnownClient:
+    return KnownClient(
+        client.address, client.source, client.flags, client.dialect, client.joined_sequence, client.heard_at
+    )

@@ -37,13 +37,13 @@ class RoundRobinForward:
     """One journal after the other, skipping the requester (documents 000 and 001, introductions)."""
 
     def __init__(self) -> None:
-        self._turn = 0
+        self._next_index = 0
 
     def choose(self, journals: Sequence[Address], requester: Address) -> Address | None:
         """See :meth:`~fyrehose_twisted.interfaces.IForwardPolicy.choose`."""
         for _ in range(min(2, len(journals))):
-            chosen = journals[self._turn % len(journals)]
-            self._turn += 1
+            chosen = journals[self._next_index % len(journals)]
+            self._next_index += 1
             if chosen != requester:
                 return chosen
         return None

@@ -8,27 +8,27 @@ from fyrehose_twisted.fyrehose.wire.packets import Push
 
 HELD_MESSAGES, HELD_BYTES = 4_096, 8 * 2**20
 
-REPEAT_TIME = 0.5
+DUPLICATE_WINDOW = 0.5
 """Seconds after which a publisher has what came of a message that had waited: who sends it again later has not."""
 
 
-class HeldPushes:
+class PushBacklog:
     """PUSHes in order of arrival, up to 4,096 or 8 MiB of them."""
 
     def __init__(self) -> None:
         self._pushes: list[tuple[Push, Address]] = []
         self._bytes = 0
-        self._enveloped: set[bytes] = set()
+        self._known_messages: set[bytes] = set()
 
     @property
-    def remembers(self) -> bool:
+    def has_known_messages(self) -> bool:
         """Whether there are messages that may be repeated."""
-        return bool(self._enveloped)
+        return bool(self._known_messages)
 
-    def knows(self, data: bytes) -> bool:
+    def is_duplicate(self, data: bytes) -> bool:
         """Say whether this enveloped message waits already, or did until now: its publisher grew impatient, and one
         number is enough."""
-        return data in self._enveloped
+        return data in self._known_messages
 
     def add(self, push: Push, peer: Address) -> bool:
         """Keep a PUSH; say whether there was room."""
@@ -37,7 +37,7 @@ class HeldPushes:
         self._pushes.append((push, peer))
         self._bytes += len(push.data)
         if unwrap(push.data) is not None:
-            self._enveloped.add(push.data)
+            self._known_messages.add(push.data)
         return True
 
     def release(self) -> list[tuple[Push, Address]]:
@@ -48,4 +48,4 @@ class HeldPushes:
 
     def forget(self) -> None:
         """Take what comes for new from now on."""
-        self._enveloped.clear()
+        self._known_messages.clear()

@@ -9,11 +9,11 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.node.backbone.client_table import Clients
+from fyrehose_twisted.fyrehose.node.backbone.client_table import ClientTable
 from fyrehose_twisted.interfaces import IForwardPolicy
-from fyrehose_twisted.token_bucket import Buckets
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
-MEMORY = 30.0
+SEARCH_LIFETIME = 30.0
 """Seconds for which asked clients are remembered: longer than a requester waits between two attempts."""
 
 MAX_SEARCHES, MAX_SEARCHES_EACH = 65_536, 4_096
@@ -25,26 +25,26 @@ FAN_OUT_RATE, FAN_OUT_BURST = 4_000.0, 16_000.0
 DURABLE_ROUND = 2
 """The round, from 0, that reaches all durable journals."""
 
-CYCLES = 3
+MAX_CYCLES = 3
 """Times that all clients are asked: a FORWARD or an answer may get lost twice."""
 
-AGAIN, AGAIN_SHARE = 16, 4
+RETRY_FAN_OUT, RETRY_SHARE = 16, 4
 """In every cycle but the first a round goes to so many clients, or to one in so many of all if that is more."""
 
-MOST_DURABLE = 16
+MAX_DURABLE_ASKED = 16
 """Durable journals that are asked at once."""
 
 
-class Search(NamedTuple):
+class RangeSearch(NamedTuple):
     """The state of the search for a range of numbers.
 
     :ivar attempts: REQUESTs for it so far.
     :ivar position: clients asked in this cycle.
     :ivar rotation: where the order begins among equals.
-    :ivar departures: :attr:`~fyrehose_twisted.fyrehose.node.backbone.client_table.Clients.departures` at the last
+    :ivar departures: :attr:`~fyrehose_twisted.fyrehose.node.backbone.client_table.ClientTable.departures` at the last
         REQUEST.
     :ivar cycles: times that all clients have been asked.
-    :ivar at: time of the last REQUEST.
+    :ivar last_request_at: time of the last REQUEST.
     """
 
     attempts: int = 0
@@ -52,20 +52,20 @@ class Search(NamedTuple):
     rotation: int = 0
     departures: int = 0
     cycles: int = 0
-    at: float = 0.0
+    last_request_at: float = 0.0
 
 
-class Route(NamedTuple):
+class RequestRoute(NamedTuple):
     """Where one REQUEST goes."""
 
     journals: list[Address]
-    left: int
+    remaining: int
     """Clients that have yet to be asked, for the first time or again; 0 if there is no point in asking on."""
-    repeated: bool = False
+    is_repeated: bool = False
     """The range has been asked for more often than a lost packet explains."""
 
 
-class Routing:
+class RepairRouter:
     """Chooses the clients that get a FORWARD.
 
     The first REQUEST for a range goes to one client, the second to two others, the next to four and so on; the third
@@ -73,49 +73,53 @@ class Routing:
     hold the first number, other durable journals, clients that joined before it was given, all others. No client is
     asked twice before all have been. Durable journals that hold the number are the exception: from the fourth attempt
     on one of them is asked again each time, because only lost packets explain that the number is still missing. When
-    all have been asked, all are asked again, :data:`CYCLES` times in all; from then on only durable journals that keep
-    the number for certain, which may be busy.
+    all have been asked, all are asked again, :data:`MAX_CYCLES` times in all; from then on only durable journals that
+    keep the number for certain, which may be busy.
 
     :param policy: chooses the first among equals.
     """
 
-    def __init__(self, policy: IForwardPolicy, clients: Clients) -> None:
+    def __init__(self, policy: IForwardPolicy, clients: ClientTable) -> None:
         self._policy = policy
-        self._clients = clients
-        self._searches: OrderedDict[Address, Searches] = OrderedDict()
-        self._count = 0
-        self._fan_out: Buckets[Address] = Buckets(FAN_OUT_RATE, FAN_OUT_BURST, clients.config.max_clients)
+        self._client_table = clients
+        self._searches: OrderedDict[Address, RequesterSearches] = OrderedDict()
+        self._range_count = 0
+        self._fan_out_budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(
+            FAN_OUT_RATE, FAN_OUT_BURST, clients.config.max_clients
+        )
 
     def __len__(self) -> int:
         """Return how many ranges are remembered."""
-        return self._count
+        return self._range_count
 
-    def route(self, requester: Address, first: int, last: int, now: float) -> Route:
+    def route(self, requester: Address, first: int, last: int, now: float) -> RequestRoute:
         """Return the clients to ask now for ``first`` to ``last``."""
-        searches = self._searches.get(requester, Searches())
+        searches = self._searches.get(requester, RequesterSearches())
         tiers = self._tiers(first)
-        total = sum(map(len, tiers)) - self._clients.journals_at(requester)
+        total = sum(map(len, tiers)) - self._client_table.has_journal_at(requester)
         if not total:
-            return Route([], 0)
-        departures = self._clients.departures
+            return RequestRoute([], 0)
+        departures = self._client_table.departures
         search = searches.find(first, last, now)
         if search is None:
-            search = Search(rotation=self._rotation(tiers, requester), departures=departures)
+            search = RangeSearch(rotation=self._rotation(tiers, requester), departures=departures)
         elif search.departures != departures:
             # The others have moved up, and none of them may be passed over.
             search = search._replace(position=0, departures=departures)
-        if search.cycles >= CYCLES and (keepers := self._keepers(requester, first)):
+        if search.cycles >= MAX_CYCLES and (keepers := self._confirmed_holders(requester, first)):
             keeper = keepers[search.attempts % len(keepers)]
-            self._remember(requester, searches, first, last, search._replace(attempts=search.attempts + 1, at=now))
-            return Route([keeper], len(keepers), True)
+            self._remember(
+                requester, searches, first, last, search._replace(attempts=search.attempts + 1, last_request_at=now)
+            )
+            return RequestRoute([keeper], len(keepers), True)
         position, attempts = search.position, search.attempts
         if position >= total:
             position = 0
-        wanted = max(AGAIN, total // AGAIN_SHARE) if search.cycles else 1 << min(attempts, 16)
+        wanted = max(RETRY_FAN_OUT, total // RETRY_SHARE) if search.cycles else 1 << min(attempts, 16)
         if attempts == DURABLE_ROUND:
-            wanted = max(wanted, min(len(self._clients.durable), MOST_DURABLE) - position)
-        order = (journal for journal in _in_order(tiers, search.rotation) if journal != requester)
-        journals = list(islice(order, position, position + self._allowed(requester, wanted, now)))
+            wanted = max(wanted, min(len(self._client_table.durable_journals), MAX_DURABLE_ASKED) - position)
+        order = (journal for journal in _rotate_tiers(tiers, search.rotation) if journal != requester)
+        journals = list(islice(order, position, position + self._grant_fan_out(requester, wanted, now)))
         position += len(journals)
         cycles = search.cycles + (position >= total)
         holders = tiers[0]
@@ -123,34 +127,36 @@ class Routing:
             again = holders[(search.rotation + attempts) % len(holders)]
             if again != requester and again not in journals:
                 journals.append(again)
-        search = search._replace(attempts=attempts + 1, position=position, cycles=cycles, at=now)
+        search = search._replace(attempts=attempts + 1, position=position, cycles=cycles, last_request_at=now)
         self._remember(requester, searches, first, last, search)
-        left = total - position % total if cycles < CYCLES else len(self._keepers(requester, first))
-        return Route(journals, left, attempts > DURABLE_ROUND)
+        left = total - position % total if cycles < MAX_CYCLES else len(self._confirmed_holders(requester, first))
+        return RequestRoute(journals, left, attempts > DURABLE_ROUND)
 
-    def survey(self, requester: Address) -> list[Address]:
-        """Return the durable journals to ask for the oldest message, :data:`MOST_DURABLE` at most."""
-        durable = (client.address for client in self._clients.durable if client.address != requester)
-        return list(islice(durable, MOST_DURABLE))
+    def journals_to_survey(self, requester: Address) -> list[Address]:
+        """Return the durable journals to ask for the oldest message, :data:`MAX_DURABLE_ASKED` at most."""
+        durable = (client.address for client in self._client_table.durable_journals if client.address != requester)
+        return list(islice(durable, MAX_DURABLE_ASKED))
 
     def forget(self, requester: Address) -> None:
         """Remember nothing of a client that is gone."""
-        self._count -= len(self._searches.pop(requester, ()))
-        self._fan_out.forget(requester)
+        self._range_count -= len(self._searches.pop(requester, ()))
+        self._fan_out_budgets.forget(requester)
 
-    def _remember(self, requester: Address, searches: Searches, first: int, last: int, search: Search) -> None:
+    def _remember(
+        self, requester: Address, searches: RequesterSearches, first: int, last: int, search: RangeSearch
+    ) -> None:
         self._searches[requester] = searches
         self._searches.move_to_end(requester)
-        self._count -= len(searches)
-        searches.note(first, last, search, MAX_SEARCHES_EACH)
-        self._count += len(searches)
-        while self._count > MAX_SEARCHES:
-            self._count -= len(self._searches.popitem(last=False)[1])
+        self._range_count -= len(searches)
+        searches.record(first, last, search, MAX_SEARCHES_EACH)
+        self._range_count += len(searches)
+        while self._range_count > MAX_SEARCHES:
+            self._range_count -= len(self._searches.popitem(last=False)[1])
 
     def _tiers(self, first: int) -> list[Sequence[Address]]:
-        clients = self._clients
+        clients = self._client_table
         hold, may_hold, cannot = list[Address](), list[Address](), list[Address]()
-        for client in clients.durable:
+        for client in clients.durable_journals:
             holds = client.holds
             if holds is None:
                 may_hold.append(client.address)
@@ -158,14 +164,14 @@ class Routing:
                 cannot.append(client.address)
             else:
                 (hold if first <= holds.holding.durable else may_hold).append(client.address)
-        others, joined = clients.others, bisect_left(clients.joined, first)
+        others, joined = clients.memory_journals, bisect_left(clients.joined_sequences, first)
         return [hold, may_hold, others[:joined], others[joined:], cannot]
 
-    def _keepers(self, requester: Address, sequence: int) -> list[Address]:
+    def _confirmed_holders(self, requester: Address, sequence: int) -> list[Address]:
         """Return the durable journals that say that they keep ``sequence`` for certain."""
         return [
             client.address
-            for client in self._clients.durable
+            for client in self._client_table.durable_journals
             if client.address != requester and client.holds is not None and client.holds.holding.keeps(sequence)
         ]
 
@@ -176,62 +182,62 @@ class Routing:
                 return tier.index(chosen)
         return 0
 
-    def _allowed(self, requester: Address, wanted: int, now: float) -> int:
-        budget = self._fan_out.bucket(requester, now)
+    def _grant_fan_out(self, requester: Address, wanted: int, now: float) -> int:
+        budget = self._fan_out_budgets.bucket(requester, now)
         granted = max(0, min(wanted - 1, int(budget.available(now))))
         budget.spend(granted)
         return 1 + granted
 
 
-class Searches:
+class RequesterSearches:
     """What is known of one requester's ranges."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
-        self._pieces: list[tuple[int, Search]] = []
+        self._segments: list[tuple[int, RangeSearch]] = []
 
     def __len__(self) -> int:
         return len(self._firsts)
 
-    def find(self, first: int, last: int, now: float) -> Search | None:
+    def find(self, first: int, last: int, now: float) -> RangeSearch | None:
         """Return the search that has come least far of those that ``first`` to ``last`` belongs to.
 
         :return: ``None`` if a part of it belongs to none.
         """
-        least: Search | None = None
+        least: RangeSearch | None = None
         at, position = first, bisect_right(self._firsts, first) - 1
         while at <= last:
             if position < 0 or position == len(self._firsts) or self._firsts[position] > at:
                 return None
-            end, search = self._pieces[position]
-            if end < at or not 0 <= now - search.at < MEMORY:
+            end, search = self._segments[position]
+            if end < at or not 0 <= now - search.last_request_at < SEARCH_LIFETIME:
                 return None
             if least is None or search.position < least.position:
                 least = search
             at, position = end + 1, position + 1
         return least
 
-    def note(self, first: int, last: int, search: Search, limit: int) -> None:
+    def record(self, first: int, last: int, search: RangeSearch, limit: int) -> None:
         """Remember the search that ``first`` to ``last`` belongs to; of others, the lowest are forgotten first."""
         start = bisect_left(self._firsts, first)
-        if start and self._pieces[start - 1][0] >= first:
+        if start and self._segments[start - 1][0] >= first:
             start -= 1
         end = bisect_right(self._firsts, last)
         pieces = [(first, last, search)]
         if start < end:
-            before, after = self._firsts[start], self._pieces[end - 1]
+            before, after = self._firsts[start], self._segments[end - 1]
             if before < first:
-                pieces.insert(0, (before, first - 1, self._pieces[start][1]))
+                pieces.insert(0, (before, first - 1, self._segments[start][1]))
             if after[0] > last:
                 pieces.append((last + 1, *after))
         self._firsts[start:end] = [piece[0] for piece in pieces]
-        self._pieces[start:end] = [piece[1:] for piece in pieces]
+        self._segments[start:end] = [piece[1:] for piece in pieces]
         excess = len(self._firsts) - limit
         if excess > 0:
-            del self._firsts[:excess], self._pieces[:excess]
+            del self._firsts[:excess], self._segments[:excess]
 
 
-def _in_order(tiers: list[Sequence[Address]], rotation: int) -> Iterator[Address]:
+def _rotate_tiers(tiers: list[Sequence[Address]], rotation: int) -> Iterator[Address]:
     for tier in tiers:
         if tier:
             start = rotation % len(tier)

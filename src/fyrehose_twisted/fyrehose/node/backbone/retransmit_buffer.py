@@ -9,7 +9,7 @@ from fyrehose_twisted.effects import Address, Burst, Datagram
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER
 from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAGIC
 from fyrehose_twisted.ranges import RangeSet
-from fyrehose_twisted.token_bucket import Buckets, TokenBucket
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets, TokenBucket
 
 CHUNK_OVERHEAD = 128
 """Bytes that a chunk costs beside its datagrams, so that the limit means memory."""
@@ -40,54 +40,62 @@ class RetransmitBuffer:
         """The number after the last."""
         self._chunks: list[tuple[bytes, int]] = []
         self._firsts: list[int] = []
-        self._starts: list[int] = []
-        self._began = self.end
-        self._gone = 0
-        self._written = 0
-        self._indexed = 0
+        self._byte_offsets: list[int] = []
+        self._run_first = self.end
+        self._dropped_chunks = 0
+        self._written_bytes = 0
+        self._indexed_up_to = 0
         self._by_envelope: dict[bytes, int] = {}
 
     @property
     def first(self) -> int:
         """The oldest number here; :attr:`end` if there is none."""
-        return self._firsts[self._gone] if self._gone < len(self._firsts) else self.end
+        return self._firsts[self._dropped_chunks] if self._dropped_chunks < len(self._firsts) else self.end
 
     @property
     def size(self) -> int:
         """Bytes in use."""
-        return self._written - self._starts[self._gone] if self._gone < len(self._starts) else 0
+        return (
+            self._written_bytes - self._byte_offsets[self._dropped_chunks]
+            if self._dropped_chunks < len(self._byte_offsets)
+            else 0
+        )
 
-    def put(self, first: int, datagrams: bytes, size: int) -> None:
+    def append(self, first: int, datagrams: bytes, size: int) -> None:
         """Keep DELIVERs of ``size`` bytes each, of which the first has number ``first``."""
         if first != self.end:
             self.clear()
-            self._began = first
+            self._run_first = first
         self.end = first + len(datagrams) // size
         self._chunks.append((datagrams, size))
         self._firsts.append(first)
-        self._starts.append(self._written)
-        self._written += len(datagrams) + CHUNK_OVERHEAD
+        self._byte_offsets.append(self._written_bytes)
+        self._written_bytes += len(datagrams) + CHUNK_OVERHEAD
         while self.size > self.limit:
-            self._chunks[self._gone] = b"", 1
-            self._gone += 1
-        if self._gone > 1_024 and 2 * self._gone > len(self._chunks):
-            del self._chunks[: self._gone], self._firsts[: self._gone], self._starts[: self._gone]
-            self._gone = 0
+            self._chunks[self._dropped_chunks] = b"", 1
+            self._dropped_chunks += 1
+        if self._dropped_chunks > 1_024 and 2 * self._dropped_chunks > len(self._chunks):
+            del (
+                self._chunks[: self._dropped_chunks],
+                self._firsts[: self._dropped_chunks],
+                self._byte_offsets[: self._dropped_chunks],
+            )
+            self._dropped_chunks = 0
 
     def clear(self) -> None:
         """Keep nothing."""
         self._chunks.clear()
         self._firsts.clear()
-        self._starts.clear()
-        self._gone = 0
+        self._byte_offsets.clear()
+        self._dropped_chunks = 0
 
     def age(self, sequence: int) -> float:
         """Return how close ``sequence`` is to being dropped: 0 for the latest, 1 for what goes next."""
-        return (self._written - self._starts[self._position(sequence)]) / self.limit
+        return (self._written_bytes - self._byte_offsets[self._position(sequence)]) / self.limit
 
-    def ahead_of(self, sequence: int) -> float:
+    def share_after(self, sequence: int) -> float:
         """Return how much was put after ``sequence``, as a share of the limit; more than 1 if some of it is dropped."""
-        following = max(sequence + 1, self._began)
+        following = max(sequence + 1, self._run_first)
         if following >= self.end:
             return 0.0
         return self.age(following) if following >= self.first else 2.0
@@ -102,12 +110,12 @@ class RetransmitBuffer:
         sequence = self._by_envelope.get(data[:ENVELOPE_SIZE])
         if sequence is None or sequence < self.first:
             return None
-        (sent,), _, _ = self.take(sequence, sequence, 0)
+        (sent,), _, _ = self.read(sequence, sequence, 0)
         found = bytes(sent.data if isinstance(sent, Burst) else sent)
         return sequence if found[DATA_HEADER.size :] == data else None
 
     def _index(self) -> None:
-        first = max(self._indexed, self.first, self.end - COUNTER_WINDOW)
+        first = max(self._indexed_up_to, self.first, self.end - COUNTER_WINDOW)
         index = self._by_envelope
         if len(index) > 2 * COUNTER_WINDOW:
             oldest = self.end - COUNTER_WINDOW
@@ -123,19 +131,19 @@ class RetransmitBuffer:
                 if data.startswith(MAGIC, at):
                     index.setdefault(data[at : at + ENVELOPE_SIZE], first)
                 first += 1
-        self._indexed = first
+        self._indexed_up_to = first
 
-    def take(self, first: int, last: int, room: float) -> tuple[list[Datagram | Burst], int, int]:
-        """Return the datagrams of ``first`` to ``last``, all of them here, that fit ``room`` bytes: one at least.
+    def read(self, first: int, last: int, byte_limit: float) -> tuple[list[Datagram | Burst], int, int]:
+        """Return the datagrams of ``first`` to ``last``, all of them here, that fit ``byte_limit`` bytes: one at least.
 
         :return: the datagrams, the number after the last of them, and their bytes.
         """
         taken: list[Datagram | Burst] = []
         position, spent = self._position(first), 0
-        while first <= last and (not taken or spent < room):
+        while first <= last and (not taken or spent < byte_limit):
             data, size = self._chunks[position]
             row = first - self._firsts[position]
-            rows = min(len(data) // size - row, last + 1 - first, max(1, int((room - spent) // size)))
+            rows = min(len(data) // size - row, last + 1 - first, max(1, int((byte_limit - spent) // size)))
             part = memoryview(data)[row * size : (row + rows) * size]
             taken.append(Burst(part, size) if rows > 1 else part)
             spent += len(part)
@@ -146,82 +154,82 @@ class RetransmitBuffer:
         return taken, first, spent
 
     def _position(self, sequence: int) -> int:
-        return bisect_right(self._firsts, sequence, self._gone) - 1
+        return bisect_right(self._firsts, sequence, self._dropped_chunks) - 1
 
 
-class Retransmissions:
+class RetransmitScheduler:
     """What a backbone still has to send again, to whom: paced, the lowest numbers first.
 
-    :ivar sent: messages sent again since the start.
+    :ivar retransmitted: messages sent again since the start.
     """
 
     def __init__(self, limit: int, clients: int, last: int, now: float) -> None:
         self.buffer = RetransmitBuffer(limit, last)
-        self.sent = 0
-        self._waiting: OrderedDict[Address, RangeSet] = OrderedDict()
-        self._sent: dict[Address, int] = {}
-        self._budgets: Buckets[Address] = Buckets(BYTE_RATE, BYTE_BURST, clients)
-        self._total = TokenBucket(TOTAL_RATE, TOTAL_BURST, now)
+        self.retransmitted = 0
+        self._pending: OrderedDict[Address, RangeSet] = OrderedDict()
+        self._retransmitted_by_client: dict[Address, int] = {}
+        self._budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(BYTE_RATE, BYTE_BURST, clients)
+        self._total_budget = TokenBucket(TOTAL_RATE, TOTAL_BURST, now)
 
     @property
-    def ranges(self) -> int:
+    def pending_ranges(self) -> int:
         """How many ranges wait."""
-        return sum(map(len, self._waiting.values()))
+        return sum(map(len, self._pending.values()))
 
-    def resize(self, limit: int, clients: int) -> None:
+    def set_limits(self, limit: int, clients: int) -> None:
         """Go by other limits from now on."""
         self.buffer.limit, self._budgets.limit = limit, clients
 
-    def request(self, requester: Address, first: int, last: int) -> bool:
+    def enqueue(self, requester: Address, first: int, last: int) -> bool:
         """Queue ``first`` to ``last``, all of them in the buffer, 1,024 at most; say whether there was room."""
-        if self.ranges >= MAX_RANGES:
+        if self.pending_ranges >= MAX_RANGES:
             return False
-        waiting = self._waiting.setdefault(requester, RangeSet())
+        waiting = self._pending.setdefault(requester, RangeSet())
         if len(waiting) >= MAX_RANGES_EACH:
             return False
         waiting.add(first, min(last, first + ANSWER_LIMIT - 1))
         return True
 
-    def repairs(self, requester: Address) -> tuple[int, int]:
+    def repair_counts(self, requester: Address) -> tuple[int, int]:
         """Return how many messages were sent to a client, and how many wait to be."""
-        waiting = self._waiting.get(requester)
-        return self._sent.get(requester, 0), 0 if waiting is None else waiting.count
+        waiting = self._pending.get(requester)
+        return self._retransmitted_by_client.get(requester, 0), 0 if waiting is None else waiting.count
 
-    def due(self, now: float) -> list[tuple[Address, list[Datagram | Burst]]]:
+    def take_due(self, now: float) -> list[tuple[Address, list[Datagram | Burst]]]:
         """Return what may be sent now."""
-        return [(requester, sent) for requester in list(self._waiting) if (sent := self.due_to(requester, now))]
+        return [(requester, sent) for requester in list(self._pending) if (sent := self.take_due_for(requester, now))]
 
-    def due_to(self, requester: Address, now: float) -> list[Datagram | Burst]:
+    def take_due_for(self, requester: Address, now: float) -> list[Datagram | Burst]:
         """Return what may be sent to one client now."""
-        waiting, budget = self._waiting.get(requester), self._budgets.bucket(requester, now)
+        waiting, budget = self._pending.get(requester), self._budgets.bucket(requester, now)
         sent: list[Datagram | Burst] = []
-        while waiting and (room := min(budget.available(now), self._total.available(now))) > 0:
+        while waiting and (room := min(budget.available(now), self._total_budget.available(now))) > 0:
             start, end = next(iter(waiting))
             first = max(start, self.buffer.first)
             if first > end:
                 waiting.discard(start, end)  # Dropped while it waited; the client asks again.
                 continue
-            datagrams, after, spent = self.buffer.take(first, end, room)
+            datagrams, after, spent = self.buffer.read(first, end, room)
             waiting.discard(start, after - 1)
             budget.spend(spent)
-            self._total.spend(spent)
-            self.sent += after - first
-            self._sent[requester] = self._sent.get(requester, 0) + after - first
+            self._total_budget.spend(spent)
+            self.retransmitted += after - first
+            self._retransmitted_by_client[requester] = self._retransmitted_by_client.get(requester, 0) + after - first
             sent += datagrams
         if waiting is not None and not waiting:
-            del self._waiting[requester]
+            del self._pending[requester]
         return sent
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when :meth:`due` may go on, ``None`` if nothing waits."""
-        if not self._waiting:
+        """Return when :meth:`take_due` may go on, ``None`` if nothing waits."""
+        if not self._pending:
             return None
         # A little credit first, so that a long answer leaves in bursts and not message by message.
-        own = min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._waiting)
-        return max(own, self._total.ready_at(BYTE_BURST / 8))
+        own = min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._pending)
+        return max(own, self._total_budget.ready_at(BYTE_BURST / 8))
 
     def forget(self, requester: Address) -> None:
         """Send nothing more to a client that is gone."""
-        self._waiting.pop(requester, None)
-        self._sent.pop(requester, None)
+        self._pending.pop(requester, None)
+        self._retransmitted_by_client.pop(requester, None)
         self._budgets.forget(requester)

@@ -22,13 +22,13 @@ class KnownClient(NamedTuple):
     """Source of its latest KEEPALIVE."""
     flags: int
     dialect: Dialect
-    joined: int
+    joined_sequence: int
     """The last number that had been given when it joined."""
     heard_at: float
     """Time of its latest KEEPALIVE, UTC seconds since 1970."""
 
 
-class Mark(NamedTuple):
+class SequenceCheckpoint(NamedTuple):
     """What a backbone must have stored before it sends a DELIVER."""
 
     last: int
@@ -40,7 +40,7 @@ class Mark(NamedTuple):
 
 
 @implementer(ISequenceStore)
-class VolatileSequence:
+class VolatileSequenceStore:
     """Numbers that are forgotten with the process: for tests, and for streams that nobody needs tomorrow."""
 
     def __init__(self, last: int = 0) -> None:
@@ -49,15 +49,15 @@ class VolatileSequence:
         self.fresh = False
         self.hole: tuple[int, int] | None = None
 
-    def persist(self, mark: Mark) -> None:
+    def persist(self, checkpoint: SequenceCheckpoint) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.persist`."""
-        self.last, self.bound = mark.last, mark.bound
+        self.last, self.bound = checkpoint.last, checkpoint.bound
 
     def close(self) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.ISequenceStore.close`."""
 
 
-class Numbering:
+class Sequencer:
     """Gives numbers and keeps the durable bound about a second of traffic ahead of them.
 
     :param last: the last number that was given, 0 for none.
@@ -72,7 +72,7 @@ class Numbering:
         self._extended_from = last
 
     def take(self, count: int, now: float) -> int:
-        """Give ``count`` numbers and return the first; :attr:`mark` must be persisted before they are used."""
+        """Give ``count`` numbers and return the first; :attr:`checkpoint` must be persisted before they are used."""
         first = number = self.last + 1
         self.last += count
         while self.bound < MAX_SEQUENCE:
@@ -80,21 +80,21 @@ class Numbering:
             number = max(number, self.bound - self._reserve // 2 + 1)
             if number > self.last:
                 break
-            self._extend(number, now)
+            self._extend_bound(number, now)
             number += 1
         return first
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """How many numbers there are before the stream is full."""
         return MAX_SEQUENCE - self.last
 
     @property
-    def mark(self) -> Mark:
+    def checkpoint(self) -> SequenceCheckpoint:
         """What must be durable now."""
-        return Mark(self.last, self.bound)
+        return SequenceCheckpoint(self.last, self.bound)
 
-    def _extend(self, last: int, now: float) -> None:
+    def _extend_bound(self, last: int, now: float) -> None:
         if self._extended_at is not None and now > self._extended_at:
             a_second = int((last - self._extended_from) / (now - self._extended_at))
             self._reserve = min(max(2 * a_second, MINIMUM_RESERVE), MAXIMUM_RESERVE)

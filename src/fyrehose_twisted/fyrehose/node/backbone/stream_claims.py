@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fyrehose_twisted.effects import Address
 
 
-class Claims:
+class StreamClaims:
     """The clients that were asked for messages of the stream, and those that hold one.
 
     One client may make a number up, so two have to hold messages: on two hosts, if clients of several hosts were asked.
@@ -15,35 +15,35 @@ class Claims:
     """
 
     def __init__(self) -> None:
-        self._asked: set[Address] = set()
-        self._held: dict[Address, int] = {}
+        self._queried: set[Address] = set()
+        self._claimed: dict[Address, int] = {}
 
-    def ask(self, address: Address) -> None:
+    def record_query(self, address: Address) -> None:
         """``address`` is asked."""
-        self._asked.add(address)
+        self._queried.add(address)
 
-    def was_asked(self, address: Address) -> bool:
+    def is_queried(self, address: Address) -> bool:
         """Say whether ``address`` was."""
-        return address in self._asked
+        return address in self._queried
 
     def add(self, address: Address, sequence: int) -> None:
         """A client that was asked holds ``sequence``."""
-        self._held.setdefault(address, sequence)
+        self._claimed.setdefault(address, sequence)
 
     @property
     def first(self) -> tuple[Address, int] | None:
         """The first client that holds a message, and its number; ``None`` if no client does."""
-        return next(iter(self._held.items()), None)
+        return next(iter(self._claimed.items()), None)
 
     @property
-    def silent(self) -> int:
+    def unconfirmed_count(self) -> int:
         """Number of clients that were asked and hold nothing."""
-        return len(self._asked) - len(self._held)
+        return len(self._queried) - len(self._claimed)
 
     @property
-    def confirmed(self) -> bool:
+    def is_confirmed(self) -> bool:
         """True once two clients hold messages."""
-        return len(self._held) > 1 and (len(_hosts(self._held)) > 1 or len(_hosts(self._asked)) == 1)
+        return len(self._claimed) > 1 and (len(_hosts(self._claimed)) > 1 or len(_hosts(self._queried)) == 1)
 
 
 def _hosts(addresses: Iterable[Address]) -> set[str]:

@@ -15,30 +15,30 @@ from fyrehose_twisted.effects import Address, Burst, Datagram, Send
 from fyrehose_twisted.errors import ConfigurationError, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import (
-    Acknowledged,
     ClientCounters,
+    ClientFailed,
     Connected,
-    Delivered,
     Disconnected,
-    Failed,
-    Lost,
-    Published,
-    PublishFailed,
-    Synced,
+    JournalsSynced,
+    KeepaliveAcked,
+    MessagesDelivered,
+    MessagesExpired,
+    MessagesLost,
+    MessagesPublished,
 )
-from fyrehose_twisted.fyrehose.node.backbone.durability import Keeping, NotKept
-from fyrehose_twisted.fyrehose.node.base import PacketNode
-from fyrehose_twisted.fyrehose.node.client.deduplication import Unwrapping
-from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import Unsettled
-from fyrehose_twisted.fyrehose.node.client.keepalive import Presence
-from fyrehose_twisted.fyrehose.node.client.memory_store import History
-from fyrehose_twisted.fyrehose.node.client.publishing.linger import Staying
-from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import Outbox
-from fyrehose_twisted.fyrehose.node.client.reorder_buffer import Reassembly, Run
-from fyrehose_twisted.fyrehose.node.client.repair_responder import Answers
+from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityExpired, DurabilityTracker
+from fyrehose_twisted.fyrehose.node.base import DatagramNode
+from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
+from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import UnconfirmedNumbers
+from fyrehose_twisted.fyrehose.node.client.keepalive import KeepaliveSession
+from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
+from fyrehose_twisted.fyrehose.node.client.publishing.linger import LingerState
+from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
+from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun, ReorderBuffer
+from fyrehose_twisted.fyrehose.node.client.repair_responder import RepairResponder
 from fyrehose_twisted.fyrehose.node.client.subscription import Subscription
 from fyrehose_twisted.fyrehose.wire.codec import encode
-from fyrehose_twisted.fyrehose.wire.envelope import enveloped
+from fyrehose_twisted.fyrehose.wire.envelope import envelope_runs
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_HOLDINGS,
     Asked,
@@ -50,15 +50,15 @@ from fyrehose_twisted.fyrehose.wire.packets import (
     Request,
     Status,
 )
-from fyrehose_twisted.fyrehose.wire.run_codec import delivered, encode_pushes
-from fyrehose_twisted.interfaces import Drained, IDatagramNode, IMessageStore
-from fyrehose_twisted.repeats import Repeats
+from fyrehose_twisted.fyrehose.wire.run_codec import encode_pushes, split_delivers
+from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, Outputs
+from fyrehose_twisted.repeats import RepeatDetector
 
 MAX_UNSETTLED = 65_536
 """Messages of its own that were sent again, and wait to be told their number."""
 
 
-class Phase(Enum):
+class ClientState(Enum):
     """How far a subscriber has got."""
 
     JOINING = "looking for its first message"
@@ -67,7 +67,7 @@ class Phase(Enum):
 
 
 @implementer(IDatagramNode)
-class Client(PacketNode):
+class Client(DatagramNode):
     """One client of a backbone as a node.
 
     :param backbone: the backbone's address.
@@ -75,7 +75,7 @@ class Client(PacketNode):
     :param store: where messages are kept for others; by default in memory.
     :param durable: ``store`` is a durable journal.
     :param publisher: id of the publisher, and the counter of its first message; by default a random one, and 0.
-    :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.node.client.publishing.send_queue.Outbox`.
+    :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.node.client.publishing.send_queue.SendQueue`.
     """
 
     def __init__(
@@ -94,17 +94,19 @@ class Client(PacketNode):
         self.backbone = backbone
         self.config = config
         self.counters = ClientCounters()
-        self._journals = config.journal and (config.subscribe or store is not None)
-        self.presence = Presence(config, rng, now, journals=self._journals, durable=durable)
+        self._answers_forwards = config.journal and (config.subscribe or store is not None)
+        self.keepalive = KeepaliveSession(config, rng, now, journals=self._answers_forwards, durable=durable)
         name, first = (rng.randbytes(8), 0) if publisher is None else publisher
-        self.outbox = Outbox(config.outbox, name, receive_buffer=receive_buffer, first=first)
-        self._store: IMessageStore = History(config.history_bytes if config.journal else 0) if store is None else store
-        self.answers = Answers(self._store)
-        self.keeping = Keeping()
-        self._staying = Staying()
-        self._stays_for: float = inf
-        self._unsettled = Unsettled()
-        self._understood = False
+        self.send_queue = SendQueue(config.outbox, name, receive_buffer=receive_buffer, first=first)
+        self._store: IMessageStore = (
+            MemoryStore(config.history_bytes if config.journal else 0) if store is None else store
+        )
+        self.repair_responder = RepairResponder(self._store)
+        self.durability = DurabilityTracker()
+        self._linger = LingerState()
+        self._linger_until_ticket: float = inf
+        self._unconfirmed_numbers = UnconfirmedNumbers()
+        self._extensions_supported = False
         self._subscription: Subscription | None = None
         if config.subscribe:
             self._subscription = Subscription(
@@ -115,65 +117,65 @@ class Client(PacketNode):
                 self.drops,
                 rng,
                 now,
-                kept=self._run_returned,
+                on_new_messages=self._messages_seen,
             )
-        self._unwrapping = Unwrapping(self.outbox, self.counters, raw=config.raw)
-        self._handover: deque[Lost | Delivered] = deque()
+        self._deduplicator = Deduplicator(self.send_queue, self.counters, raw=config.raw)
+        self._pending_deliveries: deque[MessagesLost | MessagesDelivered] = deque()
         self._paused = False
-        self._failed = False
-        self._repairs: dict[Sequence[Address], list[Datagram | Burst]] = {}
-        self._left = False
-        self._failure: Failed | None = None
-        self._push_at: float | None = None
+        self._failure_taken = False
+        self._repair_datagrams: dict[Sequence[Address], list[Datagram | Burst]] = {}
+        self._has_left = False
+        self._failure: ClientFailed | None = None
+        self._push_due_at: float | None = None
         self._now = now
 
     @property
     def next_sequence(self) -> int | None:
         """The number to be handed over next, once that is known."""
-        stream = self._stream
+        stream = self._reorder_buffer
         return None if stream is None else stream.next
 
     @property
-    def reported(self) -> int:
+    def reported_last(self) -> int:
         """The last number that the backbone has said to have given; 0 if it has not said so."""
         return 0 if self._subscription is None else self._subscription.reported_last
 
     @property
-    def repeats(self) -> Repeats:
+    def repeats(self) -> RepeatDetector:
         """The envelopes that came lately, by which repeats are told."""
-        return self._unwrapping.repeats
+        return self._deduplicator.repeats
 
     @property
-    def beginning(self) -> int | None:
+    def start_sequence(self) -> int | None:
         """The number that this subscriber began with, once that is known."""
-        return None if self._stream is None or self._subscription is None else self._subscription.began
+        return None if self._reorder_buffer is None or self._subscription is None else self._subscription.start_sequence
 
     @property
-    def buffered(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes that wait for other messages or for the application."""
-        stream = self._stream
+        stream = self._reorder_buffer
         return 0 if stream is None else stream.size
 
     @property
-    def missing(self) -> int:
+    def missing_count(self) -> int:
         """How many numbers are known to exist and neither here nor given up."""
-        stream = self._stream
+        stream = self._reorder_buffer
         return 0 if stream is None else stream.missing.count
 
     @property
-    def phase(self) -> Phase:
+    def state(self) -> ClientState:
         """How far this subscriber has got."""
         if self._subscription is not None and self._subscription.failure is not None:
-            return Phase.FAILED
-        return Phase.JOINING if self._stream is None else Phase.FOLLOWING
+            return ClientState.FAILED
+        return ClientState.JOINING if self._reorder_buffer is None else ClientState.FOLLOWING
 
     @property
-    def leaves_at(self) -> float:
+    def may_leave_at(self) -> float:
         """When subscribers need this client no more; 0 if they do not now.
 
         They do for a while after it has published messages that no journal was to keep, if it answers FORWARDs.
         """
-        return self._staying.quiet_at if self._journals and self.presence.connected else 0.0
+        return self._linger.quiet_at if self._answers_forwards and self.keepalive.connected else 0.0
 
     # Commands
 
@@ -190,16 +192,16 @@ class Client(PacketNode):
     def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int = 0) -> range:
         """Queue messages, at least one, all or none; return their tickets. See :meth:`publish` for what it raises."""
         if kept:
-            self._check_kept(kept, len(payloads))
-        tickets = self.outbox.add(payloads, now)
+            self._check_durability(kept, len(payloads))
+        tickets = self.send_queue.add(payloads, now)
         if kept:
             until = now + self.config.outbox.timeout
-            self.keeping.want(tickets, kept, until)
-            self.presence.watch(now, until)
-        if self._push_at is None:
+            self.durability.require(tickets, kept, until)
+            self.keepalive.watch_journals(now, until)
+        if self._push_due_at is None:
             self._push(now)
             # Whatever else is published before the tick leaves with it, in bursts.
-            self._push_at = now
+            self._push_due_at = now
         return tickets
 
     def pause(self) -> None:
@@ -212,17 +214,17 @@ class Client(PacketNode):
         """Hand over again."""
         self._paused = False
         self._now = now
-        self._go_on()
+        self._resume_delivery()
 
     def prepare_to_leave(self) -> None:
-        """Let nothing that is published from now on put off :attr:`leaves_at`."""
-        self._stays_for = self.outbox.next_ticket
+        """Let nothing that is published from now on put off :attr:`may_leave_at`."""
+        self._linger_until_ticket = self.send_queue.next_ticket
 
     def leave(self, now: float) -> None:
         """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more. None follows it."""
-        self._left = True
-        farewell = self.presence.farewell(now)
-        if farewell is not None and self.presence.connected:
+        self._has_left = True
+        farewell = self.keepalive.goodbye(now)
+        if farewell is not None and self.keepalive.connected:
             self._send(farewell)
 
     # Input
@@ -232,7 +234,7 @@ class Client(PacketNode):
         self._now = now
         first, data = 0, list[bytes]()
         for run in batch.runs:
-            stretches = delivered(batch.buffer, run) if run.peer == self.backbone else None
+            stretches = split_delivers(batch.buffer, run) if run.peer == self.backbone else None
             if stretches is None:
                 self._run_received(first, data, now)
                 data = []
@@ -246,10 +248,10 @@ class Client(PacketNode):
                     self._run_received(first, data, now)
                     first, data = sequence, more
         self._run_received(first, data, now)
-        self._settle(now)
-        if len(self.outbox):
+        self._advance(now)
+        if len(self.send_queue):
             # What is lost, and how many may follow, depends on what else has come: that is for a tick to decide.
-            self._push_at = now
+            self._push_due_at = now
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
         """One packet arrived from ``peer``."""
@@ -260,8 +262,8 @@ class Client(PacketNode):
                 self.forward_received(packet, peer, now)
             case KeepaliveAck(token):
                 self.ack_received(token, peer, now)
-            case Status() | Asked() if peer == self.backbone and self.presence.sent(packet.token):
-                self.told(packet, now)
+            case Status() | Asked() if peer == self.backbone and self.keepalive.is_recent_token(packet.token):
+                self.extension_received(packet, now)
             case Status() | Asked():
                 self._drop("stray_extension", peer, f"{type(packet).__name__.upper()} that answers none of ours", now)
             case _:
@@ -274,47 +276,47 @@ class Client(PacketNode):
 
     def ack_received(self, token: bytes, peer: Address, now: float) -> None:
         """The backbone knows us."""
-        round_trip = self.presence.answered(token, now) if peer == self.backbone else None
+        round_trip = self.keepalive.acked(token, now) if peer == self.backbone else None
         if round_trip is None:
             self._drop("stray_ack", peer, "KEEPALIVE-ACK that answers none of ours", now)
             return
-        self._events.append(Acknowledged(round_trip))
-        if not self.presence.connected:
-            self.presence.connected = True
+        self._events.append(KeepaliveAcked(round_trip))
+        if not self.keepalive.connected:
+            self.keepalive.connected = True
             if self._subscription is not None:
                 self._subscription.connected(now)
             self._events.append(Connected())
 
-    def told(self, extension: Status | Asked, now: float) -> None:
+    def extension_received(self, extension: Status | Asked, now: float) -> None:
         """The backbone said how things stand."""
-        self._understood = True
+        self._extensions_supported = True
         if isinstance(extension, Status) and self.config.watch:
-            self._events.append(Synced(extension.holdings))
-        if isinstance(extension, Status) and len(self.keeping):
-            self._report(self.keeping.heard(extension.holdings))
+            self._events.append(JournalsSynced(extension.holdings))
+        if isinstance(extension, Status) and len(self.durability):
+            self._report_published(self.durability.holdings_received(extension.holdings))
         subscription = self._subscription
         if subscription is None or subscription.failure is not None:
             return
         match extension:
             case Status(oldest=oldest, last=last):
-                subscription.reported(oldest, last)
+                subscription.status_reported(oldest, last)
             case Asked(first=first, last=last, left=left):
-                subscription.searched(first, last, left)
+                subscription.search_progressed(first, last, left)
 
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
         """Somebody misses what we may have (000, client rule 4)."""
         if peer != self.backbone:
             self._drop("foreign_forward", peer, "FORWARD from an address that is not our backbone's", now)
-        elif not (self._journals and forward.address[1]):
+        elif not (self._answers_forwards and forward.address[1]):
             self.drops.counts["forward_unwanted"] += 1
         else:
-            refusal = self.answers.requested(forward.address, forward.first, forward.last)
+            refusal = self.repair_responder.enqueue(forward.address, forward.first, forward.last)
             if refusal is not None:
                 self.drops.counts[refusal] += 1
             if refusal != "forward_not_held":
-                self._staying.answered(now)
-            for send in self.answers.due(now):
-                self._repairs.setdefault(send.peers, []).extend(send.datagrams)
+                self._linger.answered(now)
+            for send in self.repair_responder.take_due(now):
+                self._repair_datagrams.setdefault(send.peers, []).extend(send.datagrams)
 
     def _run_received(self, first: int, data: list[bytes], now: float) -> None:
         """Messages with numbers from ``first`` on came from the backbone."""
@@ -331,172 +333,180 @@ class Client(PacketNode):
         live, subscription = peer == self.backbone, self._subscription
         if subscription is None:
             if live:
-                self._run_returned(sequence, (data,), now)
+                self._messages_seen(sequence, (data,), now)
             else:
                 self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
         elif subscription.failure is not None:
             self.drops.counts["stopped"] += 1
-        elif not live and not subscription.asked_for(sequence, now):
+        elif not live and not subscription.is_requested(sequence, now):
             self._drop("unasked_repair", peer, f"DELIVER {sequence} that was not asked for", now)
-        elif sequence < 1 or (live and not subscription.tide.plausible(sequence)):
-            detail = f"DELIVER {sequence} while the stream is at {subscription.tide.highest}"
+        elif sequence < 1 or (live and not subscription.stream_head.plausible(sequence)):
+            detail = f"DELIVER {sequence} while the stream is at {subscription.stream_head.highest}"
             self._drop("implausible", peer, detail, now)
             if sequence > 0:
-                subscription.suspected(sequence, data, now)
+                subscription.hold_suspect(sequence, data, now)
         else:
             subscription.received(sequence, data, now, live=live)
 
     def tick(self, now: float) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.tick`."""
         self._now = now
-        if now >= self.presence.due_at and not self._left:
-            self._send(self.presence.keepalive(now))
-        if self.presence.connected and self.presence.silent(now):
-            self.presence.connected = False
-            self._understood = False
+        if now >= self.keepalive.due_at and not self._has_left:
+            self._send(self.keepalive.next_keepalive(now))
+        if self.keepalive.connected and self.keepalive.timed_out(now):
+            self.keepalive.connected = False
+            self._extensions_supported = False
             self._events.append(Disconnected())
         if self._subscription is not None:
-            self._subscription.tide.time_passed(now)
-        answers = self.answers.due(now)
+            self._subscription.stream_head.tick(now)
+        answers = self.repair_responder.take_due(now)
         if answers:
-            self._staying.answered(now)
+            self._linger.answered(now)
             self._effects.extend(answers)
-        expired = self.outbox.expired(now)
+        expired = self.send_queue.take_expired(now)
         if expired:
             self.counters.publish_failed += len(expired)
-            self.keeping.failed(expired)
-            self._events.append(PublishFailed(expired))
-        unkept = self.keeping.expired(now) if len(self.keeping) else []
+            self.durability.failed(expired)
+            self._events.append(MessagesExpired(expired))
+        unkept = self.durability.take_expired(now) if len(self.durability) else []
         if unkept:
             self.counters.unkept += len(unkept)
-            self._staying.published(now)
-            self._events.append(NotKept(unkept))
+            self._linger.published(now)
+            self._events.append(DurabilityExpired(unkept))
         # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
-        if self.presence.connected:
+        if self.keepalive.connected:
             if self._subscription is not None:
                 self._subscription.tick(now)
-            self.outbox.time_out(now)  # What came while the subscriber joined may have told how long a return takes.
-        self._settle(now)
-        self._push_at = None
-        self.outbox.judge()
+            self.send_queue.detect_timeouts(
+                now
+            )  # What came while the subscriber joined may have told how long a return takes.
+        self._advance(now)
+        self._push_due_at = None
+        self.send_queue.detect_losses()
         self._push(now)
 
     def next_deadline(self) -> float | None:
         """See :meth:`~fyrehose_twisted.interfaces.INode.next_deadline`."""
         deadlines = [
-            self._push_at,
-            None if self._left else self.presence.due_at,
-            self.answers.next_deadline(self._now),
-            self.outbox.next_expiry(),
-            self.keeping.next_deadline(),
+            self._push_due_at,
+            None if self._has_left else self.keepalive.due_at,
+            self.repair_responder.next_deadline(self._now),
+            self.send_queue.next_expiry(),
+            self.durability.next_deadline(),
         ]
-        if self.presence.connected:
-            deadlines += [self.presence.silent_at, self.outbox.next_timeout()]
+        if self.keepalive.connected:
+            deadlines += [self.keepalive.times_out_at, self.send_queue.next_timeout()]
             if self._subscription is not None:
                 deadlines.append(self._subscription.next_deadline())
         return min([deadline for deadline in deadlines if deadline is not None], default=None)
 
-    def drain(self) -> Drained:
+    def drain(self) -> Outputs:
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
-        self._go_on()
-        if self._repairs:
+        self._resume_delivery()
+        if self._repair_datagrams:
             # Who misses one message mostly misses more: what is for the same client travels together.
-            self._effects += [Send(repairs, peers) for peers, repairs in self._repairs.items()]
-            self._repairs = {}
+            self._effects += [Send(repairs, peers) for peers, repairs in self._repair_datagrams.items()]
+            self._repair_datagrams = {}
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
-        if self._handover and not self._paused:
+        if self._pending_deliveries and not self._paused:
             # One at a time: what it is handed may make the application pause.
-            events.append(self._handover.popleft())
+            events.append(self._pending_deliveries.popleft())
         elif self._failure is not None:
             # Not before what came before it, for whoever is told stops listening; but it waits for no pause to end.
             events.append(self._failure)
             self._failure = None
-        return Drained(None, effects, events)
+        return Outputs(None, effects, events)
 
     @property
-    def _stream(self) -> Reassembly | None:
-        return None if self._subscription is None else self._subscription.stream
+    def _reorder_buffer(self) -> ReorderBuffer | None:
+        return None if self._subscription is None else self._subscription.reorder_buffer
 
     # Handing over
 
-    def _run_returned(self, first: int, messages: Sequence[bytes], now: float) -> None:
-        if not len(self.outbox) and not len(self._unsettled):
+    def _messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
+        if not len(self.send_queue) and not len(self._unconfirmed_numbers):
             return
         found: list[tuple[int, int]] = []
         if self.config.outbox.raw:
             for sequence, data in enumerate(messages, first):
-                ticket = self.outbox.raw_returned(data, now)
+                ticket = self.send_queue.acknowledge_raw(data, now)
                 if ticket is not None:
                     found.append((ticket, sequence))
         else:
-            for envelope, count in enveloped(messages):
-                if envelope is not None and envelope.publisher == self.outbox.publisher:
+            for envelope, count in envelope_runs(messages):
+                if envelope is not None and envelope.publisher == self.send_queue.publisher:
                     counter, ahead = envelope.counter, first - envelope.counter
-                    self._unsettled.seen(range(counter, counter + count), ahead)
-                    tickets = self.outbox.returned(range(counter, counter + count), now)
-                    found += [(ticket, ticket + ahead) for ticket in tickets if not self._unsettle(ticket, ahead)]
+                    self._unconfirmed_numbers.lower(range(counter, counter + count), ahead)
+                    tickets = self.send_queue.acknowledge(range(counter, counter + count), now)
+                    found += [
+                        (ticket, ticket + ahead) for ticket in tickets if not self._await_lowest_number(ticket, ahead)
+                    ]
                 first += count
-        self._number(found)
+        self._numbers_assigned(found)
 
-    def _unsettle(self, ticket: int, ahead: int) -> bool:
+    def _await_lowest_number(self, ticket: int, offset: int) -> bool:
         """Wait until no lower number can be this message's, if it was sent more than once; say whether."""
-        stream = self._stream
-        if stream is None or not self.outbox.sent_again(ticket) or len(self._unsettled) >= MAX_UNSETTLED:
+        stream = self._reorder_buffer
+        if (
+            stream is None
+            or not self.send_queue.was_retransmitted(ticket)
+            or len(self._unconfirmed_numbers) >= MAX_UNSETTLED
+        ):
             return False
-        self._unsettled.add(ticket, ticket + ahead)
+        self._unconfirmed_numbers.add(ticket, ticket + offset)
         return True
 
-    def _number(self, found: list[tuple[int, int]]) -> None:
+    def _numbers_assigned(self, found: list[tuple[int, int]]) -> None:
         """These messages have these numbers."""
         if not found:
             return
         self.counters.published += len(found)
-        if any(ticket < self._stays_for and ticket not in self.keeping for ticket, _ in found):
-            self._staying.published(self._now)
-        self._report(self.keeping.published(found))
+        if any(ticket < self._linger_until_ticket and ticket not in self.durability for ticket, _ in found):
+            self._linger.published(self._now)
+        self._report_published(self.durability.published(found))
 
-    def _report(self, published: list[tuple[int, int]]) -> None:
+    def _report_published(self, published: list[tuple[int, int]]) -> None:
         if not published:
             return
         last = self._events[-1] if self._events else None
-        if isinstance(last, Published):
+        if isinstance(last, MessagesPublished):
             last.messages.extend(published)
         else:
-            self._events.append(Published(published))
+            self._events.append(MessagesPublished(published))
 
-    def _check_kept(self, kept: int, count: int) -> None:
+    def _check_durability(self, kept: int, count: int) -> None:
         if not 0 < kept <= MAX_HOLDINGS:
             raise ConfigurationError(f"kept={kept}: a backbone tells of 1 to {MAX_HOLDINGS} journals")
         if self.config.dialect is Dialect.V1:
             raise ConfigurationError(f"kept={kept} needs dialect v2: version 1 has no way to ask what journals have")
-        if len(self.keeping) + count > self.config.outbox.queue_messages:
+        if len(self.durability) + count > self.config.outbox.queue_messages:
             raise PublishQueueFull(
-                f"{len(self.keeping):,} messages wait to be kept by journals;"
+                f"{len(self.durability):,} messages wait to be kept by journals;"
                 " wait for some of them before publishing more"
             )
 
-    def _go_on(self) -> None:
+    def _resume_delivery(self) -> None:
         # Only when all that was taken is handed over, or it would pile up here, outside the buffer's limit.
         subscription = self._subscription
-        if subscription is not None and subscription.paused and not (self._paused or self._handover):
+        if subscription is not None and subscription.paused and not (self._paused or self._pending_deliveries):
             subscription.paused = False
-            self._settle(self._now)
+            self._advance(self._now)
 
-    def _settle(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         subscription = self._subscription
         if subscription is not None:
-            subscription.settle(now)
-            self._take(subscription)
-            if len(self._unsettled):
-                self._number(self._unsettled.settled(subscription.complete_up_to))
+            subscription.advance(now)
+            self._take_ready(subscription)
+            if len(self._unconfirmed_numbers):
+                self._numbers_assigned(self._unconfirmed_numbers.take_confirmed(subscription.complete_up_to))
 
-    def _take(self, subscription: Subscription) -> None:
+    def _take_ready(self, subscription: Subscription) -> None:
         ready, subscription.ready = subscription.ready, []
         for item in ready:
-            if isinstance(item, Lost):
+            if isinstance(item, MessagesLost):
                 self.counters.lost += item.last - item.first + 1
-                self._handover.append(item)
+                self._pending_deliveries.append(item)
             else:
                 self._deliver_run(item)
         requests, subscription.requests = subscription.requests, []
@@ -504,26 +514,32 @@ class Client(PacketNode):
         if requests:
             asked = [encode(Request(self.config.address, first, last)) for first, last in requests]
             self._effects.append(Send(asked, (self.backbone,)))
-        if subscription.failure is not None and not self._failed:
-            self._failed = True
-            self._failure = Failed(subscription.failure)
+        if subscription.failure is not None and not self._failure_taken:
+            self._failure_taken = True
+            self._failure = ClientFailed(subscription.failure)
 
-    def _deliver_run(self, run: Run) -> None:
-        messages = self._unwrapping.messages(run)
+    def _deliver_run(self, run: MessageRun) -> None:
+        messages = self._deduplicator.deliverable(run)
         self.counters.delivered += len(messages)
         if len(messages):
-            self._handover.append(Delivered(messages))
+            self._pending_deliveries.append(MessagesDelivered(messages))
 
     # Sending
 
     def _push(self, now: float) -> None:
-        if not self.presence.connected or not len(self.outbox):
+        if not self.keepalive.connected or not len(self.send_queue):
             return
-        messages = self.outbox.due(now)
+        messages = self.send_queue.take_due(now)
         if messages:
             self.counters.pushes += len(messages)
-            dialect, confirm, again = self.config.dialect, not self.config.subscribe, self.outbox.again
-            pushes = encode_pushes(messages[:again], dialect, confirm, again=self._understood) if again else []
+            dialect, confirm, again = (
+                self.config.dialect,
+                not self.config.subscribe,
+                self.send_queue.leading_retransmissions,
+            )
+            pushes = (
+                encode_pushes(messages[:again], dialect, confirm, again=self._extensions_supported) if again else []
+            )
             pushes += encode_pushes(messages[again:], dialect, confirm)
             self._effects.append(Send(pushes, (self.backbone,)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 
-class Unsettled:
+class UnconfirmedNumbers:
     """Messages of a subscribing publisher that have come back and may stand under a lower number as well.
 
     A message that was pushed twice can have two numbers. Subscribers see it under the lower one, so that is the one to
@@ -24,21 +24,21 @@ class Unsettled:
         self._lowest[ticket] = sequence
         heapq.heappush(self._heap, (sequence, ticket))
 
-    def seen(self, tickets: range, ahead: int) -> None:
-        """Messages came, each with the number that is ``ahead`` of its ticket; those that wait may be among them."""
+    def lower(self, tickets: range, offset: int) -> None:
+        """Messages came, each with the number that is ``offset`` of its ticket; those that wait may be among them."""
         if not self._lowest:
             return
         for ticket in tickets:
-            if self._lowest.get(ticket, 0) > ticket + ahead:
-                self.add(ticket, ticket + ahead)
+            if self._lowest.get(ticket, 0) > ticket + offset:
+                self.add(ticket, ticket + offset)
 
-    def settled(self, complete: int) -> list[tuple[int, int]]:
+    def take_confirmed(self, complete_up_to: int) -> list[tuple[int, int]]:
         """Return the messages whose number is certain, as pairs of ticket and number.
 
-        :param complete: there is no gap in the stream up to this number.
+        :param complete_up_to: there is no gap in the stream up to this number.
         """
         settled = []
-        while self._heap and self._heap[0][0] <= complete:
+        while self._heap and self._heap[0][0] <= complete_up_to:
             sequence, ticket = heapq.heappop(self._heap)
             if self._lowest.pop(ticket, None) is not None:  # Its lowest number comes first.
                 settled.append((ticket, sequence))

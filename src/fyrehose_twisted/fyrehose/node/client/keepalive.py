@@ -11,20 +11,20 @@ from fyrehose_twisted.fyrehose.wire.codec import encode
 from fyrehose_twisted.fyrehose.wire.packets import TOKEN_SIZE, Dialect, Flags, Keepalive
 from fyrehose_twisted.fyrehose.wire.token import make_token
 
-SILENCE = 5.0
+BACKBONE_TIMEOUT = 5.0
 """Seconds without a KEEPALIVE-ACK after which the backbone counts as gone, as it then counts this client."""
 
-TOKENS = 8
+REMEMBERED_TOKENS = 8
 """KEEPALIVEs whose tokens are remembered, answered or not."""
 
 UNANSWERED = 64
 """KEEPALIVEs to remember until they are answered."""
 
-FIRST_RETRY = 0.25
+CONNECT_INTERVAL = 0.25
 """Seconds between KEEPALIVEs until the first is answered."""
 
 
-class Presence:
+class KeepaliveSession:
     """When to send which KEEPALIVE (000, client rule 1).
 
     :ivar connected: whether the backbone answered lately.
@@ -45,8 +45,8 @@ class Presence:
         self._config = config
         self._rng = rng
         self._sent_at: OrderedDict[bytes, float] = OrderedDict()
-        self._answered_at = now
-        self._tokens: deque[bytes] = deque(maxlen=TOKENS)
+        self._acked_at = now
+        self._recent_tokens: deque[bytes] = deque(maxlen=REMEMBERED_TOKENS)
         self._watch_until = inf if config.watch else now
         self._flags = Flags.NONE if config.subscribe else Flags.NOSUBSCRIBE
         if not journals:
@@ -56,35 +56,35 @@ class Presence:
             if durable:
                 self._flags |= Flags.DURABLE
 
-    def keepalive(self, now: float) -> bytes:
+    def next_keepalive(self, now: float) -> bytes:
         """Return the KEEPALIVE to send now and plan the next."""
-        self.due_at = now + (self._config.keepalive_interval if self.connected else FIRST_RETRY)
+        self.due_at = now + (self._config.keepalive_interval if self.connected else CONNECT_INTERVAL)
         token, datagram = self._encode(self._flags | (Flags.WATCHES if now < self._watch_until else 0), now)
         self.token = token
-        self._tokens.append(token)
+        self._recent_tokens.append(token)
         self._sent_at[token] = now
         self._sent_at.move_to_end(token)
         if len(self._sent_at) > UNANSWERED:
             self._sent_at.popitem(last=False)
         return datagram
 
-    def watch(self, now: float, until: float) -> None:
+    def watch_journals(self, now: float, until: float) -> None:
         """Ask to be told at once what becomes durable."""
         if now >= self._watch_until:
             self.due_at = now
         self._watch_until = max(self._watch_until, until)
 
-    def sent(self, token: bytes) -> bool:
+    def is_recent_token(self, token: bytes) -> bool:
         """Say whether ``token`` is that of a KEEPALIVE sent lately."""
-        return token in self._tokens
+        return token in self._recent_tokens
 
-    def farewell(self, now: float) -> bytes | None:
+    def goodbye(self, now: float) -> bytes | None:
         """Return a KEEPALIVE that asks for nothing more; ``None`` where the dialect cannot say that."""
         if self._config.dialect is Dialect.V1:
             return None
         return self._encode(Flags.NOSUBSCRIBE | Flags.NOJOURNAL, now)[1]
 
-    def answered(self, token: bytes, now: float) -> float | None:
+    def acked(self, token: bytes, now: float) -> float | None:
         """Take a KEEPALIVE-ACK; return the seconds since its KEEPALIVE was sent, ``None`` if it answers none of ours.
 
         A secret makes one token for 30 s, and version 1 has none; then the last KEEPALIVE counts, and the time
@@ -95,18 +95,18 @@ class Presence:
             return None
         if self._config.secret is None and self._config.dialect is Dialect.V2:
             del self._sent_at[token]
-        self._answered_at = now
+        self._acked_at = now
         self.round_trip = max(0.0, now - sent_at)
         return self.round_trip
 
     @property
-    def silent_at(self) -> float:
+    def times_out_at(self) -> float:
         """When the backbone has not answered for too long."""
-        return self._answered_at + SILENCE
+        return self._acked_at + BACKBONE_TIMEOUT
 
-    def silent(self, now: float) -> bool:
+    def timed_out(self, now: float) -> bool:
         """Say whether the backbone has not answered for too long."""
-        return now >= self.silent_at
+        return now >= self.times_out_at
 
     def _encode(self, flags: Flags, now: float) -> tuple[bytes, bytes]:
         config = self._config

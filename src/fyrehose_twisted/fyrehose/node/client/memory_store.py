@@ -9,13 +9,13 @@ from itertools import islice
 
 from zope.interface import implementer
 
-from fyrehose_twisted.fyrehose.config import DEFAULT_LIMIT
+from fyrehose_twisted.fyrehose.config import DEFAULT_MEMORY_LIMIT
 from fyrehose_twisted.interfaces import IMessageStore
 
 MESSAGE_OVERHEAD = 160
 """Bytes that a message costs beside its data, so that the limit means memory."""
 
-GROUP = 1_024
+MAX_GROUP_MESSAGES = 1_024
 """Messages up to which those that follow one another are kept together."""
 
 
@@ -36,15 +36,15 @@ class _Group:
 
 
 @implementer(IMessageStore)
-class History:
+class MemoryStore:
     """The messages that came last, up to ``limit`` bytes including what Python needs to hold them."""
 
-    def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, limit: int = DEFAULT_MEMORY_LIMIT) -> None:
         self.limit = limit
         self.size = 0
         self._groups: list[_Group] = []
         self._firsts: list[int] = []
-        self._order: deque[_Group] = deque()
+        self._insertion_order: deque[_Group] = deque()
 
     def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`."""
@@ -55,33 +55,33 @@ class History:
             for sequence, data in enumerate(messages, first):
                 self._replace(sequence, data, received_at)
         while self.size > self.limit:
-            self._forget(self._order[0])
+            self._evict(self._insertion_order[0])
 
     def get(self, sequence: int) -> bytes | None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.get`."""
-        group = self._group_of(sequence)
+        group = self._find_group(sequence)
         return None if group is None else group.data[sequence - group.first]
 
     def received_at(self, sequence: int) -> int | None:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.received_at`."""
-        group = self._group_of(sequence)
+        group = self._find_group(sequence)
         return None if group is None else group.times[sequence - group.first]
 
     def lowest(self, first: int, last: int, limit: int) -> list[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.lowest`."""
-        return list(islice(self._held(first, last), limit))
+        return list(islice(self._held_numbers(first, last), limit))
 
     def __len__(self) -> int:
         return sum(len(group.data) for group in self._groups)
 
-    def _held(self, first: int, last: int) -> Iterator[int]:
+    def _held_numbers(self, first: int, last: int) -> Iterator[int]:
         for position in range(max(0, bisect_right(self._firsts, first) - 1), len(self._groups)):
             group = self._groups[position]
             if group.first > last:
                 return
             yield from range(max(first, group.first), min(last + 1, group.end))
 
-    def _group_of(self, sequence: int) -> _Group | None:
+    def _find_group(self, sequence: int) -> _Group | None:
         position = bisect_right(self._firsts, sequence)
         if not position or self._groups[position - 1].end <= sequence:
             return None
@@ -89,19 +89,19 @@ class History:
 
     def _add(self, position: int, first: int, messages: Sequence[bytes], received_at: int) -> None:
         count = len(messages)
-        latest = self._order[-1] if self._order else None
-        if latest is not None and latest.end == first and len(latest.data) + count <= GROUP:
+        latest = self._insertion_order[-1] if self._insertion_order else None
+        if latest is not None and latest.end == first and len(latest.data) + count <= MAX_GROUP_MESSAGES:
             latest.data += messages
             latest.times += [received_at] * count
         else:
             group = _Group(first, list(messages), [received_at] * count)
             self._groups.insert(position, group)
             self._firsts.insert(position, first)
-            self._order.append(group)
+            self._insertion_order.append(group)
         self.size += sum(map(len, messages)) + count * MESSAGE_OVERHEAD
 
     def _replace(self, sequence: int, data: bytes, received_at: int) -> None:
-        group = self._group_of(sequence)
+        group = self._find_group(sequence)
         if group is None:
             self._add(bisect_right(self._firsts, sequence), sequence, (data,), received_at)
             return
@@ -109,7 +109,7 @@ class History:
         self.size += len(data) - len(group.data[row])
         group.data[row], group.times[row] = data, received_at
 
-    def _forget(self, oldest: _Group) -> None:
+    def _evict(self, oldest: _Group) -> None:
         """Forget as many of the oldest messages as have to go."""
         excess, count = self.size - self.limit, 0
         for data in oldest.data:
@@ -120,7 +120,7 @@ class History:
         self.size = self.limit + excess
         position = bisect_right(self._firsts, oldest.first) - 1
         if count == len(oldest.data):
-            self._order.popleft()
+            self._insertion_order.popleft()
             del self._groups[position], self._firsts[position]
         else:
             del oldest.data[:count], oldest.times[:count]

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from fyrehose_twisted.effects import Address, Datagram, Send
 from fyrehose_twisted.fyrehose.wire.codec import encode_deliver
 from fyrehose_twisted.interfaces import IMessageStore
-from fyrehose_twisted.token_bucket import Buckets
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
 ANSWER_LIMIT = 1_024
 """Messages with which one FORWARD is answered at most."""
@@ -22,7 +22,7 @@ BYTE_RATE = 16.0 * 2**20
 BYTE_BURST = 256.0 * 2**10
 
 
-class Answers:
+class RepairResponder:
     """What this client still has to send to those who miss something.
 
     :ivar sent: messages sent as repairs since the start.
@@ -31,11 +31,11 @@ class Answers:
     def __init__(self, store: IMessageStore, *, rate: float = BYTE_RATE, burst: float = BYTE_BURST) -> None:
         self.sent = 0
         self._store = store
-        self._budgets: Buckets[Address] = Buckets(rate, burst, 4 * REQUESTERS)
+        self._budgets: KeyedTokenBuckets[Address] = KeyedTokenBuckets(rate, burst, 4 * REQUESTERS)
         self._queues: OrderedDict[Address, deque[tuple[int, int]]] = OrderedDict()
-        self._queued: dict[Address, int] = {}
+        self._queued_bytes: dict[Address, int] = {}
 
-    def requested(self, requester: Address, first: int, last: int) -> str | None:
+    def enqueue(self, requester: Address, first: int, last: int) -> str | None:
         """Queue an answer to a FORWARD; return why not, if not."""
         numbers = self._store.lowest(first, last, ANSWER_LIMIT)
         if not numbers:
@@ -45,16 +45,16 @@ class Answers:
             if len(self._queues) >= REQUESTERS:
                 return "forward_requesters"
             queue = self._queues[requester] = deque()
-            self._queued[requester] = 0
+            self._queued_bytes[requester] = 0
         for sequence in numbers:
             size = len(self._store.get(sequence) or b"")
-            if len(queue) >= QUEUE_LIMIT or self._queued[requester] + size > QUEUE_BYTES:
+            if len(queue) >= QUEUE_LIMIT or self._queued_bytes[requester] + size > QUEUE_BYTES:
                 return "forward_queue"
             queue.append((sequence, size))
-            self._queued[requester] += size
+            self._queued_bytes[requester] += size
         return None
 
-    def due(self, now: float) -> list[Send]:
+    def take_due(self, now: float) -> list[Send]:
         """Return what may be sent now."""
         sends = []
         for requester in list(self._queues):
@@ -63,7 +63,7 @@ class Answers:
             datagrams: list[Datagram] = []
             while queue and budget.available(now) > 0:
                 sequence, size = queue.popleft()
-                self._queued[requester] -= size
+                self._queued_bytes[requester] -= size
                 data = self._store.get(sequence)
                 if data is not None:
                     datagram = encode_deliver(sequence, data)
@@ -73,11 +73,11 @@ class Answers:
                 sends.append(Send(datagrams, (requester,)))
                 self.sent += len(datagrams)
             if not queue:
-                del self._queues[requester], self._queued[requester]
+                del self._queues[requester], self._queued_bytes[requester]
         return sends
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when :meth:`due` may go on, ``None`` if nothing waits."""
+        """Return when :meth:`take_due` may go on, ``None`` if nothing waits."""
         if not self._queues:
             return None
         # A little credit first, so that a long answer leaves in bursts and not message by message.

@@ -6,25 +6,25 @@ from collections import Counter
 from typing import Any, ClassVar
 
 from fyrehose_twisted.fyrehose.config import Start
-from fyrehose_twisted.fyrehose.events import Delivered
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import MINIMUM_RESERVE, Mark
+from fyrehose_twisted.fyrehose.events import MessagesDelivered
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import MINIMUM_RESERVE, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.node.client.memory_store import MESSAGE_OVERHEAD
-from fyrehose_twisted.fyrehose.node.client.stream_head import LEAP
+from fyrehose_twisted.fyrehose.node.client.stream_head import MAX_JUMP
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
-    STRANGER,
-    Cast,
+    ADVERSARY,
     FyrehoseInvariant,
-    Numbers,
-    delivered,
+    NumbersDurableFirst,
+    Participants,
+    parse_deliver,
 )
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.packets import AGAIN, CONFIRM, PacketType, Push
 from fyrehose_twisted.sim.host import Host
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
 
-class NoneWasted(FyrehoseInvariant):
+class NoNumbersWasted(FyrehoseInvariant):
     """The numbers that a backbone gives are continuous from its start to its end, and a power failure costs no more of
     them than were reserved."""
 
@@ -33,101 +33,101 @@ class NoneWasted(FyrehoseInvariant):
     RESERVE: ClassVar[int] = MINIMUM_RESERVE
     """Numbers that may be durable and not given, at the rates of these scenarios."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._began = 0
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._first_last = 0
         self._previous: int | None = None
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host:
-            self._began = self.cast.backbone.node.numbering.last
+        if host is self.participants.backbone.host:
+            self._first_last = self.participants.backbone.node.sequencer.last
             self._previous = None
 
-    def persisted(self, host: Host, what: Any) -> None:
+    def persisted(self, host: Host, state: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(what, Mark) and what.bound - what.last > self.RESERVE:
-            self.violated(f"numbers up to {what.bound:,} are reserved, and the last given is {what.last:,}", host)
+        if isinstance(state, SequenceCheckpoint) and state.bound - state.last > self.RESERVE:
+            self.violated(f"numbers up to {state.bound:,} are reserved, and the last given is {state.last:,}", host)
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host and not self.cast.backbone.node._clients.subscribers:
+        if host is self.participants.backbone.host and not self.participants.backbone.node._client_table.subscribers:
             self._previous = None  # What is given while nobody is there is sent to nobody.
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source is not self.cast.backbone.host or packet.data[0] != PacketType.DELIVER:
+        if packet.source is not self.participants.backbone.host or packet.data[0] != PacketType.DELIVER:
             return
-        sequence = delivered(packet.data)[0]
+        sequence = parse_deliver(packet.data)[0]
         if self._previous is not None and sequence > self._previous + 1:
             self.violated(f"{sequence} follows {self._previous}, and subscribers were there", packet.source)
         self._previous = max(sequence, self._previous or 0)
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        host = self.cast.backbone.host
+        host = self.participants.backbone.host
         if not host.up:
             return
-        node = self.cast.backbone.node
-        given = node.numbering.last - self._began
+        node = self.participants.backbone.node
+        given = node.sequencer.last - self._first_last
         if given != node.counters.published:
             self.violated(f"{given} numbers given since the start to {node.counters.published} messages", host)
 
 
-class ToldAsSeen(FyrehoseInvariant):
+class LowestNumberReported(FyrehoseInvariant):
     """A publisher that subscribes is told the lowest number under which its message stands, for that is the one under
     which subscribers see it. It cannot know of a number that it was told is lost, nor of one of a PUSH that it
     sent once and the network doubled."""
 
     name: ClassVar[str] = "the number that is told is the number that is seen"
 
-    def __init__(self, cast: Cast, content: Numbers) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+        super().__init__(participants)
         self._content = content
-        self._pushes: Counter[bytes] = Counter()
+        self._push_counts: Counter[bytes] = Counter()
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if packet.source in self.by_host and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
             push = decode(packet.data)
             if isinstance(push, Push):
-                self._pushes[push.data] += 1
+                self._push_counts[push.data] += 1
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         lowest: dict[bytes, int] = {}
         for sequence, data in sorted(self._content.truth.items()):
             lowest.setdefault(data, sequence)
-        for one in self.cast.participants:
+        for one in self.participants.clients:
             if not one.config.subscribe or one.config.raw or one.config.outbox.raw:
                 continue
             for application in one.applications:
                 for ticket, told in application.published.items():
-                    data = application.sent_as(ticket)
+                    data = application.data_of(ticket)
                     seen = lowest.get(data, told)
                     excused = application.first is None or seen < application.first or seen in application.lost
-                    if seen < told and not excused and self._pushes[data] > 1:
+                    if seen < told and not excused and self._push_counts[data] > 1:
                         what = f"message {ticket} is told to be {told}, and subscribers see it as {seen}"
                         self.violated(what, one.host)
 
 
-class Kept(FyrehoseInvariant):
+class JournalMatchesDelivery(FyrehoseInvariant):
     """A journal holds what its application was handed, repairs like all else, for as long as it has room."""
 
     name: ClassVar[str] = "journals keep what they got"
 
-    def __init__(self, cast: Cast, content: Numbers) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+        super().__init__(participants)
         self._content = content
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         needed = sum(len(data) + MESSAGE_OVERHEAD for data in self._content.truth.values())
-        for one in self.cast.participants:
+        for one in self.participants.clients:
             application = one.application
-            history = application.history
-            room = history.damages == 0 if isinstance(history, JournalStore) else needed <= history.limit
-            if not (one.live and one.config.journal and room):
+            history = application.store
+            room = history.damage_count == 0 if isinstance(history, JournalStore) else needed <= history.limit
+            if not (one.is_live and one.config.journal and room):
                 continue
             for first, last in application.handed:
                 held = history.lowest(first, last, last - first + 1)
@@ -136,63 +136,63 @@ class Kept(FyrehoseInvariant):
                     self.violated(f"{lacking} was handed over, is not held, and there was room for it", one.host)
 
 
-class Begins(FyrehoseInvariant):
+class StartsAtOldestConfirmed(FyrehoseInvariant):
     """A subscriber that looks for its first message begins with the lowest that came and that others near it confirm:
     of all, if it wants the oldest, or of those from the backbone."""
 
     name: ClassVar[str] = "the beginning is the lowest number"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._came: dict[Host, list[int]] = {}
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._arrived_numbers: dict[Host, list[int]] = {}
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        self._came[host] = []
+        self._arrived_numbers[host] = []
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         one = self.by_host.get(host)
-        if one is None or not packet.data or packet.data[0] != PacketType.DELIVER or packet.source.name == STRANGER:
+        if one is None or not packet.data or packet.data[0] != PacketType.DELIVER or packet.source.name == ADVERSARY:
             return
-        wanted = packet.source is self.cast.backbone.host or one.application.client.config.start is Start.OLDEST
+        wanted = packet.source is self.participants.backbone.host or one.application.client.config.start is Start.OLDEST
         if wanted and one.application.client.next_sequence is None and not (packet.damaged or packet.truncated):
-            self._came[host].append(delivered(packet.data)[0])
+            self._arrived_numbers[host].append(parse_deliver(packet.data)[0])
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         application = self.by_host[host].application if host in self.by_host else None
-        if application is None or application.first is not None or not isinstance(event, Delivered):
+        if application is None or application.first is not None or not isinstance(event, MessagesDelivered):
             return
         if application.client.drops.counts["buffer_full"]:
             return  # There was no room for all that came.
-        came, first = self._came[host], event.messages[0].sequence
+        came, first = self._arrived_numbers[host], event.messages[0].sequence
         for number in came:
-            near = any(0 < abs(other - number) <= LEAP for other in came)
-            if number < first and (near or number <= LEAP):
+            near = any(0 < abs(other - number) <= MAX_JUMP for other in came)
+            if number < first and (near or number <= MAX_JUMP):
                 self.violated(f"the first that is handed over is {first}, and {number} had come", host)
 
 
-class Admitted(FyrehoseInvariant):
+class AccessControlled(FyrehoseInvariant):
     """Who does not know the secret is not served, and nothing that it pushes gets a number."""
 
     name: ClassVar[str] = "strangers are not served"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._pushed: set[bytes] = set()
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._adversary_pushes: set[bytes] = set()
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source.name == STRANGER and packet.data and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
-            self._pushed.add(packet.data[-20:])
+        if packet.source.name == ADVERSARY and packet.data and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
+            self._adversary_pushes.add(packet.data[-20:])
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source is not self.cast.backbone.host:
+        if packet.source is not self.participants.backbone.host:
             return
         receiver = self.network.hosts.get(packet.to)
-        if receiver is not None and receiver.name == STRANGER:
+        if receiver is not None and receiver.name == ADVERSARY:
             self.violated(f"{packet.data[:40]!r} is sent to a stranger", packet.source, receiver)
-        if packet.data[0] == PacketType.DELIVER and packet.data[-20:] in self._pushed:
+        if packet.data[0] == PacketType.DELIVER and packet.data[-20:] in self._adversary_pushes:
             self.violated(f"a stranger pushed {packet.data[-20:]!r}, and it is given a number", packet.source)

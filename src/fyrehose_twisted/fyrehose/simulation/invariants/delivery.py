@@ -7,9 +7,16 @@ from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import MalformedPacket
-from fyrehose_twisted.fyrehose.events import Delivered, Failed, Lost, Message, Published, PublishFailed
-from fyrehose_twisted.fyrehose.node.backbone.backbone import Phase
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark
+from fyrehose_twisted.fyrehose.events import (
+    ClientFailed,
+    Message,
+    MessagesDelivered,
+    MessagesExpired,
+    MessagesLost,
+    MessagesPublished,
+)
+from fyrehose_twisted.fyrehose.node.backbone.backbone import BackboneState
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint
 from fyrehose_twisted.fyrehose.simulation.participants import Application, BackboneHost, Participant
 from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, decode
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap
@@ -17,30 +24,30 @@ from fyrehose_twisted.fyrehose.wire.packets import AGAIN, ANY_ADDRESS, CONFIRM, 
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.network import Network
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
-STRANGER = "stranger"
+ADVERSARY = "stranger"
 """Name of a host that may send whatever it likes."""
 
 
-class Cast(NamedTuple):
+class Participants(NamedTuple):
     """Who takes part."""
 
     network: Network
     backbone: BackboneHost
-    participants: list[Participant]
+    clients: list[Participant]
 
 
 class FyrehoseInvariant(Invariant):
     """Base of these invariants."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast.network)
-        self.cast = cast
-        self.by_host = {one.host: one for one in cast.participants}
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants.network)
+        self.participants = participants
+        self.by_host = {one.host: one for one in participants.clients}
 
 
-class Numbers(FyrehoseInvariant):
+class NumbersDurableFirst(FyrehoseInvariant):
     """The backbone gives a number once, after it was made durable that it is.
 
     :ivar truth: DATA by number, as the backbone sent it.
@@ -48,50 +55,54 @@ class Numbers(FyrehoseInvariant):
 
     name: ClassVar[str] = "one number, one content"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self.truth: dict[int, bytes] = {}
         self.last = 0
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source.name != STRANGER:
-            self.deliver_sent(packet.source, *delivered(packet.data))
+        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source.name != ADVERSARY:
+            self.deliver_sent(packet.source, *parse_deliver(packet.data))
 
     def deliver_sent(self, source: Host, sequence: int, data: bytes) -> None:
         """Somebody sends a number."""
-        if source is not self.cast.backbone.host:
+        if source is not self.participants.backbone.host:
             return
         known = self.truth.setdefault(sequence, data)
         if known is data:
             self.last = max(self.last, sequence)
             mark = source.persisted
-            if not isinstance(mark, Mark) or not sequence <= mark.last <= mark.bound:
+            if not isinstance(mark, SequenceCheckpoint) or not sequence <= mark.last <= mark.bound:
                 self.violated(f"DELIVER {sequence} is sent while no more is durable than {mark}", source)
         elif known != data:
             self.violated(f"DELIVER {sequence} is sent with {data!r}, and it was {known!r}", source)
 
 
-class OneContent(Numbers):
+class OneMessagePerNumber(NumbersDurableFirst):
     """A number is given once, after it was made durable that it is, to something that was pushed, and stands for that
     content ever after, whoever sends it."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._pushed: set[bytes] = set()
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host and packet.data and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH:
-            push = _read(packet)
+        if (
+            host is self.participants.backbone.host
+            and packet.data
+            and packet.data[0] & ~(CONFIRM | AGAIN) == PacketType.PUSH
+        ):
+            push = _decode_packet(packet)
             if isinstance(push, Push):
                 self._pushed.add(push.data)
 
     def deliver_sent(self, source: Host, sequence: int, data: bytes) -> None:
-        """See :class:`Numbers`."""
+        """See :class:`NumbersDurableFirst`."""
         super().deliver_sent(source, sequence, data)
         known = self.truth.get(sequence)
-        if source is self.cast.backbone.host and data not in self._pushed:
+        if source is self.participants.backbone.host and data not in self._pushed:
             self.violated(f"DELIVER {sequence} is sent with {data!r}, which nobody pushed", source)
         if source in self.by_host and known != data:
             what = "which the backbone never sent" if known is None else f"with {data!r}, and it was {known!r}"
@@ -104,23 +115,23 @@ class InOrder(FyrehoseInvariant):
 
     name: ClassVar[str] = "in order, each once, without holes"
 
-    def __init__(self, cast: Cast, content: Numbers) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+        super().__init__(participants)
         self._truth = content.truth
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         match event:
-            case Delivered(messages):
-                self._handed_over(host, self.by_host[host].application, messages)
-            case Lost(first, last):
+            case MessagesDelivered(messages):
+                self._check_delivered(host, self.by_host[host].application, messages)
+            case MessagesLost(first, last):
                 application = self.by_host[host].application
                 if application.next is not None:
                     self._check_order(host, application, first, application.next, set())
                 if last < first:
                     self.violated(f"{first} to {last} reported as lost, which is no range", host)
 
-    def _handed_over(self, host: Host, application: Application, messages: Sequence[Message]) -> None:
+    def _check_delivered(self, host: Host, application: Application, messages: Sequence[Message]) -> None:
         expected, fresh = application.next, set[Envelope | None]()
         for message in messages:
             sequence = message.sequence
@@ -148,9 +159,9 @@ class ExactlyOnce(FyrehoseInvariant):
 
     name: ClassVar[str] = "every enveloped message exactly once"
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Delivered):
+        if not isinstance(event, MessagesDelivered):
             return
         application = self.by_host[host].application
         if application.config.raw:
@@ -166,41 +177,41 @@ class ExactlyOnce(FyrehoseInvariant):
             fresh.add(envelope)
 
 
-class Acknowledged(FyrehoseInvariant):
+class AcknowledgedArePublished(FyrehoseInvariant):
     """A message whose publication was acknowledged is the one under that number, and every live subscriber has it or
     was told that it is lost. No message is reported twice."""
 
     name: ClassVar[str] = "what is acknowledged is published"
 
-    def __init__(self, cast: Cast, content: Numbers) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+        super().__init__(participants)
         self._content = content
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         match event:
-            case Published(messages=pairs):
+            case MessagesPublished(messages=pairs):
                 application = self.by_host[host].application
                 for ticket, sequence in pairs:
                     self._check_first(host, application, ticket)
-                    if self._content.truth.get(sequence) != application.sent_as(ticket):
+                    if self._content.truth.get(sequence) != application.data_of(ticket):
                         self.violated(f"message {ticket} acknowledged as {sequence}, which is another", host)
-            case PublishFailed(tickets):
+            case MessagesExpired(tickets):
                 for ticket in tickets:
                     self._check_first(host, self.by_host[host].application, ticket)
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        live = [one for one in self.cast.participants if one.live]
+        live = [one for one in self.participants.clients if one.is_live]
         for one in live:
             silent = one.application.payloads.keys() - one.application.published.keys() - one.application.unpublished
             client = one.application.client
-            if silent and not (len(client.outbox) or len(client.keeping)):
+            if silent and not (len(client.send_queue) or len(client.durability)):
                 self.violated(f"of message {min(silent)} it was never told what became of it", one.host)
-        for publisher in self.cast.participants:
+        for publisher in self.participants.clients:
             for application in publisher.applications:
                 for ticket, sequence in application.published.items():
-                    data = application.sent_as(ticket)
+                    data = application.data_of(ticket)
                     for subscriber in live:
                         self._check_reached(publisher, subscriber, sequence, data)
 
@@ -212,40 +223,40 @@ class Acknowledged(FyrehoseInvariant):
         application = subscriber.application
         if application.first is None or sequence < application.first:
             return
-        if not (application.has(sequence, data) or sequence in application.lost):
+        if not (application.has_received(sequence, data) or sequence in application.lost):
             what = f"{sequence} of {publisher.name} was acknowledged, and neither came nor was reported as lost"
             self.violated(what, subscriber.host)
 
 
-class Served(FyrehoseInvariant):
+class LiveClientsServed(FyrehoseInvariant):
     """Who was heard of, and for whom there was room, is served with every message, also by a backbone that was killed
     and started again. Who was not heard of for long is not, for it may have left."""
 
     name: ClassVar[str] = "who is heard of is served, and nobody else"
 
-    HEARD: ClassVar[float] = 4.0
-    SILENT: ClassVar[float] = 9.0
+    MUST_SERVE_FOR: ClassVar[float] = 4.0
+    MUST_EXPIRE_AFTER: ClassVar[float] = 9.0
     """Seconds: the lifetime of 5, and what the table grants when nobody looked in time."""
-    RESTORED: ClassVar[float] = 1.9
+    RESTORED_FOR: ClassVar[float] = 1.9
     """Seconds for which a restarted backbone serves those whom it knew, however long it was away."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._heard: dict[Address, float] = {}
-        self._accepted: dict[Address, float] = {}
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._heard_at: dict[Address, float] = {}
+        self._accepted_at: dict[Address, float] = {}
         self._known: set[Address] = set()
         self._joining: tuple[float, set[Address]] = (0.0, set())
         self._disturbed_until = 0.0
-        self._wanted: dict[int, set[Address]] = {}
+        self._expected_receivers: dict[int, set[Address]] = {}
         self._last = 0
         self._before: tuple[float, set[Address]] = (0.0, set())
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.source is not self.cast.backbone.host or packet.data[0] != PacketType.DELIVER:
+        if packet.source is not self.participants.backbone.host or packet.data[0] != PacketType.DELIVER:
             return
-        sequence = delivered(packet.data)[0]
-        wanted = self._wanted.get(sequence)
+        sequence = parse_deliver(packet.data)[0]
+        wanted = self._expected_receivers.get(sequence)
         if wanted is None:
             if sequence <= self._last:
                 return  # It is sent again, to a client that missed it.
@@ -253,37 +264,37 @@ class Served(FyrehoseInvariant):
             wanted = self._subscribers()
             if self._before[0] == self.network.now:
                 wanted &= self._before[1]  # Others joined later in the same batch.
-            self._wanted[sequence] = wanted
+            self._expected_receivers[sequence] = wanted
         wanted.discard(packet.to)
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host:
+        if host is self.participants.backbone.host:
             self._before = self.network.now, self._subscribers()
-        if host is self.cast.backbone.host and _keeps_alive(packet):
+        if host is self.participants.backbone.host and _is_keepalive(packet):
             self._keepalive_arrived(packet.source.address)
 
     def _keepalive_arrived(self, address: Address) -> None:
-        now, backbone = self.network.now, self.cast.backbone
-        self._heard[address] = now
+        now, backbone = self.network.now, self.participants.backbone
+        self._heard_at[address] = now
         living = {client.address for client in backbone.node.clients if client.expires_at > backbone.host.now}
         if self._joining[0] != now:
             self._joining = now, set()
         if address not in living:
             self._joining[1].add(address)
         if address in living or len(living | self._joining[1]) <= backbone.config.max_clients:
-            self._accepted[address] = now
+            self._accepted_at[address] = now
 
-    def stopped(self, host: Host, how: str) -> None:
+    def stopped(self, host: Host, description: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host:
-            self._heard.clear()
-            self._accepted.clear()
-            self._known = {client.address for client in self.cast.backbone.node.clients}
+        if host is self.participants.backbone.host:
+            self._heard_at.clear()
+            self._accepted_at.clear()
+            self._known = {client.address for client in self.participants.backbone.node.clients}
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        backbone = self.cast.backbone
+        backbone = self.participants.backbone
         if host is not backbone.host or not backbone.complete:
             return
         allow = backbone.config.allow
@@ -292,51 +303,51 @@ class Served(FyrehoseInvariant):
         forgotten = self._known.difference(client.address for client in backbone.node.clients)
         if forgotten:
             self.violated(f"{sorted(forgotten)} were served before the restart, and are not", host)
-        if backbone.node.numbering.last and backbone.node.phase is Phase.SETTLING:
+        if backbone.node.sequencer.last and backbone.node.state is BackboneState.SETTLING:
             self.violated("it knows its clients, and waits for them", host)
-        self._heard = dict.fromkeys(self._known, self.network.now)
-        self._accepted = dict.fromkeys(self._known, self.network.now + self.RESTORED - self.HEARD)
+        self._heard_at = dict.fromkeys(self._known, self.network.now)
+        self._accepted_at = dict.fromkeys(self._known, self.network.now + self.RESTORED_FOR - self.MUST_SERVE_FOR)
 
     def resumed(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host:
+        if host is self.participants.backbone.host:
             self._disturb()
 
     def fault_began(self, fault: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if self.cast.backbone.host.name in fault.names():
-            self._disturb(fault.lasts)
+        if self.participants.backbone.host.name in fault.host_names():
+            self._disturb(fault.duration)
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        backbone = self.cast.backbone
+        backbone = self.participants.backbone
         now = self.network.now
-        for sequence, wanted in self._wanted.items():
+        for sequence, wanted in self._expected_receivers.items():
             if wanted:
-                who = [one.host for one in self.cast.participants if one.host.address in wanted]
+                who = [one.host for one in self.participants.clients if one.host.address in wanted]
                 self.violated(f"{sequence} was not sent to a subscriber that is served", *who)
-        self._wanted.clear()
+        self._expected_receivers.clear()
         if not backbone.host.running or now < self._disturbed_until:
             return
         served = {client.address for client in backbone.node.clients}
-        for one in self.cast.participants:
+        for one in self.participants.clients:
             address = one.host.address
-            heard, accepted = self._heard.get(address), self._accepted.get(address)
-            if accepted is not None and now - accepted < self.HEARD and address not in served:
+            heard, accepted = self._heard_at.get(address), self._accepted_at.get(address)
+            if accepted is not None and now - accepted < self.MUST_SERVE_FOR and address not in served:
                 self.violated(f"its KEEPALIVE came {now - accepted:.3f} s ago, and it is not served", one.host)
-            if address in served and (heard is None or now - heard > self.SILENT):
+            if address in served and (heard is None or now - heard > self.MUST_EXPIRE_AFTER):
                 self.violated("it is served, and no KEEPALIVE came for long", one.host)
 
     def _subscribers(self) -> set[Address]:
-        clients = self.cast.backbone.node.clients
+        clients = self.participants.backbone.node.clients
         return {client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE}
 
-    def _disturb(self, lasts: float = 0.0) -> None:
+    def _disturb(self, duration: float = 0.0) -> None:
         # A clock that was set, or a process that stood still, makes for expiries that come early or late.
-        self._disturbed_until = max(self._disturbed_until, self.network.now + lasts + 3 * self.SILENT)
+        self._disturbed_until = max(self._disturbed_until, self.network.now + duration + 3 * self.MUST_EXPIRE_AFTER)
 
 
-class GoesOn(FyrehoseInvariant):
+class StreamProgress(FyrehoseInvariant):
     """When faults are over, whatever is published reaches everybody, nobody has stopped and nothing waits.
 
     :param share: what has to arrive of what is published then, where damaged datagrams may have cost some.
@@ -344,35 +355,37 @@ class GoesOn(FyrehoseInvariant):
 
     name: ClassVar[str] = "the stream goes on"
 
-    def __init__(self, cast: Cast, content: Numbers, *, share: float = 1.0) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, content: NumbersDurableFirst, *, share: float = 1.0) -> None:
+        super().__init__(participants)
         self._content = content
         self._share = share
-        self._from: int | None = None
-        self._tickets: dict[Host, int] = {}
+        self._first_after_faults: int | None = None
+        self._first_tickets: dict[Host, int] = {}
 
-    def begin(self) -> None:
+    def faults_ended(self) -> None:
         """Faults are over."""
-        self._from = self._content.last + 1
-        self._tickets = {one.host: len(one.application.payloads) for one in self.cast.participants}
+        self._first_after_faults = self._content.last + 1
+        self._first_tickets = {one.host: len(one.application.payloads) for one in self.participants.clients}
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         match event:
-            case Failed(error):
+            case ClientFailed(error):
                 self.violated(f"stopped for good: {error}", host)
-            case PublishFailed(tickets) if self._from is not None and max(tickets) >= self._tickets[host]:
+            case MessagesExpired(tickets) if (
+                self._first_after_faults is not None and max(tickets) >= self._first_tickets[host]
+            ):
                 self.violated(f"message {max(tickets)}, published after the last fault, was given up", host)
 
-    def unsettled(self) -> tuple[Participant, str] | None:
+    def find_unsettled(self) -> tuple[Participant, str] | None:
         """Return who is not done, and with what; ``None`` if everybody is."""
         last = self._content.last
-        for one in self.cast.participants:
+        for one in self.participants.clients:
             if not one.host.running:
                 return one, "does not run"
             application = one.application
-            if len(application.client.outbox):
-                return one, f"has {len(application.client.outbox)} messages to publish"
+            if len(application.client.send_queue):
+                return one, f"has {len(application.client.send_queue)} messages to publish"
             following = application.client.next_sequence
             if one.config.subscribe and (following is None or following <= last):
                 return one, f"waits for {following}, and the last is {last}"
@@ -380,34 +393,34 @@ class GoesOn(FyrehoseInvariant):
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        unsettled = self.unsettled()
+        unsettled = self.find_unsettled()
         if unsettled is not None:
             who, what = unsettled
             self.violated(f"{what}, long after the last fault", who.host)
-        first = self._content.last + 1 if self._from is None else self._from
+        first = self._content.last + 1 if self._first_after_faults is None else self._first_after_faults
         wanted = [
             (one, sequence, data)
-            for one in self.cast.participants
+            for one in self.participants.clients
             for sequence, data in self._content.truth.items()
-            if one.live and sequence >= first
+            if one.is_live and sequence >= first
         ]
-        missed = [(one, sequence) for one, sequence, data in wanted if not one.application.has(sequence, data)]
+        missed = [(one, sequence) for one, sequence, data in wanted if not one.application.has_received(sequence, data)]
         if len(missed) > (1.0 - self._share) * len(wanted):
             what = f"{len(missed)} of {len(wanted)} messages that were published after the last fault did not come"
             self.violated(f"{what}, the first of them {missed[0][1]}", *dict.fromkeys(one.host for one, _ in missed))
 
 
-def _keeps_alive(packet: Packet) -> bool:
+def _is_keepalive(packet: SimPacket) -> bool:
     """Say whether its source is served because of it; a KEEPALIVE may arrive damaged and still be read."""
     if not packet.data or packet.data[0] != PacketType.KEEPALIVE:
         return False
     if not (packet.damaged or packet.truncated):
         return True
-    keepalive = _read(packet)
+    keepalive = _decode_packet(packet)
     return isinstance(keepalive, Keepalive) and keepalive.address in (ANY_ADDRESS, packet.source.address)
 
 
-def _read(packet: Packet) -> Any:
+def _decode_packet(packet: SimPacket) -> Any:
     """Return what a node reads in a datagram that arrives; ``None`` if it is malformed."""
     try:
         return decode(packet.data, truncated=packet.truncated)
@@ -415,7 +428,7 @@ def _read(packet: Packet) -> Any:
         return None
 
 
-def delivered(datagram: bytes) -> tuple[int, bytes]:
+def parse_deliver(datagram: bytes) -> tuple[int, bytes]:
     """Return number and DATA of a DELIVER that one of our nodes sent."""
     _, _, high, low = DATA_HEADER.unpack_from(datagram)
     return high << 32 | low, datagram[DATA_HEADER.size :]

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fyrehose_twisted.fyrehose.events import Published
-from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, Unsaved
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, Numbers
-from fyrehose_twisted.fyrehose.simulation.journal_hosts import Keeper
+from fyrehose_twisted.fyrehose.events import MessagesPublished
+from fyrehose_twisted.fyrehose.node.client.journal_store import EPOCH, PendingWrites
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import (
+    FyrehoseInvariant,
+    NumbersDurableFirst,
+    Participants,
+)
+from fyrehose_twisted.fyrehose.simulation.journal_hosts import JournalHost
 from fyrehose_twisted.interfaces import IJournalReader
 from fyrehose_twisted.journal.errors import Damage, JournalError
 from fyrehose_twisted.journal.reader import JournalReader
-from fyrehose_twisted.journal.segment_loader import GONE, NOWHERE, WITH_FILE
+from fyrehose_twisted.journal.segment_loader import FILE_MISSING, NUMBERS_MISSING, TRUNCATED
 from fyrehose_twisted.sim.host import Host
 
 
-class _OfJournals(FyrehoseInvariant):
+class _JournalInvariant(FyrehoseInvariant):
     """Base of these invariants."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self.keepers = {one.host: one for one in cast.participants if isinstance(one, Keeper)}
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self.journal_hosts = {one.host: one for one in participants.clients if isinstance(one, JournalHost)}
 
 
-class Durable(_OfJournals):
+class DurableRecordsSurvive(_JournalInvariant):
     """What a journal has made durable is there after any crash, byte for byte, or reported as damaged; and it holds
     nothing that the backbone did not send.
 
@@ -33,33 +37,33 @@ class Durable(_OfJournals):
 
     name: ClassVar[str] = "what is durable stays"
 
-    def __init__(self, cast: Cast, content: Numbers) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants, content: NumbersDurableFirst) -> None:
+        super().__init__(participants)
         self._content = content
-        self._durable: dict[Host, dict[int, bytes]] = {host: {} for host in self.keepers}
-        self._forgot = dict.fromkeys(self.keepers, 0)
+        self._durable: dict[Host, dict[int, bytes]] = {host: {} for host in self.journal_hosts}
+        self._disk_losses = dict.fromkeys(self.journal_hosts, 0)
 
-    def persisted(self, host: Host, what: Any) -> None:
+    def persisted(self, host: Host, state: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(what, Unsaved):
+        if not isinstance(state, PendingWrites):
             return
-        durable, journal = self._durable[host], self.keepers[host].journal
+        durable, journal = self._durable[host], self.journal_hosts[host].journal
         bounds = journal.bounds(EPOCH)
-        for record in what.records:
+        for record in state.records:
             if bounds is not None and record.sequence >= bounds.first:
                 durable.setdefault(record.sequence, record.payload)
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host in self.keepers:
-            self._look(self.keepers[host])
+        if host in self.journal_hosts:
+            self._check_host(self.journal_hosts[host])
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for keeper in self.keepers.values():
+        for keeper in self.journal_hosts.values():
             if not keeper.host.up:
                 continue
-            self._look(keeper)
+            self._check_host(keeper)
             bounds, reached = keeper.journal.bounds(EPOCH), keeper.application.client.next_sequence
             whole = 0 if bounds is None else bounds.next
             if reached is not None and reached > whole:
@@ -67,11 +71,11 @@ class Durable(_OfJournals):
                     f"the stream was followed up to {reached - 1}, and is whole up to {whole - 1}", keeper.host
                 )
 
-    def _look(self, keeper: Keeper) -> None:
-        if keeper.forgot > self._forgot[keeper.host]:
-            self._forgot[keeper.host] = keeper.forgot
+    def _check_host(self, keeper: JournalHost) -> None:
+        if keeper.disk_losses > self._disk_losses[keeper.host]:
+            self._disk_losses[keeper.host] = keeper.disk_losses
             self._durable[keeper.host].clear()
-        damages = _causes(keeper.journal.recovery.damages, keeper)
+        damages = _explained_damages(keeper.journal.recovery.damages, keeper)
         found = _payloads(keeper.journal, damages)
         for number, payload in self._durable[keeper.host].items():
             if number not in found and not damages:
@@ -83,42 +87,42 @@ class Durable(_OfJournals):
                 self.violated(f"{number} is kept as {payload!r}, and nobody sent that", keeper.host)
 
 
-class KeptAsTold(_OfJournals):
+class DurabilityReportsHold(_JournalInvariant):
     """A message that a publisher was told is kept by so many journals has been durable in so many."""
 
     name: ClassVar[str] = "what is told to be kept is durable"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._durable: dict[Host, set[int]] = {host: set() for host in self.keepers}
-        self.told_kept = 0
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._durable: dict[Host, set[int]] = {host: set() for host in self.journal_hosts}
+        self.reported_count = 0
 
-    def persisted(self, host: Host, what: Any) -> None:
+    def persisted(self, host: Host, state: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if isinstance(what, Unsaved):
-            self._durable[host].update(record.sequence for record in what.records)
+        if isinstance(state, PendingWrites):
+            self._durable[host].update(record.sequence for record in state.records)
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host in self.keepers:  # It may have stopped when it had written, and before that was seen.
-            journal = self.keepers[host].journal
+        if host in self.journal_hosts:  # It may have stopped when it had written, and before that was seen.
+            journal = self.journal_hosts[host].journal
             bounds = journal.bounds(EPOCH)
             held = [] if bounds is None else journal.held(EPOCH, bounds.first, bounds.last)
             self._durable[host].update(number for first, last in held for number in range(first, last + 1))
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Published):
+        if not isinstance(event, MessagesPublished):
             return
         wanted = self.by_host[host].kept
         for _, sequence in event.messages if wanted else ():
-            self.told_kept += 1
+            self.reported_count += 1
             have = sum(sequence in durable for durable in self._durable.values())
             if have < wanted:
                 self.violated(f"{sequence} is told to be kept by {wanted}, and {have} have made it durable", host)
 
 
-class Unchanged(_OfJournals):
+class StableBelowWatermark(_JournalInvariant):
     """What a reader in another process finds below the watermark is whole, and the same for ever after."""
 
     name: ClassVar[str] = "what a reader saw stays as it was"
@@ -126,10 +130,10 @@ class Unchanged(_OfJournals):
     INTERVAL: ClassVar[int] = 10
     """Samples between looks."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._seen: dict[Host, dict[int, bytes | None]] = {host: {} for host in self.keepers}
-        self._forgot = dict.fromkeys(self.keepers, 0)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._seen: dict[Host, dict[int, bytes | None]] = {host: {} for host in self.journal_hosts}
+        self._disk_losses = dict.fromkeys(self.journal_hosts, 0)
         self._samples = 0
 
     def sample(self) -> None:
@@ -140,19 +144,19 @@ class Unchanged(_OfJournals):
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host in self.keepers:
-            self._look(self.keepers[host])
+        if host in self.journal_hosts:
+            self._check_host(self.journal_hosts[host])
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        for keeper in self.keepers.values():
+        for keeper in self.journal_hosts.values():
             if keeper.host.up:
-                self._look(keeper)
+                self._check_host(keeper)
 
-    def _look(self, keeper: Keeper) -> None:
+    def _check_host(self, keeper: JournalHost) -> None:
         host = keeper.host
-        if keeper.forgot > self._forgot[host]:
-            self._forgot[host] = keeper.forgot
+        if keeper.disk_losses > self._disk_losses[host]:
+            self._disk_losses[host] = keeper.disk_losses
             self._seen[host].clear()
         try:
             reader = JournalReader(keeper.disk)
@@ -161,7 +165,7 @@ class Unchanged(_OfJournals):
         bounds = reader.bounds(EPOCH)
         if bounds is None:
             return
-        damages = _causes(reader.damages, keeper)
+        damages = _explained_damages(reader.damages, keeper)
         now: dict[int, bytes | None] = {**_payloads(reader, damages)}
         for first, last in reader.losses(EPOCH, bounds.first, bounds.next - 1):
             now |= dict.fromkeys(range(first, last + 1))
@@ -175,10 +179,10 @@ class Unchanged(_OfJournals):
         self._seen[host] |= now
 
 
-def _causes(damages: list[Damage], keeper: Keeper) -> list[Damage]:
+def _explained_damages(damages: list[Damage], keeper: JournalHost) -> list[Damage]:
     """Return the damage that the disk of a host explains: it flipped bits, or cannot be read at the moment."""
-    if keeper.disk.rotten:
-        return [damage for damage in damages if damage.reason not in (NOWHERE, GONE, WITH_FILE)]
+    if keeper.disk.has_bit_rot:
+        return [damage for damage in damages if damage.reason not in (NUMBERS_MISSING, TRUNCATED, FILE_MISSING)]
     return [damage for damage in damages if damage.reason.startswith("it cannot be read")]
 
 

@@ -12,12 +12,12 @@ from fyrehose_twisted.fyrehose.node.backbone.retransmit_buffer import MAX_RANGES
 from fyrehose_twisted.fyrehose.node.client.client import MAX_UNSETTLED, Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import READ_AHEAD, READ_BYTES, READ_RECORDS, JournalStore
 from fyrehose_twisted.fyrehose.node.client.keepalive import UNANSWERED
-from fyrehose_twisted.fyrehose.node.client.memory_store import History
+from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MAX_GAPS, MESSAGE_OVERHEAD
 from fyrehose_twisted.fyrehose.node.client.repair import MAX_PLANNED, MAX_REMEMBERED_RANGES
 from fyrehose_twisted.fyrehose.node.client.repair_responder import QUEUE_BYTES, QUEUE_LIMIT, REQUESTERS
 from fyrehose_twisted.fyrehose.node.drop_log import SOURCES_REMEMBERED
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import FyrehoseInvariant, Participants
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.repeats import WINDOW
@@ -29,7 +29,7 @@ ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
 class Usage(NamedTuple):
     """How much of something is in use."""
 
-    what: str
+    resource: str
     used: int
     limit: int
 
@@ -38,41 +38,41 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     """Yield what a backbone holds."""
     limit = backbone.config.max_clients
     yield Usage("clients", len(backbone.clients), limit)
-    yield Usage("budgets for REQUESTs", len(backbone._requests), limit)
-    resending = backbone.resending
-    yield Usage("bytes to send again", resending._retransmissions.buffer.size, backbone.config.retransmit)
-    yield Usage("ranges to send again", resending._retransmissions.ranges, MAX_RANGES_WAITING)
-    yield Usage("searches", len(resending._routing), MAX_SEARCHES)
-    yield Usage("messages held back", len(backbone._held._pushes), HELD_MESSAGES)
-    yield Usage("bytes held back", backbone._held._bytes, HELD_BYTES)
-    yield Usage("sources reported", len(backbone.drops._reported), SOURCES_REMEMBERED)
+    yield Usage("budgets for REQUESTs", len(backbone._request_budgets), limit)
+    resending = backbone.repair_dispatcher
+    yield Usage("bytes to send again", resending._retransmit_scheduler.buffer.size, backbone.config.retransmit)
+    yield Usage("ranges to send again", resending._retransmit_scheduler.pending_ranges, MAX_RANGES_WAITING)
+    yield Usage("searches", len(resending._router), MAX_SEARCHES)
+    yield Usage("messages held back", len(backbone._push_backlog._pushes), HELD_MESSAGES)
+    yield Usage("bytes held back", backbone._push_backlog._bytes, HELD_BYTES)
+    yield Usage("sources reported", len(backbone.drops._reported_at), SOURCES_REMEMBERED)
 
 
-def client_usage(client: Client, history: History | JournalStore) -> Iterator[Usage]:
+def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[Usage]:
     """Yield what a client holds."""
-    config, outbox, answers = client.config, client.outbox, client.answers
-    if isinstance(history, History):
-        yield Usage("bytes of history", history.size, history.limit)
+    config, outbox, answers = client.config, client.send_queue, client.repair_responder
+    if isinstance(store, MemoryStore):
+        yield Usage("bytes of history", store.size, store.limit)
     else:
-        yield Usage("messages read from the journal", len(history._read), READ_RECORDS + READ_AHEAD)
-        yield Usage("bytes read from the journal", history._read_bytes, 3 * READ_BYTES)
+        yield Usage("messages read from the journal", len(store._read_cache), READ_RECORDS + READ_AHEAD)
+        yield Usage("bytes read from the journal", store._read_cache_bytes, 3 * READ_BYTES)
     yield Usage("messages to publish", len(outbox), config.outbox.queue_messages)
     yield Usage("bytes to publish", outbox._size, config.outbox.queue_bytes + ENVELOPE_SIZE)
-    yield Usage("messages to be told their number", len(client._unsettled), MAX_UNSETTLED)
-    yield Usage("messages to be kept", len(client.keeping), config.outbox.queue_messages)
+    yield Usage("messages to be told their number", len(client._unconfirmed_numbers), MAX_UNSETTLED)
+    yield Usage("messages to be kept", len(client.durability), config.outbox.queue_messages)
     yield Usage("requesters waiting", len(answers._queues), REQUESTERS)
     yield Usage("answers waiting for one", max(map(len, answers._queues.values()), default=0), QUEUE_LIMIT)
-    yield Usage("bytes waiting for one", max(answers._queued.values(), default=0), QUEUE_BYTES)
+    yield Usage("bytes waiting for one", max(answers._queued_bytes.values(), default=0), QUEUE_BYTES)
     yield Usage("runs of envelopes remembered", len(client.repeats), WINDOW + 1)
-    yield Usage("KEEPALIVEs unanswered", len(client.presence._sent_at), UNANSWERED)
-    yield Usage("sources reported", len(client.drops._reported), SOURCES_REMEMBERED)
+    yield Usage("KEEPALIVEs unanswered", len(client.keepalive._sent_at), UNANSWERED)
+    yield Usage("sources reported", len(client.drops._reported_at), SOURCES_REMEMBERED)
     subscription = client._subscription
     if subscription is None:
         return
-    yield Usage("bytes waiting for others", client.buffered, config.buffer_bytes + ONE_MESSAGE)
-    repairs, joining, stream = subscription._repairs, subscription._joining, subscription.stream
-    yield Usage("ranges asked for", len(repairs._asked) + len(repairs._asked_before), 2 * MAX_REMEMBERED_RANGES)
-    yield Usage("ranges searched for", len(repairs._searched), MAX_REMEMBERED_RANGES)
+    yield Usage("bytes waiting for others", client.buffered_bytes, config.buffer_bytes + ONE_MESSAGE)
+    repairs, joining, stream = subscription._repair_scheduler, subscription._start_search, subscription.reorder_buffer
+    yield Usage("ranges asked for", len(repairs._requested) + len(repairs._requested_before), 2 * MAX_REMEMBERED_RANGES)
+    yield Usage("ranges searched for", len(repairs._still_searched), MAX_REMEMBERED_RANGES)
     if stream is not None:
         # Planned anew when the first is due, so there may be more for a moment: what an answer to a tail probe lacks.
         yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
@@ -85,7 +85,7 @@ def client_usage(client: Client, history: History | JournalStore) -> Iterator[Us
         yield Usage("bytes that came early", joining._size, config.buffer_bytes + ONE_MESSAGE)
 
 
-class Bounded(FyrehoseInvariant):
+class MemoryBounded(FyrehoseInvariant):
     """Whatever a peer or an application can make grow stays within its limit.
 
     :ivar peaks: the most of everything that was in use, as a share of its limit.
@@ -93,17 +93,17 @@ class Bounded(FyrehoseInvariant):
 
     name: ClassVar[str] = "memory is bounded"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self.peaks: dict[str, float] = {}
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        if self.cast.backbone.host.up:
-            self._check(self.cast.backbone.host, backbone_usage(self.cast.backbone.node))
-        for one in self.cast.participants:
+        if self.participants.backbone.host.up:
+            self._check(self.participants.backbone.host, backbone_usage(self.participants.backbone.node))
+        for one in self.participants.clients:
             if one.host.up:
-                self._check(one.host, client_usage(one.application.client, one.application.history))
+                self._check(one.host, client_usage(one.application.client, one.application.store))
 
     def _check(self, host: Host, usage: Iterator[Usage]) -> None:
         for what, used, limit in usage:

@@ -6,30 +6,30 @@ from socket import inet_ntoa
 from typing import Any, ClassVar, NamedTuple
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.events import Lost
+from fyrehose_twisted.fyrehose.events import MessagesLost
 from fyrehose_twisted.fyrehose.node.client.repair_responder import ANSWER_LIMIT
-from fyrehose_twisted.fyrehose.simulation.invariants.delivery import Cast, FyrehoseInvariant, delivered
+from fyrehose_twisted.fyrehose.simulation.invariants.delivery import FyrehoseInvariant, Participants, parse_deliver
 from fyrehose_twisted.fyrehose.simulation.participants import BACKBONE, Participant
 from fyrehose_twisted.fyrehose.wire.codec import RANGE
 from fyrehose_twisted.fyrehose.wire.packets import Flags, PacketType
 from fyrehose_twisted.sim.host import Host
-from fyrehose_twisted.sim.observer import Packet
+from fyrehose_twisted.sim.observer import SimPacket
 
-REFUSALS = ("buffer_full", "implausible", "stopped", "forward_queue", "forward_requesters")
+REFUSAL_REASONS = ("buffer_full", "implausible", "stopped", "forward_queue", "forward_requesters")
 """Reasons for which either end may have refused a repair, and counted it."""
 
 
-class Promise(NamedTuple):
+class OwedRepair(NamedTuple):
     """A FORWARD for a number arrived at somebody who holds it."""
 
     journal: Host
     boots: int
-    at: float
+    forwarded_at: float
     drops: int
     """How many packets the two ends had refused by then."""
 
 
-class NoNeedlessLoss(FyrehoseInvariant):
+class LossOnlyAfterRetries(FyrehoseInvariant):
     """A number is reported as lost only after all attempts, and if none of them found a way without faults: REQUEST to
     the backbone, FORWARD to somebody who holds it, DELIVER from there."""
 
@@ -38,157 +38,163 @@ class NoNeedlessLoss(FyrehoseInvariant):
     GRACE: ClassVar[float] = 1.0
     """Seconds for a holder to answer and for the answer to be looked at."""
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
-        self._by_address = {one.host.address: one for one in cast.participants}
-        self._asked: dict[Host, list[tuple[int, int]]] = {one.host: [] for one in cast.participants}
-        self._promises: dict[Host, dict[int, list[Promise]]] = {one.host: {} for one in cast.participants}
-        self._under_way: dict[int, tuple[Host, Address, int]] = {}
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
+        self._by_address = {one.host.address: one for one in participants.clients}
+        self._requested: dict[Host, list[tuple[int, int]]] = {one.host: [] for one in participants.clients}
+        self._owed: dict[Host, dict[int, list[OwedRepair]]] = {one.host: {} for one in participants.clients}
+        self._repairs_in_flight: dict[int, tuple[Host, Address, int]] = {}
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         kind = packet.data[0] if packet.data else 0
-        if kind == PacketType.REQUEST and packet.source in self._asked:
-            self._asked[packet.source].append(_range(packet.data))
-        elif kind == PacketType.DELIVER and packet.source in self._asked:
-            self._under_way[packet.number] = packet.source, packet.to, delivered(packet.data)[0]
+        if kind == PacketType.REQUEST and packet.source in self._requested:
+            self._requested[packet.source].append(_range(packet.data))
+        elif kind == PacketType.DELIVER and packet.source in self._requested:
+            self._repairs_in_flight[packet.number] = packet.source, packet.to, parse_deliver(packet.data)[0]
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        answer = self._under_way.pop(packet.number, None)
+        answer = self._repairs_in_flight.pop(packet.number, None)
         if packet.damaged or packet.truncated:
             # Nothing was promised by what cannot be read, and such an answer is as good as dropped.
-            if answer is not None and host in self._promises:
-                self._break(packet.source, host, answer[2])
-        elif packet.source is self.cast.backbone.host and packet.data[0] == PacketType.FORWARD and host in self.by_host:
-            self._promise(packet.data, self.by_host[host])
+            if answer is not None and host in self._owed:
+                self._excuse(packet.source, host, answer[2])
+        elif (
+            packet.source is self.participants.backbone.host
+            and packet.data[0] == PacketType.FORWARD
+            and host in self.by_host
+        ):
+            self._record_owed(packet.data, self.by_host[host])
 
-    def dropped(self, packet: Packet, why: str) -> None:
+    def dropped(self, packet: SimPacket, reason: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source in self._asked:
-            sequence = delivered(packet.data)[0]
-            self._under_way.pop(packet.number, None)
+        if packet.data and packet.data[0] == PacketType.DELIVER and packet.source in self._requested:
+            sequence = parse_deliver(packet.data)[0]
+            self._repairs_in_flight.pop(packet.number, None)
             requester = self._by_address.get(packet.to)
             if requester is not None:
-                self._break(packet.source, requester.host, sequence)
+                self._excuse(packet.source, requester.host, sequence)
 
-    def stopped(self, host: Host, how: str) -> None:
+    def stopped(self, host: Host, description: str) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        self._interrupted(host)
-        if host in self._asked:
-            self._asked[host].clear()
+        self._excuse_host(host)
+        if host in self._requested:
+            self._requested[host].clear()
 
     def resumed(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        self._interrupted(host)
+        self._excuse_host(host)
 
     def paused(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        self._interrupted(host)
+        self._excuse_host(host)
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Lost):
+        if not isinstance(event, MessagesLost):
             return
         attempts = self.by_host[host].config.repair.attempts
-        asked = [one for one in self._asked[host] if one[0] <= event.last and event.first <= one[1]]
+        asked = [one for one in self._requested[host] if one[0] <= event.last and event.first <= one[1]]
         for sequence in range(event.first, event.last + 1):
             count = sum(first <= sequence <= last for first, last in asked)
             if count < attempts:
                 self.violated(f"{sequence} reported as lost after {count} of {attempts} attempts", host)
-            self._check_unbroken(host, sequence)
+            self._check_owed(host, sequence)
 
     def sample(self) -> None:
         """Forget what was handed over long ago."""
-        for one in self.cast.participants:
-            if not one.started:
+        for one in self.participants.clients:
+            if not one.has_started:
                 continue
             done = one.application.next or 0
-            self._asked[one.host] = [asked for asked in self._asked[one.host] if asked[1] >= done]
-            promises = self._promises[one.host]
+            self._requested[one.host] = [asked for asked in self._requested[one.host] if asked[1] >= done]
+            promises = self._owed[one.host]
             for sequence in [sequence for sequence in promises if sequence < done]:
                 del promises[sequence]
 
-    def _promise(self, forward: bytes, journal: Participant) -> None:
+    def _record_owed(self, forward: bytes, journal: Participant) -> None:
         requester = self._by_address.get(_requester(forward))
-        if requester is None or not requester.started or not journal.application.config.journal:
+        if requester is None or not requester.has_started or not journal.application.config.journal:
             return
         first, last = _range(forward)
-        for sequence in journal.application.history.lowest(first, last, ANSWER_LIMIT):
-            promise = Promise(journal.host, journal.host.boots, self.network.now, _refused(journal, requester))
-            self._promises[requester.host].setdefault(sequence, []).append(promise)
+        for sequence in journal.application.store.lowest(first, last, ANSWER_LIMIT):
+            promise = OwedRepair(
+                journal.host, journal.host.boots, self.network.now, _count_refusals(journal, requester)
+            )
+            self._owed[requester.host].setdefault(sequence, []).append(promise)
 
-    def _check_unbroken(self, host: Host, sequence: int) -> None:
-        for promise in self._promises[host].get(sequence, ()):
+    def _check_owed(self, host: Host, sequence: int) -> None:
+        for promise in self._owed[host].get(sequence, ()):
             journal = promise.journal
-            if self.by_host[journal].application.history.get(sequence) is None:
+            if self.by_host[journal].application.store.get(sequence) is None:
                 continue  # What came in the same batch as the FORWARD has pushed it out.
-            long_ago = self.network.now - promise.at >= self.GRACE
-            late = (journal, host.address, sequence) in self._under_way.values()
-            refused = _refused(self.by_host[journal], self.by_host[host]) != promise.drops
+            long_ago = self.network.now - promise.forwarded_at >= self.GRACE
+            late = (journal, host.address, sequence) in self._repairs_in_flight.values()
+            refused = _count_refusals(self.by_host[journal], self.by_host[host]) != promise.drops
             if long_ago and not (late or refused):
-                seconds = self.network.now - promise.at
+                seconds = self.network.now - promise.forwarded_at
                 what = f"{sequence} reported as lost, and {journal.name}, which holds it, was asked {seconds:.3f} s ago"
                 self.violated(what, host, journal)
 
-    def _break(self, journal: Host, requester: Host, sequence: int) -> None:
-        promises = self._promises[requester].get(sequence)
+    def _excuse(self, journal: Host, requester: Host, sequence: int) -> None:
+        promises = self._owed[requester].get(sequence)
         if promises is not None:
             promises[:] = [promise for promise in promises if promise.journal is not journal]
 
-    def _interrupted(self, host: Host) -> None:
-        if host in self._promises:
-            self._promises[host].clear()
-        for promises in self._promises.values():
+    def _excuse_host(self, host: Host) -> None:
+        if host in self._owed:
+            self._owed[host].clear()
+        for promises in self._owed.values():
             for held in promises.values():
                 held[:] = [promise for promise in held if promise.journal is not host]
 
 
-class Found(FyrehoseInvariant):
+class HeldMessagesFound(FyrehoseInvariant):
     """A number is not reported as lost while a client that runs holds it; for scenarios in which packets get lost, but
     no host stops and no link is cut."""
 
     name: ClassVar[str] = "what a living client holds is found"
 
-    def told(self, host: Host, event: Any) -> None:
+    def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if not isinstance(event, Lost):
+        if not isinstance(event, MessagesLost):
             return
-        others = [one for one in self.cast.participants if one.host is not host and one.host.up]
+        others = [one for one in self.participants.clients if one.host is not host and one.host.up]
         for sequence in range(event.first, event.last + 1):
             for one in others:
-                if one.application.config.journal and one.application.history.get(sequence) is not None:
+                if one.application.config.journal and one.application.store.get(sequence) is not None:
                     self.violated(f"{sequence} reported as lost, and {one.name} holds it", host, one.host)
 
 
-class Forwarded(FyrehoseInvariant):
+class RequestsForwarded(FyrehoseInvariant):
     """The backbone passes on every REQUEST of a client that it serves, if there is anybody else to answer it. It counts
     those that it does not pass on, and lets nobody else be sent anything."""
 
     name: ClassVar[str] = "every REQUEST is passed on or counted"
 
-    def __init__(self, cast: Cast) -> None:
-        super().__init__(cast)
+    def __init__(self, participants: Participants) -> None:
+        super().__init__(participants)
         self._excused = 0
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host:
+        if host is self.participants.backbone.host:
             self._excused = 0
 
-    def sent(self, packet: Packet) -> None:
+    def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        backbone = self.cast.backbone
+        backbone = self.participants.backbone
         if packet.source is backbone.host and packet.data[0] == PacketType.FORWARD:
             requester = _requester(packet.data)
             served = {BACKBONE, *(client.address for client in backbone.node.clients)}
             if requester not in served:
                 self.violated(f"messages are to be sent to {requester}, which is no client", packet.source)
 
-    def arrived(self, packet: Packet, host: Host) -> None:
+    def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host is self.cast.backbone.host and packet.data and packet.data[0] == PacketType.REQUEST:
-            alive = [client for client in self.cast.backbone.node.clients if client.expires_at > host.now]
+        if host is self.participants.backbone.host and packet.data and packet.data[0] == PacketType.REQUEST:
+            alive = [client for client in self.participants.backbone.node.clients if client.expires_at > host.now]
             served = any(client.address == packet.source.address for client in alive)
             others = any(
                 not client.flags & Flags.NOJOURNAL for client in alive if client.address != packet.source.address
@@ -197,10 +203,10 @@ class Forwarded(FyrehoseInvariant):
 
     def sample(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        host = self.cast.backbone.host
+        host = self.participants.backbone.host
         if not host.up:
             return
-        counters, drops = self.cast.backbone.node.counters, self.cast.backbone.node.drops.counts
+        counters, drops = self.participants.backbone.node.counters, self.participants.backbone.node.drops.counts
         refused = drops["request_for_stranger"] + drops["request_unanswerable"]
         seen_to = counters.answered + counters.routed + counters.beyond
         if counters.requests != seen_to + refused + drops["request_rate"]:
@@ -209,9 +215,9 @@ class Forwarded(FyrehoseInvariant):
             self.violated(f"{refused} REQUESTs refused, and only {self._excused} could not be passed on", host)
 
 
-def _refused(journal: Participant, requester: Participant) -> int:
+def _count_refusals(journal: Participant, requester: Participant) -> int:
     counts = (one.application.client.drops.counts for one in (journal, requester))
-    return sum(count[reason] for count in counts for reason in REFUSALS)
+    return sum(count[reason] for count in counts for reason in REFUSAL_REASONS)
 
 
 def _range(datagram: bytes) -> tuple[int, int]:

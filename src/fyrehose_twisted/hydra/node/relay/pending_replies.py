@@ -10,63 +10,63 @@ from collections import deque
 from math import inf
 from typing import NamedTuple
 
-from fyrehose_twisted.hydra.wire.irc_line import fold, parse_line
+from fyrehose_twisted.hydra.wire.irc_line import casefold, parse_irc_line
 
 _JOIN = frozenset(("JOIN",))
-_SPEECH = frozenset(("PRIVMSG", "NOTICE"))
-_CHANGES = frozenset(("KICK", "MODE", "TOPIC"))
-_ABOUT: dict[str, frozenset[str]] = {
-    **dict.fromkeys(("404", "407", "411", "412", "413", "414", "415", "531", "716"), _SPEECH),
-    **dict.fromkeys(("441", "482", "484", "485"), _CHANGES),
-    "442": _CHANGES | {"PART"},
-    "477": _SPEECH | _JOIN,
+_MESSAGE_COMMANDS = frozenset(("PRIVMSG", "NOTICE"))
+_CHANNEL_COMMANDS = frozenset(("KICK", "MODE", "TOPIC"))
+_COMMANDS_OF_NUMERIC: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("404", "407", "411", "412", "413", "414", "415", "531", "716"), _MESSAGE_COMMANDS),
+    **dict.fromkeys(("441", "482", "484", "485"), _CHANNEL_COMMANDS),
+    "442": _CHANNEL_COMMANDS | {"PART"},
+    "477": _MESSAGE_COMMANDS | _JOIN,
     **dict.fromkeys(("405", "437", "471", "473", "474", "475", "476", "479", "480", "489", "520"), _JOIN),
     **dict.fromkeys(("467", "472", "478", "501", "502", "696"), frozenset(("MODE",))),
 }
 """Commands that a numeric can be about; those of the others can be about any."""
-_NAMES = {"KICK": 2, "MODE": None}
+_TARGET_PARAMS = {"KICK": 2, "MODE": None}
 """How many parameters of a command may be channels or nicks; that of others is the first."""
 _WITHOUT_TARGET = frozenset(("411", "412", "417", "472", "501", "502"))
 """Numerics that do not name the channel or the nick."""
 
 
-class Handed(NamedTuple):
+class SentLine(NamedTuple):
     """A line that IRC was handed."""
 
     number: int
-    name: str | None
+    line_id: str | None
     line: bytes
-    at: float
+    sent_at: float
     targets: set[str]
     """Those that have not refused it."""
-    refusals: list[bytes]
+    errors: list[bytes]
     """What the server said against it."""
 
 
-class Answers:
+class PendingReplies:
     """Lines without an answer, the oldest first.
 
-    :ivar asked: number of the line that the last question was put behind, while it is not answered.
+    :ivar asked_number: number of the line that the last question was put behind, while it is not answered.
     """
 
     def __init__(self) -> None:
-        self.asked: int | None = None
-        self._lines: deque[Handed] = deque()
+        self.asked_number: int | None = None
+        self._lines: deque[SentLine] = deque()
         self._number = 0
 
     def __len__(self) -> int:
         return len(self._lines)
 
     @property
-    def oldest(self) -> float:
+    def oldest_sent_at(self) -> float:
         """When the one that waits longest was handed over; infinity if there is none."""
-        return self._lines[0].at if self._lines else inf
+        return self._lines[0].sent_at if self._lines else inf
 
-    def add(self, name: str | None, line: bytes, now: float) -> int:
+    def add(self, line_id: str | None, line: bytes, now: float) -> int:
         """A line is handed over; return its number."""
         self._number += 1
-        _, targets = _subject(line)
-        self._lines.append(Handed(self._number, name, line, now, targets, []))
+        _, targets = _command_and_targets(line)
+        self._lines.append(SentLine(self._number, line_id, line, now, targets, []))
         return self._number
 
     def remove(self, number: int) -> None:
@@ -75,30 +75,30 @@ class Answers:
 
     def ask(self) -> int:
         """Return the number of a question behind all that was handed over."""
-        self.asked = self._number
+        self.asked_number = self._number
         return self._number
 
-    def refused(self, line: bytes) -> bool:
+    def match_error(self, line: bytes) -> bool:
         """The server said something against something; return whether it was against one of these lines."""
-        numeric = parse_line(line)
+        numeric = parse_irc_line(line)
         if numeric is None:
             return False
-        named = {fold(word) for word in numeric.params[1:-1]}
+        named = {casefold(word) for word in numeric.params[1:-1]}
         for handed in self._lines:
-            command, _ = _subject(handed.line)
-            if command not in _ABOUT.get(numeric.command, (command,)):
+            command, _ = _command_and_targets(handed.line)
+            if command not in _COMMANDS_OF_NUMERIC.get(numeric.command, (command,)):
                 continue
             hit = named & handed.targets
-            if hit or fold(command) in named or (numeric.command in _WITHOUT_TARGET and not handed.refusals):
+            if hit or casefold(command) in named or (numeric.command in _WITHOUT_TARGET and not handed.errors):
                 handed.targets.difference_update(hit)
-                handed.refusals.append(line)
+                handed.errors.append(line)
                 return True
         return False
 
-    def answered(self, number: int) -> list[Handed]:
+    def acknowledge(self, number: int) -> list[SentLine]:
         """The server has had all lines up to a number; return those."""
-        if self.asked is not None and self.asked <= number:
-            self.asked = None
+        if self.asked_number is not None and self.asked_number <= number:
+            self.asked_number = None
         answered = []
         while self._lines and self._lines[0].number <= number:
             answered.append(self._lines.popleft())
@@ -108,14 +108,14 @@ class Answers:
         """There will be no answer; return to how many lines."""
         count = len(self._lines)
         self._lines.clear()
-        self.asked = None
+        self.asked_number = None
         return count
 
 
-def _subject(line: bytes) -> tuple[str, set[str]]:
+def _command_and_targets(line: bytes) -> tuple[str, set[str]]:
     """Return the command of a line, and the channels and nicks that it is for."""
-    parsed = parse_line(line)
+    parsed = parse_irc_line(line)
     if parsed is None:
         return "", set()
-    names = parsed.params[: _NAMES.get(parsed.command, 1)]
-    return parsed.command, {fold(name) for word in names for name in word.split(",")}
+    names = parsed.params[: _TARGET_PARAMS.get(parsed.command, 1)]
+    return parsed.command, {casefold(name) for word in names for name in word.split(",")}

@@ -17,7 +17,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
 
-LARGEST = 1_400
+MAX_DATAGRAM = 1_400
 """Bytes that a datagram has at most."""
 WINDOW = 256
 """Parts of the stream that may be on their way: so many are kept on either side."""
@@ -29,39 +29,41 @@ ID_SIZE, MAC_SIZE, INIT_SIZE = 8, 16, 40
 """Bytes of an id, of a proof, and of an INIT, which is as long as its answer."""
 OPEN_BODY = Struct(">B8s16s8s")
 ACCEPT_BODY = Struct(">B8s8s8s")
-HEAD = Struct(">B8sQQQB")
+HEADER = Struct(">B8sQQQB")
 """Kind, id of the other side, number of the datagram, number of the part, up to where all have arrived, and bytes of
 the mask of those behind."""
-PAYLOAD = LARGEST - HEAD.size - WINDOW // 8 - MAC_SIZE
+PAYLOAD = MAX_DATAGRAM - HEADER.size - WINDOW // 8 - MAC_SIZE
 """Bytes of the stream in one datagram."""
 
-Token = Callable[[int], bytes]
+RandomBytes = Callable[[int], bytes]
 """Returns so many random bytes."""
 
 
-class Keys:
+class SessionKeys:
     """What proves that a datagram comes from somebody who has the secret.
 
     :param secret: without one, nothing is proved, and anybody may dial.
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
-        self.common = None if secret is None else blake2b(secret, digest_size=32, person=b"hydra/udp").digest()
+        self.shared_key = None if secret is None else blake2b(secret, digest_size=32, person=b"hydra/udp").digest()
 
-    def between(self, one: bytes, other: bytes) -> tuple[bytes | None, bytes | None]:
-        """Return the key of the session that ``one`` has dialled, from there and from the other side."""
-        if self.common is None:
+    def session_keys(self, dialler: bytes, acceptor: bytes) -> tuple[bytes | None, bytes | None]:
+        """Return the key of the session that ``dialler`` has dialled, from there and from the other side."""
+        if self.shared_key is None:
             return None, None
-        there, back = (blake2b(way + one + other, key=self.common, digest_size=32).digest() for way in (b">", b"<"))
+        there, back = (
+            blake2b(way + dialler + acceptor, key=self.shared_key, digest_size=32).digest() for way in (b">", b"<")
+        )
         return there, back
 
 
-def seal(body: bytes, key: bytes | None) -> bytes:
+def sign(body: bytes, key: bytes | None) -> bytes:
     """Return a datagram with its proof."""
     return body if key is None else body + blake2b(body, key=key, digest_size=MAC_SIZE).digest()
 
 
-def unseal(datagram: bytes, key: bytes | None) -> bytes | None:
+def verify(datagram: bytes, key: bytes | None) -> bytes | None:
     """Return a datagram without its proof, ``None`` if that is wrong."""
     if key is None:
         return datagram

@@ -21,7 +21,7 @@ from fyrehose_twisted.hydra.transports.udp.datagrams import (
     COOKIE,
     DATA,
     FIN,
-    HEAD,
+    HEADER,
     ID_SIZE,
     INIT,
     INIT_SIZE,
@@ -29,27 +29,27 @@ from fyrehose_twisted.hydra.transports.udp.datagrams import (
     OPEN_BODY,
     REFUSE,
     RESET,
-    Keys,
-    Token,
-    seal,
-    unseal,
+    RandomBytes,
+    SessionKeys,
+    sign,
+    verify,
 )
-from fyrehose_twisted.hydra.transports.udp.session import Drained, Ending, Session
+from fyrehose_twisted.hydra.transports.udp.session import CloseReason, SessionOutput, UdpSession
 
 COOKIE_AGE = 30.0
 """Seconds that a cookie is good for; up to twice that."""
-RESETS = 100
+MAX_RESETS_PER_SECOND = 100
 """Datagrams for unknown sessions that are answered in a second."""
 
 
-class Turn(NamedTuple):
-    """What a session wants, see :class:`Drained`."""
+class SessionUpdate(NamedTuple):
+    """What a session wants, see :class:`SessionOutput`."""
 
-    session: Session
-    drained: Drained
+    session: UdpSession
+    output: SessionOutput
 
 
-class Station:
+class SessionDemux:
     """All sessions of one UDP socket.
 
     :param accepted: sessions that others have dialled, at once.
@@ -66,37 +66,37 @@ class Station:
         max_ping: float = 10.0,
         accepted: int = 256,
         per_source: int = 64,
-        token: Token = os.urandom,
+        token: RandomBytes = os.urandom,
     ) -> None:
-        self.keys = Keys(secret)
+        self.keys = SessionKeys(secret)
         self.accepting = False
-        self.sessions: dict[bytes, Session] = {}
+        self.sessions: dict[bytes, UdpSession] = {}
         self.counters: Counter[str] = Counter()
         self._max_ping = max_ping
         self._limits = accepted, per_source
         self._token = token
         self._instance = token(ID_SIZE)
         self._cookie_key = token(32)
-        self._at: dict[Address, list[Session]] = {}
-        self._accepted: dict[tuple[Address, bytes], Session] = {}
+        self._by_address: dict[Address, list[UdpSession]] = {}
+        self._accepted: dict[tuple[Address, bytes], UdpSession] = {}
         """Those that others have dialled, by address and id of the other side."""
         self._sources: Counter[str] = Counter()
-        self.touched: dict[Session, None] = {}
+        self.scheduled: dict[UdpSession, None] = {}
         """Sessions that :meth:`drain` is to see to."""
         self._replies: list[tuple[bytes, Address]] = []
-        self._resets = (0.0, 0)
-        self._heap: list[tuple[float, int, Session]] = []
+        self._resets_sent = (0.0, 0)
+        self._heap: list[tuple[float, int, UdpSession]] = []
         self._numbers = count()
 
-    def dial(self, address: Address, now: float) -> Session:
+    def dial(self, address: Address, now: float) -> UdpSession:
         """Return a session that is going to open."""
         session = self._make(address, now, None)
-        self.touch(session)
+        self.schedule(session)
         return session
 
-    def touch(self, session: Session) -> None:
+    def schedule(self, session: UdpSession) -> None:
         """Something was done with a session: :meth:`drain` is to see to it."""
-        self.touched[session] = None
+        self.scheduled[session] = None
 
     def receive(self, datagram: bytes, address: Address, now: float) -> None:
         """A datagram came."""
@@ -105,30 +105,30 @@ class Station:
             session = self.sessions.get(datagram[1 : 1 + ID_SIZE])
             if session is None:
                 self.counters["unknown"] += 1
-                if kind in (DATA, FIN, ABORT) and len(datagram) >= HEAD.size:
+                if kind in (DATA, FIN, ABORT) and len(datagram) >= HEADER.size:
                     self._reply_reset(datagram[1 : 1 + ID_SIZE], address, now)
             elif session.address != address:
                 self.counters["strayed"] += 1
             else:
                 opened = session.opened
                 session.receive(datagram, now)
-                self.touch(session)
+                self.schedule(session)
                 if session.opened and not opened:
-                    self._opened(session, now)
+                    self._session_opened(session, now)
             return
         if kind not in (INIT, OPEN, RESET):
             self.counters["malformed"] += 1
             return
-        body = unseal(datagram, self.keys.common)
+        body = verify(datagram, self.keys.shared_key)
         if body is None:
             self.counters["unproved"] += 1
         elif kind == RESET and len(body) == 1 + ID_SIZE:
-            self._reset(body[1:], address, now)
+            self._reset_received(body[1:], address, now)
         elif kind == INIT and len(body) == INIT_SIZE:
             if self.accepting:
                 name = body[1 : 1 + ID_SIZE]
                 cookie = self._cookie(name, address, int(now // COOKIE_AGE))
-                self._replies.append((seal(bytes((COOKIE,)) + name + cookie, self.keys.common), address))
+                self._replies.append((sign(bytes((COOKIE,)) + name + cookie, self.keys.shared_key), address))
         elif kind == OPEN and len(body) == OPEN_BODY.size:
             if self.accepting:
                 self._accept(body, address, now)
@@ -140,37 +140,37 @@ class Station:
         heap = self._heap
         while heap and heap[0][0] <= now:
             when, _, session = heappop(heap)
-            if session.armed == when:
-                session.armed = None
+            if session.timer_at == when:
+                session.timer_at = None
                 session.tick(now)
-                self.touch(session)
+                self.schedule(session)
 
     def next_deadline(self) -> float | None:
         """When :meth:`tick` wants to be called."""
         return self._heap[0][0] if self._heap else None
 
-    def drain(self) -> tuple[list[tuple[bytes, Address]], list[Turn]]:
+    def drain(self) -> tuple[list[tuple[bytes, Address]], list[SessionUpdate]]:
         """Return answers to those without a session, and what sessions want."""
         replies, self._replies = self._replies, []
-        touched, self.touched = self.touched, {}
+        touched, self.scheduled = self.scheduled, {}
         turns = []
         for session in touched:
-            turns.append(Turn(session, session.drain()))
-            if session.ended is not None:
+            turns.append(SessionUpdate(session, session.drain()))
+            if session.close_reason is not None:
                 self._forget(session)
                 continue
             deadline = session.next_deadline()
-            if deadline is not None and (session.armed is None or deadline < session.armed):
-                session.armed = deadline
+            if deadline is not None and (session.timer_at is None or deadline < session.timer_at):
+                session.timer_at = deadline
                 heappush(self._heap, (deadline, next(self._numbers), session))
         if len(self._heap) > 64 + 4 * len(self.sessions):
-            self._heap = sorted(entry for entry in self._heap if entry[2].armed == entry[0])
+            self._heap = sorted(entry for entry in self._heap if entry[2].timer_at == entry[0])
         return replies, turns
 
     # Within
 
-    def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None) -> Session:
-        session = Session(
+    def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None) -> UdpSession:
+        session = UdpSession(
             address,
             now,
             keys=self.keys,
@@ -181,17 +181,17 @@ class Station:
             counters=self.counters,
         )
         self.sessions[session.local] = session
-        self._at.setdefault(address, []).append(session)
+        self._by_address.setdefault(address, []).append(session)
         return session
 
-    def _forget(self, session: Session) -> None:
+    def _forget(self, session: UdpSession) -> None:
         if self.sessions.pop(session.local, None) is None:
             return
-        session.armed = None
-        there = self._at[session.address]
+        session.timer_at = None
+        there = self._by_address[session.address]
         there.remove(session)
         if not there:
-            del self._at[session.address]
+            del self._by_address[session.address]
         if not session.dialled:
             del self._accepted[session.address, session.remote]
             self._sources[session.address[0]] -= 1
@@ -210,34 +210,34 @@ class Station:
         session = self._accepted.get((address, name))
         if session is not None:
             session.accept_again()
-            self.touch(session)
+            self.schedule(session)
             return
         most, per_source = self._limits
         if len(self._accepted) >= most or self._sources[address[0]] >= per_source:
             self.counters["refused"] += 1
-            self._replies.append((seal(bytes((REFUSE,)) + name, self.keys.common), address))
+            self._replies.append((sign(bytes((REFUSE,)) + name, self.keys.shared_key), address))
             return
         session = self._accepted[address, name] = self._make(address, now, (name, instance))
         self._sources[address[0]] += 1
-        self.touch(session)
+        self.schedule(session)
 
-    def _opened(self, session: Session, now: float) -> None:
+    def _session_opened(self, session: UdpSession, now: float) -> None:
         """Whoever is at an address now is not who was there before, if its instance is another one."""
-        for other in self._at[session.address]:
+        for other in self._by_address[session.address]:
             if other.opened and other.instance != session.instance:
-                other.end(Ending.RESTARTED, now)
-                self.touch(other)
+                other.end(CloseReason.RESTARTED, now)
+                self.schedule(other)
 
-    def _reset(self, name: bytes, address: Address, now: float) -> None:
-        for session in self._at.get(address, ()):
+    def _reset_received(self, name: bytes, address: Address, now: float) -> None:
+        for session in self._by_address.get(address, ()):
             if name == session.remote:
-                session.doubt(now)
-                self.touch(session)
+                session.probe(now)
+                self.schedule(session)
 
     def _reply_reset(self, name: bytes, address: Address, now: float) -> None:
-        second, answered = self._resets
+        second, answered = self._resets_sent
         if now >= second + 1 or now < second:
             second, answered = now, 0
-        if answered < RESETS:
-            self._resets = second, answered + 1
-            self._replies.append((seal(bytes((RESET,)) + name, self.keys.common), address))
+        if answered < MAX_RESETS_PER_SECOND:
+            self._resets_sent = second, answered + 1
+            self._replies.append((sign(bytes((RESET,)) + name, self.keys.shared_key), address))

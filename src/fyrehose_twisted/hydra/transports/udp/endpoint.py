@@ -26,13 +26,13 @@ from zope.interface import implementer
 
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.hydra.transports.udp.demux import Station
-from fyrehose_twisted.hydra.transports.udp.session import Ending, Session
+from fyrehose_twisted.hydra.transports.udp.demux import SessionDemux
+from fyrehose_twisted.hydra.transports.udp.session import CloseReason, UdpSession
 from fyrehose_twisted.interfaces import IBatchReceiver
-from fyrehose_twisted.net.addresses import look_up
+from fyrehose_twisted.net.addresses import resolve_address
 from fyrehose_twisted.net.udp import DatagramPort
 
-CROWDED, ROOMY = 262_144, 65_536
+HIGH_WATERMARK, LOW_WATERMARK = 262_144, 65_536
 """Bytes not known to have arrived, above which a producer is paused, and at which it is resumed."""
 
 
@@ -43,7 +43,7 @@ class UdpTransport:
     :ivar disconnecting: whether :meth:`loseConnection` was called.
     """
 
-    def __init__(self, port: UdpPort, session: Session) -> None:
+    def __init__(self, port: UdpPort, session: UdpSession) -> None:
         self.disconnecting = False
         self.connected = True
         self.protocol: Any = None
@@ -59,8 +59,8 @@ class UdpTransport:
         if not self.connected or self.disconnecting or not data:
             return
         self._session.write(data, self._port.now())
-        self._port.touch(self._session)
-        self._look_at_room()
+        self._port.schedule(self._session)
+        self._update_producer()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
         """Twisted: send pieces."""
@@ -77,8 +77,8 @@ class UdpTransport:
         """Twisted: end it at once."""
         if self.connected:
             self.disconnecting = True
-            self._session.end(Ending.ABORTED, self._port.now())
-            self._port.touch(self._session)
+            self._session.end(CloseReason.ABORTED, self._port.now())
+            self._port.schedule(self._session)
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
         """Twisted: pause and resume a producer as there is room."""
@@ -91,7 +91,7 @@ class UdpTransport:
             return
         self._producer = producer
         self._paused = False
-        self._look_at_room()
+        self._update_producer()
 
     def unregisterProducer(self) -> None:
         """Twisted: the producer is done."""
@@ -107,7 +107,7 @@ class UdpTransport:
         """Twisted: this end."""
         return self._port.getHost()
 
-    def turned(self, data: bytes, ended: Ending | None) -> None:
+    def session_updated(self, data: bytes, ended: CloseReason | None) -> None:
         """Bytes have come, there is room, or it is over."""
         if data and self.connected:
             try:
@@ -116,28 +116,28 @@ class UdpTransport:
                 self._port.log.failure("the protocol of a session failed")
                 self.abortConnection()
         if ended is None:
-            self._look_at_room()
+            self._update_producer()
         elif self.connected:
             self.connected = False
             producer, self._producer = self._producer, None
             if producer is not None:
                 producer.stopProducing()
-            self.protocol.connectionLost(Failure(problem_of(ended)))
+            self.protocol.connectionLost(Failure(to_twisted_error(ended)))
             if self.factory is not None:
                 self.factory.doStop()
 
     def _close(self) -> None:
         self._session.close(self._port.now())
-        self._port.touch(self._session)
+        self._port.schedule(self._session)
 
-    def _look_at_room(self) -> None:
+    def _update_producer(self) -> None:
         if self._producer is None:
             return
         waiting = self._session.waiting
-        if not self._paused and waiting > CROWDED:
+        if not self._paused and waiting > HIGH_WATERMARK:
             self._paused = True
             self._producer.pauseProducing()
-        elif self._paused and waiting <= ROOMY:
+        elif self._paused and waiting <= LOW_WATERMARK:
             self._paused = False
             self._producer.resumeProducing()
 
@@ -172,26 +172,26 @@ class UdpPort(DatagramProtocol):
         per_source: int = 64,
     ) -> None:
         self.reactor = reactor
-        self.station = Station(secret, max_ping=max_ping, accepted=accepted, per_source=per_source)
-        self._place = port, interface
+        self.demux = SessionDemux(secret, max_ping=max_ping, accepted=accepted, per_source=per_source)
+        self._bind_address = port, interface
         self._port: DatagramPort | None = None
         self._factory: IProtocolFactory | None = None
-        self._dials: dict[Session, tuple[IProtocolFactory, Deferred[IProtocol]]] = {}
-        self._transports: dict[Session, UdpTransport] = {}
+        self._dials: dict[UdpSession, tuple[IProtocolFactory, Deferred[IProtocol]]] = {}
+        self._transports: dict[UdpSession, UdpTransport] = {}
         self._timer: IDelayedCall | None = None
-        self._soon: IDelayedCall | None = None
+        self._flush_call: IDelayedCall | None = None
         self._flushing = False
 
     @property
     def counters(self) -> Counter[str]:
         """What was counted since the start, errors of the socket included."""
-        counted = Counter(self.station.counters)
+        counted = Counter(self.demux.counters)
         if self._port is not None:
             counted.update({f"send_{name}": number for name, number in self._port.send_errors.items()})
         return counted
 
     def __len__(self) -> int:
-        return len(self.station.sessions)
+        return len(self.demux.sessions)
 
     def now(self) -> float:
         """The time of the sessions."""
@@ -203,22 +203,22 @@ class UdpPort(DatagramProtocol):
         :raises twisted.internet.error.CannotListenError: if that cannot be done.
         """
         if self._port is None:
-            number, interface = self._place
+            number, interface = self._bind_address
             port = DatagramPort(number, self, interface, self.reactor)
             port.startListening()
             self._port = port
 
     def stop(self) -> Deferred[None]:
         """End all sessions at once and close the socket."""
-        for session in tuple(self.station.sessions.values()):
-            session.end(Ending.ABORTED, self.now())
-            self.station.touch(session)
-        self.refuse()
+        for session in tuple(self.demux.sessions.values()):
+            session.end(CloseReason.ABORTED, self.now())
+            self.demux.schedule(session)
+        self.stop_accepting()
         self._flush()
-        for timer in self._timer, self._soon:
+        for timer in self._timer, self._flush_call:
             if timer is not None and timer.active():
                 timer.cancel()
-        self._timer = self._soon = None
+        self._timer = self._flush_call = None
         port, self._port = self._port, None
         return (port.stopListening() if port is not None else None) or succeed(None)
 
@@ -241,13 +241,13 @@ class UdpPort(DatagramProtocol):
     def dial(self, address: Address, factory: IProtocolFactory) -> Deferred[IProtocol]:
         """Open a stream."""
         self.start()
-        session = self.station.dial(address, self.now())
+        session = self.demux.dial(address, self.now())
 
         def give_up(dial: Deferred[IProtocol]) -> None:
             del self._dials[session]
             factory.doStop()
-            session.end(Ending.ABORTED, self.now())
-            self.touch(session)
+            session.end(CloseReason.ABORTED, self.now())
+            self.schedule(session)
             dial.errback(error.ConnectingCancelledError(IPv4Address("UDP", *address)))
 
         dial: Deferred[IProtocol] = Deferred(give_up)
@@ -262,27 +262,27 @@ class UdpPort(DatagramProtocol):
             raise RuntimeError("somebody listens here already")
         self.start()
         self._factory = factory
-        self.station.accepting = True
+        self.demux.accepting = True
         factory.doStart()
 
-    def refuse(self) -> None:
+    def stop_accepting(self) -> None:
         """Let nobody in any more."""
         factory, self._factory = self._factory, None
-        self.station.accepting = False
+        self.demux.accepting = False
         if factory is not None:
             factory.doStop()
 
-    def touch(self, session: Session) -> None:
+    def schedule(self, session: UdpSession) -> None:
         """Something was done with a session: see to it in the next turn of the reactor."""
-        self.station.touch(session)
-        if self._soon is None and not self._flushing:
-            self._soon = self.reactor.callLater(0, self._flush_now)
+        self.demux.schedule(session)
+        if self._flush_call is None and not self._flushing:
+            self._flush_call = self.reactor.callLater(0, self._flush_now)
 
     # What Twisted calls
 
     def batch_received(self, batch: Batch) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IBatchReceiver`."""
-        now, receive = self.now(), self.station.receive
+        now, receive = self.now(), self.demux.receive
         for datagram, peer, truncated in batch:
             if not truncated:
                 receive(bytes(datagram), peer, now)
@@ -291,12 +291,12 @@ class UdpPort(DatagramProtocol):
     # Within
 
     def _flush_now(self) -> None:
-        self._soon = None
+        self._flush_call = None
         self._flush()
 
     def _tick(self) -> None:
         self._timer = None
-        self.station.tick(self.now())
+        self.demux.tick(self.now())
         self._flush()
 
     def _flush(self) -> None:
@@ -304,7 +304,7 @@ class UdpPort(DatagramProtocol):
             return
         self._flushing = True
         try:
-            replies, turns = self.station.drain()
+            replies, turns = self.demux.drain()
             if self._port is not None:
                 for datagram, address in replies:
                     self._port.send((datagram,), (address,))
@@ -313,29 +313,29 @@ class UdpPort(DatagramProtocol):
                         self._port.send(drained.datagrams, (session.address,))
             for session, drained in turns:
                 try:
-                    self._turn(session, drained.data, drained.ended)
+                    self._update_session(session, drained.data, drained.close_reason)
                 except Exception:
                     self.log.failure("what was told of a session failed")
         finally:
             self._flushing = False
-        if self.station.touched and self._soon is None:
-            self._soon = self.reactor.callLater(0, self._flush_now)
-        self._arm()
+        if self.demux.scheduled and self._flush_call is None:
+            self._flush_call = self.reactor.callLater(0, self._flush_now)
+        self._schedule_tick()
 
-    def _turn(self, session: Session, data: bytes, ended: Ending | None) -> None:
+    def _update_session(self, session: UdpSession, data: bytes, ended: CloseReason | None) -> None:
         transport = self._transports.get(session)
         if transport is None and session.opened and (session in self._dials or ended is None):
             transport = self._open(session)
         if transport is not None:
-            transport.turned(data, ended)
+            transport.session_updated(data, ended)
         if ended is not None:
             self._transports.pop(session, None)
             dialled = self._dials.pop(session, None)
             if dialled is not None:
                 dialled[0].doStop()
-                dialled[1].errback(problem_of(ended))
+                dialled[1].errback(to_twisted_error(ended))
 
-    def _open(self, session: Session) -> UdpTransport | None:
+    def _open(self, session: UdpSession) -> UdpTransport | None:
         dialled = self._dials.pop(session, None)
         factory = self._factory if dialled is None else dialled[0]
         transport = UdpTransport(self, session)
@@ -345,8 +345,8 @@ class UdpPort(DatagramProtocol):
             self.log.failure("no protocol was made for a session")
             protocol = None
         if protocol is None:
-            session.end(Ending.ABORTED, self.now())
-            self.station.touch(session)
+            session.end(CloseReason.ABORTED, self.now())
+            self.demux.schedule(session)
             if dialled is not None:
                 dialled[0].doStop()
                 dialled[1].errback(error.ConnectionAborted())
@@ -359,8 +359,8 @@ class UdpPort(DatagramProtocol):
             dialled[1].callback(protocol)
         return transport
 
-    def _arm(self) -> None:
-        deadline = self.station.next_deadline()
+    def _schedule_tick(self) -> None:
+        deadline = self.demux.next_deadline()
         if deadline is None or self._port is None:
             return
         # As everywhere: a timer that comes too early costs less than moving it each time.
@@ -375,16 +375,16 @@ class UdpPort(DatagramProtocol):
 class UdpClientEndpoint:
     """Opens streams to one place."""
 
-    def __init__(self, port: UdpPort, place: Address) -> None:
+    def __init__(self, port: UdpPort, address: Address) -> None:
         self._port = port
-        self._place = place
+        self._address = address
 
     def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
         """Twisted: open a stream."""
         return Deferred.fromCoroutine(self._connect(factory))
 
     async def _connect(self, factory: IProtocolFactory) -> IProtocol:
-        address = await look_up(self._port.reactor, self._place)
+        address = await resolve_address(self._port.reactor, self._address)
         return await self._port.dial(address, factory)
 
 
@@ -401,11 +401,11 @@ class UdpServerEndpoint:
             self._port.accept(factory)
         except Exception:
             return fail(Failure())
-        return succeed(UdpDoor(self._port))
+        return succeed(UdpListener(self._port))
 
 
 @implementer(IListeningPort)
-class UdpDoor:
+class UdpListener:
     """Where others come in. When it is closed, streams that are open stay so, and so does the socket."""
 
     def __init__(self, port: UdpPort) -> None:
@@ -416,7 +416,7 @@ class UdpDoor:
 
     def stopListening(self) -> Deferred[None]:
         """Twisted: let nobody in any more."""
-        self._port.refuse()
+        self._port.stop_accepting()
         return succeed(None)
 
     def getHost(self) -> IPv4Address:
@@ -424,15 +424,15 @@ class UdpDoor:
         return self._port.getHost()
 
 
-def problem_of(ended: Ending) -> Exception:
+def to_twisted_error(ended: CloseReason) -> Exception:
     """Return what Twisted calls an ending."""
     match ended:
-        case Ending.CLOSED:
+        case CloseReason.CLOSED:
             return error.ConnectionDone()
-        case Ending.ABORTED:
+        case CloseReason.ABORTED:
             return error.ConnectionAborted()
-        case Ending.SILENT:
+        case CloseReason.SILENT:
             return error.TimeoutError()
-        case Ending.REFUSED:
+        case CloseReason.REFUSED:
             return error.ConnectionRefusedError()
     return error.ConnectionLost(ended.value)

@@ -5,78 +5,78 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from fyrehose_twisted.parcels.node.ordering.history import Stretch
-from fyrehose_twisted.parcels.wire.messages import Fetch, Fetched, Member
+from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
+from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply, MemberId
 
-ANSWER_IN = 2.0
+REPLY_TIMEOUT = 2.0
 """Seconds after which somebody who does not answer is not waited for any longer."""
 
 
-class Backfill:
+class EventBackfill:
     """One row of events, the next that the application wants.
 
     Whoever holds the first of them gives what fits one parcel; then it is asked again. Where nobody does, what is held
     by the one who goes back furthest comes next.
 
-    :ivar next: number of the first event that is still missing.
+    :ivar next_sequence: number of the first event that is still missing.
     :ivar last: number of the last one.
     """
 
     def __init__(self, first: int, last: int) -> None:
-        self.next = first
+        self.next_sequence = first
         self.last = last
-        self._asked: Member | None = None
-        self._asked_at = 0.0
-        self._holds: dict[Member, int] = {}
+        self._source: MemberId | None = None
+        self._requested_at = 0.0
+        self._lowest_held: dict[MemberId, int] = {}
 
-    def ask(self, members: Sequence[Member], now: float) -> tuple[Member, Fetch] | None:
+    def next_request(self, sources: Sequence[MemberId], now: float) -> tuple[MemberId, FetchEvents] | None:
         """Return whom to ask now, if anybody.
 
-        :param members: who can be asked, the best first.
+        :param sources: who can be asked, the best first.
         """
-        if self._asked is not None:
-            if self._asked in members and now - self._asked_at < ANSWER_IN:
+        if self._source is not None:
+            if self._source in sources and now - self._requested_at < REPLY_TIMEOUT:
                 return None
-            if self._asked in members:
-                self._holds[self._asked] = self.last + 1
-        self._asked = next((one for one in members if one not in self._holds), None)
-        self._asked_at = now
-        return None if self._asked is None else (self._asked, Fetch(self.next, self.last))
+            if self._source in sources:
+                self._lowest_held[self._source] = self.last + 1
+        self._source = next((one for one in sources if one not in self._lowest_held), None)
+        self._requested_at = now
+        return None if self._source is None else (self._source, FetchEvents(self.next_sequence, self.last))
 
     @property
     def deadline(self) -> float:
-        """When :meth:`ask` is to be called again."""
-        return self._asked_at + ANSWER_IN
+        """When :meth:`next_request` is to be called again."""
+        return self._requested_at + REPLY_TIMEOUT
 
-    def fetched(self, message: Fetched, sender: Member) -> list[Stretch]:
+    def reply_received(self, message: FetchEventsReply, sender: MemberId) -> list[SequencedRun]:
         """Take an answer; return the events that came, which are the next ones."""
-        if sender != self._asked:
+        if sender != self._source:
             return []
-        self._asked = None
-        if not message.events or message.first != self.next:
-            self._holds[sender] = message.first if message.first > self.next else self.last + 1
+        self._source = None
+        if not message.events or message.first != self.next_sequence:
+            self._lowest_held[sender] = message.first if message.first > self.next_sequence else self.last + 1
             return []
-        stretches: list[Stretch] = []
-        sequence = self.next
+        stretches: list[SequencedRun] = []
+        sequence = self.next_sequence
         numbered = [(one[0], one[1], one[2] - place) for place, one in enumerate(message.events)]
         rows = groupby(zip(numbered, message.events, strict=True), key=lambda pair: pair[0])
         for (publisher, epoch, _), row in rows:
             events = [event for _, event in row]
-            stretches.append(Stretch(sequence, publisher, epoch, events[0][2], [event[3] for event in events]))
+            stretches.append(SequencedRun(sequence, publisher, epoch, events[0][2], [event[3] for event in events]))
             sequence += len(events)
-        self.next = sequence
+        self.next_sequence = sequence
         # Who was said to begin at one of these may have more by now.
-        self._holds = {member: lowest for member, lowest in self._holds.items() if lowest > sequence}
+        self._lowest_held = {member: lowest for member, lowest in self._lowest_held.items() if lowest > sequence}
         return stretches
 
-    def skip(self, members: Sequence[Member]) -> int | None:
+    def skip_unavailable(self, sources: Sequence[MemberId]) -> int | None:
         """Return the number up to which nobody holds anything, once everybody has said so; ``None`` before.
 
         What comes behind it is to be asked for again.
         """
-        if self._asked is not None or any(one not in self._holds for one in members):
+        if self._source is not None or any(one not in self._lowest_held for one in sources):
             return None
-        reached = min(min(self._holds.values(), default=self.last + 1) - 1, self.last)
-        self._holds.clear()
-        self.next = reached + 1
+        reached = min(min(self._lowest_held.values(), default=self.last + 1) - 1, self.last)
+        self._lowest_held.clear()
+        self.next_sequence = reached + 1
         return reached

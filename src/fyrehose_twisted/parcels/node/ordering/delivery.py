@@ -7,18 +7,18 @@ from math import inf
 
 from fyrehose_twisted.errors import EventsNotHeld
 from fyrehose_twisted.interfaces import IEventHistory
-from fyrehose_twisted.parcels.events import Delivered, Skipped, Told
+from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, NodeEvent
 from fyrehose_twisted.parcels.node.counters import Counters
-from fyrehose_twisted.parcels.node.ordering.backfill import Backfill
-from fyrehose_twisted.parcels.node.ordering.event_numbering import Replica, Result
-from fyrehose_twisted.parcels.node.ordering.history import Events, Stretch
-from fyrehose_twisted.parcels.wire.messages import Entry, Event, Fetch, Fetched, Member
+from fyrehose_twisted.parcels.node.ordering.backfill import EventBackfill
+from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering, RunResult
+from fyrehose_twisted.parcels.node.ordering.history import EventBatch, SequencedRun
+from fyrehose_twisted.parcels.wire.messages import Event, FetchEvents, FetchEventsReply, LogEntry, MemberId
 
-FETCH_BYTES = 49_152
+MAX_FETCH_BYTES = 49_152
 """Bytes of events in one answer to a Fetch."""
-FETCH_EVENTS = 4_096
+MAX_FETCH_EVENTS = 4_096
 """Events in one, at most."""
-CATCH_UP = 100_000
+MAX_JOIN_BACKFILL = 100_000
 """How many events back a node without memory asks for when it joins."""
 
 
@@ -28,7 +28,7 @@ class Delivery:
     :param history: where they are kept; its last is the last that was handed on before.
     :param told: where to put what the application is told.
     :param ask: sends a request to a member.
-    :ivar replica: what the entries came to.
+    :ivar numbering: what the entries came to.
     :ivar last: number of the last event that was handed on.
     :ivar backfill: events that have to be fetched before others can be handed on.
     """
@@ -37,47 +37,47 @@ class Delivery:
         self,
         history: IEventHistory,
         counters: Counters,
-        told: list[Told],
-        ask: Callable[[Member, Fetch], object],
+        events: list[NodeEvent],
+        send_request: Callable[[MemberId, FetchEvents], object],
     ) -> None:
-        self.replica = Replica()
+        self.numbering = EventNumbering()
         self.history = history
         self.last: int = history.last
-        self.backfill: Backfill | None = None
+        self.backfill: EventBackfill | None = None
         self._counters = counters
-        self._told = told
-        self._ask = ask
-        self._began = self.last > 0
-        self._joined = self._began
+        self._events = events
+        self._send_request = send_request
+        self._has_history = self.last > 0
+        self._joined = self._has_history
 
     @property
     def deadline(self) -> float:
-        """When :meth:`fill` is to be called."""
+        """When :meth:`fetch_missing` is to be called."""
         return inf if self.backfill is None else self.backfill.deadline
 
-    def begin(self, sequence: int) -> None:
+    def start_after(self, sequence: int) -> None:
         """The order begins after this number."""
         self._joined = True
-        self.replica.sequence = self.last = max(sequence, self.last)
+        self.numbering.sequence = self.last = max(sequence, self.last)
         self.history.clear(self.last)
 
-    def install(self, replica: Replica) -> None:
+    def install_numbering(self, numbering: EventNumbering) -> None:
         """The order is further on than what is here. A node that is new to it begins a little before."""
-        replica.repeats = self.replica.repeats
-        self.replica = replica
+        numbering.repeats = self.numbering.repeats
+        self.numbering = numbering
         if not self._joined:
             self._joined = True
-            self.last = max(0, replica.sequence - CATCH_UP)
+            self.last = max(0, numbering.sequence - MAX_JOIN_BACKFILL)
             self.history.clear(self.last)
 
-    def take(self, entry: Entry) -> list[Result]:
+    def apply(self, entry: LogEntry) -> list[RunResult]:
         """Take the next entry of the log."""
-        results, stretches = self.replica.take(entry)
+        results, stretches = self.numbering.apply(entry)
         if stretches and self.backfill is None and stretches[0].first <= self.last + 1:
-            self._hand_on(stretches)
+            self._deliver(stretches)
         return results
 
-    def _hand_on(self, stretches: list[Stretch]) -> None:
+    def _deliver(self, stretches: list[SequencedRun]) -> None:
         wanted = [one for one in stretches if one.end > self.last + 1]
         if not wanted:
             return
@@ -85,46 +85,46 @@ class Delivery:
         skip = self.last + 1 - one.first
         if skip:
             # A journal had the first of them.
-            wanted[0] = Stretch(one.first + skip, one.publisher, one.epoch, one.number + skip, one.data[skip:])
+            wanted[0] = SequencedRun(one.first + skip, one.publisher, one.epoch, one.number + skip, one.data[skip:])
         self.history.put(wanted)
-        events = Events(wanted)
+        events = EventBatch(wanted)
         self._counters.delivered += len(events)
         self.last = events.last
-        self._told.append(Delivered(events))
+        self._events.append(EventsDelivered(events))
 
     # What is missing
 
-    def fill(self, members: list[Member], now: float) -> None:
+    def fetch_missing(self, sources: list[MemberId], now: float) -> None:
         """Fetch what is missing before the next event, as long as something is.
 
-        :param members: who can be asked, the best first.
+        :param sources: who can be asked, the best first.
         """
-        while self.last < self.replica.sequence:
+        while self.last < self.numbering.sequence:
             backfill = self.backfill
             if backfill is None:
-                backfill = self.backfill = Backfill(self.last + 1, self.replica.sequence)
+                backfill = self.backfill = EventBackfill(self.last + 1, self.numbering.sequence)
             # What becomes final meanwhile is fetched too: then nothing has to be held back here.
-            backfill.last = self.replica.sequence
-            question = backfill.ask(members, now)
+            backfill.last = self.numbering.sequence
+            question = backfill.next_request(sources, now)
             if question is not None:
-                self._ask(*question)
+                self._send_request(*question)
                 return
-            reached = backfill.skip(members)
+            reached = backfill.skip_unavailable(sources)
             if reached is None:
                 return
-            if self._began or self._counters.delivered:
+            if self._has_history or self._counters.delivered:
                 self._counters.skipped += reached - self.last
-                self._told.append(Skipped(self.last + 1, reached))
+                self._events.append(EventsSkipped(self.last + 1, reached))
             self.last = reached
             self.history.clear(reached)
         self.backfill = None
 
-    def fetched(self, message: Fetched, sender: Member) -> None:
+    def backfill_received(self, message: FetchEventsReply, sender: MemberId) -> None:
         """Somebody gave events that were missing, or has none."""
-        stretches = [] if self.backfill is None else self.backfill.fetched(message, sender)
+        stretches = [] if self.backfill is None else self.backfill.reply_received(message, sender)
         if stretches:
             self._counters.fetched += len(message.events)
-            self._hand_on(stretches)
+            self._deliver(stretches)
 
     # What is held
 
@@ -141,15 +141,15 @@ class Delivery:
             raise EventsNotHeld(first, self.history.oldest, self.last)
         return found
 
-    def give(self, message: Fetch) -> Fetched:
+    def serve_fetch(self, message: FetchEvents) -> FetchEventsReply:
         """Return what somebody else is missing."""
         first, last = max(message.first, self.history.oldest), min(message.last, self.last)
-        events: list[Event] = self.history.read(first, last, FETCH_EVENTS) if first <= last else []
+        events: list[Event] = self.history.read(first, last, MAX_FETCH_EVENTS) if first <= last else []
         given: list[tuple[str, int, int, bytes]] = []
         size = 0
         for event in events:
             size += len(event.data) + len(event.publisher.encode()) + 30
-            if size > FETCH_BYTES and given:
+            if size > MAX_FETCH_BYTES and given:
                 break
             given.append((event.publisher, event.epoch, event.number, event.data))
-        return Fetched(first, given)
+        return FetchEventsReply(first, given)

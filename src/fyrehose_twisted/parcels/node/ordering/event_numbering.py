@@ -10,88 +10,88 @@ from typing import Any, NamedTuple
 from cbor2 import CBORDecodeError, dumps, loads
 
 from fyrehose_twisted.errors import RemoteError
-from fyrehose_twisted.parcels.node.ordering.history import Stretch
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed, Sessions
-from fyrehose_twisted.parcels.wire.messages import Entry, Member, Refusal, Run, View
+from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSessions, RunPlacement
+from fyrehose_twisted.parcels.wire.messages import LogEntry, MemberId, Membership, PublisherRun, RefusalReason
 
 
-class BadState(RemoteError):
+class InvalidSnapshot(RemoteError):
     """What came as the state of the order is none."""
 
 
-class Result(NamedTuple):
+class RunResult(NamedTuple):
     """What became of one run of an entry."""
 
-    run: Run
-    placed: Placed | Refusal
+    run: PublisherRun
+    placement: RunPlacement | RefusalReason
 
 
-class Replica:
+class EventNumbering:
     """What a node knows of the order.
 
     :ivar sequence: number of the last event.
-    :ivar founding: which cluster this is; 0 before that is known.
+    :ivar cluster_id: which cluster this is; 0 before that is known.
     """
 
     def __init__(self) -> None:
         self.sequence = 0
-        self.founding = 0
-        self.sessions = Sessions()
+        self.cluster_id = 0
+        self.sessions = PublisherSessions()
         self.repeats = 0
 
-    def take(self, entry: Entry) -> tuple[list[Result], list[Stretch]]:
+    def apply(self, entry: LogEntry) -> tuple[list[RunResult], list[SequencedRun]]:
         """Take the next entry; return what became of its runs, and its new events."""
-        results: list[Result] = []
-        stretches: list[Stretch] = []
+        results: list[RunResult] = []
+        stretches: list[SequencedRun] = []
         place = self.sessions.place
         sequence = self.sequence
         for run in entry.runs:
             placed = place(run, sequence + 1)
-            results.append(Result(run, placed))
-            if isinstance(placed, Placed):
-                new, events = placed.new, run.events
+            results.append(RunResult(run, placed))
+            if isinstance(placed, RunPlacement):
+                new, events = placed.new_count, run.events
                 self.repeats += len(events) - new
                 if new:
                     skip = len(events) - new
                     data = events[skip:] if skip else events
-                    stretches.append(Stretch(sequence + 1, run.publisher, run.epoch, run.first + skip, data))
+                    stretches.append(SequencedRun(sequence + 1, run.publisher, run.epoch, run.first + skip, data))
                     sequence += new
         self.sequence = sequence
         return results, stretches
 
-    def dump(self, view: View) -> bytes:
+    def dump(self, membership: Membership) -> bytes:
         """Return all of it, and who votes, as bytes."""
-        members = [[member.name, member.incarnation, *address] for member, address in view.members]
-        return dumps([self.sequence, self.founding, members, self.sessions.dump()])
+        members = [[member.name, member.incarnation, *address] for member, address in membership.members]
+        return dumps([self.sequence, self.cluster_id, members, self.sessions.dump()])
 
-    def load(self, data: bytes) -> View:
+    def load(self, data: bytes) -> Membership:
         """Replace all of it by what :meth:`dump` gave, and return who votes.
 
         :raises BadState: if that is something else.
         """
         try:
             sequence, founding, members, sessions = loads(data, max_depth=8)
-            view = View(
+            view = Membership(
                 tuple(
-                    (Member(_text(name), _whole(incarnation)), (_text(host), _whole(port)))
+                    (MemberId(_text(name), _unsigned(incarnation)), (_text(host), _unsigned(port)))
                     for name, incarnation, host, port in members
                 )
             )
-            remembered = Sessions.load(
+            remembered = PublisherSessions.load(
                 [
                     (
                         _text(publisher),
-                        _whole(epoch),
-                        _whole(last),
-                        [tuple(map(_whole, row)) for row in rows],
+                        _unsigned(epoch),
+                        _unsigned(last),
+                        [tuple(map(_unsigned, row)) for row in rows],
                         _digest(*digest),
                     )
                     for publisher, epoch, last, rows, *digest in sessions
                 ]
             )
-            self.sequence, self.founding = _whole(sequence), _whole(founding)
+            self.sequence, self.cluster_id = _unsigned(sequence), _unsigned(founding)
         except (CBORDecodeError, TypeError, ValueError, IndexError) as error:
-            raise BadState(f"{len(data):,} bytes are no state of the order: {error}") from error
+            raise InvalidSnapshot(f"{len(data):,} bytes are no state of the order: {error}") from error
         self.sessions = remembered
         return view
 
@@ -109,7 +109,7 @@ def _digest(value: Any = b"") -> bytes:
     return value
 
 
-def _whole(value: Any) -> int:
+def _unsigned(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise TypeError(f"{value!r} is not a whole number from 0 on")
     return value

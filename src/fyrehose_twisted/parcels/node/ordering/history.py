@@ -12,11 +12,11 @@ from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import Event
 
-STRETCH_OVERHEAD = 400
+RUN_OVERHEAD = 400
 """Bytes that a stretch counts for next to its events."""
 
 
-class Stretch(NamedTuple):
+class SequencedRun(NamedTuple):
     """Events of one publisher, one after the other in the order and as it published them."""
 
     first: int
@@ -32,36 +32,36 @@ class Stretch(NamedTuple):
         """The number after the last of them."""
         return self.first + len(self.data)
 
-    def each(self, first: int, last: int) -> Iterator[Event]:
+    def events_between(self, first: int, last: int) -> Iterator[Event]:
         """Yield those of ``first`` to ``last`` that are in it."""
         start, number = self.first, self.number
         for at in range(max(first - start, 0), min(last - start + 1, len(self.data))):
             yield Event(start + at, self.publisher, self.epoch, number + at, self.data[at])
 
 
-class Events(Sequence[Event]):
+class EventBatch(Sequence[Event]):
     """Events without holes, made when somebody looks at them."""
 
-    __slots__ = ("_events", "stretches")
+    __slots__ = ("_events", "runs")
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
-        self.stretches = stretches
+    def __init__(self, runs: Sequence[SequencedRun]) -> None:
+        self.runs = runs
         self._events: list[Event] | None = None
 
-    def _made(self) -> list[Event]:
+    def _materialize(self) -> list[Event]:
         if self._events is None:
-            self._events = [event for one in self.stretches for event in one.each(one.first, one.end)]
+            self._events = [event for one in self.runs for event in one.events_between(one.first, one.end)]
         return self._events
 
     @property
     def first(self) -> int:
         """Number of the first of them."""
-        return self.stretches[0].first
+        return self.runs[0].first
 
     @property
     def last(self) -> int:
         """Number of the last of them."""
-        return self.stretches[-1].end - 1
+        return self.runs[-1].end - 1
 
     def __len__(self) -> int:
         return self.last - self.first + 1
@@ -71,10 +71,10 @@ class Events(Sequence[Event]):
     @overload
     def __getitem__(self, index: slice) -> list[Event]: ...
     def __getitem__(self, index: int | slice) -> Event | list[Event]:
-        return self._made()[index]
+        return self._materialize()[index]
 
     def __iter__(self) -> Iterator[Event]:
-        return iter(self._made())
+        return iter(self._materialize())
 
     def __repr__(self) -> str:
         return f"<events {self.first} to {self.last}>"
@@ -90,7 +90,7 @@ class EventWindow:
 
     def __init__(self, limit: int, last: int = 0) -> None:
         self._limit = limit
-        self._stretches: list[Stretch] = []
+        self._runs: list[SequencedRun] = []
         self._firsts: list[int] = []
         self._dropped = 0
         self.size = 0
@@ -101,27 +101,27 @@ class EventWindow:
         """See :class:`~fyrehose_twisted.interfaces.IEventHistory`."""
         return self._firsts[self._dropped] if self._dropped < len(self._firsts) else self.last + 1
 
-    def put(self, stretches: Sequence[Stretch]) -> None:
+    def put(self, runs: Sequence[SequencedRun]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventHistory`."""
-        for stretch in stretches:
+        for stretch in runs:
             if stretch.first != self.last + 1:
                 self.clear(stretch.first - 1)
-            self._stretches.append(stretch)
+            self._runs.append(stretch)
             self._firsts.append(stretch.first)
             self.last = stretch.end - 1
-            self.size += _size(stretch)
+            self.size += _run_size(stretch)
         dropped = self._dropped
-        while self.size > self._limit and dropped < len(self._stretches) - 1:
-            self.size -= _size(self._stretches[dropped])
+        while self.size > self._limit and dropped < len(self._runs) - 1:
+            self.size -= _run_size(self._runs[dropped])
             dropped += 1
         self._dropped = dropped
-        if dropped > 1_024 and 2 * dropped > len(self._stretches):
-            del self._stretches[:dropped], self._firsts[:dropped]
+        if dropped > 1_024 and 2 * dropped > len(self._runs):
+            del self._runs[:dropped], self._firsts[:dropped]
             self._dropped = 0
 
     def clear(self, last: int) -> None:
         """Forget everything; the next event is the one after ``last``."""
-        self._stretches, self._firsts, self._dropped, self.size, self.last = [], [], 0, 0, last
+        self._runs, self._firsts, self._dropped, self.size, self.last = [], [], 0, 0, last
 
     def read(self, first: int, last: int, limit: int) -> list[Event]:
         """See :class:`~fyrehose_twisted.interfaces.IEventHistory`."""
@@ -130,11 +130,11 @@ class EventWindow:
         last = min(last, self.last, first + limit - 1)
         found: list[Event] = []
         at = bisect_right(self._firsts, first, self._dropped) - 1
-        while at < len(self._stretches) and self._firsts[at] <= last:
-            found.extend(self._stretches[at].each(first, last))
+        while at < len(self._runs) and self._firsts[at] <= last:
+            found.extend(self._runs[at].events_between(first, last))
             at += 1
         return found
 
 
-def _size(stretch: Stretch) -> int:
-    return STRETCH_OVERHEAD + sum(map(len, stretch.data)) + EVENT_OVERHEAD * len(stretch.data)
+def _run_size(stretch: SequencedRun) -> int:
+    return RUN_OVERHEAD + sum(map(len, stretch.data)) + EVENT_OVERHEAD * len(stretch.data)

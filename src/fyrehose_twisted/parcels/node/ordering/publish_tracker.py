@@ -7,18 +7,18 @@ from typing import Any
 
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.errors import KeyReused, LocalError, PublishQueueFull
-from fyrehose_twisted.parcels.events import Answered, NotTaken, Told
-from fyrehose_twisted.parcels.node.ordering.pending import Key, Pending, key_of, run_size, same_events
-from fyrehose_twisted.parcels.node.ordering.publisher_queue import Outbox
-from fyrehose_twisted.parcels.node.ordering.publisher_sessions import Placed
-from fyrehose_twisted.parcels.wire.messages import Message, NotPublished, Published, Refusal, Run
+from fyrehose_twisted.parcels.events import NodeEvent, PublishConfirmed, PublishUnconfirmed
+from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns, RunKey, run_key, run_size, same_events
+from fyrehose_twisted.parcels.node.ordering.publisher_queue import PublisherQueue
+from fyrehose_twisted.parcels.node.ordering.publisher_sessions import RunPlacement
+from fyrehose_twisted.parcels.wire.messages import Message, PublishAck, PublisherRun, PublishNack, RefusalReason
 
-REFUSED = 1_024
+MAX_REFUSED_PUBLISHERS = 1_024
 """Publishers of whom it is remembered that something was refused for want of room."""
-NOT_LEADING = "this node does not order any more; ask again"
+NOT_LEADER = "this node does not order any more; ask again"
 
 
-class Publishing:
+class PublishTracker:
     """What is on its way, and who is told what became of it.
 
     An answer is held back until this node has handed the events on, so that who publishes here and then reads here
@@ -26,169 +26,179 @@ class Publishing:
 
     :param publisher: what this node calls itself as a publisher.
     :param limit: bytes of events that may wait, those of this node and those of others each.
-    :ivar out: answers for others, each with its connection.
-    :ivar told: answers for the application.
+    :ivar replies: answers for others, each with its connection.
+    :ivar events: answers for the application.
     """
 
     def __init__(self, publisher: str, limit: int, epoch: int) -> None:
-        self.outbox = Outbox(publisher, limit, epoch)
-        self.pending = Pending(limit)
-        self.out: list[tuple[Peer, Message]] = []
-        self.told: list[Told] = []
-        self._tokens: dict[Key, list[Any]] = {}
+        self.queue = PublisherQueue(publisher, limit, epoch)
+        self.pending = PendingRuns(limit)
+        self.replies: list[tuple[Peer, Message]] = []
+        self.events: list[NodeEvent] = []
+        self._tokens: dict[RunKey, list[Any]] = {}
         self._limit = limit
-        self._refused: dict[tuple[str, int], int] = {}
-        self._held: list[tuple[int, Peer | None, Key, tuple[tuple[int, int], ...]]] = []
+        self._first_refused: dict[tuple[str, int], int] = {}
+        self._deferred: list[tuple[int, Peer | None, RunKey, tuple[tuple[int, int], ...]]] = []
 
     def __len__(self) -> int:
-        return len(self.pending) + len(self._held)
+        return len(self.pending) + len(self._deferred)
 
     def publish(self, events: Sequence[bytes], token: Any) -> None:
         """Take events of this node. :raises PublishQueueFull: if too many wait."""
-        self.outbox.publish(events, token)
+        self.queue.publish(events, token)
 
-    def publish_as(self, run: Run, token: Any) -> None:
+    def publish_as(self, run: PublisherRun, token: Any) -> None:
         """Take events that the application numbered.
 
         :raises PublishQueueFull: if too many wait.
         :raises KeyReused: if others wait that were numbered alike.
         :raises LocalError: if they are numbered as those of this node.
         """
-        if run.publisher == self.outbox.publisher:
+        if run.publisher == self.queue.publisher:
             raise LocalError(f"{run.publisher!r} is what this node calls itself")
-        if self._clashes(run):
-            raise KeyReused(_WORDS[Refusal.OTHER_BODY])
+        if self._key_conflicts(run):
+            raise KeyReused(_REFUSAL_TEXTS[RefusalReason.OTHER_BODY])
         if self.pending.size + run_size(run) > self._limit and self.pending.size:
             raise PublishQueueFull(f"{self.pending.size:,} bytes of events wait to be ordered; wait for some of them")
         self.pending.add(run, None)
-        self._tokens.setdefault(key_of(run), []).append(token)
+        self._tokens.setdefault(run_key(run), []).append(token)
 
-    def take(self) -> list[Run]:
+    def take_runs(self) -> list[PublisherRun]:
         """Return runs of this node that are to be sent now."""
-        runs = self.outbox.take()
+        runs = self.queue.take_runs()
         for run in runs:
             self.pending.add(run, None)
         return runs
 
-    def asked(self, run: Run, asker: Peer) -> bool:
+    def publish_requested(self, run: PublisherRun, requester: Peer) -> bool:
         """Somebody wants a run ordered; returns whether it has to be sent on. One that waits already has not."""
-        if run.publisher == self.outbox.publisher:
-            self.refuse(asker, run, Refusal.NAME_TAKEN, "that is what this node calls itself")
+        if run.publisher == self.queue.publisher:
+            self.refuse(requester, run, RefusalReason.NAME_TAKEN, "that is what this node calls itself")
             return False
-        if self._clashes(run):
-            self.refuse(asker, run, Refusal.OTHER_BODY, _WORDS[Refusal.OTHER_BODY])
+        if self._key_conflicts(run):
+            self.refuse(requester, run, RefusalReason.OTHER_BODY, _REFUSAL_TEXTS[RefusalReason.OTHER_BODY])
             return False
         key = run[:2]
-        refused = self._refused.get(key)
-        added = False if refused is not None and run.first > refused else self.pending.add(run, asker)
+        refused = self._first_refused.get(key)
+        added = False if refused is not None and run.first > refused else self.pending.add(run, requester)
         if added is not False:
-            self._refused.pop(key, None)
+            self._first_refused.pop(key, None)
         elif refused is None or run.first < refused:
             # What follows must not overtake it.
-            if len(self._refused) >= REFUSED:
-                self._refused.pop(next(iter(self._refused)))
-            self._refused[key] = run.first
+            if len(self._first_refused) >= MAX_REFUSED_PUBLISHERS:
+                self._first_refused.pop(next(iter(self._first_refused)))
+            self._first_refused[key] = run.first
         if added is False:
             text = f"{self.pending.size:,} bytes of events wait to be ordered already; try again later"
-            self.refuse(asker, run, Refusal.TOO_MANY, text)
+            self.refuse(requester, run, RefusalReason.TOO_MANY, text)
         return bool(added)
 
-    def refuse(self, asker: Peer, run: Run, why: Refusal, text: str) -> None:
+    def refuse(self, requester: Peer, run: PublisherRun, reason: RefusalReason, text: str) -> None:
         """Tell who asked that a run is not taken."""
-        self.out.append((asker, NotPublished(run.publisher, run.epoch, run.first, why, text)))
+        self.replies.append((requester, PublishNack(run.publisher, run.epoch, run.first, reason, text)))
 
-    def placed(self, run: Run, placed: Placed | Refusal, delivered: int) -> None:
+    def run_applied(self, run: PublisherRun, placement: RunPlacement | RefusalReason, delivered: int) -> None:
         """A run that waited may be in the order now."""
-        waiting = self.pending.get(key_of(run))
+        waiting = self.pending.get(run_key(run))
         if waiting is None:
             return
         if not same_events(waiting.run, run):
             # Published elsewhere under the same key: if it has a number, what waits here will have none.
-            if isinstance(placed, Placed):
-                self.pending.pop(key_of(run))
-                self._failed(waiting.run, waiting.asker, Refusal.OTHER_BODY)
+            if isinstance(placement, RunPlacement):
+                self.pending.pop(run_key(run))
+                self._fail_run(waiting.run, waiting.requester, RefusalReason.OTHER_BODY)
             return
-        self.pending.pop(key_of(run))
-        if isinstance(placed, Placed):
-            self._hold(key_of(run), waiting.asker, placed.numbers, delivered)
+        self.pending.pop(run_key(run))
+        if isinstance(placement, RunPlacement):
+            self._defer_reply(run_key(run), waiting.requester, placement.sequences, delivered)
         else:
-            self._failed(waiting.run, waiting.asker, placed)
+            self._fail_run(waiting.run, waiting.requester, placement)
 
-    def not_answered(self, message: NotPublished) -> None:
+    def publish_rejected(self, message: PublishNack) -> None:
         """The leader will not have a run: for good, or just not now; then it stays, and is sent again."""
-        if message.why not in (Refusal.FORGOTTEN, Refusal.OVERSIZE, Refusal.OTHER_BODY):
+        if message.why not in (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE, RefusalReason.OTHER_BODY):
             return
         for run in list(self.pending.runs()):
             if (run.publisher, run.epoch, run.first) == message[:3]:
-                waiting = self.pending.pop(key_of(run))
+                waiting = self.pending.pop(run_key(run))
                 if waiting is not None:
-                    self._failed(run, waiting.asker, message.why)
+                    self._fail_run(run, waiting.requester, message.why)
 
-    def delivered(self, sequence: int) -> None:
+    def events_delivered(self, sequence: int) -> None:
         """Events up to ``sequence`` have been handed on."""
-        if not self._held or self._held[0][0] > sequence:
+        if not self._deferred or self._deferred[0][0] > sequence:
             return
-        held, self._held = self._held, []
+        held, self._deferred = self._deferred, []
         for last, asker, key, numbers in held:
             if last <= sequence:
-                self._answer(key, asker, numbers)
+                self._reply(key, asker, numbers)
             else:
-                self._held.append((last, asker, key, numbers))
+                self._deferred.append((last, asker, key, numbers))
 
-    def give_up(self, text: str) -> None:
+    def abandon_all(self, text: str) -> None:
         """There is no quorum: tell everybody who waits. Some of it may be ordered all the same."""
-        held, self._held = self._held, []
+        held, self._deferred = self._deferred, []
         for _, asker, key, numbers in held:
-            self._answer(key, asker, numbers)
+            self._reply(key, asker, numbers)
         for run, asker, _ in self.pending.clear():
             if asker is not None:
-                self.refuse(asker, run, Refusal.NO_QUORUM, text)
-        for failed in self.outbox.give_up():
-            self.told.append(NotTaken(failed.token, failed.numbers, Refusal.NO_QUORUM, text, failed.sent))
+                self.refuse(asker, run, RefusalReason.NO_QUORUM, text)
+        for failed in self.queue.abandon_all():
+            self.events.append(
+                PublishUnconfirmed(failed.token, failed.numbers, RefusalReason.NO_QUORUM, text, failed.sent)
+            )
         for tokens in self._tokens.values():
-            self.told.extend(NotTaken(token, (), Refusal.NO_QUORUM, text, True) for token in tokens)
+            self.events.extend(PublishUnconfirmed(token, (), RefusalReason.NO_QUORUM, text, True) for token in tokens)
         self._tokens.clear()
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[PublisherRun]:
         """Yield all runs that wait, in the order in which they came."""
         return self.pending.runs()
 
-    def _clashes(self, run: Run) -> bool:
+    def _key_conflicts(self, run: PublisherRun) -> bool:
         """Whether another run waits under the key of ``run``."""
-        waiting = self.pending.get(key_of(run))
+        waiting = self.pending.get(run_key(run))
         return waiting is not None and not same_events(waiting.run, run)
 
-    def _hold(self, key: Key, asker: Peer | None, numbers: tuple[tuple[int, int], ...], delivered: int) -> None:
+    def _defer_reply(
+        self, key: RunKey, requester: Peer | None, numbers: tuple[tuple[int, int], ...], delivered: int
+    ) -> None:
         last = numbers[-1][0] + numbers[-1][1] - 1
-        if last <= delivered and not self._held:
-            self._answer(key, asker, numbers)
+        if last <= delivered and not self._deferred:
+            self._reply(key, requester, numbers)
         else:
-            self._held.append((last, asker, key, numbers))
+            self._deferred.append((last, requester, key, numbers))
 
-    def _answer(self, key: Key, asker: Peer | None, numbers: tuple[tuple[int, int], ...]) -> None:
-        if asker is not None:
-            self.out.append((asker, Published(*key[:3], numbers)))
-        elif key[0] == self.outbox.publisher:
-            for done in self.outbox.answered(key[1], key[2], numbers):
+    def _reply(self, key: RunKey, requester: Peer | None, numbers: tuple[tuple[int, int], ...]) -> None:
+        if requester is not None:
+            self.replies.append((requester, PublishAck(*key[:3], numbers)))
+        elif key[0] == self.queue.publisher:
+            for done in self.queue.acknowledge(key[1], key[2], numbers):
                 if done.token is not None:
-                    self.told.append(Answered(*done))
+                    self.events.append(PublishConfirmed(*done))
         # Who asked over a connection may have been followed by the application, and the other way round.
         for token in self._tokens.pop(key, ()):
-            self.told.append(Answered(token, numbers))
+            self.events.append(PublishConfirmed(token, numbers))
 
-    def _failed(self, run: Run, asker: Peer | None, why: Refusal) -> None:
-        text = _WORDS.get(why, why.name)
-        if asker is not None:
-            self.refuse(asker, run, why, text)
-        elif run.publisher == self.outbox.publisher and run.epoch == self.outbox.epoch:
-            for failed in self.outbox.give_up():
-                self.told.append(NotTaken(failed.token, failed.numbers, why, text, True))
-        for token in self._tokens.pop(key_of(run), ()):
-            self.told.append(NotTaken(token, (), why, text, why is not Refusal.OUT_OF_ORDER))
+    def _fail_run(self, run: PublisherRun, requester: Peer | None, reason: RefusalReason) -> None:
+        text = _REFUSAL_TEXTS.get(reason, reason.name)
+        if requester is not None:
+            self.refuse(requester, run, reason, text)
+        elif run.publisher == self.queue.publisher and run.epoch == self.queue.epoch:
+            for failed in self.queue.abandon_all():
+                self.events.append(PublishUnconfirmed(failed.token, failed.numbers, reason, text, True))
+        for token in self._tokens.pop(run_key(run), ()):
+            self.events.append(PublishUnconfirmed(token, (), reason, text, reason is not RefusalReason.OUT_OF_ORDER))
 
 
-_WORDS = {
-    Refusal.FORGOTTEN: "what this publisher published before is no longer remembered, nor whether this is a repeat",
-    Refusal.OUT_OF_ORDER: "something that the publisher published before this is missing, or it has begun anew since",
-    Refusal.OTHER_BODY: "this key was used before, for another body; use a new key, or repeat what was published then",
+_REFUSAL_TEXTS = {
+    RefusalReason.FORGOTTEN: (
+        "what this publisher published before is no longer remembered, nor whether this is a repeat"
+    ),
+    RefusalReason.OUT_OF_ORDER: (
+        "something that the publisher published before this is missing, or it has begun anew since"
+    ),
+    RefusalReason.OTHER_BODY: (
+        "this key was used before, for another body; use a new key, or repeat what was published then"
+    ),
 }

@@ -7,79 +7,79 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import PublishQueueFull
-from fyrehose_twisted.parcels.events import Numbers
+from fyrehose_twisted.parcels.events import SequenceSpans
 from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
-from fyrehose_twisted.parcels.wire.messages import Run
+from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
-RUN_BYTES = 49_152
+MAX_RUN_BYTES = 49_152
 """Bytes of events in one run, unless it is a single one."""
 UNANSWERED = 4_096
 """Events of a publisher that wait for an answer at once; see
 :data:`~fyrehose_twisted.parcels.node.ordering.publisher_sessions.REMEMBERED`."""
 
 
-class Done(NamedTuple):
+class NumberedBatch(NamedTuple):
     """What was published together has its numbers."""
 
     token: Any
-    numbers: Numbers
+    numbers: SequenceSpans
 
 
-class Failed(NamedTuple):
+class RejectedBatch(NamedTuple):
     """What was published together does not, all of it."""
 
     token: Any
-    numbers: Numbers
+    numbers: SequenceSpans
     """Those of the first of them, which do."""
     sent: bool
     """Whether others may have been given one all the same."""
 
 
-class _Batch:
+class _PublishBatch:
     """What was published together."""
 
-    __slots__ = ("events", "numbers", "sent", "taken", "token")
+    __slots__ = ("events", "numbered_count", "numbers", "sent", "token")
 
     def __init__(self, events: Sequence[bytes], token: Any) -> None:
         self.events = events
         self.token = token
-        self.taken = 0
+        self.numbered_count = 0
         self.sent = False
         self.numbers: list[tuple[int, int]] = []
 
-    def add(self, first: int, count: int) -> None:
+    def add_numbers(self, first: int, count: int) -> None:
         """The next of its events have their numbers."""
         if self.numbers and sum(self.numbers[-1]) == first:
             start, size = self.numbers[-1]
             self.numbers[-1] = (start, size + count)
         else:
             self.numbers.append((first, count))
-        self.taken += count
+        self.numbered_count += count
 
 
-class Outbox:
+class PublisherQueue:
     """Events of one publisher that are on their way into the order.
 
     They are answered in the order in which they were published, for that is how they are ordered.
 
     :param publisher: unlike that of everybody else.
     :param limit: bytes of events that may wait.
-    :ivar waiting: how many events wait for their number.
-    :ivar size: for how many bytes they count.
+    :ivar pending_events: how many events wait for their number.
+    :ivar pending_bytes: for how many bytes they count.
     """
 
     def __init__(self, publisher: str, limit: int, epoch: int = 1) -> None:
         self.publisher = publisher
         self.epoch = epoch
-        self.waiting = 0
-        self.size = 0
+        self.pending_events = 0
+        self.pending_bytes = 0
         self._limit = limit
-        self._batches: deque[_Batch] = deque()
-        self._runs: deque[Run] = deque()
-        self._unsent: deque[Run] = deque()
-        self._queue: deque[tuple[_Batch, int]] = deque()
-        self._next = 1
-        self._flying = 0
+        self._batches: deque[_PublishBatch] = deque()
+        self._runs: deque[PublisherRun] = deque()
+        self._unsent: deque[PublisherRun] = deque()
+        self._queue: deque[tuple[_PublishBatch, int]] = deque()
+        self._next_number = 1
+        self._in_flight = 0
 
     def publish(self, events: Sequence[bytes], token: Any) -> None:
         """Take events, at least one.
@@ -87,37 +87,38 @@ class Outbox:
         :raises PublishQueueFull: if too many wait already.
         """
         size = sum(map(len, events)) + EVENT_OVERHEAD * len(events)
-        if self.size + size > self._limit and self.size:
+        if self.pending_bytes + size > self._limit and self.pending_bytes:
             raise PublishQueueFull(
-                f"{self.waiting:,} events wait to be ordered, {self.size:,} bytes of at most {self._limit:,};"
+                f"{self.pending_events:,} events wait to be ordered, {self.pending_bytes:,} bytes of at most "
+                f"{self._limit:,};"
                 " wait for some of them"
             )
-        batch = _Batch(events, token)
+        batch = _PublishBatch(events, token)
         self._batches.append(batch)
         self._queue.append((batch, 0))
-        self.waiting += len(events)
-        self.size += size
+        self.pending_events += len(events)
+        self.pending_bytes += size
 
-    def take(self) -> list[Run]:
+    def take_runs(self) -> list[PublisherRun]:
         """Return what is to be sent now."""
         runs = list(self._unsent)
         self._unsent.clear()
-        while self._queue and self._flying < UNANSWERED:
+        while self._queue and self._in_flight < UNANSWERED:
             run = self._make_run()
             self._runs.append(run)
             runs.append(run)
         return runs
 
-    def _make_run(self) -> Run:
+    def _make_run(self) -> PublisherRun:
         events: list[bytes] = []
-        size, room = 0, UNANSWERED - self._flying
+        size, room = 0, UNANSWERED - self._in_flight
         while self._queue and len(events) < room:
             batch, start = self._queue[0]
             batch.sent = True
             stop = start
             while stop < len(batch.events) and len(events) + stop - start < room:
                 size += len(batch.events[stop]) + 8
-                if size > RUN_BYTES and (events or stop > start):
+                if size > MAX_RUN_BYTES and (events or stop > start):
                     break
                 stop += 1
             events.extend(batch.events[start:stop])
@@ -126,16 +127,16 @@ class Outbox:
                 continue
             self._queue[0] = (batch, stop)
             break
-        run = Run(self.publisher, self.epoch, self._next, events)
-        self._next += len(events)
-        self._flying += len(events)
+        run = PublisherRun(self.publisher, self.epoch, self._next_number, events)
+        self._next_number += len(events)
+        self._in_flight += len(events)
         return run
 
-    def send_again(self) -> None:
-        """Whoever had what was sent is gone: let :meth:`take` return all of it once more."""
+    def resend_all(self) -> None:
+        """Whoever had what was sent is gone: let :meth:`take_runs` return all of it once more."""
         self._unsent = deque(self._runs)
 
-    def answered(self, epoch: int, first: int, numbers: Numbers) -> Iterator[Done]:
+    def acknowledge(self, epoch: int, first: int, numbers: SequenceSpans) -> Iterator[NumberedBatch]:
         """Events have their numbers; what is not the next in turn is left for later, when it is sent again."""
         if not self._runs or epoch != self.epoch or first != self._runs[0].first:
             return
@@ -145,36 +146,36 @@ class Outbox:
         self._runs.popleft()
         if self._unsent and self._unsent[0] is run:
             self._unsent.popleft()
-        self._flying -= len(run.events)
-        self.waiting -= len(run.events)
+        self._in_flight -= len(run.events)
+        self.pending_events -= len(run.events)
         for start, count in numbers:
             yield from self._assign(start, count)
 
-    def _assign(self, start: int, count: int) -> Iterator[Done]:
+    def _assign(self, start: int, count: int) -> Iterator[NumberedBatch]:
         while count:
             batch = self._batches[0]
-            taken = min(count, len(batch.events) - batch.taken)
-            at = batch.taken
-            batch.add(start, taken)
-            self.size -= sum(map(len, batch.events[at : at + taken])) + EVENT_OVERHEAD * taken
+            taken = min(count, len(batch.events) - batch.numbered_count)
+            at = batch.numbered_count
+            batch.add_numbers(start, taken)
+            self.pending_bytes -= sum(map(len, batch.events[at : at + taken])) + EVENT_OVERHEAD * taken
             start, count = start + taken, count - taken
-            if batch.taken == len(batch.events):
+            if batch.numbered_count == len(batch.events):
                 self._batches.popleft()
-                yield Done(batch.token, tuple(batch.numbers))
+                yield NumberedBatch(batch.token, tuple(batch.numbers))
 
-    def give_up(self) -> list[Failed]:
+    def abandon_all(self) -> list[RejectedBatch]:
         """Expect no more answers; return what has none. What was sent may be ordered all the same, but nothing that is
         published from now on comes before it."""
-        failed = [Failed(batch.token, tuple(batch.numbers), batch.sent) for batch in self._batches]
+        failed = [RejectedBatch(batch.token, tuple(batch.numbers), batch.sent) for batch in self._batches]
         for waiting in (self._batches, self._runs, self._unsent, self._queue):
             waiting.clear()
-        if self._next > 1:
+        if self._next_number > 1:
             self.epoch += 1
-            self._next = 1
-        self.waiting = self.size = self._flying = 0
+            self._next_number = 1
+        self.pending_events = self.pending_bytes = self._in_flight = 0
         return failed
 
-    def cancel(self, token: Any) -> Failed | None:
+    def cancel(self, token: Any) -> RejectedBatch | None:
         """Expect no answer for what was published with ``token``, if it waits.
 
         What is not sent yet is not sent any more. What is keeps its place, for what comes after it counts on that, and
@@ -185,10 +186,10 @@ class Outbox:
                 continue
             if batch.sent:
                 batch.token = None
-                return Failed(token, tuple(batch.numbers), True)
+                return RejectedBatch(token, tuple(batch.numbers), True)
             self._batches.remove(batch)
             self._queue = deque(pair for pair in self._queue if pair[0] is not batch)
-            self.waiting -= len(batch.events)
-            self.size -= sum(map(len, batch.events)) + EVENT_OVERHEAD * len(batch.events)
-            return Failed(token, (), False)
+            self.pending_events -= len(batch.events)
+            self.pending_bytes -= sum(map(len, batch.events)) + EVENT_OVERHEAD * len(batch.events)
+            return RejectedBatch(token, (), False)
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fyrehose_twisted.parcels.wire.messages import Entry, View
+from fyrehose_twisted.parcels.wire.messages import LogEntry, Membership
 
 ENTRY_OVERHEAD = 400
 """Bytes that an entry counts for next to its events."""
@@ -12,68 +12,68 @@ EVENT_OVERHEAD = 60
 """Bytes that an event counts for next to its data."""
 
 
-def entry_size(entry: Entry) -> int:
+def entry_size(entry: LogEntry) -> int:
     """Return how many bytes of memory an entry counts for."""
     return ENTRY_OVERHEAD + sum(sum(map(len, run.events)) + EVENT_OVERHEAD * len(run.events) for run in entry.runs)
 
 
-class Log:
+class RaftLog:
     """Entries after a place up to which everything is known only as state.
 
-    :ivar base: index of the last entry that is no longer here, 0 if none is.
-    :ivar base_term: its term.
+    :ivar snapshot_index: index of the last entry that is no longer here, 0 if none is.
+    :ivar snapshot_term: its term.
     :ivar size: bytes of memory that the entries count for.
     """
 
-    def __init__(self, base: int = 0, base_term: int = 0) -> None:
-        self.base = base
-        self.base_term = base_term
+    def __init__(self, snapshot_index: int = 0, snapshot_term: int = 0) -> None:
+        self.snapshot_index = snapshot_index
+        self.snapshot_term = snapshot_term
         self.size = 0
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
         self._sizes: list[int] = []
         self._dropped = 0  # Of the lists' beginning; they are cut now and then, for a cut moves the rest.
 
     @property
-    def last(self) -> int:
+    def last_index(self) -> int:
         """Index of the last entry."""
-        return self.base + len(self._entries) - self._dropped
+        return self.snapshot_index + len(self._entries) - self._dropped
 
     @property
     def last_term(self) -> int:
         """Term of the last entry."""
-        return self._entries[-1].term if len(self._entries) > self._dropped else self.base_term
+        return self._entries[-1].term if len(self._entries) > self._dropped else self.snapshot_term
 
-    def term(self, index: int) -> int | None:
+    def term_at(self, index: int) -> int | None:
         """Return the term of an entry, ``None`` if it is not known (any more)."""
-        if index == self.base:
-            return self.base_term
-        if self.base < index <= self.last:
-            return self._entries[index - self.base - 1 + self._dropped].term
+        if index == self.snapshot_index:
+            return self.snapshot_term
+        if self.snapshot_index < index <= self.last_index:
+            return self._entries[index - self.snapshot_index - 1 + self._dropped].term
         return None
 
-    def entry(self, index: int) -> Entry:
+    def entry_at(self, index: int) -> LogEntry:
         """Return an entry that is here."""
-        return self._entries[index - self.base - 1 + self._dropped]
+        return self._entries[index - self.snapshot_index - 1 + self._dropped]
 
-    def after(self, index: int, limit: int, most: int = 256) -> tuple[list[Entry], int]:
-        """Return the entries after ``index``, as many as count for ``limit`` bytes together, but one at least; and for
-        how many they do."""
-        start = index - self.base + self._dropped
+    def entries_after(self, index: int, max_bytes: int, max_entries: int = 256) -> tuple[list[LogEntry], int]:
+        """Return the entries after ``index``, as many as count for ``max_bytes`` bytes together, but one at least; and
+        for how many they do."""
+        start = index - self.snapshot_index + self._dropped
         stop, size = start, 0
         sizes = self._sizes
-        end = min(len(sizes), start + most)
+        end = min(len(sizes), start + max_entries)
         while stop < end:
-            if size + sizes[stop] > limit and stop > start:
+            if size + sizes[stop] > max_bytes and stop > start:
                 break
             size += sizes[stop]
             stop += 1
         return self._entries[start:stop], size
 
-    def rest(self, index: int) -> list[Entry]:
+    def entries_from(self, index: int) -> list[LogEntry]:
         """Return all entries from ``index`` on."""
-        return self._entries[index - self.base - 1 + self._dropped :]
+        return self._entries[index - self.snapshot_index - 1 + self._dropped :]
 
-    def append(self, entries: Sequence[Entry]) -> None:
+    def append(self, entries: Sequence[LogEntry]) -> None:
         """Put entries behind the last one."""
         for entry in entries:
             size = entry_size(entry)
@@ -81,18 +81,18 @@ class Log:
             self._sizes.append(size)
             self.size += size
 
-    def cut(self, index: int) -> None:
+    def truncate_from(self, index: int) -> None:
         """Drop the entries from ``index`` on."""
-        at = index - self.base - 1 + self._dropped
+        at = index - self.snapshot_index - 1 + self._dropped
         self.size -= sum(self._sizes[at:])
         del self._entries[at:], self._sizes[at:]
 
-    def drop(self, limit: int, up_to: int) -> None:
-        """Drop the oldest entries, at most up to index ``up_to``, as long as all count for more than ``limit``."""
+    def compact(self, max_bytes: int, up_to: int) -> None:
+        """Drop the oldest entries, at most up to index ``up_to``, as long as all count for more than ``max_bytes``."""
         dropped = self._dropped
-        while self.size > limit and self.base < up_to:
+        while self.size > max_bytes and self.snapshot_index < up_to:
             entry = self._entries[dropped]
-            self.base, self.base_term = self.base + 1, entry.term
+            self.snapshot_index, self.snapshot_term = self.snapshot_index + 1, entry.term
             self.size -= self._sizes[dropped]
             dropped += 1
         self._dropped = dropped
@@ -100,14 +100,14 @@ class Log:
             del self._entries[:dropped], self._sizes[:dropped]
             self._dropped = 0
 
-    def reset(self, base: int, base_term: int) -> None:
+    def reset(self, snapshot_index: int, snapshot_term: int) -> None:
         """Forget all entries: what they came to is known as state."""
-        self.__init__(base, base_term)  # type: ignore[misc]  # As new.
+        self.__init__(snapshot_index, snapshot_term)  # type: ignore[misc]  # As new.
 
-    def last_view(self, after: int) -> tuple[int, View] | None:
+    def last_membership(self, after: int) -> tuple[int, Membership] | None:
         """Return the index and the content of the last change of view behind index ``after``, if there is one."""
-        for index in range(self.last, max(after, self.base), -1):
-            entry = self.entry(index)
-            if isinstance(entry.content, View):
+        for index in range(self.last_index, max(after, self.snapshot_index), -1):
+            entry = self.entry_at(index)
+            if isinstance(entry.content, Membership):
                 return index, entry.content
         return None

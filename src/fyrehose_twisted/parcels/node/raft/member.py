@@ -13,50 +13,50 @@ from math import inf
 from random import Random
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.node.persistent_state import State
-from fyrehose_twisted.parcels.node.raft.log import Log
-from fyrehose_twisted.parcels.node.raft.replication import Replication
+from fyrehose_twisted.parcels.node.persistent_state import Snapshot
+from fyrehose_twisted.parcels.node.raft.log import RaftLog
+from fyrehose_twisted.parcels.node.raft.replication import LogReplication
 from fyrehose_twisted.parcels.wire.messages import (
-    BEAT,
-    Append,
-    Appended,
-    Entry,
+    HEARTBEAT_INTERVAL,
+    AppendEntries,
+    AppendEntriesReply,
     EntryKind,
-    Member,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
     Message,
-    StateTaken,
-    View,
-    VoteAsked,
-    VoteGiven,
+    RequestVote,
+    RequestVoteReply,
 )
 
-PATIENCE = (2.2, 3.6)
+ELECTION_TIMEOUT = (2.2, 3.6)
 """Seconds without a word from the leader after which a member asks whether it should order, drawn for each leader."""
-SOON = (0.01, 0.15)
+FAST_ELECTION_TIMEOUT = (0.01, 0.15)
 """The same, when it is known that the leader is gone."""
-AGAIN = (0.15, 0.6)
+ELECTION_RETRY = (0.15, 0.6)
 """Seconds until a member whom too few voted for tries again."""
-LEADER_PATIENCE = 3.0
+CHECK_QUORUM_TIMEOUT = 3.0
 """Seconds after which a leader that hears nothing from a quorum steps down."""
-FAITHFUL = 2.0
+LEADER_STICKINESS = 2.0
 """Seconds after a leader's last word in which no vote is given to somebody else."""
-COMMIT_NOTICE = 0.005
+COMMIT_NOTICE_DELAY = 0.005
 """Seconds for which followers may wait to be told that something is committed, if there is nothing else to tell."""
 
 
-class Role(Enum):
+class RaftRole(Enum):
     """What part a node has in the order."""
 
     FOLLOWER = "follower"
-    ASKING = "asking"
+    PRE_CANDIDATE = "asking"
     """Asks whether it would be voted for."""
     CANDIDATE = "candidate"
     LEADER = "leader"
 
 
-class Order:
-    """One node's part in the order. Everything that it wants sent is in :attr:`out`, what is committed in
-    :attr:`ready`; whoever drains it calls :meth:`flush` before.
+class RaftMember:
+    """One node's part in the order. Everything that it wants sent is in :attr:`outbox`, what is committed in
+    :attr:`committed`; whoever drains it calls :meth:`flush` before.
 
     :param me: this life of this node.
     :param log: what it knows of the log.
@@ -64,385 +64,393 @@ class Order:
     :ivar members: who votes, as committed.
     :ivar leader: who orders, as far as known.
     :ivar dirty: whether there is something to be made durable.
-    :ivar fresh_from: index from which on entries are not durable; 0 if they are.
+    :ivar first_unpersisted: index from which on entries are not durable; 0 if they are.
     """
 
     def __init__(
-        self, me: Member, rng: Random, now: float, log: Log, snapshot: Callable[[], State], *, term: int = 0
+        self, me: MemberId, rng: Random, now: float, log: RaftLog, snapshot: Callable[[], Snapshot], *, term: int = 0
     ) -> None:
         self.me = me
         self.log = log
         self.term = term
-        self.vote: Member | None = None
-        self.role = Role.FOLLOWER
-        self.leader: Member | None = None
-        self._view: View | None = None
-        self.members: frozenset[Member] = frozenset()
-        self.commit = log.base
-        self.out: list[tuple[Member, Message]] = []
-        self.ready: list[tuple[int, Entry]] = []
+        self.voted_for: MemberId | None = None
+        self.role = RaftRole.FOLLOWER
+        self.leader: MemberId | None = None
+        self._membership: Membership | None = None
+        self.members: frozenset[MemberId] = frozenset()
+        self.commit_index = log.snapshot_index
+        self.outbox: list[tuple[MemberId, Message]] = []
+        self.committed: list[tuple[int, LogEntry]] = []
         self.dirty = False
-        self.fresh_from = 0
-        self.replication = Replication(log, self.out, snapshot)
+        self.first_unpersisted = 0
+        self.replication = LogReplication(log, self.outbox, snapshot)
         self.elections = 0
         self._rng = rng
-        self._heard = -inf
-        self._gone = False
-        self._votes: set[Member] = set()
-        self._patience = rng.uniform(*PATIENCE)
-        self._act_at = now + self._patience
-        self._notice_at = inf
-        self._answers: dict[Member, Appended] = {}
-        self._changing = 0
-        self._opened = 0
+        self._leader_heard_at = -inf
+        self._leader_lost = False
+        self._votes: set[MemberId] = set()
+        self._election_timeout = rng.uniform(*ELECTION_TIMEOUT)
+        self._act_at = now + self._election_timeout
+        self._commit_notice_at = inf
+        self._pending_replies: dict[MemberId, AppendEntriesReply] = {}
+        self._membership_index = 0
+        self._term_start_index = 0
 
     # Facts
 
     @property
-    def view(self) -> View | None:
+    def membership(self) -> Membership | None:
         """Who votes, as committed; ``None`` before that is known."""
-        return self._view
+        return self._membership
 
-    @view.setter
-    def view(self, view: View) -> None:
-        self._view = view
+    @membership.setter
+    def membership(self, view: Membership) -> None:
+        self._membership = view
         self.members = frozenset(member for member, _ in view.members)
 
     @property
-    def votes(self) -> bool:
+    def is_voter(self) -> bool:
         """Whether this node is a member."""
         return self.me in self.members
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this node orders."""
-        return self.role is Role.LEADER
+        return self.role is RaftRole.LEADER
 
     @property
-    def settled(self) -> bool:
+    def has_committed_in_term(self) -> bool:
         """Whether this node orders, and something of its own term is committed, so that it knows all that is."""
-        return self.leads and self.commit >= self._opened
+        return self.is_leader and self.commit_index >= self._term_start_index
 
     @property
-    def changing(self) -> bool:
+    def membership_change_pending(self) -> bool:
         """Whether a change of view is on its way."""
-        return self._changing > self.commit
+        return self._membership_index > self.commit_index
 
-    def heard_of_leader(self, now: float) -> float:
+    def seconds_since_leader(self, now: float) -> float:
         """Return the seconds since this node knew of a working leader; of a leader, since a quorum answered."""
-        if not self.leads:
-            return now - self._heard
-        view = self.view
+        if not self.is_leader:
+            return now - self._leader_heard_at
+        view = self.membership
         if view is None:
             return inf
         progress = self.replication.progress
-        times = sorted((now - progress[one].heard if one in progress else inf) for one in self._others())
+        times = sorted((now - progress[one].heard_at if one in progress else inf) for one in self._peers())
         return 0.0 if view.quorum == 1 else times[view.quorum - 2]
 
     def next_deadline(self) -> float:
         """When :meth:`tick` wants to be called."""
-        return min(self._act_at, self._notice_at)
+        return min(self._act_at, self._commit_notice_at)
 
-    def _others(self) -> list[Member]:
-        return [] if self.view is None else [one for one, _ in self.view.members if one != self.me]
+    def _peers(self) -> list[MemberId]:
+        return [] if self.membership is None else [one for one, _ in self.membership.members if one != self.me]
 
     # Commands
 
-    def begin_at(self, index: int, term: int, view: View | None) -> None:
+    def install_snapshot(self, index: int, term: int, membership: Membership | None) -> None:
         """What the log up to ``index`` came to is known as state; entries may follow."""
         self.log.reset(index, term)
-        self.commit = self.replication.commit = index
-        self.ready.clear()
-        self.fresh_from = 0
-        if view is not None:
-            self.view = view
+        self.commit_index = self.replication.commit_index = index
+        self.committed.clear()
+        self.first_unpersisted = 0
+        if membership is not None:
+            self.membership = membership
 
-    def resume(self, commit: int) -> None:
-        """Entries up to ``commit`` were committed in an earlier run of this node."""
-        self._commit(min(commit, self.log.last))
+    def restore(self, commit_index: int) -> None:
+        """Entries up to ``commit_index`` were committed in an earlier run of this node."""
+        self._commit_up_to(min(commit_index, self.log.last_index))
 
-    def found(self, address: Address, now: float, term: int = 1) -> None:
+    def bootstrap(self, address: Address, now: float, term: int = 1) -> None:
         """Begin a cluster of one, or form one anew with what this node has."""
-        self._enter(term)
-        self.view = View(((self.me, address),))
-        self.vote = self.me
-        self._lead(now, View(((self.me, address),)))
+        self._enter_term(term)
+        self.membership = Membership(((self.me, address),))
+        self.voted_for = self.me
+        self._become_leader(now, Membership(((self.me, address),)))
 
-    def propose(self, entry: Entry) -> int:
+    def propose(self, entry: LogEntry) -> int:
         """Put an entry into the log of the leader, and return its index."""
-        self._append([entry])
-        return self.log.last
+        self._append_to_log([entry])
+        return self.log.last_index
 
-    def change_view(self, view: View) -> None:
-        """Let the members agree on a view that differs by one. Only for a leader that is :attr:`settled`, and one at a
-        time."""
-        self._changing = self.propose(Entry(self.term, EntryKind.VIEW, view))
+    def propose_membership(self, membership: Membership) -> None:
+        """Let the members agree on a view that differs by one. Only for a leader that is :attr:`has_committed_in_term`,
+        and one at a time."""
+        self._membership_index = self.propose(LogEntry(self.term, EntryKind.MEMBERSHIP, membership))
 
-    def leader_gone(self, now: float) -> None:
+    def leader_lost(self, now: float) -> None:
         """The leader is known to be dead: do not wait for it."""
-        if self.leads or self._gone:
+        if self.is_leader or self._leader_lost:
             return
-        self._gone = True
+        self._leader_lost = True
         self.leader = None
-        self._act_at = min(self._act_at, now + self._rng.uniform(*SOON))
+        self._act_at = min(self._act_at, now + self._rng.uniform(*FAST_ELECTION_TIMEOUT))
 
-    def leave(self, now: float) -> None:
+    def step_down(self, now: float) -> None:
         """Lead no more."""
-        if self.leads:
-            self._follow(None, now)
+        if self.is_leader:
+            self._become_follower(None, now)
 
     # What happens
 
     def tick(self, now: float) -> None:
         """A deadline has passed."""
-        if now >= self._notice_at:
-            self._notice_at = inf
-            self.replication.tell_commit()
+        if now >= self._commit_notice_at:
+            self._commit_notice_at = inf
+            self.replication.broadcast_commit()
         if now < self._act_at:
             return
-        if self.leads:
-            if self.heard_of_leader(now) > LEADER_PATIENCE:
-                self._follow(None, now)
+        if self.is_leader:
+            if self.seconds_since_leader(now) > CHECK_QUORUM_TIMEOUT:
+                self._become_follower(None, now)
                 return
-            self._act_at = now + BEAT
-            self.replication.beat()
-        elif self.votes:
-            self._ask(now)
+            self._act_at = now + HEARTBEAT_INTERVAL
+            self.replication.send_heartbeats()
+        elif self.is_voter:
+            self._start_pre_vote(now)
         else:
-            self._act_at = now + self._rng.uniform(*PATIENCE)
+            self._act_at = now + self._rng.uniform(*ELECTION_TIMEOUT)
 
-    def vote_asked(self, message: VoteAsked, sender: Member, now: float) -> None:
+    def request_vote_received(self, message: RequestVote, sender: MemberId, now: float) -> None:
         """Somebody wants to lead."""
         log = self.log
-        current = (message.last_term, message.last_index) >= (log.last_term, log.last)
-        loyal = self.leads or (not self._gone and now - self._heard < FAITHFUL and self.leader not in (None, sender))
+        current = (message.last_term, message.last_index) >= (log.last_term, log.last_index)
+        loyal = self.is_leader or (
+            not self._leader_lost
+            and now - self._leader_heard_at < LEADER_STICKINESS
+            and self.leader not in (None, sender)
+        )
         if message.trial:
             granted = message.term > self.term and current and not loyal
-            self.out.append((sender, VoteGiven(message.term if granted else self.term, granted, True)))
+            self.outbox.append((sender, RequestVoteReply(message.term if granted else self.term, granted, True)))
             return
         if message.term > self.term and not loyal:
-            self._enter(message.term)
-            self._follow(None, now)
-        granted = message.term == self.term and current and not loyal and self.vote in (None, sender)
-        if granted and self.vote is None:
-            self.vote = sender
+            self._enter_term(message.term)
+            self._become_follower(None, now)
+        granted = message.term == self.term and current and not loyal and self.voted_for in (None, sender)
+        if granted and self.voted_for is None:
+            self.voted_for = sender
             self.dirty = True
         if granted:
-            self._act_at = now + self._rng.uniform(*PATIENCE)
-        self.out.append((sender, VoteGiven(self.term, granted, False)))
+            self._act_at = now + self._rng.uniform(*ELECTION_TIMEOUT)
+        self.outbox.append((sender, RequestVoteReply(self.term, granted, False)))
 
-    def vote_given(self, message: VoteGiven, sender: Member, now: float) -> None:
+    def request_vote_reply_received(self, message: RequestVoteReply, sender: MemberId, now: float) -> None:
         """Somebody answers whether it votes for this node."""
         if not message.granted:
             if message.term > self.term:
-                self._enter(message.term)
-                self._follow(None, now)
+                self._enter_term(message.term)
+                self._become_follower(None, now)
             return
         if message.trial:
-            if self.role is not Role.ASKING or message.term != self.term + 1:
+            if self.role is not RaftRole.PRE_CANDIDATE or message.term != self.term + 1:
                 return
-        elif self.role is not Role.CANDIDATE or message.term != self.term:
+        elif self.role is not RaftRole.CANDIDATE or message.term != self.term:
             return
         self._votes.add(sender)
-        self._count(now)
+        self._count_votes(now)
 
-    def append_received(self, message: Append, sender: Member, now: float) -> bool:
+    def append_entries_received(self, message: AppendEntries, sender: MemberId, now: float) -> bool:
         """Entries from the leader; returns whether it is one."""
         if message.term < self.term:
-            self._answers[sender] = Appended(self.term, False, self.log.last)
+            self._pending_replies[sender] = AppendEntriesReply(self.term, False, self.log.last_index)
             return False
-        if self.leads and message.term == self.term:
+        if self.is_leader and message.term == self.term:
             return False  # There are not two leaders of one term; somebody lies.
-        self._obey(message.term, sender, now)
+        self._accept_leader(message.term, sender, now)
         log, previous = self.log, message.previous
         entries = message.entries
-        if previous < log.base:
+        if previous < log.snapshot_index:
             # What is only known as state was committed, and is equal.
-            skip = log.base - previous
+            skip = log.snapshot_index - previous
             entries = entries[skip:]
-            previous = log.base
+            previous = log.snapshot_index
             if len(message.entries) < skip:
-                self._answers[sender] = Appended(self.term, True, message.previous + len(message.entries))
+                self._pending_replies[sender] = AppendEntriesReply(
+                    self.term, True, message.previous + len(message.entries)
+                )
                 return True
-        elif log.term(previous) != message.previous_term:
-            hint = min(log.last, previous - 1)
-            while hint > self.commit and log.term(hint) != message.previous_term:
+        elif log.term_at(previous) != message.previous_term:
+            hint = min(log.last_index, previous - 1)
+            while hint > self.commit_index and log.term_at(hint) != message.previous_term:
                 hint -= 1
-            self._answers[sender] = Appended(self.term, False, max(hint, self.commit))
+            self._pending_replies[sender] = AppendEntriesReply(self.term, False, max(hint, self.commit_index))
             return True
         last = previous + len(entries)
         for offset, entry in enumerate(entries):
             index = previous + 1 + offset
-            known = log.term(index)
+            known = log.term_at(index)
             if known == entry.term:
                 continue
             if known is not None:
-                log.cut(index)
-                self._fresh(index)
-            self._append(entries[offset:])
+                log.truncate_from(index)
+                self._mark_unpersisted(index)
+            self._append_to_log(entries[offset:])
             break
-        self._answers[sender] = Appended(self.term, True, last)
-        self._commit(min(message.commit, last))
+        self._pending_replies[sender] = AppendEntriesReply(self.term, True, last)
+        self._commit_up_to(min(message.commit, last))
         return True
 
-    def appended_received(self, message: Appended, sender: Member, now: float) -> bool:
+    def append_entries_reply_received(self, message: AppendEntriesReply, sender: MemberId, now: float) -> bool:
         """A follower answers; returns whether anything follows from that."""
-        if self._outdated(message.term, now):
+        if self._step_down_if_stale(message.term, now):
             return True
-        if not self.leads or message.term != self.term:
+        if not self.is_leader or message.term != self.term:
             return False
-        if not self.replication.answered(message, sender, now):
+        if not self.replication.append_entries_reply_received(message, sender, now):
             return not message.taken
-        if message.index > self.commit:
-            before = self.commit
-            self._advance(now)
-            return self.commit != before or message.index < self.log.last
-        if self._notice_at == inf:
-            self._notice_at = now + COMMIT_NOTICE
-        return message.index < self.log.last
+        if message.index > self.commit_index:
+            before = self.commit_index
+            self._advance_commit(now)
+            return self.commit_index != before or message.index < self.log.last_index
+        if self._commit_notice_at == inf:
+            self._commit_notice_at = now + COMMIT_NOTICE_DELAY
+        return message.index < self.log.last_index
 
-    def state_taken(self, message: StateTaken, sender: Member, now: float) -> None:
+    def install_snapshot_reply_received(self, message: InstallSnapshotReply, sender: MemberId, now: float) -> None:
         """A follower has a part of the state."""
-        if not self._outdated(message.term, now) and self.leads:
-            self.replication.state_taken(message, sender, now)
+        if not self._step_down_if_stale(message.term, now) and self.is_leader:
+            self.replication.install_snapshot_reply_received(message, sender, now)
 
-    def state_offered(self, term: int, sender: Member, now: float) -> bool:
+    def install_snapshot_received(self, term: int, sender: MemberId, now: float) -> bool:
         """The leader sends state; returns whether it is one."""
-        if term < self.term or (self.leads and term == self.term):
+        if term < self.term or (self.is_leader and term == self.term):
             return False
-        self._obey(term, sender, now)
+        self._accept_leader(term, sender, now)
         return True
 
     # Doing
 
     def flush(self, now: float) -> None:
         """Send what there is to be sent."""
-        if self.leads:
-            if self.view is not None and self.view.quorum == 1:
-                self._advance(now)
+        if self.is_leader:
+            if self.membership is not None and self.membership.quorum == 1:
+                self._advance_commit(now)
             self.replication.flush()
-        if self._answers:
-            for member, answer in self._answers.items():
-                self.out.append((member, answer))
-            self._answers.clear()
+        if self._pending_replies:
+            for member, answer in self._pending_replies.items():
+                self.outbox.append((member, answer))
+            self._pending_replies.clear()
 
-    def _append(self, entries: Iterable[Entry]) -> None:
+    def _append_to_log(self, entries: Iterable[LogEntry]) -> None:
         entries = list(entries)
-        self._fresh(self.log.last + 1)
+        self._mark_unpersisted(self.log.last_index + 1)
         self.log.append(entries)
         for entry in entries:
-            if entry.kind is EntryKind.VIEW:
-                self._changing = self.log.last
+            if entry.kind is EntryKind.MEMBERSHIP:
+                self._membership_index = self.log.last_index
 
-    def _fresh(self, index: int) -> None:
+    def _mark_unpersisted(self, index: int) -> None:
         self.dirty = True
-        self.fresh_from = index if not self.fresh_from else min(self.fresh_from, index)
+        self.first_unpersisted = index if not self.first_unpersisted else min(self.first_unpersisted, index)
 
-    def _advance(self, now: float) -> None:
+    def _advance_commit(self, now: float) -> None:
         """Commit what enough members have."""
-        match = self.replication.match
-        while self.view is not None:
-            indexes = sorted((self.log.last if one == self.me else match(one) for one, _ in self.view.members))
-            index = indexes[len(indexes) - self.view.quorum]
-            if index <= self.commit or self.log.term(index) != self.term:
+        match = self.replication.match_index
+        while self.membership is not None:
+            indexes = sorted(
+                (self.log.last_index if one == self.me else match(one) for one, _ in self.membership.members)
+            )
+            index = indexes[len(indexes) - self.membership.quorum]
+            if index <= self.commit_index or self.log.term_at(index) != self.term:
                 return
-            if self.commit < self._changing < index:
-                index = self._changing  # What is behind it is for the new view to commit.
-            before = self.view
-            self._commit(index)
-            if self.view is not before:
-                self._view_changed(now)
-            elif self._notice_at == inf:
-                self._notice_at = now + COMMIT_NOTICE
+            if self.commit_index < self._membership_index < index:
+                index = self._membership_index  # What is behind it is for the new view to commit.
+            before = self.membership
+            self._commit_up_to(index)
+            if self.membership is not before:
+                self._membership_changed(now)
+            elif self._commit_notice_at == inf:
+                self._commit_notice_at = now + COMMIT_NOTICE_DELAY
 
-    def _commit(self, index: int) -> None:
-        for at in range(self.commit + 1, index + 1):
-            entry = self.log.entry(at)
-            if isinstance(entry.content, View):
-                self.view = entry.content
+    def _commit_up_to(self, index: int) -> None:
+        for at in range(self.commit_index + 1, index + 1):
+            entry = self.log.entry_at(at)
+            if isinstance(entry.content, Membership):
+                self.membership = entry.content
                 self.dirty = True
-            self.ready.append((at, entry))
-        self.commit = self.replication.commit = max(self.commit, index)
+            self.committed.append((at, entry))
+        self.commit_index = self.replication.commit_index = max(self.commit_index, index)
 
-    def _view_changed(self, now: float) -> None:
-        if not self.votes:
-            self._follow(None, now)
+    def _membership_changed(self, now: float) -> None:
+        if not self.is_voter:
+            self._become_follower(None, now)
             return
-        self.replication.lead(self._others(), now)
-        self.replication.tell_commit()
+        self.replication.add_followers(self._peers(), now)
+        self.replication.broadcast_commit()
 
     # Elections
 
-    def _enter(self, term: int) -> None:
+    def _enter_term(self, term: int) -> None:
         self.term = term
-        self.vote = None
+        self.voted_for = None
         self.dirty = True
 
-    def _obey(self, term: int, leader: Member, now: float) -> None:
+    def _accept_leader(self, term: int, leader: MemberId, now: float) -> None:
         if term > self.term:
-            self._enter(term)
-        if self.role is not Role.FOLLOWER or self.leader != leader:
-            self._follow(leader, now)
-        self._heard = now
-        self._gone = False
-        self._act_at = now + self._patience
+            self._enter_term(term)
+        if self.role is not RaftRole.FOLLOWER or self.leader != leader:
+            self._become_follower(leader, now)
+        self._leader_heard_at = now
+        self._leader_lost = False
+        self._act_at = now + self._election_timeout
 
-    def _outdated(self, term: int, now: float) -> bool:
+    def _step_down_if_stale(self, term: int, now: float) -> bool:
         if term > self.term:
-            self._enter(term)
-            self._follow(None, now)
+            self._enter_term(term)
+            self._become_follower(None, now)
             return True
         return False
 
-    def _follow(self, leader: Member | None, now: float) -> None:
-        if self.leads:
-            self._heard = now - self.heard_of_leader(now)
-        self.role = Role.FOLLOWER
+    def _become_follower(self, leader: MemberId | None, now: float) -> None:
+        if self.is_leader:
+            self._leader_heard_at = now - self.seconds_since_leader(now)
+        self.role = RaftRole.FOLLOWER
         self.leader = leader
-        self.replication.end()
-        self._notice_at = inf
+        self.replication.stop()
+        self._commit_notice_at = inf
         self._votes.clear()
-        self._patience = self._rng.uniform(*PATIENCE)
-        self._act_at = now + self._patience
+        self._election_timeout = self._rng.uniform(*ELECTION_TIMEOUT)
+        self._act_at = now + self._election_timeout
 
-    def _ask(self, now: float) -> None:
+    def _start_pre_vote(self, now: float) -> None:
         """Ask whether others would vote for this node."""
-        self.role = Role.ASKING
+        self.role = RaftRole.PRE_CANDIDATE
         self.leader = None
         self._votes = {self.me}
-        self._act_at = now + self._rng.uniform(*AGAIN)
-        self._ask_for_votes(self.term + 1, trial=True)
-        self._count(now)
+        self._act_at = now + self._rng.uniform(*ELECTION_RETRY)
+        self._request_votes(self.term + 1, pre_vote=True)
+        self._count_votes(now)
 
-    def _count(self, now: float) -> None:
-        view = self.view
+    def _count_votes(self, now: float) -> None:
+        view = self.membership
         if view is None or len([one for one, _ in view.members if one in self._votes]) < view.quorum:
             return
-        if self.role is Role.CANDIDATE:
-            self._lead(now, None)
+        if self.role is RaftRole.CANDIDATE:
+            self._become_leader(now, None)
             return
-        self._enter(self.term + 1)
+        self._enter_term(self.term + 1)
         self.elections += 1
-        self.vote = self.me
-        self.role = Role.CANDIDATE
+        self.voted_for = self.me
+        self.role = RaftRole.CANDIDATE
         self._votes = {self.me}
-        self._act_at = now + self._rng.uniform(*AGAIN)
-        self._ask_for_votes(self.term, trial=False)
-        self._count(now)
+        self._act_at = now + self._rng.uniform(*ELECTION_RETRY)
+        self._request_votes(self.term, pre_vote=False)
+        self._count_votes(now)
 
-    def _ask_for_votes(self, term: int, *, trial: bool) -> None:
-        ask = VoteAsked(term, self.log.last, self.log.last_term, trial)
-        self.out.extend((member, ask) for member in self._others())
+    def _request_votes(self, term: int, *, pre_vote: bool) -> None:
+        ask = RequestVote(term, self.log.last_index, self.log.last_term, pre_vote)
+        self.outbox.extend((member, ask) for member in self._peers())
 
-    def _lead(self, now: float, founded: View | None) -> None:
-        self.role = Role.LEADER
+    def _become_leader(self, now: float, bootstrap_membership: Membership | None) -> None:
+        self.role = RaftRole.LEADER
         self.leader = self.me
-        self._gone = False
-        self._answers.clear()
-        changed = self.log.last_view(self.commit)
-        self._changing = 0 if changed is None else changed[0]
-        self.replication.begin(self.term, self._others(), now)
-        kind = EntryKind.NOTHING if founded is None else EntryKind.VIEW
-        self._opened = self.propose(Entry(self.term, kind, founded))
-        self._act_at = now + BEAT
-        self._advance(now)
+        self._leader_lost = False
+        self._pending_replies.clear()
+        changed = self.log.last_membership(self.commit_index)
+        self._membership_index = 0 if changed is None else changed[0]
+        self.replication.start(self.term, self._peers(), now)
+        kind = EntryKind.NO_OP if bootstrap_membership is None else EntryKind.MEMBERSHIP
+        self._term_start_index = self.propose(LogEntry(self.term, kind, bootstrap_membership))
+        self._act_at = now + HEARTBEAT_INTERVAL
+        self._advance_commit(now)

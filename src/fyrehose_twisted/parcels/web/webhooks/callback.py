@@ -17,11 +17,11 @@ from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, Event
 
 MAX_SECRET = 256
 
-_VISIBLE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
+_HEADER_SAFE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _ID = re.compile(r"[0-9a-f]{16}")
 
 
-class Sender(Protocol):
+class WebhookSender(Protocol):
     """Makes the requests."""
 
     def check(self, url: str) -> Deferred[None]:
@@ -49,7 +49,7 @@ class DeadLetter(NamedTuple):
     event: Event | None
     """What was to be delivered, if it is held."""
 
-    def shown(self) -> dict[str, Any]:
+    def public_fields(self) -> dict[str, Any]:
         """Return what everybody may see."""
         return {
             "first": self.first,
@@ -68,7 +68,7 @@ class Callback:
     """Somebody who gets events by POST.
 
     :ivar next: number of the event to be delivered next.
-    :ivar failed: dead letters in a row; with enough of them it is suspended.
+    :ivar consecutive_dead_letters: dead letters in a row; with enough of them it is suspended.
     """
 
     id: str
@@ -80,25 +80,25 @@ class Callback:
     attempts: int = 0
     skipped: int = 0
     dead: int = 0
-    failed: int = 0
+    consecutive_dead_letters: int = 0
     last_error: str | None = None
-    letters: deque[DeadLetter] = field(default_factory=deque, repr=False)
+    dead_letters: deque[DeadLetter] = field(default_factory=deque, repr=False)
 
-    def shown(self) -> dict[str, Any]:
+    def public_fields(self) -> dict[str, Any]:
         """Return what everybody may see: all but the secret."""
         names = "id", "url", "next", "suspended", "delivered", "attempts", "skipped", "dead", "last_error"
         return {name: getattr(self, name) for name in names} | {
             "signed": self.secret is not None,
-            "dead_letters": [letter.shown() for letter in self.letters],
+            "dead_letters": [letter.public_fields() for letter in self.dead_letters],
         }
 
-    def saved(self) -> dict[str, Any]:
+    def stored_fields(self) -> dict[str, Any]:
         """Return what has to survive a restart."""
         return {name: getattr(self, name) for name in ("id", "url", "next", "secret", "suspended")}
 
     @classmethod
-    def restored(cls, saved: Any) -> Callback:
-        """Return a callback from what :meth:`saved` returned.
+    def from_stored(cls, saved: Any) -> Callback:
+        """Return a callback from what :meth:`stored_fields` returned.
 
         :raises StateFileError: if it is not that.
         """
@@ -114,10 +114,10 @@ class Callback:
         raise StateFileError("a callback in the file is none")
 
 
-def headers_of(event: Event, cluster: str, founding: str, secret: str | None, now: float) -> dict[str, str]:
+def event_headers(event: Event, cluster: str, cluster_id: str, secret: str | None, now: float) -> dict[str, str]:
     """Return the headers that go with an event.
 
-    :param founding: id of the cluster's founding.
+    :param cluster_id: id of the cluster's founding.
     :param now: UTC seconds since 1970; it is signed too, so that nobody can deliver the event again later.
     """
     timestamp = str(int(now))
@@ -125,9 +125,9 @@ def headers_of(event: Event, cluster: str, founding: str, secret: str | None, no
         "Content-Type": "application/octet-stream",
         "User-Agent": "fyrehose-parcels",
         "Event-Sequence": str(event.sequence),
-        "Event-Publisher": quote(event.publisher, safe=_VISIBLE),
-        "Event-Cluster": quote(cluster, safe=_VISIBLE),
-        "Event-Founding": founding,
+        "Event-Publisher": quote(event.publisher, safe=_HEADER_SAFE),
+        "Event-Cluster": quote(cluster, safe=_HEADER_SAFE),
+        "Event-Founding": cluster_id,
         "Event-Timestamp": timestamp,
     }
     if secret is not None:

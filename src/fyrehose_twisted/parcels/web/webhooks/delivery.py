@@ -13,10 +13,10 @@ from twisted.web.client import ResponseFailed
 
 from fyrehose_twisted.errors import EventsNotHeld, FyrehoseError
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, Sender, headers_of
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, WebhookSender, event_headers
 from fyrehose_twisted.parcels.wire.messages import Event
 
-AT_ONCE = 32
+READ_BATCH = 32
 """Events that are read at once."""
 
 
@@ -29,7 +29,7 @@ class CourierRegistry(Protocol):
     """
 
     node: Any
-    sender: Sender
+    sender: WebhookSender
     config: WebConfig
     reactor: Any
     cluster: str
@@ -38,24 +38,24 @@ class CourierRegistry(Protocol):
     def now(self) -> float:
         """Return UTC seconds since 1970."""
 
-    def moved(self, callback: Callback) -> None:
+    def position_advanced(self, callback: Callback) -> None:
         """A callback is done with an event."""
 
-    def undelivered(self, letter: DeadLetter) -> None:
+    def add_dead_letter(self, letter: DeadLetter) -> None:
         """Events are given up."""
 
 
-class Courier:
+class WebhookDelivery:
     """Runs until it is stopped, or its callback is suspended. Others go on meanwhile, whatever this one waits for."""
 
     log = Logger()
 
-    def __init__(self, callback: Callback, office: CourierRegistry, rng: Random) -> None:
+    def __init__(self, callback: Callback, registry: CourierRegistry, rng: Random) -> None:
         self.callback = callback
-        self._office = office
+        self._registry = registry
         self._rng = rng
-        self._ahead: list[Event] = []
-        self._arrival: Deferred[None] | None = None
+        self._read_ahead: list[Event] = []
+        self._new_events: Deferred[None] | None = None
         self._stopped = False
         self._running: Deferred[None] | None = None
 
@@ -73,7 +73,7 @@ class Courier:
 
     def wake(self) -> None:
         """Events are there."""
-        arrival, self._arrival = self._arrival, None
+        arrival, self._new_events = self._new_events, None
         if arrival is not None:
             arrival.callback(None)
 
@@ -90,30 +90,30 @@ class Courier:
             except FyrehoseError as error:  # A journal that cannot be read now, perhaps.
                 self.callback.last_error = str(error)[:200]
                 self.log.warn("events for callback {id} cannot be read: {error}", id=self.callback.id, error=error)
-                await self._wait(self._office.config.callback_attempts)
+                await self._back_off(self._registry.config.callback_attempts)
                 continue
             if event is None:
-                self._arrival = Deferred()
-                await self._arrival
+                self._new_events = Deferred()
+                await self._new_events
             else:
                 await self._deliver(event)
 
     def _next(self) -> Event | None:
-        callback, node = self.callback, self._office.node
+        callback, node = self.callback, self._registry.node
         while callback.next <= node.last:
-            if self._ahead:
-                event = self._ahead.pop(0)
+            if self._read_ahead:
+                event = self._read_ahead.pop(0)
                 if event.sequence > callback.next:
                     self._skip(event.sequence - 1)
                 return event
             try:
-                self._ahead = node.events(callback.next, node.last, AT_ONCE)
+                self._read_ahead = node.events(callback.next, node.last, READ_BATCH)
             except EventsNotHeld as error:
                 if error.oldest <= callback.next:
                     return None
                 self._skip(error.oldest - 1)
                 continue
-            if not self._ahead:
+            if not self._read_ahead:
                 return None
         return None
 
@@ -121,46 +121,46 @@ class Courier:
         first = self.callback.next
         self.callback.skipped += last - first + 1
         self.callback.next = last + 1
-        self._office.undelivered(self._letter(first, last, "no longer held by this node", 0, None))
+        self._registry.add_dead_letter(self._dead_letter(first, last, "no longer held by this node", 0, None))
 
-    def _letter(self, first: int, last: int, reason: str, attempts: int, event: Event | None) -> DeadLetter:
+    def _dead_letter(self, first: int, last: int, reason: str, attempts: int, event: Event | None) -> DeadLetter:
         callback = self.callback
-        return DeadLetter(callback.id, callback.url, first, last, reason, attempts, self._office.now(), event)
+        return DeadLetter(callback.id, callback.url, first, last, reason, attempts, self._registry.now(), event)
 
     async def _deliver(self, event: Event) -> None:
-        callback, office, config = self.callback, self._office, self._office.config
+        callback, office, config = self.callback, self._registry, self._registry.config
         for attempt in range(1, config.callback_attempts + 1):
             callback.attempts = attempt
-            reason = await self._try(event)
+            reason = await self._attempt(event)
             if reason is None:
                 callback.last_error = None
                 callback.delivered += 1
-                callback.failed = 0
+                callback.consecutive_dead_letters = 0
                 break
             callback.last_error = reason
             office.failed_attempts += 1
             if attempt < config.callback_attempts:
-                await self._wait(attempt)
+                await self._back_off(attempt)
         else:
             callback.dead += 1
-            callback.failed += 1
+            callback.consecutive_dead_letters += 1
             reason = callback.last_error or ""
-            office.undelivered(self._letter(event.sequence, event.sequence, reason, callback.attempts, event))
-            callback.suspended = callback.failed >= config.suspend_after
+            office.add_dead_letter(self._dead_letter(event.sequence, event.sequence, reason, callback.attempts, event))
+            callback.suspended = callback.consecutive_dead_letters >= config.suspend_after
         callback.attempts = 0
         callback.next = event.sequence + 1
-        office.moved(callback)
+        office.position_advanced(callback)
 
-    async def _wait(self, attempt: int) -> None:
-        first, most = self._office.config.callback_backoff
+    async def _back_off(self, attempt: int) -> None:
+        first, most = self._registry.config.callback_backoff
         # Up to half of it less, so that callbacks that failed together do not come back together.
         seconds = min(most, first * 2.0 ** min(attempt - 1, 30)) * self._rng.uniform(0.5, 1.0)
-        await deferLater(self._office.reactor, seconds, lambda: None)
+        await deferLater(self._registry.reactor, seconds, lambda: None)
 
-    async def _try(self, event: Event) -> str | None:
+    async def _attempt(self, event: Event) -> str | None:
         """Return why it failed, ``None`` if it did not."""
-        callback, office = self.callback, self._office
-        headers = headers_of(event, office.cluster, office.node.founding, callback.secret, office.now())
+        callback, office = self.callback, self._registry
+        headers = event_headers(event, office.cluster, office.node.cluster_id, callback.secret, office.now())
         try:
             status = await office.sender.post(callback.url, headers, event.data)
         except DeferredTimeout:

@@ -40,7 +40,7 @@ class CallbackFile:
         match content:
             case {"format": str(name), "callbacks": list(saved)} if name == _FORMAT:
                 try:
-                    return [Callback.restored(item) for item in saved]
+                    return [Callback.from_stored(item) for item in saved]
                 except StateFileError as error:
                     raise StateFileError(f"{self._path}: {error}") from None
         raise StateFileError(f"{self._path} is no file of callbacks; move it away to begin without any")
@@ -50,7 +50,7 @@ class CallbackFile:
 
         :raises StateFileError: if that failed; then what was there is still there.
         """
-        content = {"format": _FORMAT, "callbacks": [callback.saved() for callback in callbacks]}
+        content = {"format": _FORMAT, "callbacks": [callback.stored_fields() for callback in callbacks]}
         data = json.dumps(content, indent=1).encode()
         new = self._path.with_name(self._path.name + ".new")
         try:

@@ -10,11 +10,23 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.web.client import Agent, HTTPConnectionPool
 from twisted.web.http_headers import Headers
 
-from fyrehose_twisted.parcels.client.http import AnswerTooLarge, Body, PlainAgent, read_body, sent
+from fyrehose_twisted.parcels.client.http import (
+    Body,
+    IdentityEncodingAgent,
+    ResponseTooLarge,
+    await_response,
+    read_body,
+)
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.webhooks.ssrf import CheckedEndpoints, Resolve, check_url, checked, resolver
+from fyrehose_twisted.parcels.web.webhooks.ssrf import (
+    CheckedEndpoints,
+    Resolve,
+    check_url,
+    checked_resolver,
+    reactor_resolver,
+)
 
-MAX_ANSWER = 65_536
+MAX_RESPONSE_BYTES = 65_536
 """Bytes of an answer that are read, and dropped, so that the connection can be used again."""
 
 
@@ -26,19 +38,19 @@ class TreqSender:
     """
 
     def __init__(self, config: WebConfig, reactor: Any, *, resolve: Resolve | None = None, policy: Any = None) -> None:
-        self._resolve = checked(resolve or resolver(reactor), config.allow_private_callbacks)
+        self._resolve = checked_resolver(resolve or reactor_resolver(reactor), config.allow_private_callbacks)
         self._ports = frozenset(config.callback_ports)
         self._timeout = config.callback_timeout
         self._reactor = reactor
         self._pool = HTTPConnectionPool(reactor)
         self._pool.cachedConnectionTimeout = 10
         endpoints = CheckedEndpoints(reactor, self._resolve, self._timeout, self._ports, policy)
-        self._agent = PlainAgent(Agent.usingEndpointFactory(reactor, endpoints, self._pool))
+        self._agent = IdentityEncodingAgent(Agent.usingEndpointFactory(reactor, endpoints, self._pool))
 
     def check(self, url: str) -> Deferred[None]:
         """Look whether a callback may go to ``url``.
 
-        It fails with :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.TargetRefused`.
+        It fails with :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.AddressNotAllowed`.
         """
         looked_up = maybeDeferred(lambda: self._resolve(check_url(url, self._ports)))
         looked_up.addTimeout(self._timeout, self._reactor)
@@ -53,13 +65,13 @@ class TreqSender:
         # A new client each time: it keeps cookies, and who is called has no business to leave any here.
         client = HTTPClient(self._agent, data_to_body_producer=Body)
         lines = Headers({name: [value] for name, value in headers.items()})
-        response = await sent(
+        response = await await_response(
             client.request(
                 "POST", url, headers=lines, data=body, allow_redirects=False, unbuffered=True, reactor=self._reactor
             )
         )
-        with suppress(AnswerTooLarge):  # It has answered; the rest of what it says does not matter.
-            await read_body(response.original, MAX_ANSWER, keep=False)
+        with suppress(ResponseTooLarge):  # It has answered; the rest of what it says does not matter.
+            await read_body(response.original, MAX_RESPONSE_BYTES, keep=False)
         return int(response.code)
 
     def close(self) -> Deferred[None]:

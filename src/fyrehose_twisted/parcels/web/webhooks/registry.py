@@ -13,8 +13,8 @@ from zope.interface import implementer
 from fyrehose_twisted.errors import EventsNotHeld, LocalError, OperationalError
 from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
 from fyrehose_twisted.parcels.web.config import WebConfig
-from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, OnDeadLetter, Sender
-from fyrehose_twisted.parcels.web.webhooks.delivery import Courier
+from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter, OnDeadLetter, WebhookSender
+from fyrehose_twisted.parcels.web.webhooks.delivery import WebhookDelivery
 from fyrehose_twisted.parcels.web.webhooks.file import CallbackFile
 from fyrehose_twisted.parcels.wire.messages import Event
 
@@ -44,7 +44,7 @@ class Callbacks:
     def __init__(
         self,
         node: IOrderedEvents,
-        sender: Sender,
+        sender: WebhookSender,
         config: WebConfig,
         reactor: Any,
         *,
@@ -63,13 +63,13 @@ class Callbacks:
         self._file = file
         self._on_dead_letter = on_dead_letter
         self._rng: Random = rng or SystemRandom()
-        self._couriers: dict[str, Courier] = {}
-        self._expected = 0
-        self._saving: Any = None
+        self._deliveries: dict[str, WebhookDelivery] = {}
+        self._pending_additions = 0
+        self._save_call: Any = None
         self._running = False
 
     def __len__(self) -> int:
-        return len(self._couriers)
+        return len(self._deliveries)
 
     @property
     def suspended(self) -> int:
@@ -90,7 +90,7 @@ class Callbacks:
         self.cluster = self.node.state().cluster
         self.node.listen(self)
         for callback in callbacks:
-            self._begin(callback)
+            self._start_delivery(callback)
 
     def stop(self) -> Deferred[None]:
         """Deliver no more, and save where they are."""
@@ -98,7 +98,7 @@ class Callbacks:
             return succeed(None)
         self._running = False
         self.node.unlisten(self)
-        for courier in self._couriers.values():
+        for courier in self._deliveries.values():
             courier.stop()
         self._save()
         return self.sender.close()
@@ -109,33 +109,33 @@ class Callbacks:
         :param first: number of the first event that it gets; by default the next one that is ordered.
 
         It fails with :class:`TooManyCallbacks`, :class:`~fyrehose_twisted.errors.EventsNotHeld`,
-        :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.TargetRefused`,
+        :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.AddressNotAllowed`,
         :class:`~fyrehose_twisted.errors.StateFileError`.
         """
         return Deferred.fromCoroutine(self._add(url, first, secret))
 
     async def _add(self, url: str, first: int | None, secret: str | None) -> Callback:
-        if len(self._couriers) + self._expected >= self.config.max_callbacks:
+        if len(self._deliveries) + self._pending_additions >= self.config.max_callbacks:
             raise TooManyCallbacks(f"there may be no more than {self.config.max_callbacks} callbacks")
         node = self.node
         start = node.last + 1 if first is None else first
         if start < node.oldest:
             raise EventsNotHeld(start, node.oldest, node.last)
-        self._expected += 1
+        self._pending_additions += 1
         try:
             await self.sender.check(url)
         finally:
-            self._expected -= 1
+            self._pending_additions -= 1
         if not self._running:
             raise OperationalError("this node is shutting down")
         callback = Callback(f"{self._rng.getrandbits(64):016x}", url, start, secret)
         if self._file is not None:
             self._file.save([*self.all(), callback])
-        self._begin(callback)
+        self._start_delivery(callback)
         return callback
 
-    def _begin(self, callback: Callback) -> None:
-        courier = self._couriers[callback.id] = Courier(callback, self, self._rng)
+    def _start_delivery(self, callback: Callback) -> None:
+        courier = self._deliveries[callback.id] = WebhookDelivery(callback, self, self._rng)
         courier.start()
 
     def remove(self, id: str) -> bool:
@@ -143,7 +143,7 @@ class Callbacks:
 
         :raises StateFileError: if it would be back after a restart.
         """
-        courier = self._couriers.pop(id, None)
+        courier = self._deliveries.pop(id, None)
         if courier is None:
             return False
         courier.stop()
@@ -153,45 +153,45 @@ class Callbacks:
 
     def get(self, id: str) -> Callback | None:
         """Return a callback, ``None`` if there is none of that name."""
-        courier = self._couriers.get(id)
+        courier = self._deliveries.get(id)
         return None if courier is None else courier.callback
 
     def all(self) -> list[Callback]:
         """Return them all, in the order in which they were registered."""
-        return [courier.callback for courier in self._couriers.values()]
+        return [courier.callback for courier in self._deliveries.values()]
 
     def events_ordered(self, events: Sequence[Event]) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
-        for courier in list(self._couriers.values()):
+        for courier in list(self._deliveries.values()):
             courier.wake()
 
     def events_skipped(self, first: int, last: int) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
-        for courier in list(self._couriers.values()):
+        for courier in list(self._deliveries.values()):
             courier.wake()
 
-    def moved(self, callback: Callback) -> None:
+    def position_advanced(self, callback: Callback) -> None:
         """A callback is done with an event."""
-        if callback.failed == 0:
+        if callback.consecutive_dead_letters == 0:
             self.delivered += 1
         if callback.suspended:
             self.log.warn("callback {id} is suspended: {why}", id=callback.id, why=callback.last_error)
-        if self._file is not None and self._saving is None and self._running:
-            self._saving = self.reactor.callLater(self.config.save_interval, self._save)
+        if self._file is not None and self._save_call is None and self._running:
+            self._save_call = self.reactor.callLater(self.config.save_interval, self._save)
 
-    def undelivered(self, letter: DeadLetter) -> None:
+    def add_dead_letter(self, letter: DeadLetter) -> None:
         """Events are given up."""
         callback = self.get(letter.callback)
         if callback is not None:
-            callback.letters.append(letter)
-            while len(callback.letters) > self.config.dead_letters:
-                callback.letters.popleft()
+            callback.dead_letters.append(letter)
+            while len(callback.dead_letters) > self.config.dead_letters:
+                callback.dead_letters.popleft()
         self.dead += letter.last - letter.first + 1
         if self._on_dead_letter is not None:
             self._on_dead_letter(letter)
 
     def _save(self) -> None:
-        saving, self._saving = self._saving, None
+        saving, self._save_call = self._save_call, None
         if saving is not None and saving.active():
             saving.cancel()
         if self._file is not None:

@@ -9,28 +9,35 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.parcels.web.webhooks.callback import MAX_SECRET, Callback
 from fyrehose_twisted.parcels.web.webhooks.registry import Callbacks, TooManyCallbacks
-from fyrehose_twisted.parcels.web.webhooks.ssrf import NotAnUrl, TargetRefused, check_url
+from fyrehose_twisted.parcels.web.webhooks.ssrf import AddressNotAllowed, InvalidUrl, check_url
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE
 from fyrehose_twisted.web.channel import WebRequest
-from fyrehose_twisted.web.request import json_object, queries
-from fyrehose_twisted.web.response import RETRY, Answer, Problem, answer, bad_request, problem_of
+from fyrehose_twisted.web.request import json_object, query_params
+from fyrehose_twisted.web.response import (
+    RETRY_AFTER,
+    HttpError,
+    HttpResponse,
+    bad_request,
+    json_response,
+    to_http_error,
+)
 
 
-def _problem(error: BaseException) -> Problem | None:
+def _to_problem(error: BaseException) -> HttpError | None:
     match error:
         case TooManyCallbacks():
-            return Problem(HTTPStatus.CONFLICT, "too-many-callbacks", str(error))
-        case NotAnUrl():
+            return HttpError(HTTPStatus.CONFLICT, "too-many-callbacks", str(error))
+        case InvalidUrl():
             return bad_request(str(error))
-        case TargetRefused():
-            return Problem(HTTPStatus.FORBIDDEN, "target-refused", str(error))
+        case AddressNotAllowed():
+            return HttpError(HTTPStatus.FORBIDDEN, "target-refused", str(error))
         case TimeoutError():
             message = "the name of the host was not looked up in time"
-            return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY)
-    return problem_of(error)
+            return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "timeout", message, RETRY_AFTER)
+    return to_http_error(error)
 
 
-class CallbackPages:
+class CallbackResource:
     """Tells of the callbacks, and changes them."""
 
     def __init__(self, callbacks: Callbacks) -> None:
@@ -38,7 +45,7 @@ class CallbackPages:
 
     def post(self, request: WebRequest) -> None:
         """Register one."""
-        queries(request)
+        query_params(request)
         content = json_object(request, "url", "from", "secret")
         url, first, secret = content.get("url"), content.get("from"), content.get("secret")
         if not isinstance(url, str):
@@ -51,43 +58,43 @@ class CallbackPages:
             raise bad_request(f"secret is a text of 1 to {MAX_SECRET} characters")
         try:
             check_url(url)
-        except (NotAnUrl, TargetRefused) as error:
-            raise _problem(error) or error from None
+        except (InvalidUrl, AddressNotAllowed) as error:
+            raise _to_problem(error) or error from None
         added = self._callbacks.add(url, first, secret)
         done = added.addCallbacks(self._added, self._refused, (request,), errbackArgs=(request,))
-        done.addErrback(request.broken)
+        done.addErrback(request.fail)
 
     def _added(self, callback: Callback, request: WebRequest) -> None:
         place = b"/callbacks/" + callback.id.encode()
-        request.answer(answer(callback.shown(), HTTPStatus.CREATED, ((b"Location", place),)))
+        request.respond(json_response(callback.public_fields(), HTTPStatus.CREATED, ((b"Location", place),)))
 
     def _refused(self, failure: Failure, request: WebRequest) -> None:
         error: Any = failure.value
-        problem = _problem(error)
+        problem = _to_problem(error)
         if problem is None:
             request.processingFailed(failure)
         else:
-            request.answer(problem.answer())
+            request.respond(problem.to_response())
 
-    def list(self, request: WebRequest) -> Answer:
+    def list(self, request: WebRequest) -> HttpResponse:
         """Answer with all of them."""
-        queries(request)
-        return answer([callback.shown() for callback in self._callbacks.all()])
+        query_params(request)
+        return json_response([callback.public_fields() for callback in self._callbacks.all()])
 
-    def get(self, request: WebRequest) -> Answer:
+    def get(self, request: WebRequest) -> HttpResponse:
         """Answer with one."""
-        queries(request)
-        callback = self._callbacks.get(_id(request))
+        query_params(request)
+        callback = self._callbacks.get(_callback_id(request))
         if callback is None:
-            raise _unknown()
-        return answer(callback.shown())
+            raise _not_found()
+        return json_response(callback.public_fields())
 
-    def delete(self, request: WebRequest) -> Answer:
+    def delete(self, request: WebRequest) -> HttpResponse:
         """Remove one."""
-        queries(request)
-        if not self._callbacks.remove(_id(request)):
-            raise _unknown()
-        return Answer(HTTPStatus.NO_CONTENT, b"")
+        query_params(request)
+        if not self._callbacks.remove(_callback_id(request)):
+            raise _not_found()
+        return HttpResponse(HTTPStatus.NO_CONTENT, b"")
 
 
 def _is_secret(secret: Any) -> bool:
@@ -97,10 +104,10 @@ def _is_secret(secret: Any) -> bool:
     return not any(0xD800 <= ord(letter) < 0xE000 for letter in secret)
 
 
-def _id(request: WebRequest) -> str:
+def _callback_id(request: WebRequest) -> str:
     path: bytes = request.path
     return path.rpartition(b"/")[2].decode("ascii", "replace")
 
 
-def _unknown() -> Problem:
-    return Problem(HTTPStatus.NOT_FOUND, "not-found", "there is no such callback")
+def _not_found() -> HttpError:
+    return HttpError(HTTPStatus.NOT_FOUND, "not-found", "there is no such callback")

@@ -49,7 +49,7 @@ URL = re.compile(URL_PATTERN)
 _NAT64 = IPv6Network("64:ff9b::/96")
 # Public by its number, and yet only there for the machines of one provider.
 _METADATA = frozenset({ip_address("168.63.129.16")})
-_NOWHERE = (
+_SPECIAL_NETWORKS = (
     IPv4Network("192.88.99.0/24"),
     IPv6Network("64:ff9b:1::/48"),
     IPv6Network("2001::/23"),
@@ -57,11 +57,11 @@ _NOWHERE = (
 )
 
 
-class NotAnUrl(LocalError):
+class InvalidUrl(LocalError):
     """What is to be called is no URL."""
 
 
-class TargetRefused(LocalError):
+class AddressNotAllowed(LocalError):
     """A callback would go where none may go.
 
     What is wrong is not told: strangers would learn which names and addresses this network has.
@@ -82,16 +82,16 @@ def check_url(url: str, ports: Collection[int] | None = None) -> str:
     :raises TargetRefused: if it is one that may not.
     """
     if len(url) > MAX_URL or URL.fullmatch(url) is None:
-        raise NotAnUrl("a URL to call is http or https, in ASCII, without a user, a password and a fragment")
+        raise InvalidUrl("a URL to call is http or https, in ASCII, without a user, a password and a fragment")
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise TargetRefused from None
+        raise AddressNotAllowed from None
     if port is None:
         port = 443 if parts.scheme == "https" else 80
     if not host or port == 0 or (ports is not None and port not in ports):
-        raise TargetRefused
+        raise AddressNotAllowed
     return host
 
 
@@ -106,13 +106,13 @@ def is_public(address: str) -> bool:
             inner = IPv4Address(int(ip) & 0xFFFF_FFFF)
         if inner is not None:
             return is_public(str(inner))
-    if ip in _METADATA or any(ip.version == network.version and ip in network for network in _NOWHERE):
+    if ip in _METADATA or any(ip.version == network.version and ip in network for network in _SPECIAL_NETWORKS):
         return False
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
 
 
 @implementer(IResolutionReceiver)
-class _Addresses:
+class _AddressReceiver:
     def __init__(self) -> None:
         self.found: list[str] = []
         self.done: Deferred[list[str]] = Deferred()
@@ -128,23 +128,24 @@ class _Addresses:
         self.done.callback(self.found)
 
 
-def resolver(reactor: Any) -> Resolve:
+def reactor_resolver(reactor: Any) -> Resolve:
     """Return what asks the reactor's own resolver."""
 
     def resolve(host: str) -> Deferred[list[str]]:
-        receiver = _Addresses()
+        receiver = _AddressReceiver()
         reactor.nameResolver.resolveHostName(receiver, host, 0)
         return receiver.done
 
     return resolve
 
 
-def checked(resolve: Resolve, allow_private: bool) -> Resolve:
-    """Return ``resolve``, but failing with :class:`TargetRefused` if one address is not public, or there is none."""
+def checked_resolver(resolve: Resolve, allow_private: bool) -> Resolve:
+    """Return ``resolve``, but failing with :class:`AddressNotAllowed` if one address is not public, or there is
+    none."""
 
     def check(addresses: list[str]) -> list[str]:
         if not addresses or not (allow_private or all(map(is_public, addresses))):
-            raise TargetRefused
+            raise AddressNotAllowed
         return addresses[:MAX_ADDRESSES]
 
     return lambda host: resolve(host).addCallback(check)
@@ -203,7 +204,7 @@ class CheckedEndpoints:
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"not http or https: {uri.scheme!r}")
         if uri.port not in self._ports:
-            raise TargetRefused
+            raise AddressNotAllowed
         host = uri.host.decode("ascii").strip("[]")
         endpoint = CheckedEndpoint(self._reactor, host, uri.port, self._resolve, self._timeout)
         if uri.scheme == b"http":

@@ -3,22 +3,22 @@ from __future__ import annotations
 import pytest
 
 from fyrehose_twisted.fyrehose.config import WindowConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Window
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import CongestionWindow
 
 
-def rounds(window: Window, count: int, *, lost: float = 0.0, round_trip: float = 0.01) -> None:
+def rounds(window: CongestionWindow, count: int, *, lost: float = 0.0, round_trip: float = 0.01) -> None:
     """Let ``count`` windows full of messages return, or not."""
     for _ in range(count):
         size = int(window.size) + 1
         for index in range(size):
             if index < size * lost:
-                window.lost()
+                window.loss_detected()
             else:
-                window.returned(round_trip)
+                window.acknowledged(round_trip)
 
 
 def test_it_doubles_while_messages_return_in_time_up_to_its_maximum() -> None:
-    window = Window(WindowConfig(initial=64, maximum=1_000))
+    window = CongestionWindow(WindowConfig(initial=64, maximum=1_000))
     rounds(window, 1)
     assert window.size == 128
     rounds(window, 10)
@@ -26,7 +26,7 @@ def test_it_doubles_while_messages_return_in_time_up_to_its_maximum() -> None:
 
 
 def test_it_halves_when_many_get_lost_down_to_its_minimum_and_then_grows_slowly() -> None:
-    window = Window(WindowConfig(initial=64, minimum=16))
+    window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     rounds(window, 1, lost=0.3)
     assert window.size == 32
     rounds(window, 10, lost=0.3)
@@ -36,13 +36,13 @@ def test_it_halves_when_many_get_lost_down_to_its_minimum_and_then_grows_slowly(
 
 
 def test_a_link_that_always_loses_some_does_not_close_it() -> None:
-    window = Window(WindowConfig())
+    window = CongestionWindow(WindowConfig())
     rounds(window, 30, lost=0.1)
     assert window.size == WindowConfig().maximum
 
 
 def test_a_queue_that_builds_up_shrinks_it() -> None:
-    window = Window(WindowConfig(initial=512))
+    window = CongestionWindow(WindowConfig(initial=512))
     rounds(window, 1)
     before = window.size
     rounds(window, 1, round_trip=1.0)
@@ -50,59 +50,59 @@ def test_a_queue_that_builds_up_shrinks_it() -> None:
 
 
 def test_the_timer_is_that_of_rfc_6298() -> None:
-    window = Window(WindowConfig(minimum_timeout=0.0, maximum_timeout=60.0))
+    window = CongestionWindow(WindowConfig(minimum_timeout=0.0, maximum_timeout=60.0))
     assert window.timeout == 1.0
-    window.returned(0.4)
+    window.acknowledged(0.4)
     assert window.timeout == pytest.approx(0.4 + 4 * 0.2)
-    window.returned(0.8)
+    window.acknowledged(0.8)
     assert window.timeout == pytest.approx(0.45 + 4 * (0.15 + 0.1))
 
 
 def test_it_has_limits() -> None:
-    window = Window(WindowConfig(minimum_timeout=0.2, maximum_timeout=4.0))
+    window = CongestionWindow(WindowConfig(minimum_timeout=0.2, maximum_timeout=4.0))
     for _ in range(100):
-        window.returned(0.001)
+        window.acknowledged(0.001)
     assert window.timeout == 0.2
     for _ in range(100):
-        window.returned(30.0)
+        window.acknowledged(30.0)
     assert window.timeout == 4.0
 
 
 def test_it_doubles_once_a_round_and_until_a_message_came_back_that_was_sent_once() -> None:
-    window = Window(WindowConfig(maximum_timeout=60.0))
-    window.returned(0.1)
+    window = CongestionWindow(WindowConfig(maximum_timeout=60.0))
+    window.acknowledged(0.1)
     once = window.timeout
     window.timed_out(10.0)
     window.timed_out(10.1)
     assert window.timeout == pytest.approx(2 * once)
     window.timed_out(20.0)
     assert window.timeout == pytest.approx(4 * once)
-    window.returned(None)
+    window.acknowledged(None)
     assert window.timeout == pytest.approx(4 * once)
-    window.returned(0.1)
+    window.acknowledged(0.1)
     assert window.timeout <= once
 
 
 def test_patience_grows_with_each_needless_retransmission_and_fades() -> None:
-    window = Window(WindowConfig(maximum=128))
-    window.returned(0.1)
-    before = window.reordering
+    window = CongestionWindow(WindowConfig(maximum=128))
+    window.acknowledged(0.1)
+    before = window.reordering_window
     for _ in range(100):
-        window.spurious()
-    assert window.reordering == pytest.approx(32 * before)
+        window.spurious_retransmission()
+    assert window.reordering_window == pytest.approx(32 * before)
     rounds(window, 300, round_trip=0.1)
-    assert window.reordering == pytest.approx(before)
+    assert window.reordering_window == pytest.approx(before)
 
 
 def test_it_shrinks_when_everything_gets_lost() -> None:
-    window = Window(WindowConfig(initial=64, minimum=16))
+    window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     for _ in range(64 + 32):
-        window.lost()
+        window.loss_detected()
     assert window.size == 16
 
 
 def test_it_grows_slowly_after_a_queue_has_built_up() -> None:
-    window = Window(WindowConfig(initial=512))
+    window = CongestionWindow(WindowConfig(initial=512))
     rounds(window, 1)
     rounds(window, 1, round_trip=1.0)
     rounds(window, 60)  # Until the average has forgotten it.
@@ -112,8 +112,8 @@ def test_it_grows_slowly_after_a_queue_has_built_up() -> None:
 
 
 def test_a_clock_that_was_set_back_does_not_keep_it_small() -> None:
-    window = Window(WindowConfig(maximum=1_000))
-    window.returned(-3_600.0)
+    window = CongestionWindow(WindowConfig(maximum=1_000))
+    window.acknowledged(-3_600.0)
     rounds(window, 30)
     assert window.timeout < 1.0
     assert window.size == 1_000

@@ -7,7 +7,7 @@ from math import ceil
 from fyrehose_twisted.fyrehose.config import WindowConfig
 
 
-class Window:
+class CongestionWindow:
     """Grows while messages return in time and shrinks when they do not, once a round trip; times out by RFC 6298.
 
     :ivar size: messages that may be under way.
@@ -16,28 +16,28 @@ class Window:
     def __init__(self, config: WindowConfig) -> None:
         self.config = config
         self.size = float(config.initial)
-        self.smoothed: float | None = None
-        self._variation = 0.0
-        self._fastest = float("inf")
-        self._returned = 0
+        self.smoothed_rtt: float | None = None
+        self._rtt_variation = 0.0
+        self._min_rtt = float("inf")
+        self._acked = 0
         self._lost = 0
         self._slow_start = True
-        self._patience = 1.0
+        self._reordering_factor = 1.0
         self._backoff = 1.0
         self._backed_off_until = 0.0
 
     @property
     def timeout(self) -> float:
         """Seconds to wait for a message before it is sent again (RFC 6298, sections 2 and 5)."""
-        wait = 1.0 if self.smoothed is None else self.smoothed + max(4 * self._variation, 0.001)
+        wait = 1.0 if self.smoothed_rtt is None else self.smoothed_rtt + max(4 * self._rtt_variation, 0.001)
         return min(max(wait, self.config.minimum_timeout) * self._backoff, self.config.maximum_timeout)
 
     @property
-    def reordering(self) -> float:
+    def reordering_window(self) -> float:
         """Seconds by which one message may overtake another without the other counting as lost (RFC 8985)."""
-        return self._patience * (0.01 if self.smoothed is None else max(0.005, self.smoothed / 2))
+        return self._reordering_factor * (0.01 if self.smoothed_rtt is None else max(0.005, self.smoothed_rtt / 2))
 
-    def returned(self, round_trip: float | None, count: int = 1) -> None:
+    def acknowledged(self, round_trip: float | None, count: int = 1) -> None:
         """Messages came back.
 
         :param round_trip: seconds it took the first; ``None`` if it was not measured, or was sent more than once, for
@@ -47,16 +47,16 @@ class Window:
             self._backoff = 1.0
             self._measure(max(round_trip, 0.0))
         while count:
-            left = max(1, ceil(self.size) - self._returned - self._lost)
-            self._returned += min(count, left)
+            left = max(1, ceil(self.size) - self._acked - self._lost)
+            self._acked += min(count, left)
             count -= min(count, left)
-            if self._returned + self._lost >= self.size:
+            if self._acked + self._lost >= self.size:
                 self._end_round()
 
-    def lost(self) -> None:
+    def loss_detected(self) -> None:
         """A message has to be sent again."""
         self._lost += 1
-        if self._returned + self._lost >= self.size:
+        if self._acked + self._lost >= self.size:
             self._end_round()
 
     def timed_out(self, now: float) -> None:
@@ -65,21 +65,21 @@ class Window:
             self._backoff = min(self._backoff * 2, 64.0)
             self._backed_off_until = now + self.timeout
 
-    def spurious(self) -> None:
+    def spurious_retransmission(self) -> None:
         """A message came back that had been sent again too early."""
-        self._patience = min(self._patience * 1.5, 32.0)
+        self._reordering_factor = min(self._reordering_factor * 1.5, 32.0)
 
     def _measure(self, round_trip: float) -> None:
-        self._fastest = min(self._fastest, round_trip)
-        if self.smoothed is None:
-            self.smoothed, self._variation = round_trip, round_trip / 2
+        self._min_rtt = min(self._min_rtt, round_trip)
+        if self.smoothed_rtt is None:
+            self.smoothed_rtt, self._rtt_variation = round_trip, round_trip / 2
             return
-        self._variation += (abs(self.smoothed - round_trip) - self._variation) / 4
-        self.smoothed += (round_trip - self.smoothed) / 8
+        self._rtt_variation += (abs(self.smoothed_rtt - round_trip) - self._rtt_variation) / 4
+        self.smoothed_rtt += (round_trip - self.smoothed_rtt) / 8
 
     def _end_round(self) -> None:
-        share = self._lost / (self._returned + self._lost)
-        in_time = self.smoothed is not None and self.smoothed < 4 * self._fastest + 0.02
+        share = self._lost / (self._acked + self._lost)
+        in_time = self.smoothed_rtt is not None and self.smoothed_rtt < 4 * self._min_rtt + 0.02
         if share > self.config.congested_loss:
             self.size *= 0.5
             self._slow_start = False
@@ -89,5 +89,5 @@ class Window:
         else:
             self.size *= 2.0 if self._slow_start else 1.125
         self.size = min(max(self.size, self.config.minimum), self.config.maximum)
-        self._returned = self._lost = 0
-        self._patience = max(1.0, self._patience * 0.98)
+        self._acked = self._lost = 0
+        self._reordering_factor = max(1.0, self._reordering_factor * 0.98)

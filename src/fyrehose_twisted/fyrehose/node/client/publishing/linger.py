@@ -6,11 +6,11 @@ QUIET_TIME = 1.25
 """Seconds without a FORWARD after which subscribers have what they missed. By then each has sent a KEEPALIVE, and has
 been told how far the stream goes; it asks at once for what it misses, and again every 0.5 s."""
 
-LONGEST_STAY = 10.0
+MAX_LINGER_TIME = 10.0
 """Seconds that a publisher stays at most."""
 
 
-class Staying:
+class LingerState:
     """What a client has done lately for subscribers that miss something.
 
     :ivar quiet_at: time at which it may leave; 0 if no subscriber needs it.

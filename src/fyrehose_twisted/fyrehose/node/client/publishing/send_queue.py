@@ -9,23 +9,23 @@ from math import ceil
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull
 from fyrehose_twisted.fyrehose.config import OutboxConfig
-from fyrehose_twisted.fyrehose.node.client.publishing.congestion import Window
-from fyrehose_twisted.fyrehose.node.client.publishing.in_flight import Flights
-from fyrehose_twisted.fyrehose.node.client.publishing.retransmissions import Retries
+from fyrehose_twisted.fyrehose.node.client.publishing.congestion import CongestionWindow
+from fyrehose_twisted.fyrehose.node.client.publishing.in_flight import InFlight
+from fyrehose_twisted.fyrehose.node.client.publishing.retransmissions import RetransmitQueue
 from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZE, MAX_ENVELOPED, wrap
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 
-REMEMBERED = 4_096
+REMEMBERED_RETRANSMISSIONS = 4_096
 """Messages that were sent again and came back, of which the first copy may come too."""
 
 DATAGRAM_OVERHEAD = 512
 """Bytes that a datagram takes in a receive buffer beside its data, unless it lies in a burst."""
 
-SAMPLED = 32
+RTT_SAMPLE_STRIDE = 32
 """Of those that left together, the round trip of one in so many is measured; more would say nothing new (RFC 7323)."""
 
 
-class Outbox:
+class SendQueue:
     """Messages of one publisher. A ticket is the message's counter in the envelope.
 
     :param first: the first ticket.
@@ -33,7 +33,7 @@ class Outbox:
         they hold is under way. ``None`` for no such limit.
     :ivar next_ticket: that of the message to be queued next.
     :ivar retransmissions: PUSHes that were sent again.
-    :ivar again: how many of those that :meth:`due` returned last were sent before.
+    :ivar leading_retransmissions: how many of those that :meth:`take_due` returned last were sent before.
     :ivar window: congestion window and timer.
     """
 
@@ -43,28 +43,28 @@ class Outbox:
         self.config = config
         self._receive_buffer = receive_buffer
         self.publisher = publisher
-        self.window = Window(config.window)
+        self.window = CongestionWindow(config.window)
         self.retransmissions = 0
-        self.again = 0
-        self._lowest = self._unsent = self.next_ticket = first
+        self.leading_retransmissions = 0
+        self._lowest_pending = self._next_unsent = self.next_ticket = first
         self._size = 0
-        self._waiting: dict[int, bytes] = {}
+        self._pending: dict[int, bytes] = {}
         self._expiry: deque[tuple[float, range]] = deque()
-        self._flights = Flights()
-        self._retries = Retries()
-        self._returned: dict[int, float] = {}
-        self._delivered: list[int] = []
-        self._may_come_twice: OrderedDict[int, None] = OrderedDict()
+        self._in_flight = InFlight()
+        self._retransmit_queue = RetransmitQueue()
+        self._acked_sent_at: dict[int, float] = {}
+        self._completed: list[int] = []
+        self._acked_retransmissions: OrderedDict[int, None] = OrderedDict()
         self._by_data: dict[bytes, deque[int]] = {}
         self._sampled_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._pending)
 
     @property
-    def fill(self) -> float:
+    def fill_ratio(self) -> float:
         """How full the outbox is, from 0 to 1."""
-        return max(len(self._waiting) / self.config.queue_messages, self._size / self.config.queue_bytes)
+        return max(len(self._pending) / self.config.queue_messages, self._size / self.config.queue_bytes)
 
     def add(self, payloads: Sequence[bytes], now: float) -> range:
         """Queue messages, all or none, and return their tickets.
@@ -77,11 +77,11 @@ class Outbox:
         if longest > limit:
             raise MessageTooLarge(longest, limit)
         if (
-            len(self._waiting) + len(payloads) > self.config.queue_messages
+            len(self._pending) + len(payloads) > self.config.queue_messages
             or self._size + size > self.config.queue_bytes
         ):
             raise PublishQueueFull(
-                f"{len(self._waiting):,} messages of {self._size:,} bytes wait to be published;"
+                f"{len(self._pending):,} messages of {self._size:,} bytes wait to be published;"
                 " wait for some of them before publishing more"
             )
         tickets = range(self.next_ticket, self.next_ticket + len(payloads))
@@ -93,117 +93,118 @@ class Outbox:
         else:
             messages = list(map(wrap, repeat(self.publisher), tickets, payloads))
             size += ENVELOPE_SIZE * len(payloads)
-        self._waiting.update(zip(tickets, messages, strict=True))
+        self._pending.update(zip(tickets, messages, strict=True))
         self._expiry.append((now + self.config.timeout, tickets))
         self._size += size
         return tickets
 
-    def due(self, now: float) -> list[bytes]:
-        """Return the DATA to be pushed now: :attr:`again` that got lost first, then what the window lets out."""
-        room = ceil(self._allowed() - len(self._flights) - self._retries.under_way)
+    def take_due(self, now: float) -> list[bytes]:
+        """Return the DATA to be pushed now: :attr:`leading_retransmissions` that got lost first, then what the window
+        lets out."""
+        room = ceil(self._window_limit() - len(self._in_flight) - self._retransmit_queue.in_flight)
         ready: list[bytes] = []
-        while len(ready) < room and (lost := self._retries.send_next(now)) is not None:
-            ready.append(self._waiting[lost])
-        self.again = len(ready)
+        while len(ready) < room and (lost := self._retransmit_queue.send_next(now)) is not None:
+            ready.append(self._pending[lost])
+        self.leading_retransmissions = len(ready)
         self.retransmissions += len(ready)
-        self._settle_lowest()
+        self._advance_lowest()
         # A publisher's counters in flight span less than the window in which subscribers recognise repeats.
-        end = min(self.next_ticket, self._lowest + COUNTER_WINDOW // 2)
-        while self._unsent < end and len(ready) < room:
-            span = range(self._unsent, min(self._unsent + room - len(ready), end))
-            self._unsent = span.stop
+        end = min(self.next_ticket, self._lowest_pending + COUNTER_WINDOW // 2)
+        while self._next_unsent < end and len(ready) < room:
+            span = range(self._next_unsent, min(self._next_unsent + room - len(ready), end))
+            self._next_unsent = span.stop
             # Some may have been given up before they were sent.
-            tickets = [ticket for ticket in span if ticket in self._waiting]
-            self._flights.send(tickets, span, now)
-            ready += [self._waiting[ticket] for ticket in tickets]
+            tickets = [ticket for ticket in span if ticket in self._pending]
+            self._in_flight.send(tickets, span, now)
+            ready += [self._pending[ticket] for ticket in tickets]
         return ready
 
-    def sent_again(self, ticket: int) -> bool:
+    def was_retransmitted(self, ticket: int) -> bool:
         """Say whether a message that has returned was sent more than once, so that it may have several numbers."""
-        return ticket in self._may_come_twice
+        return ticket in self._acked_retransmissions
 
-    def raw_returned(self, data: bytes, now: float) -> int | None:
+    def acknowledge_raw(self, data: bytes, now: float) -> int | None:
         """A DELIVER came, and nothing says whose it is; return the ticket if it is the first return of one of ours."""
-        ticket = next((ticket for ticket in self._by_data.get(data, ()) if ticket < self._unsent), None)
-        return ticket if ticket is not None and self._one_returned(ticket, now) else None
+        ticket = next((ticket for ticket in self._by_data.get(data, ()) if ticket < self._next_unsent), None)
+        return ticket if ticket is not None and self._acknowledge_one(ticket, now) else None
 
-    def returned(self, tickets: range, now: float) -> list[int]:
+    def acknowledge(self, tickets: range, now: float) -> list[int]:
         """DELIVERs of ours came, one after the other; return the tickets of those that came for the first time."""
         if len(tickets) == 1:
-            return list(tickets) if self._one_returned(tickets[0], now) else []
-        times = self._flights.times(tickets)
+            return list(tickets) if self._acknowledge_one(tickets[0], now) else []
+        times = self._in_flight.sent_times(tickets)
         if times is None:
-            return [ticket for ticket in tickets if self._one_returned(ticket, now)]
-        self._flights.come_back(tickets)
-        self._size -= sum(map(len, map(self._waiting.pop, tickets)))
-        self._let_go()
-        self._returned.update(zip(tickets, times, strict=True))
+            return [ticket for ticket in tickets if self._acknowledge_one(ticket, now)]
+        self._in_flight.acknowledge(tickets)
+        self._size -= sum(map(len, map(self._pending.pop, tickets)))
+        self._clear_if_idle()
+        self._acked_sent_at.update(zip(tickets, times, strict=True))
         counted = 0
-        for row in self._samples(tickets, times):
-            self.window.returned(None, row - counted)
-            self.window.returned(now - times[row])
+        for row in self._rtt_samples(tickets, times):
+            self.window.acknowledged(None, row - counted)
+            self.window.acknowledged(now - times[row])
             counted = row + 1
-        self.window.returned(None, len(tickets) - counted)
+        self.window.acknowledged(None, len(tickets) - counted)
         return list(tickets)
 
-    def _one_returned(self, ticket: int, now: float) -> bool:
-        if ticket not in self._waiting or ticket >= self._unsent:
-            if ticket in self._may_come_twice:
-                del self._may_come_twice[ticket]
-                self.window.spurious()
+    def _acknowledge_one(self, ticket: int, now: float) -> bool:
+        if ticket not in self._pending or ticket >= self._next_unsent:
+            if ticket in self._acked_retransmissions:
+                del self._acked_retransmissions[ticket]
+                self.window.spurious_retransmission()
             return False
-        sent_at = self._forget(ticket)
+        sent_at = self._remove(ticket)
         if sent_at is not None:
-            self._returned[ticket] = sent_at
-            self.window.returned(now - sent_at if self._samples(range(ticket, ticket + 1), [sent_at]) else None)
+            self._acked_sent_at[ticket] = sent_at
+            self.window.acknowledged(now - sent_at if self._rtt_samples(range(ticket, ticket + 1), [sent_at]) else None)
         else:
-            self.window.returned(None)
-            self._may_come_twice[ticket] = None
-            if len(self._may_come_twice) > REMEMBERED:
-                self._may_come_twice.popitem(last=False)
+            self.window.acknowledged(None)
+            self._acked_retransmissions[ticket] = None
+            if len(self._acked_retransmissions) > REMEMBERED_RETRANSMISSIONS:
+                self._acked_retransmissions.popitem(last=False)
         return True
 
-    def _samples(self, tickets: range, times: list[float]) -> list[int]:
+    def _rtt_samples(self, tickets: range, times: list[float]) -> list[int]:
         """Return which of those that came back are measured: the first of all that left together, and some more."""
         if times[0] == times[-1] == self._sampled_at:
-            return list(range(-tickets[0] % SAMPLED, len(tickets), SAMPLED))
+            return list(range(-tickets[0] % RTT_SAMPLE_STRIDE, len(tickets), RTT_SAMPLE_STRIDE))
         rows = []
         for row, sent_at in enumerate(times):
-            if sent_at != self._sampled_at or (tickets[0] + row) % SAMPLED == 0:
+            if sent_at != self._sampled_at or (tickets[0] + row) % RTT_SAMPLE_STRIDE == 0:
                 self._sampled_at = sent_at
                 rows.append(row)
         return rows
 
-    def delivered(self, ticket: int, count: int = 1) -> None:
+    def stream_completed(self, ticket: int, count: int = 1) -> None:
         """The stream is complete up to our message ``ticket``, and to those that follow it up to ``count`` in all;
-        :meth:`judge` says what that means for others."""
-        self._delivered += [ticket for ticket in range(ticket, ticket + count) if ticket in self._returned]
+        :meth:`detect_losses` says what that means for others."""
+        self._completed += [ticket for ticket in range(ticket, ticket + count) if ticket in self._acked_sent_at]
 
-    def judge(self) -> None:
+    def detect_losses(self) -> None:
         """Count as lost what was sent well before a message up to which the stream is complete, and did not come.
 
         This is the rule of RFC 8985: a message that was sent a reordering window later has arrived.
         """
-        if not self._delivered:
+        if not self._completed:
             return
         # The latest of them says all that the others do.
-        latest = max(self._delivered)
-        sent_at = self._returned.get(latest)
-        for ticket in self._delivered:
-            self._returned.pop(ticket, None)
-        self._delivered.clear()
+        latest = max(self._completed)
+        sent_at = self._acked_sent_at.get(latest)
+        for ticket in self._completed:
+            self._acked_sent_at.pop(ticket, None)
+        self._completed.clear()
         if sent_at is not None:
-            self._lose(self._flights.overtaken(latest, sent_at - self.window.reordering))
+            self._mark_lost(self._in_flight.take_overtaken(latest, sent_at - self.window.reordering_window))
 
-    def expired(self, now: float) -> list[int]:
+    def take_expired(self, now: float) -> list[int]:
         """Give up and return the tickets of messages that did not come back in time."""
         given_up = []
-        self._settle_lowest()
-        while self._expiry and (self._expiry[0][0] <= now or self._expiry[0][1][-1] < self._lowest):
+        self._advance_lowest()
+        while self._expiry and (self._expiry[0][0] <= now or self._expiry[0][1][-1] < self._lowest_pending):
             _, tickets = self._expiry.popleft()
             for ticket in tickets:
-                if ticket in self._waiting:
-                    self._forget(ticket)
+                if ticket in self._pending:
+                    self._remove(ticket)
                     given_up.append(ticket)
         return given_up
 
@@ -213,42 +214,44 @@ class Outbox:
 
     def next_timeout(self) -> float | None:
         """Return when a message is to be sent again."""
-        earliest = [at for at in (self._flights.earliest, self._retries.earliest) if at is not None]
+        earliest = [
+            at for at in (self._in_flight.earliest_sent_at, self._retransmit_queue.earliest_sent_at) if at is not None
+        ]
         return min(earliest) + self.window.timeout if earliest else None
 
-    def time_out(self, now: float) -> None:
+    def detect_timeouts(self, now: float) -> None:
         """Count as lost what has been under way for too long."""
         timeout = self.window.timeout
-        late = self._flights.late(now, timeout)
-        self._lose(late)
-        again = self._retries.late(now, timeout)
+        late = self._in_flight.take_timed_out(now, timeout)
+        self._mark_lost(late)
+        again = self._retransmit_queue.mark_timed_out(now, timeout)
         for _ in range(again):
-            self.window.lost()
+            self.window.loss_detected()
         if late or again:
             self.window.timed_out(now)
 
-    def _allowed(self) -> float:
+    def _window_limit(self) -> float:
         """Return how many messages may be under way."""
-        if self._receive_buffer is None or not self._waiting:
+        if self._receive_buffer is None or not self._pending:
             return self.window.size
-        cost = self._size / len(self._waiting) + DATAGRAM_OVERHEAD
+        cost = self._size / len(self._pending) + DATAGRAM_OVERHEAD
         return min(self.window.size, max(1.0, self._receive_buffer / cost))
 
-    def _settle_lowest(self) -> None:
-        while self._lowest < self.next_ticket and self._lowest not in self._waiting:
-            self._returned.pop(self._lowest, None)
-            self._lowest += 1
+    def _advance_lowest(self) -> None:
+        while self._lowest_pending < self.next_ticket and self._lowest_pending not in self._pending:
+            self._acked_sent_at.pop(self._lowest_pending, None)
+            self._lowest_pending += 1
 
-    def _lose(self, lost: list[tuple[int, float]]) -> None:
+    def _mark_lost(self, lost: list[tuple[int, float]]) -> None:
         for ticket, sent_at in lost:
-            self._retries.lose(ticket, sent_at)
-            self.window.lost()
+            self._retransmit_queue.mark_lost(ticket, sent_at)
+            self.window.loss_detected()
 
-    def _forget(self, ticket: int) -> float | None:
+    def _remove(self, ticket: int) -> float | None:
         """Let go of a message; return when it was sent if that was once."""
-        data = self._waiting.pop(ticket)
+        data = self._pending.pop(ticket)
         self._size -= len(data)
-        sent_at, retry = self._flights.pop(ticket), self._retries.pop(ticket)
+        sent_at, retry = self._in_flight.pop(ticket), self._retransmit_queue.pop(ticket)
         if retry is not None and retry.attempts == 1:
             sent_at = retry.sent_at  # It was given up too early, and not sent again yet.
         if self.config.raw:
@@ -256,11 +259,11 @@ class Outbox:
             tickets.remove(ticket)
             if not tickets:
                 del self._by_data[data]
-        self._let_go()
+        self._clear_if_idle()
         return sent_at
 
-    def _let_go(self) -> None:
+    def _clear_if_idle(self) -> None:
         """Keep nothing of messages that are done."""
-        if not self._waiting:
-            self._flights.clear()
-            self._retries.clear()
+        if not self._pending:
+            self._in_flight.clear()
+            self._retransmit_queue.clear()
