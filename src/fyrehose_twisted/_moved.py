@@ -99,7 +99,7 @@ MODULES = {
     "net.inherited": "net.socket_activation",
     "net.link": "net.connection",
     "net.links": "net.stream_driver",
-    "net.names": "net.host_port",
+    "net.names": "net.addresses",
     "net.shell": "net.datagram_protocol",
     "notify": "process.sd_notify",
     "parcels.codec": "parcels.wire.codec",

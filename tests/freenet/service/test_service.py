@@ -303,7 +303,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monke
     with capturedLogs() as logs:
         await node.publish(KEY, b"x", allow_no_subscribers=True)
         await listening.until(lambda: listening.packets)
-    assert [log["log_format"] for log in logs if "log_failure" in log] == ["{listener!r} failed on {what}"]
+    assert [log["log_format"] for log in logs if "log_failure" in log] == ["{listener!r} failed in {method}()"]
     for listener in (failing, listening, listening):
         node.unlisten(listener)
 
