@@ -15,7 +15,7 @@ from fyrehose_twisted.net.node_service import NodeService, Observers
 
 
 class IEar(Interface):
-    def heard(text: str) -> None:
+    def heard(text: str) -> None:  # noqa: N805
         """Text arrived."""
 
 
