@@ -360,7 +360,7 @@ def test_who_waits_for_a_stream_goes_before_who_comes_when_it_has_just_connected
     service.when_connected(KEY).addCallback(lambda _: order.append(1))
     stream.connected = True  # The event that says so is not told yet.
     service.when_connected(KEY).addCallback(lambda _: order.append(2))
-    service._changed(Subscribed(KEY, 0.0, False))
+    service._resolve_connecting(Subscribed(KEY, 0.0, False))
     service.when_connected(KEY).addCallback(lambda _: order.append(3))
     assert order == [1, 2, 3]
 
