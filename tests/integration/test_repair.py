@@ -107,7 +107,7 @@ async def test_what_subscribers_miss_is_repaired(
 
     backbone = start_backbone("--retransmit", retransmit)
     lossy = Lossy(backbone.address, Random(seed))
-    host, port = relay(backbone.address, lossy.carry).address
+    host, port = relay(backbone.address, lossy.transmit).address
     subscribers = [await join(reactor, Subscriber(), f"{host}:{port}") for _ in range(2)]
     # It loses nothing and helps nobody, so only what neither subscriber got cannot be repaired.
     publisher = await join(reactor, PublisherProtocol(ClientConfig(journal=False, outbox=SMALL)), backbone.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from suite.frontend_bench import Frontend
 from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import PublishTimeout
@@ -28,7 +29,7 @@ def fired(deferred: Deferred[Any]) -> list[Any]:
     return found
 
 
-def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Any) -> None:
+def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Frontend) -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
     for _ in range(2):
         assert fired(keys.publish("ann", "k", b"d", [b"1", b"2"])) == [[1, 2]]
@@ -37,7 +38,7 @@ def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Any
     assert frontend.publisher.messages == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(frontend: Any) -> None:
+def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(frontend: Frontend) -> None:
     keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     waiting = [keys.publish("ann", "k", b"d", [b"1"]) for _ in range(3)]
     gone = fired(waiting[0])
@@ -49,15 +50,15 @@ def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(fronte
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_a_request_whose_client_has_gone_goes_on(frontend: Any) -> None:
+def test_a_request_whose_client_has_gone_goes_on(frontend: Frontend) -> None:
     keys, frontend.publisher.full = IdempotencyKeys(frontend.publish_queue), True
     keys.publish("ann", "k", b"d", [b"1"]).addErrback(lambda failure: failure.trap(CancelledError)).cancel()
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_a_key_stands_for_one_content(frontend: Any) -> None:
+def test_a_key_stands_for_one_content(frontend: Frontend) -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
     keys.publish("ann", "k", b"d", [b"1"])
     with pytest.raises(IdempotencyKeyReused):
@@ -65,7 +66,7 @@ def test_a_key_stands_for_one_content(frontend: Any) -> None:
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_what_may_be_published_is_not_published_again(frontend: Any) -> None:
+def test_what_may_be_published_is_not_published_again(frontend: Frontend) -> None:
     keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     first = fired(keys.publish("ann", "k", b"d", [b"1"]))
     frontend.publisher.answer(PublishTimeout("late"))
@@ -75,19 +76,19 @@ def test_what_may_be_published_is_not_published_again(frontend: Any) -> None:
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_what_is_not_published_is_published_when_it_is_repeated(frontend: Any) -> None:
+def test_what_is_not_published_is_published_when_it_is_repeated(frontend: Frontend) -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
-    frontend.publish_queue.connected(False)
+    frontend.publish_queue.connection_changed(False)
     first = fired(keys.publish("ann", "k", b"d", [b"1"]))
     frontend.clock.pump([1] * 31)
     assert first[0].unknown is False
     assert (len(keys), keys.size) == (0, 0)
-    frontend.publish_queue.connected(True)
+    frontend.publish_queue.connection_changed(True)
     assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
 
 
-def test_what_is_refused_is_not_remembered(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(waiting_bytes=100))
+def test_what_is_refused_is_not_remembered() -> None:
+    frontend = Frontend(FrontendConfig(waiting_bytes=100))
     frontend.publisher.full = True
     keys = IdempotencyKeys(frontend.publish_queue)
     keys.publish("ann", "k", b"d", [b"x" * 80])
@@ -96,8 +97,8 @@ def test_what_is_refused_is_not_remembered(make_frontend: Any) -> None:
     assert (len(keys), keys.size) == (1, ONE)
 
 
-def test_the_oldest_of_a_client_is_forgotten_first(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(remembered_bytes=8 * ONE))
+def test_the_oldest_of_a_client_is_forgotten_first() -> None:
+    frontend = Frontend(FrontendConfig(remembered_bytes=8 * ONE))
     keys = IdempotencyKeys(frontend.publish_queue)
     for number in range(10):
         keys.publish("ann", str(number), b"d", [b"x"])
@@ -113,8 +114,8 @@ def test_the_oldest_of_a_client_is_forgotten_first(make_frontend: Any) -> None:
     assert len(frontend.publisher.messages) == count + 1
 
 
-def test_a_new_client_finds_room_however_many_there_are(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(remembered_bytes=4 * ONE))
+def test_a_new_client_finds_room_however_many_there_are() -> None:
+    frontend = Frontend(FrontendConfig(remembered_bytes=4 * ONE))
     keys = IdempotencyKeys(frontend.publish_queue)
     for client in range(20):
         assert fired(keys.publish(str(client), "k", b"d", [b"x"])) == [[client + 1]]
@@ -123,8 +124,8 @@ def test_a_new_client_finds_room_however_many_there_are(make_frontend: Any) -> N
     assert len(frontend.publisher.messages) == 20
 
 
-def test_what_is_under_way_is_not_forgotten(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(remembered_bytes=2 * ONE))
+def test_what_is_under_way_is_not_forgotten() -> None:
+    frontend = Frontend(FrontendConfig(remembered_bytes=2 * ONE))
     keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     keys.publish("ann", "1", b"d", [b"x"])
     with pytest.raises(QueueFull) as refused:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suite.frontend_bench import Frontend
 
 from fyrehose_twisted.errors import NotConnected, PublishTimeout
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
@@ -18,44 +19,44 @@ from fyrehose_twisted.web.tokens import Tokens
 TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
 
 
-def test_lines_are_numbered(frontend: Any) -> None:
+def test_lines_are_numbered(frontend: Frontend) -> None:
     client = frontend.connect().send(b"one\ntwo\r\n")
     assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
     client.send(b"thr").send(b"ee\nfo")
     assert client.answers == ["1", "2", "3"]
 
 
-def test_lines_are_answered_when_journals_have_synced_them(make_frontend: Any) -> None:
-    frontend = make_frontend(kept=1)
+def test_lines_are_answered_when_journals_have_synced_them() -> None:
+    frontend = Frontend(kept=1)
     client = frontend.connect().send(b"one\n\ntwo\n").send(b"three\n")
-    frontend.publish_queue.journals.heard([Holding(1, 2)])
+    frontend.publish_queue.journals.holdings_received([Holding(1, 2)])
     assert client.answers == ["1", "error empty", "2"]
     frontend.clock.pump([1] * 31)
     assert client.answers[3:] == ["error not-kept 3"]
-    assert (frontend.lines.counts["lines"], frontend.lines.counts["errors"]) == (2, 2)
+    assert (frontend.lines.counters["lines"], frontend.lines.counters["errors"]) == (2, 2)
     client.send(b"four\nfive\n").end()
     frontend.publish_queue.stop()
     assert client.answers[4:] == ["error not-kept 4", "error not-kept 5"]
 
 
-def test_the_last_line_need_not_end(frontend: Any) -> None:
+def test_the_last_line_need_not_end(frontend: Frontend) -> None:
     client = frontend.connect().send(b"one\ntwo").end()
     assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
     assert client.wire.disconnecting
     assert client.wire.producer is None
 
 
-def test_nothing_at_all(frontend: Any) -> None:
+def test_nothing_at_all(frontend: Frontend) -> None:
     client = frontend.connect().end()
     assert (client.answers, client.wire.disconnecting) == ([], True)
 
 
-def test_empty_lines(frontend: Any) -> None:
+def test_empty_lines(frontend: Frontend) -> None:
     client = frontend.connect().send(b"\none\n\r\n\ntwo\n")
     assert client.answers == ["error empty", "1", "error empty", "error empty", "2"]
 
 
-def test_lines_that_are_too_long(frontend: Any) -> None:
+def test_lines_that_are_too_long(frontend: Frontend) -> None:
     longest = b"x" * MAX_ENVELOPED
     client = frontend.connect()
     client.send(b"one\n" + longest + b"\n" + longest + b"\r\n" + longest + b"y\ntwo\n")
@@ -67,7 +68,7 @@ def test_lines_that_are_too_long(frontend: Any) -> None:
     assert client.answers[7:] == ["error too-large"]
 
 
-def test_answers_keep_the_order_of_lines(frontend: Any) -> None:
+def test_answers_keep_the_order_of_lines(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n").send(b"\n").send(b"2\n")
     assert client.answers == []
@@ -78,7 +79,7 @@ def test_answers_keep_the_order_of_lines(frontend: Any) -> None:
     assert client.answers == ["1", "error empty", "2"]
 
 
-def test_what_is_no_message_costs_no_turn(frontend: Any) -> None:
+def test_what_is_no_message_costs_no_turn(frontend: Frontend) -> None:
     client = frontend.connect().send(b"x\n\n" * 1_000)
     assert client.answers == [answer for number in range(1, 1_001) for answer in (str(number), "error empty")]
     # The lines between are told with the messages: as a batch each they would hold up all other clients.
@@ -86,38 +87,38 @@ def test_what_is_no_message_costs_no_turn(frontend: Any) -> None:
     assert len(frontend.publisher.runs) == 8
 
 
-def test_errors_keep_their_place_where_messages_fail(frontend: Any) -> None:
+def test_errors_keep_their_place_where_messages_fail(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n\n2\n" + b"x" * (MAX_ENVELOPED + 1) + b"\n3\n")
     frontend.publisher.answer(PublishTimeout("late"))
     assert client.answers == ["error unknown", "error empty", "error unknown", "error too-large", "error unknown"]
-    assert frontend.lines.counts["errors"] == 5
-    assert frontend.lines.counts["lines"] == 0
+    assert frontend.lines.counters["errors"] == 5
+    assert frontend.lines.counters["lines"] == 0
 
 
-def test_who_says_no_more_and_does_not_read_is_cut_off(frontend: Any) -> None:
+def test_who_says_no_more_and_does_not_read_is_cut_off(frontend: Frontend) -> None:
     client = frontend.connect().send(b"x\n").end()
     assert client.wire.disconnecting
     frontend.clock.advance(29)
     assert not client.wire.aborted
     frontend.clock.advance(1)
     assert client.wire.aborted
-    assert frontend.lines.counts["stalled"] == 1
+    assert frontend.lines.counters["stalled"] == 1
     client.close()
     assert frontend.clock.getDelayedCalls() == []
 
 
-def test_what_was_not_published(frontend: Any) -> None:
+def test_what_was_not_published(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n")
     frontend.publisher.answer(PublishTimeout("late"))
-    frontend.publish_queue.connected(False)
+    frontend.publish_queue.connection_changed(False)
     client.send(b"3\n")
     frontend.clock.pump([1] * 31)
     assert client.answers == ["error unknown", "error unknown", "error not-published"]
 
 
-def test_answers_come_before_the_end(frontend: Any) -> None:
+def test_answers_come_before_the_end(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n").end()
     assert not client.wire.disconnecting
@@ -125,8 +126,8 @@ def test_answers_come_before_the_end(frontend: Any) -> None:
     assert (client.answers, client.wire.disconnecting) == (["1", "2"], True)
 
 
-def test_no_more_is_read_than_is_published(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(unanswered_lines=10))
+def test_no_more_is_read_than_is_published() -> None:
+    frontend = Frontend(FrontendConfig(unanswered_lines=10))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 9)
     assert client.is_read
@@ -137,19 +138,19 @@ def test_no_more_is_read_than_is_published(make_frontend: Any) -> None:
     assert client.answers == [str(number) for number in range(1, 11)]
 
 
-def test_no_more_is_read_than_may_wait(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(waiting_bytes_per_client=1_000))
+def test_no_more_is_read_than_may_wait() -> None:
+    frontend = Frontend(FrontendConfig(waiting_bytes_per_client=1_000))
     frontend.publisher.full = True
     client = frontend.connect().send(b"x" * 900 + b"\n").send(b"y" * 900 + b"\n")
     assert not client.is_read
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     frontend.clock.advance(0.05)
     assert client.is_read
     assert client.answers == ["1", "2"]
 
 
-def test_of_one_read_no_more_is_under_way_than_may_be(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(unanswered_lines=600))
+def test_of_one_read_no_more_is_under_way_than_may_be() -> None:
+    frontend = Frontend(FrontendConfig(unanswered_lines=600))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 5_000 + b"\n" * 2_000)
     assert sum(frontend.publisher.runs) < 600 + 256
@@ -162,8 +163,8 @@ def test_of_one_read_no_more_is_under_way_than_may_be(make_frontend: Any) -> Non
     assert client.answers == [str(number) for number in range(1, 5_001)] + ["error empty"] * 2_000
 
 
-def test_a_long_line_is_answered_in_its_place(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(unanswered_lines=600))
+def test_a_long_line_is_answered_in_its_place() -> None:
+    frontend = Frontend(FrontendConfig(unanswered_lines=600))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 2_000 + b"y" * (MAX_ENVELOPED + 2))
     # TLS hands over what it has, also while it is told to pause.
@@ -177,8 +178,8 @@ def test_a_long_line_is_answered_in_its_place(make_frontend: Any) -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_what_ends_at_once_for_many_connections(make_frontend: Any, is_gone: bool) -> None:
-    frontend = make_frontend(FrontendConfig(unanswered_lines=4))
+def test_what_ends_at_once_for_many_connections(is_gone: bool) -> None:
+    frontend = Frontend(FrontendConfig(unanswered_lines=4))
     frontend.publisher.full = True
     clients = [frontend.connect(f"127.0.{number // 50}.1").send(b"x\n" * 12) for number in range(400)]
     if is_gone:
@@ -187,13 +188,13 @@ def test_what_ends_at_once_for_many_connections(make_frontend: Any, is_gone: boo
             raise NotConnected("the publisher is gone")
 
         frontend.publisher.publish_many = gone
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert {len(client.answers) for client in clients} == {12}
     assert all(client.is_read for client in clients)
 
 
-def test_what_is_no_message_is_charged(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(messages_per_client=100, burst=1))
+def test_what_is_no_message_is_charged() -> None:
+    frontend = Frontend(FrontendConfig(messages_per_client=100, burst=1))
     client = frontend.connect().send(b"\n" * 400)
     assert (len(client.answers), client.is_read) == (256, False)
     frontend.clock.advance(1.5)
@@ -204,8 +205,8 @@ def test_what_is_no_message_is_charged(make_frontend: Any) -> None:
     assert other.answers == []
 
 
-def test_who_is_too_fast_is_not_read(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(messages_per_client=10, burst=1))
+def test_who_is_too_fast_is_not_read() -> None:
+    frontend = Frontend(FrontendConfig(messages_per_client=10, burst=1))
     client = frontend.connect().send(b"x\n" * 20).send(b"y\n")
     assert (len(client.answers), client.is_read) == (20, False)
     frontend.clock.advance(0.5)
@@ -219,7 +220,7 @@ def test_who_is_too_fast_is_not_read(make_frontend: Any) -> None:
     assert frontend.connect("127.0.0.2").send(b"z\n").answers != []
 
 
-def test_who_does_not_read_answers_is_not_read(frontend: Any) -> None:
+def test_who_does_not_read_answers_is_not_read(frontend: Frontend) -> None:
     client = frontend.connect()
     client.wire.producer.pauseProducing()
     assert not client.is_read
@@ -229,7 +230,7 @@ def test_who_does_not_read_answers_is_not_read(frontend: Any) -> None:
     client.wire.producer.pauseProducing()
     frontend.clock.advance(30)
     assert client.wire.aborted
-    assert frontend.lines.counts["stalled"] == 1
+    assert frontend.lines.counters["stalled"] == 1
 
 
 @pytest.mark.parametrize(
@@ -246,8 +247,8 @@ def test_who_does_not_read_answers_is_not_read(frontend: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("tokens", [None, TOKENS])
-def test_no_page_can_have_a_browser_publish(make_frontend: Any, request_: bytes, tokens: Any) -> None:
-    frontend = make_frontend(tokens=tokens)
+def test_no_page_can_have_a_browser_publish(request_: bytes, tokens: Any) -> None:
+    frontend = Frontend(tokens=tokens)
     client = frontend.connect()
     for byte in request_:
         client.send(bytes([byte]))
@@ -258,8 +259,8 @@ def test_no_page_can_have_a_browser_publish(make_frontend: Any, request_: bytes,
 
 @pytest.mark.parametrize("size", [1_000, 65_536, 2**20])
 @pytest.mark.parametrize("tokens", [None, TOKENS])
-def test_nor_with_a_path_that_is_too_long(make_frontend: Any, size: int, tokens: Any) -> None:
-    frontend = make_frontend(tokens=tokens)
+def test_nor_with_a_path_that_is_too_long(size: int, tokens: Any) -> None:
+    frontend = Frontend(tokens=tokens)
     client = frontend.connect()
     request = b"POST /" + b"x" * (2 * MAX_ENVELOPED) + b" HTTP/1.1\r\nHost: localhost\r\n\r\nmessage\n"
     for start in range(0, len(request), size):
@@ -270,7 +271,7 @@ def test_nor_with_a_path_that_is_too_long(make_frontend: Any, size: int, tokens:
 
 
 @pytest.mark.parametrize("cut", [1, MAX_ENVELOPED + 2])
-def test_a_first_line_that_is_too_long(frontend: Any, cut: int) -> None:
+def test_a_first_line_that_is_too_long(frontend: Frontend, cut: int) -> None:
     client = frontend.connect()
     line = b"x" * (MAX_ENVELOPED + 2) + b"\nmore\n"
     client.send(line[:cut]).send(line[cut:])
@@ -278,41 +279,41 @@ def test_a_first_line_that_is_too_long(frontend: Any, cut: int) -> None:
     assert frontend.publisher.messages == []
 
 
-def test_a_later_line_may_look_like_that(frontend: Any) -> None:
+def test_a_later_line_may_look_like_that(frontend: Frontend) -> None:
     client = frontend.connect().send(b"GET it\nGET / HTTP/1.1\n")
     assert client.answers == ["1", "2"]
 
 
 class TestTokens:
-    def test_one_is_needed(self, make_frontend: Any) -> None:
-        frontend = make_frontend(tokens=TOKENS)
+    def test_one_is_needed(self) -> None:
+        frontend = Frontend(tokens=TOKENS)
         for first in (b"message\n", b"token\n", b"token \n", b"token " + b"c" * 16 + b"\n", b"x" * 600):
             client = frontend.connect().send(first + b"more\n")
             assert (client.answers, client.wire.disconnecting) == (["error token"], True), first
         assert frontend.publisher.messages == []
 
-    def test_who_knows_one(self, make_frontend: Any) -> None:
-        frontend = make_frontend(tokens=TOKENS)
+    def test_who_knows_one(self) -> None:
+        frontend = Frontend(tokens=TOKENS)
         client = frontend.connect().send(b"token " + b"a" * 16 + b"\r\none\n")
         assert (client.answers, frontend.publisher.messages) == (["1"], [b"one"])
         assert client.protocol.client == "ann"
 
-    def test_it_may_not_take_for_ever(self, make_frontend: Any) -> None:
-        frontend = make_frontend(tokens=TOKENS)
+    def test_it_may_not_take_for_ever(self) -> None:
+        frontend = Frontend(tokens=TOKENS)
         client = frontend.connect().send(b"token")
         frontend.clock.advance(30)
         assert (client.answers, client.wire.disconnecting) == (["error timeout"], True)
 
-    def test_limits_are_those_of_the_token(self, make_frontend: Any) -> None:
-        frontend = make_frontend(FrontendConfig(line_connections_per_client=1), TOKENS)
+    def test_limits_are_those_of_the_token(self) -> None:
+        frontend = Frontend(FrontendConfig(line_connections_per_client=1), TOKENS)
         clients = [frontend.connect().send(b"token " + token * 16 + b"\nx\n") for token in (b"a", b"a", b"b")]
         assert [client.answers for client in clients] == [["1"], ["error too-many-connections"], ["2"]]
         clients[0].close()
         assert frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n").answers == ["3"]
 
 
-def test_connections_have_a_limit(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(max_line_connections=3, line_connections_per_client=2))
+def test_connections_have_a_limit() -> None:
+    frontend = Frontend(FrontendConfig(max_line_connections=3, line_connections_per_client=2))
     clients = [frontend.connect() for _ in range(2)]
     third = frontend.connect()
     assert third.answers == ["error too-many-connections"]
@@ -324,22 +325,22 @@ def test_connections_have_a_limit(make_frontend: Any) -> None:
         client.close()
     assert len(frontend.lines) == 0
     assert frontend.lines.refused == 2
-    assert not frontend.lines._clients
+    assert not frontend.lines._connections_by_client
 
 
-def test_who_hangs_up_leaves_nothing_behind(frontend: Any) -> None:
+def test_who_hangs_up_leaves_nothing_behind(frontend: Frontend) -> None:
     frontend.publisher.full = True
     client = frontend.connect().send(b"one\n")
     client.close()
     assert len(frontend.publish_queue) == 0
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert frontend.publisher.messages == []
     frontend.clock.advance(2)
     assert frontend.clock.getDelayedCalls() == []
 
 
-def test_stopping(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(messages_per_client=10, burst=0.1))
+def test_stopping() -> None:
+    frontend = Frontend(FrontendConfig(messages_per_client=10, burst=0.1))
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n").send(b"3\n4\n")
     frontend.lines.close()
@@ -349,13 +350,13 @@ def test_stopping(make_frontend: Any) -> None:
     assert client.wire.disconnecting
 
 
-def test_however_bytes_are_cut(make_frontend: Any) -> None:
+def test_however_bytes_are_cut() -> None:
     @given(st.lists(st.binary(max_size=12), max_size=30), st.integers(0, 2**32))
     def check(lines: list[bytes], seed: int) -> None:
         lines = [line.replace(b"\n", b"").rstrip(b"\r") for line in lines]
         if lines and (b" HTTP/" in lines[0] or lines[0].startswith(b"\x16\x03")):
             return
-        frontend, rng = make_frontend(), random.Random(seed)
+        frontend, rng = Frontend(), random.Random(seed)
         client = frontend.connect()
         data = b"".join(line + b"\n" for line in lines)
         while data:
@@ -370,8 +371,8 @@ def test_however_bytes_are_cut(make_frontend: Any) -> None:
     check()
 
 
-def test_who_has_no_token_makes_room(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(max_line_connections=2), TOKENS)
+def test_who_has_no_token_makes_room() -> None:
+    frontend = Frontend(FrontendConfig(max_line_connections=2), TOKENS)
     known, stranger = frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n"), frontend.connect().send(b"token")
     other = frontend.connect().send(b"token " + b"b" * 16 + b"\ny\n")
     assert stranger.wire.aborted
@@ -382,8 +383,8 @@ def test_who_has_no_token_makes_room(make_frontend: Any) -> None:
     assert frontend.lines.refused == 2
 
 
-def test_what_is_left_unread_takes_no_answers_away(make_frontend: Any) -> None:
-    frontend = make_frontend()
+def test_what_is_left_unread_takes_no_answers_away() -> None:
+    frontend = Frontend()
     client = frontend.connect().send(b"1\n")
     frontend.lines.close()
     # The client may still be sending: until it has seen the end, what it says is read, and dropped.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from suite.frontend_bench import Frontend
 from twisted.internet.defer import CancelledError, Deferred
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishTimeout
@@ -26,7 +27,7 @@ def failure(deferred: Deferred[Any]) -> Any:
     return result(deferred).value
 
 
-def test_numbers_come_back(frontend: Any) -> None:
+def test_numbers_come_back(frontend: Frontend) -> None:
     assert result(frontend.publish_queue.submit("a", [b"1", b"2"])) == [1, 2]
     assert result(frontend.publish_queue.submit("a", [b"3"])) == [3]
     assert (
@@ -36,67 +37,67 @@ def test_numbers_come_back(frontend: Any) -> None:
     ) == (3, 3, 0)
 
 
-def test_long_batches_keep_their_order(frontend: Any) -> None:
+def test_long_batches_keep_their_order(frontend: Frontend) -> None:
     messages = [b"%d" % number for number in range(1_000)]
     assert result(frontend.publish_queue.submit("a", messages)) == list(range(1, 1_001))
     assert frontend.publisher.messages == messages
     assert frontend.publisher.runs == [256, 256, 256, 232]
 
 
-def test_clients_take_turns(frontend: Any) -> None:
+def test_clients_take_turns(frontend: Frontend) -> None:
     frontend.publisher.full = True
     long = frontend.publish_queue.submit("a", [b"a"] * 1_000)
     short = frontend.publish_queue.submit("b", [b"b"])
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert frontend.publisher.messages.index(b"b") == 256
     assert result(short) == [257]
     assert result(long) == [*range(1, 257), *range(258, 1_002)]
 
 
-def test_it_waits_for_room(frontend: Any) -> None:
+def test_it_waits_for_room(frontend: Frontend) -> None:
     frontend.publisher.full = True
     waiting = [frontend.publish_queue.submit("a", [b"%d" % number]) for number in range(3)]
     assert frontend.publisher.messages == []
     assert len(frontend.publisher.rooms) == 1
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert [result(one) for one in waiting] == [[1], [2], [3]]
 
 
-def test_it_waits_for_the_backbone(frontend: Any) -> None:
-    frontend.publish_queue.connected(False)
+def test_it_waits_for_the_backbone(frontend: Frontend) -> None:
+    frontend.publish_queue.connection_changed(False)
     waiting = frontend.publish_queue.submit("a", [b"1"])
     assert frontend.publisher.messages == []
-    frontend.publish_queue.connected(True)
+    frontend.publish_queue.connection_changed(True)
     assert result(waiting) == [1]
 
 
-def test_not_for_ever(frontend: Any) -> None:
-    frontend.publish_queue.connected(False)
+def test_not_for_ever(frontend: Frontend) -> None:
+    frontend.publish_queue.connection_changed(False)
     waiting = frontend.publish_queue.submit("a", [b"1"])
     frontend.clock.advance(29)
     waiting_later = frontend.publish_queue.submit("a", [b"2"])
     frontend.clock.pump([1, 1])
     error = failure(waiting)
-    assert (error.why, error.unknown) == ("timeout", False)
+    assert (error.reason, error.unknown) == ("timeout", False)
     assert "the backbone does not answer" in str(error)
-    frontend.publish_queue.connected(True)
+    frontend.publish_queue.connection_changed(True)
     assert result(waiting_later) == [1]
     assert frontend.publisher.messages == [b"2"]
     assert frontend.publish_queue.failed == {"timeout": 1}
 
 
-def test_what_does_not_come_back_may_have_been_published(frontend: Any) -> None:
+def test_what_does_not_come_back_may_have_been_published(frontend: Frontend) -> None:
     frontend.publisher.held = []
     waiting = frontend.publish_queue.submit("a", [b"1"] * 300)
     frontend.publisher.answer(PublishTimeout("late"))
     error = failure(waiting)
-    assert (error.why, error.unknown) == ("timeout", True)
+    assert (error.reason, error.unknown) == ("timeout", True)
     assert frontend.publish_queue.failed == {"timeout": 300}
     assert frontend.publish_queue.waiting_bytes == 0
 
 
 def test_an_exception_does_not_end_the_looks_for_what_takes_too_long(
-    frontend: Any, monkeypatch: pytest.MonkeyPatch
+    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frontend.publisher.full = True
     done = frontend.publish_queue.submit("a", [b"1"])
@@ -109,10 +110,10 @@ def test_an_exception_does_not_end_the_looks_for_what_takes_too_long(
         with pytest.raises(TypeError, match="a bug"):
             frontend.clock.pump([1.0] * 60)
     frontend.clock.pump([1.0] * 2)
-    assert failure(done).why == "timeout"
+    assert failure(done).reason == "timeout"
 
 
-def test_a_batch_of_which_some_was_sent(frontend: Any) -> None:
+def test_a_batch_of_which_some_was_sent(frontend: Frontend) -> None:
     frontend.publisher.held = []
     original = frontend.publisher.publish_many
 
@@ -128,19 +129,19 @@ def test_a_batch_of_which_some_was_sent(frontend: Any) -> None:
     assert frontend.publish_queue.published == 256
 
 
-def test_who_has_gone_is_left_out(frontend: Any) -> None:
+def test_who_has_gone_is_left_out(frontend: Frontend) -> None:
     frontend.publisher.full = True
     gone, stays = frontend.publish_queue.submit("a", [b"1"]), frontend.publish_queue.submit("a", [b"2"])
     gone.cancel()
     assert isinstance(failure(gone), CancelledError)
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert result(stays) == [1]
     assert frontend.publisher.messages == [b"2"]
     assert frontend.publish_queue.failed == {"abandoned": 1}
 
 
-def test_limits(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
+def test_limits() -> None:
+    frontend = Frontend(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
     frontend.publisher.full = True
     kept = [frontend.publish_queue.submit("a", [b"x" * 200])]
     kept.append(frontend.publish_queue.submit("a", [b"x" * 200]))
@@ -151,13 +152,13 @@ def test_limits(make_frontend: Any) -> None:
     with pytest.raises(QueueFull) as caught:
         frontend.publish_queue.submit("c", [b"x" * 200])
     assert not caught.value.is_client_limit
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert [result(one) for one in kept] == [[1], [3], [2]]
     assert frontend.publish_queue.waiting_bytes == 0
 
 
-def test_there_is_room_for_one_more_client_however_many_want_as_much_as_they_can(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(waiting_bytes=1_000_000, waiting_bytes_per_client=1_000_000))
+def test_there_is_room_for_one_more_client_however_many_want_as_much_as_they_can() -> None:
+    frontend = Frontend(FrontendConfig(waiting_bytes=1_000_000, waiting_bytes_per_client=1_000_000))
     frontend.publisher.full = True
     greedy = [f"greedy {number}" for number in range(9)]
     refused: dict[str, QueueFull] = {}
@@ -172,13 +173,13 @@ def test_there_is_room_for_one_more_client_however_many_want_as_much_as_they_can
     frontend.publish_queue.submit("modest", [b"x" * 40_000]).addErrback(lambda failure: None)
 
 
-def test_clients_take_turns_by_bytes(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig())
+def test_clients_take_turns_by_bytes() -> None:
+    frontend = Frontend(FrontendConfig())
     frontend.publisher.full = True
     large, small = [b"x" * 60_000] * 100, [b"y"]
     frontend.publish_queue.submit("large", large)
     frontend.publish_queue.submit("small", small)
-    frontend.publisher.bytes_read()
+    frontend.publisher.make_room()
     assert frontend.publisher.messages.index(b"y") <= TURN_BYTES // 60_000
     assert len(frontend.publisher.messages) == 101
 
@@ -189,83 +190,83 @@ def test_little_waits_in_the_publisher_which_knows_no_clients() -> None:
     assert config.outbox.queue_bytes < FrontendConfig().waiting_bytes // 8
 
 
-def test_one_batch_may_always_wait(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(waiting_bytes=10, waiting_bytes_per_client=10))
+def test_one_batch_may_always_wait() -> None:
+    frontend = Frontend(FrontendConfig(waiting_bytes=10, waiting_bytes_per_client=10))
     assert result(frontend.publish_queue.submit("a", [b"x" * 200])) == [1]
 
 
-def test_what_fits_no_datagram(frontend: Any) -> None:
+def test_what_fits_no_datagram(frontend: Frontend) -> None:
     with pytest.raises(MessageTooLarge):
         frontend.publish_queue.submit("a", [b"1", b"x" * (MAX_ENVELOPED + 1)])
     assert frontend.publisher.messages == []
-    assert frontend.publish_queue.rates.wait("a") == 0
+    assert frontend.publish_queue.rate_limiter.wait_time("a") == 0
     assert result(frontend.publish_queue.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
 
 
-def test_rates(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(messages_per_client=10, bytes_per_client=1e6, burst=1))
+def test_rates() -> None:
+    frontend = Frontend(FrontendConfig(messages_per_client=10, bytes_per_client=1e6, burst=1))
     frontend.publish_queue.submit("a", [b"1"] * 10)
-    assert frontend.publish_queue.rates.wait("a") == 0
+    assert frontend.publish_queue.rate_limiter.wait_time("a") == 0
     frontend.publish_queue.submit("a", [b"1"] * 10)
-    assert frontend.publish_queue.rates.wait("a") == 1
-    assert frontend.publish_queue.rates.wait("b") == 0
+    assert frontend.publish_queue.rate_limiter.wait_time("a") == 1
+    assert frontend.publish_queue.rate_limiter.wait_time("b") == 0
     frontend.clock.advance(0.5)
-    assert frontend.publish_queue.rates.wait("a") == 0.5
+    assert frontend.publish_queue.rate_limiter.wait_time("a") == 0.5
     frontend.clock.advance(100)
     frontend.publish_queue.submit("a", [b"1"] * 20)
-    assert frontend.publish_queue.rates.wait("a") == 1
+    assert frontend.publish_queue.rate_limiter.wait_time("a") == 1
 
 
-def test_rates_of_bytes(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
+def test_rates_of_bytes() -> None:
+    frontend = Frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
     frontend.publish_queue.submit("a", [b"x" * 2_936])
-    assert frontend.publish_queue.rates.wait("a") == 2
+    assert frontend.publish_queue.rate_limiter.wait_time("a") == 2
 
 
-def test_no_more_is_sent_ahead_of_the_journals_than_may_be(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(unsynced_bytes=500, min_rate=1))
-    frontend.publish_queue.journals.heard([Holding(1, 0)])
+def test_no_more_is_sent_ahead_of_the_journals_than_may_be() -> None:
+    frontend = Frontend(FrontendConfig(unsynced_bytes=500, min_rate=1))
+    frontend.publish_queue.journals.holdings_received([Holding(1, 0)])
     waiting = [frontend.publish_queue.submit("a", [b"x" * 236]) for _ in range(4)]
     assert len(frontend.publisher.messages) == 2
-    frontend.publish_queue.journals.heard([Holding(1, 1)])
+    frontend.publish_queue.journals.holdings_received([Holding(1, 1)])
     assert len(frontend.publisher.messages) == 3
-    frontend.publish_queue.journals.heard([])
+    frontend.publish_queue.journals.holdings_received([])
     frontend.clock.pump([1, 1])
     assert [result(one) for one in waiting] == [[1], [2], [3], [4]]
 
 
-def test_as_many_journals_are_waited_for_as_have_to_keep_a_message(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(unsynced_bytes=500), kept=2)
-    frontend.publish_queue.journals.heard([Holding(1, 0), Holding(1, 9)])
+def test_as_many_journals_are_waited_for_as_have_to_keep_a_message() -> None:
+    frontend = Frontend(FrontendConfig(unsynced_bytes=500), kept=2)
+    frontend.publish_queue.journals.holdings_received([Holding(1, 0), Holding(1, 9)])
     for _ in range(4):
         frontend.publish_queue.submit("a", [b"x" * 236])
     assert len(frontend.publisher.messages) == 2
-    frontend.publish_queue.journals.heard([Holding(1, 1), Holding(1, 9)])
+    frontend.publish_queue.journals.holdings_received([Holding(1, 1), Holding(1, 9)])
     assert len(frontend.publisher.messages) == 3
 
 
-def test_what_has_not_come_back_counts_as_ahead_of_the_journals(make_frontend: Any) -> None:
-    frontend = make_frontend(FrontendConfig(unsynced_bytes=500))
-    frontend.publish_queue.journals.heard([Holding(1, 99)])
+def test_what_has_not_come_back_counts_as_ahead_of_the_journals() -> None:
+    frontend = Frontend(FrontendConfig(unsynced_bytes=500))
+    frontend.publish_queue.journals.holdings_received([Holding(1, 99)])
     frontend.publisher.held = []
     waiting = [frontend.publish_queue.submit("a", [b"x" * 236]) for _ in range(4)]
     assert len(frontend.publisher.messages) == 2
     lost, frontend.publisher.held = frontend.publisher.held, None
     for deferred, _ in lost:
         deferred.errback(PublishTimeout("late"))
-    assert [failure(one).why for one in waiting[:2]] == ["timeout"] * 2
+    assert [failure(one).reason for one in waiting[:2]] == ["timeout"] * 2
     assert [result(one) for one in waiting[2:]] == [[3], [4]]
 
 
-def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Any) -> None:
+def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Frontend) -> None:
     waiting = frontend.publish_queue.when_kept([7], 1)
     idle = frontend.publish_queue.when_idle()
     assert not idle.called
-    frontend.publish_queue.journals.heard([Holding(1, 7)])
+    frontend.publish_queue.journals.holdings_received([Holding(1, 7)])
     assert (result(idle), result(waiting)) == (None, [7])
 
 
-def test_stopping(frontend: Any) -> None:
+def test_stopping(frontend: Frontend) -> None:
     idle = frontend.publish_queue.when_idle()
     assert result(idle) is None
     frontend.publisher.full = True
@@ -273,12 +274,12 @@ def test_stopping(frontend: Any) -> None:
     idle = frontend.publish_queue.when_idle()
     frontend.publish_queue.stop()
     error = failure(waiting)
-    assert (error.why, error.unknown) == ("stopping", False)
+    assert (error.reason, error.unknown) == ("stopping", False)
     assert result(idle) is None
     assert frontend.clock.getDelayedCalls() == []
 
 
-def test_the_publisher_stopped(frontend: Any) -> None:
+def test_the_publisher_stopped(frontend: Frontend) -> None:
     frontend.publisher.gone = True
     waiting = frontend.publish_queue.submit("a", [b"1"])
     frontend.clock.pump([1] * 31)

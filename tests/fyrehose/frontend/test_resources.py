@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from suite.frontend_bench import Frontend
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import StringTransport
@@ -19,6 +19,7 @@ from fyrehose_twisted.fyrehose.frontend import service
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Holding
+from fyrehose_twisted.web.site import WebSite
 from fyrehose_twisted.web.tokens import Tokens
 
 NDJSON = "application/x-ndjson"
@@ -49,7 +50,7 @@ class Wire(StringTransport):
 class Client:
     """One connection to a frontend."""
 
-    def __init__(self, site: Any, host: str) -> None:
+    def __init__(self, site: WebSite, host: str) -> None:
         self.wire = Wire(IPv4Address("TCP", "127.0.0.1", 8481), IPv4Address("TCP", host, 40_000))
         self.channel = site.buildProtocol(self.wire.getPeer())
         self.channel.makeConnection(self.wire)
@@ -77,12 +78,13 @@ class Client:
         self.channel.connectionLost(Failure(ConnectionDone()))
 
 
-class Frontend:
-    """The site of a frontend whose publisher does what a test says."""
+class Site:
+    """HTTP site of a frontend with a fake publisher."""
 
-    def __init__(self, made: Any, tokens: Tokens | None) -> None:
-        self.clock, self.intake, self.publisher = made.clock, made.publish_queue, made.publisher
-        self.site = service._make_site(made.publish_queue, made.lines, made.config, tokens, made.clock)
+    def __init__(self, config: FrontendConfig | None = None, tokens: Tokens | None = None, kept: int = 0) -> None:
+        frontend = Frontend(config, tokens, kept)
+        self.clock, self.publish_queue, self.publisher = frontend.clock, frontend.publish_queue, frontend.publisher
+        self.site = service._make_site(frontend.publish_queue, frontend.lines, frontend.config, tokens, frontend.clock)
 
     def begin(self, path: str, body: bytes | None = None, host: str = "127.0.0.1", **headers: str) -> Client:
         """Send a request; ``content_type=`` is a header."""
@@ -101,24 +103,13 @@ class Frontend:
         return self.ask("/messages", body, **more)
 
 
-Make = Callable[..., Frontend]
-
-
 @pytest.fixture
-def make_site(make_frontend: Any) -> Make:
-    def made(config: FrontendConfig | None = None, tokens: Tokens | None = None, kept: int = 0) -> Frontend:
-        return Frontend(make_frontend(config, tokens, kept), tokens)
-
-    return made
-
-
-@pytest.fixture
-def site(make_site: Make) -> Frontend:
-    return make_site()
+def site() -> Site:
+    return Site()
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"])
-def test_a_body_is_a_message(site: Frontend, kind: str) -> None:
+def test_a_body_is_a_message(site: Site, kind: str) -> None:
     body = b"one\ntwo\r\n\x00\xff"
     response = site.put(body, **({"content_type": kind} if kind else {}))
     assert (response.code, response.json) == (201, {"sequence": 1})
@@ -127,7 +118,7 @@ def test_a_body_is_a_message(site: Frontend, kind: str) -> None:
     assert site.put(b"x").json == {"sequence": 2}
 
 
-def test_a_compressed_body_is_published_unpacked_or_not_at_all(site: Frontend) -> None:
+def test_a_compressed_body_is_published_unpacked_or_not_at_all(site: Site) -> None:
     packed = gzip.compress(b'{"n": 1}\n{"n": 2}\n')
     assert site.put(packed, content_type=NDJSON, content_encoding="gzip").json == {"sequences": [1, 2]}
     assert site.put(gzip.compress(b"x"), content_encoding="gzip").json == {"sequence": 3}
@@ -140,7 +131,7 @@ def test_a_compressed_body_is_published_unpacked_or_not_at_all(site: Frontend) -
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
-def test_what_is_said_to_be_json_has_to_be(site: Frontend, kind: str) -> None:
+def test_what_is_said_to_be_json_has_to_be(site: Site, kind: str) -> None:
     body = b' {"a":  [1, 2]}\n'
     assert site.put(body, content_type=kind).code == 201
     assert site.publisher.messages == [body]
@@ -152,7 +143,7 @@ def test_what_is_said_to_be_json_has_to_be(site: Frontend, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "application/ndjson;charset=utf-8", "application/jsonl"])
-def test_a_message_a_line(site: Frontend, kind: str) -> None:
+def test_a_message_a_line(site: Site, kind: str) -> None:
     response = site.put(b'{"n": 1}\n 2 \r\n"3"\n', content_type=kind)
     assert (response.code, response.json) == (201, {"sequences": [1, 2, 3]})
     assert site.publisher.messages == [b'{"n": 1}', b" 2 ", b'"3"']
@@ -170,25 +161,25 @@ def test_a_message_a_line(site: Frontend, kind: str) -> None:
         (b"1\n" * 11, "there are 11 lines; one request may have 10"),
     ],
 )
-def test_all_lines_or_none(make_site: Make, body: bytes, said: str) -> None:
-    site = make_site(FrontendConfig(batch_messages=10))
+def test_all_lines_or_none(body: bytes, said: str) -> None:
+    site = Site(FrontendConfig(batch_messages=10))
     response = site.put(body, content_type=NDJSON)
     assert (response.code, response.json["error"]) == (400, "bad-request")
     assert response.json["message"].startswith(said)
     assert site.publisher.messages == []
-    assert site.intake.rates.wait("127.0.0.1") == 0
+    assert site.publish_queue.rate_limiter.wait_time("127.0.0.1") == 0
     assert site.put(b"1\n" * 10, content_type=NDJSON).code == 201
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", NDJSON])
-def test_nothing_is_no_message(site: Frontend, kind: str) -> None:
+def test_nothing_is_no_message(site: Site, kind: str) -> None:
     response = site.put(b"", content_type=kind)
     assert (response.code, response.json["message"]) == (400, "there is no message of no bytes")
     assert site.publisher.messages == []
 
 
-def test_too_large(make_site: Make) -> None:
-    site = make_site(FrontendConfig(max_body=200_000))
+def test_too_large() -> None:
+    site = Site(FrontendConfig(max_body=200_000))
     longest = b'"' + b"x" * (MAX_ENVELOPED - 2) + b'"'
     assert site.put(longest).code == 201
     assert site.put(longest + b"\n" + longest + b"\r\n", content_type=NDJSON).code == 201
@@ -204,8 +195,8 @@ def test_too_large(make_site: Make) -> None:
     assert len(site.publisher.messages) == published
 
 
-def test_how_much_a_client_may_publish(make_site: Make) -> None:
-    site = make_site(FrontendConfig(messages_per_client=10, burst=1))
+def test_how_much_a_client_may_publish() -> None:
+    site = Site(FrontendConfig(messages_per_client=10, burst=1))
     assert site.put(b"1\n" * 35, content_type=NDJSON).code == 201
     response = site.put(b"x")
     assert (response.code, response.json["error"]) == (429, "too-many-messages")
@@ -215,8 +206,8 @@ def test_how_much_a_client_may_publish(make_site: Make) -> None:
     assert site.put(b"x").code == 201
 
 
-def test_how_much_of_a_client_may_wait(make_site: Make) -> None:
-    site = make_site(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
+def test_how_much_of_a_client_may_wait() -> None:
+    site = Site(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
     site.publisher.full = True
     for _ in range(2):
         assert not site.begin("/messages", b"x" * 200).answered
@@ -228,13 +219,13 @@ def test_how_much_of_a_client_may_wait(make_site: Make) -> None:
     assert all_.json["unknown"] is False
 
 
-def test_how_often_a_client_may_ask(make_site: Make) -> None:
-    site = make_site(FrontendConfig(requests_per_client=1))
+def test_how_often_a_client_may_ask() -> None:
+    site = Site(FrontendConfig(requests_per_client=1))
     assert [site.put(b"x").code for _ in range(3)] == [201, 201, 429]
     assert site.put(b"x").json["error"] == "too-many-requests"
 
 
-def test_it_is_answered_when_it_is_published(site: Frontend) -> None:
+def test_it_is_answered_when_it_is_published(site: Site) -> None:
     site.publisher.held = []
     one, many = site.begin("/messages", b"x"), site.begin("/messages", b"1\n2", content_type=NDJSON)
     assert (one.answered, many.answered) == (False, False)
@@ -242,19 +233,19 @@ def test_it_is_answered_when_it_is_published(site: Frontend) -> None:
     assert (one.response.json, many.response.json) == ({"sequence": 1}, {"sequences": [2, 3]})
 
 
-def test_what_was_not_sent_is_not_published(site: Frontend) -> None:
-    site.intake.connected(False)
+def test_what_was_not_sent_is_not_published(site: Site) -> None:
+    site.publish_queue.connection_changed(False)
     client = site.begin("/messages", b"x")
     site.clock.pump([1] * 31)
     response = client.response
     assert (response.code, response.headers["retry-after"]) == (503, "1")
     assert (response.json["error"], response.json["unknown"]) == ("timeout", False)
     assert "the backbone does not answer" in response.json["message"]
-    site.intake.connected(True)
+    site.publish_queue.connection_changed(True)
     assert site.publisher.messages == []
 
 
-def test_what_did_not_come_back_may_be(site: Frontend) -> None:
+def test_what_did_not_come_back_may_be(site: Site) -> None:
     site.publisher.held = []
     client = site.begin("/messages", b"1\n2\n", content_type=NDJSON)
     site.publisher.answer(PublishTimeout("late"))
@@ -262,18 +253,18 @@ def test_what_did_not_come_back_may_be(site: Frontend) -> None:
     assert (response.code, response.json["error"], response.json["unknown"]) == (503, "timeout", True)
 
 
-def test_it_is_answered_when_as_many_journals_as_wanted_have_synced_it(make_site: Make) -> None:
-    site = make_site(kept=1)
+def test_it_is_answered_when_as_many_journals_as_wanted_have_synced_it() -> None:
+    site = Site(kept=1)
     one, two = site.begin("/messages", b"x"), site.begin("/messages", b"1\n2", content_type=NDJSON, kept="2")
     assert not one.answered
-    site.intake.journals.heard([Holding(1, 2), Holding(1, 0)])
+    site.publish_queue.journals.holdings_received([Holding(1, 2), Holding(1, 0)])
     assert (one.response.code, one.response.json, two.answered) == (201, {"sequence": 1}, False)
-    site.intake.journals.heard([Holding(1, 3), Holding(1, 3)])
+    site.publish_queue.journals.holdings_received([Holding(1, 3), Holding(1, 3)])
     assert (two.response.code, two.response.json) == (201, {"sequences": [2, 3]})
 
 
-def test_a_message_that_too_few_journals_have_is_answered_with_its_number(site: Frontend) -> None:
-    site.intake.journals.heard([Holding(1, 9), Holding(1, 0)])
+def test_a_message_that_too_few_journals_have_is_answered_with_its_number(site: Site) -> None:
+    site.publish_queue.journals.holdings_received([Holding(1, 9), Holding(1, 0)])
     one = site.begin("/messages", b"x", kept="2")
     many = site.begin("/messages", b"1\n2", content_type=NDJSON, kept="16")
     site.clock.pump([1] * 31)
@@ -284,30 +275,30 @@ def test_a_message_that_too_few_journals_have_is_answered_with_its_number(site: 
     assert "\nfyrehose_frontend_unkept_total 3.0\n" in site.ask("/metrics").body.decode()
 
 
-def test_a_repeated_request_waits_for_the_same_message_to_be_kept(site: Frontend) -> None:
-    site.intake.journals.heard([Holding(1, 0)])
+def test_a_repeated_request_waits_for_the_same_message_to_be_kept(site: Site) -> None:
+    site.publish_queue.journals.holdings_received([Holding(1, 0)])
     first = site.begin("/messages", b"x", kept="1", idempotency_key="k")
     site.clock.pump([1] * 31)
     assert first.response.code == 504
     again = site.begin("/messages", b"x", kept="1", idempotency_key="k")
     assert not again.answered
-    site.intake.journals.heard([Holding(1, 1)])
+    site.publish_queue.journals.holdings_received([Holding(1, 1)])
     assert (again.response.code, again.response.json) == (201, {"sequence": 1})
     assert site.put(b"x", idempotency_key="k").json == {"sequence": 1}
     assert site.publisher.messages == [b"x"]
     assert "\nfyrehose_frontend_keys 1.0\n" in site.ask("/metrics").body.decode()
 
 
-def test_a_client_that_hangs_up_is_not_waited_for_until_its_message_is_kept(site: Frontend) -> None:
+def test_a_client_that_hangs_up_is_not_waited_for_until_its_message_is_kept(site: Site) -> None:
     client = site.begin("/messages", b"x", kept="1")
-    assert len(site.intake) == 1
+    assert len(site.publish_queue) == 1
     client.hang_up()
-    assert len(site.intake) == 0
+    assert len(site.publish_queue) == 0
 
 
-def test_a_request_may_ask_for_more_journals_and_not_for_fewer(make_site: Make) -> None:
-    site = make_site(kept=2)
-    site.intake.journals.heard([Holding(1, 99)] * 16)
+def test_a_request_may_ask_for_more_journals_and_not_for_fewer() -> None:
+    site = Site(kept=2)
+    site.publish_queue.journals.holdings_received([Holding(1, 99)] * 16)
     for kept in ("1", "0", "17", "-1", "two", ""):
         response = site.put(b"x", kept=kept)
         assert (response.code, response.json["message"][:29]) == (400, "Kept is a number from 2 to 16"), kept
@@ -319,7 +310,7 @@ def test_a_request_may_ask_for_more_journals_and_not_for_fewer(make_site: Make) 
     assert (described["name"], taken) == ("Kept", list(range(2, MAX_HOLDINGS + 1)))
 
 
-def test_what_is_said_of_keys(site: Frontend) -> None:
+def test_what_is_said_of_keys(site: Site) -> None:
     assert site.put(b"x", idempotency_key="k").code == 201
     other = site.put(b"y", idempotency_key="k")
     assert (other.code, other.json["error"]) == (422, "key-reused")
@@ -335,62 +326,62 @@ def test_what_is_said_of_keys(site: Frontend) -> None:
     assert site.publisher.messages == [b"x", b"1", b"z"]
 
 
-def test_stopping(site: Frontend) -> None:
+def test_stopping(site: Site) -> None:
     site.publisher.full = True
     client = site.begin("/messages", b"x")
-    site.intake.stop()
+    site.publish_queue.stop()
     assert (client.response.code, client.response.json["error"]) == (503, "stopping")
     assert client.response.json["unknown"] is False
 
 
-def test_who_has_gone_is_not_waited_for(site: Frontend) -> None:
+def test_who_has_gone_is_not_waited_for(site: Site) -> None:
     site.publisher.full = True
     client = site.begin("/messages", b"x")
     client.hang_up()
-    assert len(site.intake) == 0
-    site.publisher.bytes_read()
+    assert len(site.publish_queue) == 0
+    site.publisher.make_room()
     assert site.publisher.messages == []
     site.publisher.held = []
     late = site.begin("/messages", b"y")
     late.hang_up()
     site.publisher.answer()
     assert not late.answered
-    assert site.intake.published == 1  # It is published all the same, and counted.
+    assert site.publish_queue.published == 1  # It is published all the same, and counted.
 
 
-def test_who_goes_with_the_answer_abandons_nothing(site: Frontend) -> None:
+def test_who_goes_with_the_answer_abandons_nothing(site: Site) -> None:
     site.publisher.held = []
     client = site.begin("/messages", b"x")
     site.publisher.answer()
     before = client.wire.value()
     client.hang_up()
     assert client.wire.value() == before
-    assert site.intake.failed == {}
+    assert site.publish_queue.failed == {}
 
 
-def test_health(site: Frontend) -> None:
+def test_health(site: Site) -> None:
     assert site.ask("/health").json == {"backbone": True, "waiting_bytes": 0}
-    site.intake.connected(False)
+    site.publish_queue.connection_changed(False)
     site.begin("/messages", b"x" * 36)
     response = site.ask("/health")
     assert (response.code, response.headers["retry-after"]) == (503, "1")
     assert response.json == {"backbone": False, "waiting_bytes": 100}
 
 
-def test_the_description(make_site: Make) -> None:
-    content = make_site().ask("/openapi.json").json
+def test_the_description() -> None:
+    content = Site().ask("/openapi.json").json
     assert content["openapi"] == "3.1.0"
     assert set(content["paths"]) == {"/messages", "/health", "/metrics", "/openapi.json"}
     assert "security" not in content
-    with_token = make_site(tokens=Tokens({"ann": b"a" * 16})).ask("/openapi.json").json
+    with_token = Site(tokens=Tokens({"ann": b"a" * 16})).ask("/openapi.json").json
     assert with_token["security"] == [{"token": []}]
     assert "401" in with_token["paths"]["/messages"]["post"]["responses"]
     assert with_token["paths"]["/health"]["get"]["security"] == []
 
 
-def test_metrics(site: Frontend) -> None:
+def test_metrics(site: Site) -> None:
     site.put(b"12345")
-    site.intake.connected(False)
+    site.publish_queue.connection_changed(False)
     site.begin("/messages", b"x").hang_up()
     text = site.ask("/metrics").body.decode()
     for line in (
@@ -403,7 +394,7 @@ def test_metrics(site: Frontend) -> None:
         assert f"\n{line}\n" in text
 
 
-def test_what_is_not_understood(site: Frontend) -> None:
+def test_what_is_not_understood(site: Site) -> None:
     assert site.put(b"x", method="GET").code == 405
     assert site.ask("/messages").headers["allow"] == "POST"
     assert site.ask("/").code == 404
@@ -423,7 +414,7 @@ def test_what_is_not_understood(site: Frontend) -> None:
         {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
     ],
 )
-def test_what_pages_have_browsers_send(site: Frontend, headers: dict[str, str], kind: str) -> None:
+def test_what_pages_have_browsers_send(site: Site, headers: dict[str, str], kind: str) -> None:
     host = {"Host": headers["host"]} if "host" in headers else {}
     names = {name.replace("_", "-").title(): value for name, value in headers.items() if name != "host"}
     client = Client(site.site, "127.0.0.1").send("/messages", b"1\n", {"Content-Type": kind, **names, **host})
@@ -431,8 +422,8 @@ def test_what_pages_have_browsers_send(site: Frontend, headers: dict[str, str], 
     assert site.publisher.messages == []
 
 
-def test_pages_of_the_allowed_origin(make_site: Make) -> None:
-    site = make_site(FrontendConfig(allowed_origin="https://good.example"))
+def test_pages_of_the_allowed_origin() -> None:
+    site = Site(FrontendConfig(allowed_origin="https://good.example"))
     asked = site.ask("/messages", method="OPTIONS", origin="https://good.example")
     assert (asked.code, asked.headers["access-control-allow-methods"]) == (204, "POST")
     response = site.put(b"x", origin="https://good.example")
@@ -440,8 +431,8 @@ def test_pages_of_the_allowed_origin(make_site: Make) -> None:
     assert site.put(b"x", origin="https://evil.example").code == 403
 
 
-def test_tokens(make_site: Make) -> None:
-    site = make_site(FrontendConfig(messages_per_client=10, burst=1), Tokens({"ann": b"a" * 16, "bob": b"b" * 16}))
+def test_tokens() -> None:
+    site = Site(FrontendConfig(messages_per_client=10, burst=1), Tokens({"ann": b"a" * 16, "bob": b"b" * 16}))
     for wrong in ({}, {"authorization": "Bearer " + "c" * 16}, {"authorization": "Basic " + "a" * 16}):
         assert site.put(b"x", **wrong).code == 401
     assert site.ask("/metrics").code == 401

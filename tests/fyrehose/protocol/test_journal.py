@@ -68,9 +68,9 @@ class Spied:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def append(self, records: Sequence[Any], *, again: bool = False) -> Any:
+    def append(self, records: Sequence[Any], *, authoritative: bool = False) -> Any:
         self._waiting += [record.sequence for record in records]
-        return self._journal.append(records, again=again)
+        return self._journal.append(records, authoritative=authoritative)
 
     def commit(self, sync: bool = True) -> None:
         if self.full:

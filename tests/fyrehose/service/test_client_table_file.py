@@ -53,7 +53,7 @@ clients = st.builds(
     source=addresses,
     flags=st.integers(0, 2**64 - 1),
     dialect=st.sampled_from(Dialect),
-    joined=st.integers(0, MAX_SEQUENCE),
+    joined_sequence=st.integers(0, MAX_SEQUENCE),
     heard_at=st.floats(0, 1e11),
 )
 changes = st.lists(st.tuples(st.integers(0, 5), clients | st.none()), max_size=30)

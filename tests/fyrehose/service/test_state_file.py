@@ -141,11 +141,11 @@ class TestRestart:
         program = f"""
 import os, signal
 from pathlib import Path
-from fyrehose_twisted.fyrehose.node.backbone.sequencer import Mark
+from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 file = SequenceFile(Path({str(path)!r}), {STREAM!r}, boot_id={BOOT!r})
-file.persist(Mark(1, 5_000))
-file.persist(Mark(4_711, 5_000))
+file.persist(SequenceCheckpoint(1, 5_000))
+file.persist(SequenceCheckpoint(4_711, 5_000))
 os.kill(os.getpid(), signal.SIGKILL)
 """
         killed = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
@@ -502,7 +502,7 @@ class TestPersist:
 
     def test_a_bound_that_is_not_on_disk_permits_no_number(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         class Broken(mmap.mmap):
-            recovered = True
+            works = True
 
             def flush(self, *_: Any) -> None:
                 if not self.works:

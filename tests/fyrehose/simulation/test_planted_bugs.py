@@ -68,7 +68,7 @@ class Brief:
     duration = 60.0
     messages = 300
     fault_counts = (3, 6)
-    roles = tuple(role for role in ALL_PROFILES if not role.start_delay)
+    profiles = tuple(role for role in ALL_PROFILES if not role.start_delay)
 
 
 class BriefStorm(Brief, Storm):
@@ -137,7 +137,7 @@ def acknowledges_the_oldest(patch: Patch) -> None:
     original = SendQueue.acknowledge
 
     def returned(self: Any, tickets: range, now: float) -> list[int]:
-        oldest = next(iter(self._waiting), tickets[0])
+        oldest = next(iter(self._pending), tickets[0])
         return original(self, range(oldest, oldest + len(tickets)), now)
 
     patch.setattr(SendQueue, "acknowledge", returned)
@@ -180,10 +180,10 @@ def leaves_one_out(patch: Patch) -> None:
     original, calls = Backbone._deliver, count(1)
 
     def deliver(self: Any, *what: Any) -> None:
-        group, everybody = self._clients._subscriber_group, self._clients.subscribers
-        group._listed = everybody[1:] if next(calls) % 3 == 0 else everybody
+        group, everybody = self._client_table._subscriber_group, self._client_table.subscribers
+        group._cached_addresses = everybody[1:] if next(calls) % 3 == 0 else everybody
         original(self, *what)
-        group._listed = everybody
+        group._cached_addresses = everybody
 
     patch.setattr(Backbone, "_deliver", deliver)
 
@@ -192,8 +192,8 @@ def forgets_a_message(patch: Patch) -> None:
     original = SendQueue.take_expired
 
     def expired(self: Any, now: float) -> list[int]:
-        for ticket in [ticket for ticket in self._waiting if ticket % 40 == 39]:
-            self._forget(ticket)
+        for ticket in [ticket for ticket in self._pending if ticket % 40 == 39]:
+            self._remove(ticket)
         return original(self, now)
 
     patch.setattr(SendQueue, "take_expired", expired)
@@ -207,8 +207,8 @@ def asks_by_lot(patch: Patch) -> None:
     rng = Random(1)
 
     def route(self: Any, requester: Any, *others: Any) -> RequestRoute:
-        keepers = [client.address for client in self._clients.durable]
-        journals = [address for address in (*keepers, *self._clients.others) if address != requester]
+        keepers = [client.address for client in self._client_table.durable_journals]
+        journals = [address for address in (*keepers, *self._client_table.memory_journals) if address != requester]
         return RequestRoute([rng.choice(journals)] if journals else [], 0)
 
     patch.setattr(RepairRouter, "route", route)
@@ -336,7 +336,7 @@ def forgets_repairs(patch: Patch) -> None:
         if live:
             original(self, sequence, data, now, live=live)
         else:
-            self._kept(sequence, (data,), now)
+            self._on_new_messages(sequence, (data,), now)
 
     patch.setattr(Subscription, "_store_message", keep)
 
@@ -347,9 +347,11 @@ def begins_at_the_wrong_end(patch: Patch) -> None:
 
 def counts_anew(patch: Patch) -> None:
     original = Backbone.__init__
-    patch.setattr(
-        Backbone, "__init__", lambda self, *others, **options: original(self, *others, **(options | {"ask": False}))
-    )
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options | {"query_clients": False})
+
+    patch.setattr(Backbone, "__init__", init)
 
 
 def believes_every_token(patch: Patch) -> None:

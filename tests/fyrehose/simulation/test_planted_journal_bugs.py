@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
-from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityTracker
 from fyrehose_twisted.fyrehose.node.client import journal_client
 from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore, PendingWrites
+from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityTracker
 from fyrehose_twisted.fyrehose.simulation.invariants.access import JournalMatchesDelivery
 from fyrehose_twisted.fyrehose.simulation.invariants.delivery import NumbersDurableFirst, OneMessagePerNumber
 from fyrehose_twisted.fyrehose.simulation.invariants.journals import (
@@ -52,7 +52,7 @@ class Brief:
     duration = 60.0
     messages = 200
     fault_counts = (5, 10)
-    roles = tuple(role for role in Journals.profiles if not role.start_delay)
+    profiles = tuple(role for role in Journals.profiles if not role.start_delay)
 
 
 class BriefJournals(Brief, Journals):
@@ -71,7 +71,7 @@ def never_syncs(patch: Patch) -> None:
 
 def syncs_the_mark_alone(patch: Patch) -> None:
     def sync(self: Any) -> None:
-        self._durable()
+        self._publish_durable()
 
     patch.setattr(Journal, "sync", sync)
 

@@ -72,7 +72,7 @@ class Brief:
     duration = 60.0
     messages = 100
     fault_counts = (3, 6)
-    roles = tuple(role for role in ALL_PROFILES if not role.start_delay)
+    profiles = tuple(role for role in ALL_PROFILES if not role.start_delay)
 
 
 class BriefStorm(Brief, Storm):
@@ -201,7 +201,7 @@ def invariant(scenario: FyrehoseScenario, kind: type[FyrehoseInvariant]) -> Any:
 
 def tell(kind: type[FyrehoseInvariant], event: object) -> Callable[[FyrehoseScenario], object]:
     """Let an invariant hear of something that the first subscriber tells, after the last number, 303."""
-    return lambda scenario: invariant(scenario, kind).told(scenario.participants[0].host, event)
+    return lambda scenario: invariant(scenario, kind).event_emitted(scenario.participants[0].host, event)
 
 
 def forget(scenario: FyrehoseScenario) -> None:
@@ -223,13 +223,13 @@ def forget(scenario: FyrehoseScenario) -> None:
         (tell(InOrder, MessagesLost(306, 310)), "304 neither came"),
         (tell(InOrder, MessagesLost(304, 303)), "which is no range"),
         (
-            lambda scenario: invariant(scenario, ExactlyOnce).told(
+            lambda scenario: invariant(scenario, ExactlyOnce).event_emitted(
                 scenario.participants[0].host, MessagesDelivered([Message(304, 0, b"", scenario.content.truth[17])])
             ),
             "handed over again, as 304",
         ),
         (
-            lambda scenario: invariant(scenario, AcknowledgedArePublished).told(
+            lambda scenario: invariant(scenario, AcknowledgedArePublished).event_emitted(
                 scenario.participants[2].host, MessagesPublished([(4, 5)])
             ),
             "message 4 reported twice",

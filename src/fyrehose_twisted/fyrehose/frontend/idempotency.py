@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -102,13 +101,14 @@ class IdempotencyKeys:
 
     def _failed(self, failure: Failure, client: str, key: str, entry: _Entry) -> None:
         failure.trap(BatchFailed)
-        error: Any = failure.value
+        error = failure.value
+        assert isinstance(error, BatchFailed)
         entry.is_publishing = False
         if not error.unknown:
             self._forget(client, key)
         waiting, entry.waiters = entry.waiters, []
         for one in waiting:
-            one.errback(BatchFailed(error.why, str(error), unknown=error.unknown))
+            one.errback(BatchFailed(error.reason, str(error), unknown=error.unknown))
 
     def _make_room(self, client: str, size: int) -> None:
         """Forget the oldest requests: the client's own if it has as much as is left for others, or else any."""

@@ -224,15 +224,14 @@ class LineProtocol(Protocol):
 
     def _publish_failed(self, failure: Failure, answers: _LineReplies) -> None:
         failure.trap(BatchFailed, TooFewJournals, CancelledError)
-        error: Any = failure.value
+        error = failure.value
         messages = answers.count - len(answers.errors)
         if isinstance(error, TooFewJournals):
-            why = b"not-kept"
-            answers.set_text(b"".join(self._error_reply(b"%b %d" % (why, sequence)) for sequence in error.sequences))
+            answers.set_text(b"".join(self._error_reply(b"not-kept %d" % sequence) for sequence in error.sequences))
             self._flush_and_publish()
             return
-        why = b"unknown" if getattr(error, "unknown", True) else b"not-published"
-        answers.set_text(self._error_reply(why) * messages)
+        unknown = not isinstance(error, BatchFailed) or error.unknown
+        answers.set_text(self._error_reply(b"unknown" if unknown else b"not-published") * messages)
         self._line_factory.counters["errors"] += messages - 1
         self._flush_and_publish()
 

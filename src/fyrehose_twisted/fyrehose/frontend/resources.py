@@ -122,11 +122,14 @@ def _answer(published: Deferred[Sequence[int]], request: WebRequest, many: bool)
         if failure.check(CancelledError):
             return
         failure.trap(BatchFailed, TooFewJournals)
-        error: Any = failure.value
+        error = failure.value
         if isinstance(error, TooFewJournals):
             request.respond(_not_kept_problem(error, many).to_response())
             return
-        problem = HttpError(HTTPStatus.SERVICE_UNAVAILABLE, error.why, str(error), RETRY_AFTER, unknown=error.unknown)
+        assert isinstance(error, BatchFailed)
+        problem = HttpError(
+            HTTPStatus.SERVICE_UNAVAILABLE, error.reason, str(error), RETRY_AFTER, unknown=error.unknown
+        )
         request.respond(problem.to_response())
 
     published.addCallbacks(done, failed).addErrback(request.fail)

@@ -41,10 +41,10 @@ from fyrehose_twisted.fyrehose.events import (
     StreamClaimRejected,
 )
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
-from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.protocol.linger import Linger
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, Holding

@@ -16,12 +16,12 @@ from fyrehose_twisted.fyrehose.events import (
     MessagesPublished,
 )
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbone
-from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.node.client.journal_store import JournalStore
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
+from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired
 from fyrehose_twisted.fyrehose.wire.envelope import Envelope, unwrap, wrap
 from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode

@@ -134,8 +134,8 @@ class Bench:
             self.stored = persist._replace(clients=())
         for effect in effects:
             for peer in effect.peers:
-                self.sent[peer] += map(bytes, effect.each())
-                for datagram in effect.each():
+                self.sent[peer] += map(bytes, effect.iter_datagrams())
+                for datagram in effect.iter_datagrams():
                     packet = decode(datagram)
                     assert not isinstance(packet, Deliver) or packet.sequence <= self.stored.last <= self.stored.bound
         self.events += events
@@ -651,7 +651,9 @@ class TestJournals:
 class TestBackpressure:
     SIZE, COUNT = 1_000, 100
 
-    def waits_for(self, *, early: bool = True, first: int = 60, flags: int = Flags.NONE, **options: Any) -> Bench:
+    def waits_for_repair(
+        self, *, early: bool = True, first: int = 60, flags: int = Flags.NONE, **options: Any
+    ) -> Bench:
         """A subscriber asks for a message of which the backbone's memory, of about 50, may soon be rid."""
         bench = Bench(retransmit=60 * (self.SIZE + 137), **options)
         if early:
@@ -674,19 +676,19 @@ class TestBackpressure:
         return dropped > 0
 
     def test_publishers_are_slowed_down_before_what_a_subscriber_misses_is_dropped(self) -> None:
-        assert self.slowed(self.behind(min_rate=1.0))
+        assert self.slowed(self.waits_for_repair(min_rate=1.0))
 
     def test_they_are_not_for_what_will_stay_in_memory_for_long(self) -> None:
-        assert not self.slowed(self.behind(min_rate=1.0, first=90))
+        assert not self.slowed(self.waits_for_repair(min_rate=1.0, first=90))
 
     def test_they_are_not_for_one_that_joined_later(self) -> None:
-        assert not self.slowed(self.behind(min_rate=1.0, early=False))
+        assert not self.slowed(self.waits_for_repair(min_rate=1.0, early=False))
 
     def test_they_are_not_for_what_a_durable_journal_has(self) -> None:
-        assert not self.slowed(self.behind(min_rate=1.0, flags=Flags.DURABLE))
+        assert not self.slowed(self.waits_for_repair(min_rate=1.0, flags=Flags.DURABLE))
 
     def test_they_are_not_where_the_operator_does_not_want_it(self) -> None:
-        assert not self.slowed(self.behind(min_rate=None))
+        assert not self.slowed(self.waits_for_repair(min_rate=None))
 
 
 class TestAheadOfJournals:

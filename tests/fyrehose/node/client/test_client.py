@@ -97,7 +97,7 @@ class Bench:
         while drained:
             _, effects, events = self.client.drain()
             for effect in effects:
-                for datagram in effect.each():
+                for datagram in effect.iter_datagrams():
                     for peer in effect.peers:
                         self.sent.append((self.now, decode(datagram), peer))
             self.events += [(self.now, event) for event in events]
@@ -133,7 +133,7 @@ class Bench:
     def receive(self, *packets: Packet | bytes, peer: Address = BACKBONE) -> None:
         self.feed((packet, peer) for packet in packets)
 
-    def emit_line(self, *sequences: int, peer: Address = BACKBONE) -> None:
+    def deliver(self, *sequences: int, peer: Address = BACKBONE) -> None:
         self.receive(*(Deliver(sequence, data_of(sequence)) for sequence in sequences), peer=peer)
 
     def packets(self, kind: type[PacketT], since: float = START) -> list[PacketT]:
@@ -1438,8 +1438,8 @@ class TestRetransmission:
         assert bench.client.next_deadline() == bench.now
         bench.client.tick(bench.now)
         first, rest = (effect for effect in bench.client.drain().effects if effect.peers == (BACKBONE,))
-        assert (len(list(first.each())), len(first.datagrams)) == (1, 1)
-        assert (len(list(rest.each())), len(rest.datagrams)) == (9, 1)
+        assert (len(list(first.iter_datagrams())), len(first.datagrams)) == (1, 1)
+        assert (len(list(rest.iter_datagrams())), len(rest.datagrams)) == (9, 1)
 
     def test_memory_of_what_came_back_does_not_grow(self) -> None:
         for options in ({"subscribe": False}, {"raw": True}, {"raw": True, "outbox": OutboxConfig(raw=True)}):

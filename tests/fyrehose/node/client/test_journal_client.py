@@ -65,7 +65,7 @@ class Bench:
                 self.told.append(unsaved)
                 unsaved.save(self.journal)
             for effect in effects:
-                self.told += [decode(datagram) for datagram in effect.each()]
+                self.told += [decode(datagram) for datagram in effect.iter_datagrams()]
                 self.sent_to = effect.peers
             self.told += events
             going_on = bool(events)
@@ -89,7 +89,7 @@ class Bench:
         self.client.receive_batch(Batch.pack([(encode(packet), peer) for packet in packets]), self.now)
         self.drain()
 
-    def emit_line(self, *sequences: int, peer: Address = BACKBONE) -> None:
+    def deliver(self, *sequences: int, peer: Address = BACKBONE) -> None:
         self.receive(*(Deliver(number, data_of(number)) for number in sequences), peer=peer)
 
     def all(self, kind: type[PacketT]) -> list[PacketT]:
@@ -177,7 +177,7 @@ def test_a_loss_is_durable_before_it_is_told(journal: Open) -> None:
     declared = next(
         index for index, item in enumerate(bench.told) if isinstance(item, PendingWrites) and item.lost_ranges
     )
-    assert bench.told[declared].lost == [(2, 3)]
+    assert bench.told[declared].lost_ranges == [(2, 3)]
     assert declared < bench.told.index(lost[0])
     assert bench.journal.losses(EPOCH, 1, 9) == [(2, 3)]
     assert bench.journal.bounds(EPOCH).next == bench.sequences[-1] + 1

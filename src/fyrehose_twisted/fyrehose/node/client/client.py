@@ -26,12 +26,12 @@ from fyrehose_twisted.fyrehose.events import (
     MessagesLost,
     MessagesPublished,
 )
-from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityExpired, DurabilityTracker
 from fyrehose_twisted.fyrehose.node.base import DatagramNode
 from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
 from fyrehose_twisted.fyrehose.node.client.duplicate_numbers import UnconfirmedNumbers
 from fyrehose_twisted.fyrehose.node.client.keepalive import KeepaliveSession
 from fyrehose_twisted.fyrehose.node.client.memory_store import MemoryStore
+from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityExpired, DurabilityTracker
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import LingerState
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun, ReorderBuffer

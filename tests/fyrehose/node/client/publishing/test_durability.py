@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.fyrehose.node.backbone.durability import DurabilityTracker, UndurableMessage
+from fyrehose_twisted.fyrehose.node.client.publishing.durability import DurabilityTracker, UndurableMessage
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 START = 1_700_000_000.0
