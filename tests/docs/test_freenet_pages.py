@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fyrehose_twisted.freenet import config, policy
-from fyrehose_twisted.freenet.node import packet_window, publishing, recent, routing, tree
+from fyrehose_twisted.freenet.node import context, packet_window, publishing, routing, tree
 from fyrehose_twisted.freenet.service.service import FAILURE_REASONS, MAX_NEIGHBOURS
 from fyrehose_twisted.freenet.service.tap import Options
 from fyrehose_twisted.freenet.wire import codec, messages
@@ -73,7 +73,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         [rules.max_waiting],
         [publishing.MAX_QUEUED_PACKETS],
         [rules.keep_packets],
-        [recent.DEFAULT_LIMIT],
+        [context.MAX_RECENT_UIDS],
         [rules.max_htl, messages.MAX_HTL],
         [rules.accepted_timeout],
         [rules.completion_timeout],
@@ -115,6 +115,6 @@ def test_table_of_options_is_complete() -> None:
 
 
 def test_every_reason_that_a_node_gives_is_explained() -> None:
-    given = set(re.findall(r'(?:PacketNotPublished\(|_fail\(stream|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
+    given = set(re.findall(r'(?:NotPublished\(|_fail\((?:stream|\*found)|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
     assert len(given) >= 6
     assert given <= set(FAILURE_REASONS)

@@ -1,4 +1,4 @@
-"""What a node is told."""
+"""Configuration of a node."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from fyrehose_twisted.process.secret import check_secret
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """One node.
+    """Configuration of one node.
 
-    :ivar node: its id; the same after each start.
-    :ivar boot: another number after each start.
-    :ivar location: where on the ring it is, at first.
-    :ivar policy: how it routes, waits and repairs.
-    :ivar targets: peers that it keeps links open to.
-    :ivar secret: what all nodes of the network share; with one, whoever does not know it is no neighbour.
-    :ivar ping_every: seconds of silence after which a neighbour is asked whether it is there; after three times as long
-        without a word it is not. 0: never.
-    :ivar max_neighbours: neighbours that it has at once.
-    :ivar handshake_timeout: seconds until the other end of a link must have said and proved who it is.
-    :ivar max_handshakes_per_host: links of one address that have not; of more, the oldest is closed.
+    :ivar node: node id; unchanged by restarts.
+    :ivar boot: boot id; a new number after each start.
+    :ivar location: initial location on the ring.
+    :ivar policy: rules for routing, timeouts and repair.
+    :ivar targets: addresses of peers that the node keeps links to.
+    :ivar secret: shared secret of the network, or ``None``. A peer that cannot prove that it knows the secret is
+        refused.
+    :ivar ping_every: keepalive interval in seconds. Silent neighbours are pinged at this interval; after three
+        intervals of silence the link is closed. 0 turns keepalives off.
+    :ivar max_neighbours: maximum number of neighbours.
+    :ivar handshake_timeout: seconds in which a peer must complete the handshake.
+    :ivar max_handshakes_per_host: maximum number of unfinished handshakes per address. Beyond it, the oldest link is
+        closed.
     :ivar first_neighbour_timeout: seconds after its start for which a node with targets waits for its first neighbour
-        before it searches for streams: without one, it would become the root of each. 0: it does not wait.
+        before it searches for streams. Without neighbours it would become the root of each. 0: do not wait.
     """
 
     node: int

@@ -1,4 +1,4 @@
-"""What a node tells its application."""
+"""Events that a node emits to its application."""
 
 from __future__ import annotations
 
@@ -11,59 +11,65 @@ class Packet(NamedTuple):
 
     number: int
     data: bytes
-    """As it was on the wire; of a signed stream, with the signature: see
+    """Data as it was on the wire. In a signed stream it includes the signature: see
     :func:`~fyrehose_twisted.freenet.wire.signing.strip_signature`."""
 
 
 class Subscribed(NamedTuple):
-    """A stream that this node's application subscribed to is connected: for the first time, or again."""
+    """The node joined the tree of a stream that its application subscribed to, or joined it again."""
 
     key: bytes
     root: float
-    """Where the root is."""
+    """Location of the root."""
     is_root: bool
-    """Whether it is this node."""
+    """True if this node is the root."""
 
 
 class SubscribeFailed(NamedTuple):
-    """A subscription did not succeed: ``overload``, ``timed-out``, or ``busy`` where somebody nearer to the key looks
-    for the tree itself. It is tried again if the policy says so."""
+    """A subscription failed.
+
+    The reason is ``overload``, ``timed-out``, ``not-found``, or ``busy`` if a node nearer to the key is itself
+    searching for the tree. The node retries if its policy says so.
+    """
 
     key: bytes
     reason: str
 
 
 class ParentLost(NamedTuple):
-    """A stream of this node has lost its parent: ``parent-lost``, ``parent-rebooted``, ``parent-restarting`` (for too
-    long), ``dismissed``, ``cycle``."""
+    """A stream lost its parent.
+
+    The reason is ``parent-lost``, ``parent-rebooted``, ``parent-restarting`` (for too long), ``dismissed`` or
+    ``cycle``.
+    """
 
     key: bytes
     reason: str
 
 
 class ParentChanged(NamedTuple):
-    """A stream of this node has another parent, or none because this node is the root."""
+    """A stream has a new parent, or this node became its root."""
 
     key: bytes
     parent: Any | None
-    """Id of the parent, ``None`` for a root."""
+    """Node id of the parent, ``None`` if this node is the root."""
 
 
 class StreamDropped(NamedTuple):
-    """This node has no part in a stream any more."""
+    """The node left the tree of a stream and dropped its state."""
 
     key: bytes
 
 
 class PacketsDelivered(NamedTuple):
-    """New packets of a stream that this node's application subscribed to, each once."""
+    """New packets of a stream that the application subscribed to. Each packet is delivered once."""
 
     key: bytes
     packets: Sequence[Packet]
 
 
 class PacketsMissed(NamedTuple):
-    """Packets ``first`` to ``last`` of a stream did not get here, and are not waited for any longer."""
+    """Packets ``first`` to ``last`` of a stream did not arrive. The node no longer waits for them."""
 
     key: bytes
     first: int
@@ -71,16 +77,18 @@ class PacketsMissed(NamedTuple):
 
 
 class StreamRenumbered(NamedTuple):
-    """The numbers of a stream go on somewhere else: two trees have grown together, or everybody has begun anew. Nothing
-    between the old and the new numbers is missing."""
+    """The packet numbers of a stream continue elsewhere: two trees merged, or the whole tree started over.
+
+    No packets are missing between the old and the new numbers.
+    """
 
     key: bytes
     first: int
-    """The number of the next packet that is delivered."""
+    """Number of the next packet that is delivered."""
 
 
 class PacketPublished(NamedTuple):
-    """A packet of this node's application is on the tree."""
+    """The root accepted a packet of this node's application."""
 
     token: Any
     key: bytes
@@ -88,39 +96,40 @@ class PacketPublished(NamedTuple):
 
 
 UNCERTAIN_REASONS = frozenset({"timed-out", "uncertain"})
-"""Reasons of :class:`PacketNotPublished` that leave open whether a root accepted the packet."""
+"""Reasons of :class:`PacketNotPublished` after which a root may have accepted the packet."""
 
 
 class PacketNotPublished(NamedTuple):
-    """It is not, or that is not known.
+    """A packet was not published, or its outcome is unknown.
 
-    ``no-stream``, ``no-subscribers``, ``collision``, ``queue-full``, ``bad-signature``, or what a node above says.
-    After one of :data:`UNCERTAIN_REASONS` the packet may be published, once and under the number that it was sent with.
+    The reason is ``no-stream``, ``no-subscribers``, ``collision``, ``queue-full``, ``bad-signature``, ``too-large``,
+    one of :data:`UNCERTAIN_REASONS`, or another reason from a node further up. After one of :data:`UNCERTAIN_REASONS`
+    the packet may be published, once and under the number that it was sent with.
     """
 
     token: Any
     key: bytes
     reason: str
     next_number: int | None = None
-    """After a collision: a number that is free."""
+    """Free packet number, after a collision."""
 
 
 class NeighbourUp(NamedTuple):
-    """A neighbour is there."""
+    """A link to a neighbour is up."""
 
     node: Any
     location: float
 
 
 class NeighbourDown(NamedTuple):
-    """A neighbour is gone."""
+    """The link to a neighbour is down."""
 
     node: Any
     reason: str
 
 
 class OperatorWarning(NamedTuple):
-    """Something that an operator should know, once per peer and minute at most."""
+    """Warning for the operator. At most one is logged per peer and minute."""
 
     text: str
 

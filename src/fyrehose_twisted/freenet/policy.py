@@ -1,4 +1,4 @@
-"""The rules that document 003 leaves to whoever builds it, and its limits."""
+"""Routing and repair policy: limits, and choices that document 003 leaves to implementations."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ from fyrehose_twisted.freenet.wire.messages import MAX_HTL
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a node routes, waits and repairs.
+    """Routing, timeout and repair policy of a node.
 
-    Times are in seconds.
+    All times are in seconds.
 
     :ivar max_htl: hops to live of a request that has just come nearer to its key.
-    :ivar p_max: probability that a link takes a hop off a request that has all of them; drawn once for each link.
-    :ivar p_min: the same for a request that has one left.
-    :ivar htl_on_closer: whether a request that comes nearer gets all its hops back, or keeps those that it has.
-    :ivar accept: whose location has to be nearer than that of a resubscriber, for it to be taken in: that of the
-        ``root`` of the tree, or that of the node that is asked (its ``own``: the words of the document).
-    :ivar coalesce: what is done with a request for a key that this node already looks for: wait for that in a
-        ``queue`` (as far as that cannot lead to a deadlock), ``reject`` it, or route it as well, in ``parallel``.
-    :ivar on_parent_lost: whether a node that loses its parent takes its subtree with it (``graft``), or lets go of it,
-        so that each member subscribes anew (``teardown``).
-    :ivar confirm_root: whether who would become root looks once more before.
-    :ivar max_streams: streams of one node, whatever it has them for.
-    :ivar keep_packets: packets of a stream that a node keeps, for those who come later.
-    :ivar retry: whether a subscription of this node's own that fails is tried again.
-    :ivar accepted_timeout: until a request must have been accepted; then somebody else is asked.
-    :ivar completion_timeout: until an accepted request must have been answered.
-    :ivar hold: how long a request waits for another one, at most.
-    :ivar restart_jitter: who has lost a parent waits for up to so long before it looks for another one.
-    :ivar cycle_jitter: the same for who finds itself in a cycle.
-    :ivar restart_interval: between two restarts of a stream that has a parent, and between two looks of a root for a
-        better one.
-    :ivar first_probe: until a new root looks for a better one first; then it takes twice as long each time, up to
-        ``restart_interval``. Where a network is only just growing together, it has several roots at first.
-    :ivar link_grace: how long a subscriber whose link is gone stays one.
-    :ivar publish_timeout: until a packet must have got to the root.
-    :ivar max_waiting: packets of a stream that wait for the root to answer, and requests that wait for another.
-    :ivar suspicion: how long a peer that did not answer is asked last.
+    :ivar p_max: probability that a link decrements the HTL of a request with the maximum HTL. Drawn once per link.
+    :ivar p_min: the same probability for a request with an HTL of 1.
+    :ivar htl_on_closer: HTL of a request that comes nearer to its key: ``reset`` to the maximum, or ``keep``.
+    :ivar accept: location that must be nearer to the key than that of a resubscriber before a node accepts it:
+        the location of the ``root``, or the node's ``own`` (as in the document).
+    :ivar coalesce: handling of a request for a key that this node is already searching for: wait for the other request
+        in a ``queue`` (unless a deadlock could result), ``reject`` it, or route it as well, in ``parallel``.
+    :ivar on_parent_lost: handling of the subtree by a node that lost its parent: keep it (``graft``), or dismiss it so
+        that each member subscribes again (``teardown``).
+    :ivar confirm_root: search once more before becoming a root.
+    :ivar max_streams: maximum number of streams per node.
+    :ivar keep_packets: packets per stream that a node retains for later subscribers.
+    :ivar retry: retry a failed subscription of this node's application.
+    :ivar accepted_timeout: time in which a neighbour must accept a request before the next neighbour is asked.
+    :ivar completion_timeout: time in which an accepted request must be answered.
+    :ivar hold: maximum time for which a request waits for another one.
+    :ivar restart_jitter: maximum delay between losing a parent and the search for another.
+    :ivar cycle_jitter: the same for a node that detected a cycle.
+    :ivar restart_interval: minimum time between voluntary restarts of a stream that has a parent, and maximum time
+        between two probes of a root for a better root.
+    :ivar first_probe: time until a new root first probes for a better root. The time doubles after each probe, up to
+        ``restart_interval``. A network that is still forming has several roots at first.
+    :ivar link_grace: time for which a subscriber whose link is down stays subscribed.
+    :ivar publish_timeout: time in which the root must answer a packet.
+    :ivar max_waiting: maximum number of packets per stream that await an answer from the root, and of requests that
+        wait for another request.
+    :ivar suspicion: time for which a peer that did not answer is asked last.
     """
 
     max_htl: int = 10
@@ -74,15 +75,15 @@ class Policy:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(choices)}")
-        for name, most in (
+        for name, maximum in (
             ("max_htl", MAX_HTL),
             ("max_streams", 10**6),
             ("keep_packets", 10**6),
             ("max_waiting", 10**6),
         ):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 1 <= value <= most:
-                raise ConfigurationError(f"{name}={value!r} is outside 1 to {most:,}")
+            if not isinstance(value, int) or not 1 <= value <= maximum:
+                raise ConfigurationError(f"{name}={value!r} is outside 1 to {maximum:,}")
         for name in _DURATIONS:
             if not 0.0 <= getattr(self, name) < float("inf"):
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: a time is 0 or more seconds")

@@ -1,4 +1,4 @@
-"""One connection of a freenet node, made to be subclassed by applications."""
+"""Peer connection of a freenet node, for applications to subclass."""
 
 from __future__ import annotations
 
@@ -11,39 +11,38 @@ from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 
 
 class FreenetPeerProtocol(NodeConnection):
-    """The messages of document 003 in and out of one connection, whoever opened it.
+    """One connection that carries the messages of document 003, in either direction.
 
-    A node uses one for each of its connections (``twistd freenet-node --protocol``). A subclass sees what comes before
-    the node does, and may answer or keep something back:
+    A node creates one instance per connection (``twistd freenet-node --protocol``). A subclass sees messages before the
+    node does, and may answer them or withhold them:
 
         class Unwilling(FreenetPeerProtocol):
             def freenet_received(self, messages):
                 super().freenet_received([one for one in messages if not isinstance(one, ResubscribeRequest)])
 
-    Given to an endpoint, it speaks the document without any node; the other end wants a
+    On an endpoint of its own it speaks the protocol without a node. The other end then expects a
     :class:`~fyrehose_twisted.freenet.wire.messages.Hello` and a :class:`~fyrehose_twisted.freenet.wire.messages.Prove`
     first.
 
-    Messages are those of :mod:`~fyrehose_twisted.freenet.wire.messages`. Bytes that are none of them end the
-    connection.
+    Messages are those of :mod:`~fyrehose_twisted.freenet.wire.messages`. Malformed input closes the connection.
 
-    :param codec: how messages become bytes.
+    :param codec: encoder and decoder of messages.
     """
 
     def __init__(self, codec: FreenetCodec | None = None, limits: ConnectionLimits | None = None) -> None:
         super().__init__(FreenetCodec() if codec is None else codec, limits)
 
     def connection_ready(self) -> None:
-        """The connection is open."""
+        """Handle an opened connection; does nothing by default."""
 
     def freenet_received(self, messages: Sequence[Message]) -> None:
-        """Messages have come, in order, at least one; by default they are the node's."""
+        """Handle one or more messages, in order; by default pass them to the node."""
         super().messages_received(messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`close` was called.
+        """Handle the end of a connection that :meth:`close` did not end.
 
-        :param reason: ``closed``, ``reset``, ``timed out`` and others, for people.
+        :param reason: ``closed``, ``reset``, ``timed out`` or another text for humans.
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:

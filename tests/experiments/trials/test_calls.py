@@ -250,7 +250,7 @@ class TestMistakes:
             lambda: experiment.publish(0, key, b""),
         ]
         for call in calls:
-            with pytest.raises(ConfigurationError, match="is no key: that is 20 bytes"):
+            with pytest.raises(ConfigurationError, match="is not a key: a key has 20 bytes"):
                 call()
 
     def test_a_node_and_itself_are_no_pair(self, line: Make) -> None:

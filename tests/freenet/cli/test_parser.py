@@ -57,7 +57,7 @@ STATE: dict[str, Any] = {
     "later": "something that is not known here",
 }
 SHOWN = f"""\
-node 00000000000000ab at 0.500000 on the ring; it waits for 3 requests
+node 00000000000000ab at 0.500000 on the ring, 3 requests pending
 
 neighbours
   node   location  linked  silent for
@@ -150,7 +150,7 @@ def test_subscribe(play: Any) -> None:
     assert run(*arguments) == (
         0,
         "a\n\udcff\n",
-        "fyrehose: packets 8 to 1,009 did not get here\nfyrehose: restarting: reason x\n",
+        "fyrehose: packets 8 to 1,009 were missed\nfyrehose: restarting: reason x\n",
     )
     assert node.asked == [{"ask": "subscribe", "key": KEY.hex(), "after": 6}]
     status, out, err = run("subscribe", "--control", play(tell).place, "--json", "--count", "1", "name:news")
@@ -230,9 +230,9 @@ def test_signed_packets_get_other_numbers_until_one_is_free(play: Any, tmp_path:
 @pytest.mark.parametrize(
     ("named", "complaint"),
     [
-        ({"key": "xyz"}, "'xyz' is no key"),
-        ({"key": SigningKey(bytes(32)).key.hex()}, "have to be signed: give --key-file FILE"),
-        ({"number": 7}, "--number goes with one packet"),
+        ({"key": "xyz"}, "'xyz' is not a key"),
+        ({"key": SigningKey(bytes(32)).key.hex()}, "must be signed; give --key-file FILE"),
+        ({"number": 7}, "--number requires a packet on the command line"),
     ],
 )
 def test_what_cannot_be_published_is_said_before_anybody_is_asked(named: dict[str, Any], complaint: str) -> None:

@@ -159,7 +159,7 @@ def test_who_has_packets_does_not_resume() -> None:
 def test_who_is_older_than_what_is_kept_is_not_taken() -> None:
     packets = PacketWindow(8)
     packets.add(100, b"x")
-    with pytest.raises(ValueError, match="packet 92 is older than the 8 that are kept up to 100"):
+    with pytest.raises(ValueError, match="packet 92 is older than the window of 8 up to 100"):
         packets.add(92, b"y")
     assert packets.packets_after(-1) == [Packet(100, b"x")]
     packets.add(93, b"y")

@@ -211,14 +211,14 @@ def test_who_is_gone_publishes_nothing_any_more(client: Client, service: Service
 
 def test_mistakes_are_explained(client: Client, service: Service) -> None:
     for question, complaint in (
-        ({"ask": "subscribe", "key": "xyz"}, "'xyz' is no key"),
-        ({"ask": "next", "key": "name:"}, "'name:' is no key"),
-        ({"ask": "subscribe", "key": KEY.hex(), "after": "x"}, "after 'x' is no packet number"),
-        ({"ask": "subscribe", "key": KEY.hex(), "after": True}, "after True is no packet number"),
-        ({"ask": "dance"}, "unknown question"),
-        ({}, "unknown question"),
-        ({"ask": "publish", "key": "xyz", "data": "", "id": 1}, "'xyz' is no key"),
-        ({"ask": "publish", "key": KEY.hex(), "data": "", "number": 2**63, "id": 1}, "is no packet number"),
+        ({"ask": "subscribe", "key": "xyz"}, "'xyz' is not a key"),
+        ({"ask": "next", "key": "name:"}, "'name:' is not a key"),
+        ({"ask": "subscribe", "key": KEY.hex(), "after": "x"}, "after 'x' is not a packet number"),
+        ({"ask": "subscribe", "key": KEY.hex(), "after": True}, "after True is not a packet number"),
+        ({"ask": "dance"}, "unknown request"),
+        ({}, "unknown request"),
+        ({"ask": "publish", "key": "xyz", "data": "", "id": 1}, "'xyz' is not a key"),
+        ({"ask": "publish", "key": KEY.hex(), "data": "", "number": 2**63, "id": 1}, "is not a packet number"),
         ({"ask": "publish", "key": FULL.hex(), "data": "", "id": 1}, "this node has 1 stream already"),
         ({"ask": "next", "key": FULL.hex()}, "this node has 1 stream already"),
     ):

@@ -369,7 +369,7 @@ def test_what_is_wrong_is_said_when_it_is_made() -> None:
     for named, complaint in (
         ({"location": 1.0}, "a location goes from 0"),
         ({"peers": ["nonsense"]}, "--peer 'nonsense' is neither HOST:PORT"),
-        ({"streams": [b"x"]}, "is no key"),
+        ({"streams": [b"x"]}, "is not a key"),
         ({"secret": b"short"}, "secret"),
         ({"listen": ["nonsense:1"]}, "--listen 'nonsense:1' is not an endpoint"),
     ):

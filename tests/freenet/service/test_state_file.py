@@ -67,7 +67,7 @@ def test_two_nodes_do_not_share_one(tmp_path: Path) -> None:
 def test_what_is_none_is_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "state"
     path.write_bytes(content)
-    with pytest.raises(StateFileError, match="is not one of a freenet node; name another, or remove it"):
+    with pytest.raises(StateFileError, match="is not that of a freenet node; give another path, or remove the file"):
         StateFile(path, drawn)
     assert path.read_bytes() == content
     path.unlink()

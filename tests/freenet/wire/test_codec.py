@@ -295,7 +295,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("message", [None, "PING", object(), (1, 2), cbor2.undefined])
     def test_what_is_no_message_is_not_written(self, message: Any) -> None:
-        with pytest.raises(UnencodableMessage, match="is not sent"):
+        with pytest.raises(UnencodableMessage, match="is not a message"):
             encode(message)
 
     @pytest.mark.parametrize(

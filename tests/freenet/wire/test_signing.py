@@ -129,7 +129,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("text", ["", "name:", "name", "weather", "ab" * 19, "ab" * 21, "0x" + "a" * 38, "ä" * 40])
     def test_what_is_no_key_is_an_error_that_says_what_would_be_one(self, text: str) -> None:
-        with pytest.raises(ConfigurationError, match=r"is no key: give 40 hexadecimal digits, or name:NAME"):
+        with pytest.raises(ConfigurationError, match=r"is not a key; give 40 hexadecimal digits, or name:NAME"):
             parse_key(text)
 
     def test_a_text_of_any_length_does_not_make_a_long_error(self) -> None:
@@ -149,7 +149,7 @@ class TestKeys:
 
     @pytest.mark.parametrize("size", [0, 31, 33])
     def test_a_seed_has_32_bytes(self, size: int) -> None:
-        with pytest.raises(ConfigurationError, match=f"has 32 bytes, and not {size}"):
+        with pytest.raises(ConfigurationError, match=f"has 32 bytes, not {size}"):
             SigningKey(bytes(size))
 
 
@@ -183,7 +183,7 @@ class TestFiles:
         path = tmp_path / "key"
         path.write_text(text, encoding="utf-8")
         path.chmod(0o600)
-        with pytest.raises(ConfigurationError, match=r"key has something other than 64 hexadecimal digits") as caught:
+        with pytest.raises(ConfigurationError, match=r"key does not contain 64 hexadecimal digits") as caught:
             SigningKey.read(path)
         assert not text or text not in str(caught.value)
 

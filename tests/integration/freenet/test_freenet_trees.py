@@ -167,7 +167,7 @@ def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, t
         listen(":interface=0.0.0.0"): "is not on loopback, and everybody could use it",
         (*listen(), "--control", "tcp:1:interface=0.0.0.0"): "publishes in this node's name",
         ("--location", "1.0"): "--location 1.0: a location goes from 0",
-        ("--subscribe", "x"): "'x' is no key",
+        ("--subscribe", "x"): "'x' is not a key",
         (*listen(), "--peer", "nobody"): "--peer 'nobody' is neither HOST:PORT",
         (*listen(), "--state", "bad"): "is not one of a freenet node",
         ("--coalesce", "never"): "coalesce='never': choose one of queue, reject, parallel",

@@ -17,9 +17,9 @@ from fyrehose_twisted.process.terminal import LinePublisher, format_table, open_
 from fyrehose_twisted.wording import pluralize
 
 MAX_IN_FLIGHT = 100
-"""Packets that are waited for at once."""
+"""Maximum number of packets in flight."""
 MAX_NUMBER_ATTEMPTS = 16
-"""How often a signed packet whose number is taken gets another one."""
+"""Maximum number of numbers tried for a signed packet."""
 
 
 # status
@@ -31,24 +31,24 @@ async def show_status(options: argparse.Namespace, node: ControlClient, reactor:
 
 
 def format_status(state: dict[str, Any]) -> Iterable[str]:
-    """Return lines for people."""
+    """Return the status as lines of text."""
     if state["node"] is None:
         yield "the node is starting"
         return
     requests = pluralize(state["requests"], "request")
-    yield f"node {state['node']} at {state['location']:.6f} on the ring; it waits for {requests}"
+    yield f"node {state['node']} at {state['location']:.6f} on the ring, {requests} pending"
     yield ""
     yield "neighbours"
     yield from format_table(
         ("node", "location", "linked", "silent for"),
         (
             (
-                one["node"],
-                f"{one['location']:.6f}",
-                "yes" if one["linked"] else "no",
-                "-" if one["silent"] is None else f"{one['silent']:.0f} s",
+                neighbour["node"],
+                f"{neighbour['location']:.6f}",
+                "yes" if neighbour["linked"] else "no",
+                "-" if neighbour["silent"] is None else f"{neighbour['silent']:.0f} s",
             )
-            for one in state["neighbours"]
+            for neighbour in state["neighbours"]
         ),
     )
     yield ""
@@ -57,15 +57,15 @@ def format_status(state: dict[str, Any]) -> Iterable[str]:
         ("key", "location", "phase", "parent", "subscribers", "own", "newest"),
         (
             (
-                one["key"],
-                f"{one['location']:.6f}",
-                one["phase"],
-                "(root)" if one["is_root"] else one["parent"] or "-",
-                len(one["subscribers"]),
-                "yes" if one["local"] else "no",
-                "-" if one["newest"] is None else f"{one['newest']:,}",
+                stream["key"],
+                f"{stream['location']:.6f}",
+                stream["phase"],
+                "(root)" if stream["is_root"] else stream["parent"] or "-",
+                len(stream["subscribers"]),
+                "yes" if stream["local"] else "no",
+                "-" if stream["newest"] is None else f"{stream['newest']:,}",
             )
-            for one in state["streams"]
+            for stream in state["streams"]
         ),
     )
     if state["counts"]:
@@ -86,14 +86,14 @@ async def publish(options: argparse.Namespace, node: ControlClient, reactor: Any
     if signing is not None and signing.key != key:
         raise ConfigurationError(f"--key-file {options.key_file} is the key of {signing.key.hex()}, not {key.hex()}")
     if signing is None and is_signed(key):
-        raise ConfigurationError(f"packets of {key.hex()} have to be signed: give --key-file FILE")
+        raise ConfigurationError(f"packets of {key.hex()} must be signed; give --key-file FILE")
     if options.number is not None and not options.packet:
-        raise ConfigurationError("--number goes with one packet, and not with standard input")
-    bearer = PacketSender(node, key, signing, options.number, reactor, options.timeout, options.allow)
+        raise ConfigurationError("--number requires a packet on the command line; it does not apply to standard input")
+    sender = PacketSender(node, key, signing, options.number, reactor, options.timeout, options.allow)
     if options.packet:
-        print(await bearer.send(" ".join(options.packet).encode("utf-8", "surrogateescape")))
+        print(await sender.send(" ".join(options.packet).encode("utf-8", "surrogateescape")))
         return 0
-    publisher = PacketLinePublisher(bearer)
+    publisher = PacketLinePublisher(sender)
     try:
         await publisher.read(open_input(None), reactor)
     except CancelledError:
@@ -106,13 +106,14 @@ async def publish(options: argparse.Namespace, node: ControlClient, reactor: Any
 
 
 class PacketSender:
-    """Brings packets to a node.
+    """Publisher of packets through a node.
 
-    :param signing: what to sign with; numbers of signed packets are chosen here, for the signature is for one of them.
-    :param number: of the packet; ``None`` for the next one.
-    :param allow_no_subscribers: whether to publish even if the stream has no other subscriber.
-    :ivar window: how many packets may be under way. The numbers of signed packets follow one another only if each is
-        known before the next is signed.
+    :param signing: signing key, ``None`` for an unsigned stream. Numbers of signed packets are chosen here, since the
+        signature covers the number.
+    :param number: packet number; ``None`` for the next one.
+    :param allow_no_subscribers: publish even if the stream has no other subscriber.
+    :ivar window: maximum number of packets in flight. It is 1 for signed packets, whose numbers are consecutive only if
+        each is known before the next packet is signed.
     """
 
     def __init__(
@@ -136,9 +137,9 @@ class PacketSender:
         self._allow = allow_no_subscribers
 
     async def send(self, packet: bytes) -> int:
-        """Publish a packet; return its number.
+        """Publish a packet and return its number.
 
-        :raises PublishRefused: if it could not be.
+        :raises PublishRefused: if the packet was not published.
         :raises NotConnected: if the node does not answer.
         """
         for _ in range(MAX_NUMBER_ATTEMPTS):
@@ -147,32 +148,32 @@ class PacketSender:
                 number = await self._free_number() if number is None else number
                 data = self._signing.sign(number, packet)
             text = data.decode("utf-8", "surrogateescape")
-            question = {"ask": "publish", "key": self._key.hex(), "data": text, "number": number}
-            demand = self._node.request_numbered(**question, allow_no_subscribers=self._allow)
-            answer = await with_timeout(demand, self._reactor, self._timeout)
-            given, following = answer.get("number"), answer.get("next")
-            if isinstance(given, int):
-                self._next_number = given + 1
-                return given
-            if self._signing is None or self._fixed_number is not None or not isinstance(following, int):
+            request = {"ask": "publish", "key": self._key.hex(), "data": text, "number": number}
+            pending = self._node.request_numbered(**request, allow_no_subscribers=self._allow)
+            answer = await with_timeout(pending, self._reactor, self._timeout)
+            assigned, free = answer.get("number"), answer.get("next")
+            if isinstance(assigned, int):
+                self._next_number = assigned + 1
+                return assigned
+            if self._signing is None or self._fixed_number is not None or not isinstance(free, int):
                 break
-            self._next_number = following
-        raise PublishRefused(str(answer.get("why", "")), str(answer.get("error", "the node answers nothing known")))
+            self._next_number = free
+        raise PublishRefused(str(answer.get("why", "")), str(answer.get("error", "the node sent an unknown answer")))
 
     async def _free_number(self) -> int:
         if self._next_number is None:
             answer = await with_timeout(
                 self._node.request(ask="next", key=self._key.hex()), self._reactor, self._timeout
             )
-            following = answer.get("next")
-            if not isinstance(following, int):
-                raise OperationalError(str(answer.get("error", "the node knows no number")))
-            self._next_number = following
+            number = answer.get("next")
+            if not isinstance(number, int):
+                raise OperationalError(str(answer.get("error", "the node did not return a packet number")))
+            self._next_number = number
         return self._next_number
 
 
 class PacketLinePublisher(LinePublisher):
-    """Publishes each line of standard input, and prints the numbers."""
+    """Publisher of the lines of standard input. It prints the packet numbers."""
 
     def __init__(self, sender: PacketSender) -> None:
         super().__init__(MAX_DATA, "packets")
@@ -205,5 +206,5 @@ class PacketLinePublisher(LinePublisher):
         finally:
             self._pending_sends -= 1
             if self._window_open is not None:
-                room, self._window_open = self._window_open, None
-                room.callback(None)
+                window_open, self._window_open = self._window_open, None
+                window_open.callback(None)

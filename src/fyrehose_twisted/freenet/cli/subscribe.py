@@ -1,4 +1,4 @@
-"""``fyrehose freenet subscribe``: print packets as they come."""
+"""``fyrehose freenet subscribe``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.process.terminal import sanitize
 
 
 class PacketPrinter(EventPrinter):
-    """Prints packets."""
+    """Printer of packets, gaps and changes."""
 
     counted_key = "data"
     noun = "packet"
@@ -25,16 +25,16 @@ class PacketPrinter(EventPrinter):
             self.output.write(message["data"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:
             first, last = message["missed"]
-            print(f"fyrehose: packets {first:,} to {last:,} did not get here", file=sys.stderr)
+            print(f"fyrehose: packets {first:,} to {last:,} were missed", file=sys.stderr)
         elif "change" in message:
             details = {name: value for name, value in message.items() if name not in ("key", "change")}
-            what = ", ".join(f"{name} {value}" for name, value in details.items())
-            print(sanitize(f"fyrehose: {message['change'].lower()}: {what}"), file=sys.stderr)
+            text = ", ".join(f"{name} {value}" for name, value in details.items())
+            print(sanitize(f"fyrehose: {message['change'].lower()}: {text}"), file=sys.stderr)
 
 
 async def follow(options: argparse.Namespace, node: ControlClient, reactor: Any) -> int:
     """Run the command and return its exit status."""
     if options.within is not None and options.count is None:
         raise ConfigurationError("--within requires --count N")
-    question = {"ask": "subscribe", "key": parse_key(options.key).hex(), "after": options.after}
-    return await print_events(PacketPrinter, question, options, node, reactor, within=options.within)
+    request = {"ask": "subscribe", "key": parse_key(options.key).hex(), "after": options.after}
+    return await print_events(PacketPrinter, request, options, node, reactor, within=options.within)

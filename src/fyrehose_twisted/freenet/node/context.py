@@ -1,4 +1,4 @@
-"""What all parts of a node have in common."""
+"""State that the components of a node share."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ MAX_RECENT_UIDS = 10_000
 """Uids of requests and packets that a node remembers in order to drop duplicates."""
 
 TIMER_PRUNE_THRESHOLD = 64
-"""So many timers are kept without a look at which of them still matter."""
+"""Number of timers above which stale ones are removed."""
 
 
 class NodeContext:
     """State of one node.
 
-    :ivar location: where on the ring it is.
-    :ivar streams: by key.
-    :ivar neighbours: by id; those without a link are remembered for a while.
+    :ivar location: current location on the ring.
+    :ivar streams: streams by key.
+    :ivar neighbours: neighbours by node id. A neighbour whose link is down is remembered for a while.
     :ivar links: neighbours by link.
-    :ivar pending_requests: requests that are waited for, by the uid that was sent.
-    :ivar upstream: streams of the packets that the root has not answered for, by the uid that was sent.
-    :ivar recent_uids: requests and packets that came by.
-    :ivar effects: what to send, dial and hang up.
-    :ivar events: what to tell the application.
+    :ivar pending_requests: requests that await an answer, by the uid they were sent with.
+    :ivar upstream: streams of the packets that await an answer from the root, by the uid they were sent with.
+    :ivar recent_uids: uids of recent requests and packets.
+    :ivar effects: pending writes, dials and closes.
+    :ivar events: pending events for the application.
     """
 
     def __init__(self, config: NodeConfig, rng: Random) -> None:
@@ -56,7 +56,7 @@ class NodeContext:
         self._prune_threshold = TIMER_PRUNE_THRESHOLD
 
     def send(self, neighbour: Neighbour, message: Message) -> None:
-        """Send a message; where there is no link, it is counted instead."""
+        """Send a message to a neighbour; only count it if the link is down."""
         link = neighbour.link
         if link is None:
             self.counters["unsent"] += 1
@@ -65,44 +65,47 @@ class NodeContext:
         if effects:
             last = effects[-1]
             if type(last) is Write and last.peer == link:
-                last.messages.append(message)  # type: ignore[attr-defined]  # Those of this node are lists.
+                last.messages.append(message)  # type: ignore[attr-defined]  # This node writes lists.
                 return
         effects.append(Write([message], link))
 
     def deny_subscription(self, neighbour: Neighbour, key: bytes) -> None:
-        """Tell a neighbour that takes us for its subscriber that it is wrong.
+        """Send Unsubscribe to a neighbour that wrongly believes that this node is its subscriber.
 
-        Not while it has a request of ours: it would learn it after it has taken us in.
+        Nothing is sent while the neighbour has a request of this node: the Unsubscribe would arrive after the neighbour
+        had accepted that request.
         """
         stream = self.streams.get(key)
         if stream is None or not any(search.next_hop is neighbour for search in stream.requests):
             self.send(neighbour, Unsubscribe(key))
 
     def emit(self, event: Event) -> None:
-        """Tell the application."""
+        """Queue an event for the application."""
         self.events.append(event)
 
     def new_uid(self) -> int:
-        """Draw a uid."""
+        """Return a random uid."""
         return self.rng.getrandbits(64)
 
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call ``call(*arguments, now)`` at some time. Nothing is cancelled: whoever is called looks whether it still
-        matters."""
+        """Schedule ``call(*arguments, now)`` at a time.
+
+        Timers cannot be cancelled; each callback checks whether it is still relevant.
+        """
         self._timer_count += 1
         heappush(self._timers, (when, self._timer_count, call, arguments))
         if len(self._timers) > self._prune_threshold:
-            # Requests are over long before their time is, and there are many.
+            # Most requests finish long before their timeouts, and there are many of them.
             self._timers[:] = [timer for timer in self._timers if not _is_stale(timer[3])]
             heapify(self._timers)
             self._prune_threshold = max(TIMER_PRUNE_THRESHOLD, 2 * len(self._timers))
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`tick` wants to be called."""
+        """Return the time of the next timer, ``None`` if there is none."""
         return self._timers[0][0] if self._timers else None
 
     def tick(self, now: float) -> None:
-        """Make the calls that are due."""
+        """Run the timers that are due."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             _, _, call, arguments = heappop(timers)

@@ -1,4 +1,4 @@
-"""A node at the other end of a link."""
+"""State of a neighbour."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import Any
 
 
 class Neighbour:
-    """What is known of one.
+    """One neighbour.
 
-    :ivar node: its id.
-    :ivar boot: which life of it this is.
-    :ivar location: where it says that it is.
-    :ivar link: the connection to it, ``None`` if there is none.
-    :ivar suspected_until: until when it is asked last, because it did not answer.
-    :ivar htl_decrements: whether this link takes a hop off requests that have all theirs (first), and off those that
-        have one left (second); ``None`` until that is drawn.
+    :ivar node: node id.
+    :ivar boot: boot id.
+    :ivar location: location that the neighbour announced.
+    :ivar link: connection to the neighbour, ``None`` if the link is down.
+    :ivar suspected_until: time until which the neighbour is asked last because it did not answer.
+    :ivar htl_decrements: whether this link decrements the HTL of requests with the maximum HTL (first) and with an HTL
+        of 1 (second). ``None`` until drawn.
+    :ivar heard_at: time of the last message from the neighbour.
+    :ivar lost_at: time at which the link was lost.
     """
 
     __slots__ = ("boot", "heard_at", "htl_decrements", "link", "location", "lost_at", "node", "suspected_until")

@@ -1,4 +1,4 @@
-"""One node of document 003: its neighbours, its streams, and whatever goes through it."""
+"""Node of document 003: neighbours, streams, and the requests and packets routed through it."""
 
 from __future__ import annotations
 
@@ -59,75 +59,75 @@ from fyrehose_twisted.interfaces import ILinkNode, Outputs
 
 @implementer(ILinkNode)
 class FreenetNode:
-    """The rules of document 003 as a state machine.
+    """State machine of one node that follows document 003.
 
-    What it wants done is ``Dial``, ``Write`` and ``Close``; what it tells is in
-    :mod:`~fyrehose_twisted.freenet.events`. Nothing has to be durable.
+    Its effects are ``Dial``, ``Write`` and ``Close``. Its events are those of
+    :mod:`~fyrehose_twisted.freenet.events`. It has no durable state.
 
-    :param now: when it is born.
-    :ivar config: what it was told.
-    :ivar counters: what was counted since the start.
+    :param now: time of its start.
+    :ivar config: configuration of the node.
+    :ivar counters: counters since the start.
     """
 
     def __init__(self, config: NodeConfig, rng: Random, now: float) -> None:
         self.config = config
         core = self._context = NodeContext(config, rng)
         self.counters: Counter[str] = core.counters
-        members = self._membership = TreeMembership(core)
-        searching = self._router = RequestRouter(core, members)
-        restarts = self._reparenting = Reparenting(core, members, searching)
-        publishing = self._forwarder = PacketForwarder(core)
-        meeting = self._peer_links = PeerLinks(core, now)
-        members.on_became_root = restarts.became_root
-        members.on_attached = publishing.stream_attached
-        members.on_closed = publishing.stream_closed
-        searching.on_parent_refreshed = restarts.parent_refreshed
-        searching.on_own_request_ended = restarts.own_request_ended
-        searching.on_retry = restarts.schedule_retry
-        searching.on_better_root = restarts.report_better_root
-        meeting.on_neighbour_up = self._neighbour_up
-        meeting.on_neighbour_rebooted = self._neighbour_rebooted
-        meeting.on_neighbour_lost = self._neighbour_lost
-        meeting.on_neighbour_forgotten = self._neighbour_forgotten
+        membership = self._membership = TreeMembership(core)
+        router = self._router = RequestRouter(core, membership)
+        reparenting = self._reparenting = Reparenting(core, membership, router)
+        forwarder = self._forwarder = PacketForwarder(core)
+        peer_links = self._peer_links = PeerLinks(core, now)
+        membership.on_became_root = reparenting.became_root
+        membership.on_attached = forwarder.stream_attached
+        membership.on_closed = forwarder.stream_closed
+        router.on_parent_refreshed = reparenting.parent_refreshed
+        router.on_own_request_ended = reparenting.own_request_ended
+        router.on_retry = reparenting.schedule_retry
+        router.on_better_root = reparenting.report_better_root
+        peer_links.on_neighbour_up = self._neighbour_up
+        peer_links.on_neighbour_rebooted = self._neighbour_rebooted
+        peer_links.on_neighbour_lost = self._neighbour_lost
+        peer_links.on_neighbour_forgotten = self._neighbour_forgotten
         self._waiting_for_neighbour = bool(config.targets) and config.first_neighbour_timeout > 0.0
         if self._waiting_for_neighbour:
             core.call_at(now + config.first_neighbour_timeout, self._start_deferred_searches)
         self._handlers: dict[type, Callable[[Any, Neighbour, float], None]] = {
             Located: self._neighbour_moved,
-            Ping: meeting.ping_received,
+            Ping: peer_links.ping_received,
             Pong: _ignore,
-            SubscribeRequest: searching.subscribe_requested,
-            ResubscribeRequest: searching.resubscribe_requested,
-            Accepted: searching.accepted,
+            SubscribeRequest: router.subscribe_requested,
+            ResubscribeRequest: router.resubscribe_requested,
+            Accepted: router.accepted,
             RejectedLoop: self._rejected_loop,
-            RejectedBusy: searching.rejected_busy,
-            RejectedOverload: searching.rejected_overload,
-            DataNotFound: searching.data_not_found,
-            RouteNotFound: searching.route_not_found,
-            SubscribeSucceeded: searching.succeeded,
-            SubscribeSucceededNewRoot: searching.succeeded,
-            SubscribeRestarted: restarts.restart_announced,
+            RejectedBusy: router.rejected_busy,
+            RejectedOverload: router.rejected_overload,
+            DataNotFound: router.data_not_found,
+            RouteNotFound: router.route_not_found,
+            SubscribeSucceeded: router.succeeded,
+            SubscribeSucceededNewRoot: router.succeeded,
+            SubscribeRestarted: reparenting.restart_announced,
             Unsubscribe: self._unsubscribed,
-            Dismissed: restarts.dismissed,
-            BetterRoot: restarts.better_root_received,
-            Recall: publishing.recall_received,
-            SubscribeData: publishing.data_received,
-            PublishData: publishing.publish_received,
-            PublishSucceeded: publishing.publish_succeeded,
-            PublishCollision: publishing.publish_collided,
-            PublishFailed: publishing.publish_failed,
+            Dismissed: reparenting.dismissed,
+            BetterRoot: reparenting.better_root_received,
+            Recall: forwarder.recall_received,
+            SubscribeData: forwarder.data_received,
+            PublishData: forwarder.publish_received,
+            PublishSucceeded: forwarder.publish_succeeded,
+            PublishCollision: forwarder.publish_collided,
+            PublishFailed: forwarder.publish_failed,
         }
 
-    # What the application wants
+    # Commands of the application
 
     @property
     def location(self) -> float:
-        """Where on the ring the node is."""
+        """Current location on the ring."""
         return self._context.location
 
     @property
     def busy(self) -> bool:
-        """Whether it waits for something that others, or its timers, will bring soon."""
+        """True while the node waits for answers or timers that are due soon."""
         core = self._context
         return bool(core.pending_requests or core.upstream) or any(
             not stream.connected or stream.queued_requests or stream.own_restart_uid is not None
@@ -136,29 +136,29 @@ class FreenetNode:
 
     @property
     def streams(self) -> Mapping[bytes, Stream]:
-        """Its streams, by key; for those who look, not for those who change."""
+        """Streams by key, read-only."""
         return self._context.streams
 
     def neighbours(self) -> list[Any]:
-        """Return the links that are open."""
+        """Return the links that are up."""
         return list(self._context.links)
 
     def handshakes(self) -> dict[Any, float]:
-        """Return the links whose other end has not greeted yet, and when each was opened."""
+        """Return the links with an unfinished handshake, and the time at which each was opened."""
         return self._peer_links.handshakes()
 
     def subscribe(self, key: bytes, now: float, *, last_seen: int = NONE_SEEN) -> None:
-        """Belong to the tree of ``key``; ``Subscribed`` tells when. Subscribing twice is harmless.
+        """Join the tree of ``key``; ``Subscribed`` is emitted once the node has joined. Subscribing twice is harmless.
 
-        :param last_seen: the last packet number that the application has; whatever is kept of what comes after it is
-            delivered.
-        :raises ConfigurationError: if the key is none, or its packets are signed and nothing here can check that.
-        :raises TooManyStreams: if the node has as many streams as it may.
+        :param last_seen: last packet number that the application has. Retained packets after it are delivered.
+        :raises ConfigurationError: if the key is malformed, or if its packets are signed and signatures cannot be
+            verified here.
+        :raises TooManyStreams: if the node has the maximum number of streams.
         """
         check_key(key)
         if is_signed(key) and not can_verify():
             install = "pip install 'fyrehose_twisted[keys]'"
-            raise ConfigurationError(f"packets of {key.hex()} are signed, and nothing here can check that: {install}")
+            raise ConfigurationError(f"packets of {key.hex()} are signed, and signatures cannot be verified: {install}")
         core = self._context
         stream = core.streams.get(key) or self._membership.create_stream(key, None)
         if stream is None:
@@ -169,9 +169,9 @@ class FreenetNode:
         if stream.connected and stream.root is not None:
             core.emit(Subscribed(key, stream.root, stream.is_root))
             packets = [
-                one
-                for one in stream.packets.packets_after(last_seen)
-                if stream.delivered_ids.add(packet_fingerprint(*one))
+                packet
+                for packet in stream.packets.packets_after(last_seen)
+                if stream.delivered_ids.add(packet_fingerprint(*packet))
             ]
             if packets:
                 core.emit(PacketsDelivered(key, packets))
@@ -181,7 +181,7 @@ class FreenetNode:
                 self._router.start_request(stream, core.new_uid(), None, now)
 
     def unsubscribe(self, key: bytes, now: float) -> None:
-        """Be of no use to the application any more; the node stays in the tree so long as others need it."""
+        """End the application's subscription. The node stays in the tree while subscribers need it."""
         stream = self._context.streams.get(key)
         if stream is None or not stream.local:
             return
@@ -199,25 +199,25 @@ class FreenetNode:
         sign: Callable[[int], bytes] | None = None,
         need_subscriber: bool = False,
     ) -> None:
-        """Bring a packet to everybody in the tree of ``key``, to which the application must be subscribed;
-        ``Published`` or ``NotPublished`` tells what became of it.
+        """Publish a packet in the tree of ``key``, which the application must be subscribed to.
 
-        :param token: whatever tells this call from others.
-        :param number: the packet's; by default the next one, and another one if that is taken.
-        :param sign: returns the packet for a number, instead of ``data``; may be called several times.
-        :param need_subscriber: whether it is ``NotPublished``, as ``no-subscribers``, if no node besides this one is
-            subscribed.
+        ``PacketPublished`` or ``PacketNotPublished`` reports the outcome.
+
+        :param token: token that identifies this call in the event.
+        :param number: packet number; by default the next one, or another one if that is taken.
+        :param sign: returns the signed packet for a number, in place of ``data``. It may be called several times.
+        :param need_subscriber: fail with ``no-subscribers`` if no node besides this one is subscribed.
         :raises MessageTooLarge: if ``data`` has more than
             :data:`~fyrehose_twisted.freenet.wire.messages.MAX_DATA` bytes.
-        :raises UnencodableMessage: if ``number`` is none.
-        :raises PublishQueueFull: if too many wait.
+        :raises UnencodableMessage: if ``number`` is not a packet number.
+        :raises PublishQueueFull: if too many packets are queued.
         """
         self._forwarder.publish(key, data, token, now, number, sign, need_subscriber)
 
     def move(self, location: float, now: float) -> None:
-        """Be elsewhere on the ring, after a swap for instance.
+        """Change the location of the node, for instance after a swap.
 
-        :raises ConfigurationError: if that is no location.
+        :raises ConfigurationError: if ``location`` is outside the ring.
         """
         if not is_location(location):
             raise ConfigurationError(f"location={location!r}: a location goes from 0 up to, but not including, 1")
@@ -231,7 +231,7 @@ class FreenetNode:
         self._reparenting.peers_changed(now)
 
     def leave(self, now: float) -> None:
-        """Say goodbye to everybody, and hang up."""
+        """Leave all trees and close all links."""
         core = self._context
         for stream in tuple(core.streams.values()):
             stream.local = False
@@ -241,21 +241,21 @@ class FreenetNode:
         core.links.clear()
 
     def add_neighbour(self, peer: Any, node: Any, boot: int, location: float, now: float) -> None:
-        """Have a neighbour without a greeting: for experiments, whose links are what they are said to be.
+        """Add a neighbour without a handshake, for experiments.
 
-        :param peer: what stands for the link in effects.
+        :param peer: link as it appears in effects.
         """
         self._peer_links.add_neighbour(peer, node, boot, location, now)
 
     def suspect(self, node: Any) -> None:
-        """Ask a neighbour last from now on: for experiments, in which a node is to notice later that one is gone."""
+        """Ask a neighbour last from now on; for experiments in which a node is to notice a dead neighbour late."""
         self._context.neighbours[node].suspected_until = inf
 
     def state(self, now: float) -> NodeStatus:
-        """Return how the node looks."""
+        """Return the status of the node."""
         return snapshot(self._context, now)
 
-    # What happens
+    # Inputs
 
     def connected(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -276,11 +276,11 @@ class FreenetNode:
             self._peer_links.handshake_received(message, peer, now)
             return
         neighbour.heard_at = now
-        receiver = self._handlers.get(type(message))
-        if receiver is None:
+        handler = self._handlers.get(type(message))
+        if handler is None:
             self._context.counters["out_of_turn"] += 1
         else:
-            receiver(message, neighbour, now)
+            handler(message, neighbour, now)
 
     def blocked(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -307,7 +307,7 @@ class FreenetNode:
     # Neighbours
 
     def _start_deferred_searches(self, now: float) -> None:
-        """Search for the streams that were subscribed to before there was a neighbour."""
+        """Search for the streams that were subscribed to before the first neighbour was up."""
         waiting, self._waiting_for_neighbour = self._waiting_for_neighbour, False
         if waiting:
             for stream in tuple(self._context.streams.values()):
@@ -318,7 +318,7 @@ class FreenetNode:
         self._start_deferred_searches(now)
         for stream in core.streams.values():
             if neighbour in stream.subscribers and stream.settled and stream.root is not None:
-                # It may have another parent by now, and what it said of that may be lost: it corrects us.
+                # The neighbour may have changed its parent, and its Unsubscribe may be lost. It then sends another.
                 core.send(neighbour, SubscribeSucceeded(stream.key, core.new_uid(), stream.root))
         self._reparenting.peers_changed(now)
 
@@ -352,4 +352,4 @@ class FreenetNode:
 
 
 def _ignore(message: Any, neighbour: Neighbour, now: float) -> None:
-    """That it came is all there is to it."""
+    """Ignore a message; its arrival alone counts as a sign of life."""

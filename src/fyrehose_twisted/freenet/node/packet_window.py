@@ -1,4 +1,4 @@
-"""The last packets of a stream."""
+"""Sliding window of the latest packets of a stream."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from fyrehose_twisted.freenet.events import Packet
 from fyrehose_twisted.freenet.wire.messages import MAX_PACKET, NONE_SEEN
 
 NUMBER_SPACE = MAX_PACKET + 1
-"""How many packet numbers there are before they begin anew."""
+"""Number of packet numbers before they wrap around."""
 HALF_NUMBER_SPACE = NUMBER_SPACE // 2
 MAX_JUMP = 1_024
-"""A number that is further ahead of the highest is a surprise."""
+"""Largest step from the highest number that is not a discontinuity."""
 
 
 def serial_difference(number: int, base: int) -> int:
-    """Return by how much ``number`` is ahead of another, below 0 if it is behind: the shorter way round."""
+    """Return how far ``number`` is ahead of ``base`` in serial arithmetic; negative if it is behind."""
     return (number - base + HALF_NUMBER_SPACE) % NUMBER_SPACE - HALF_NUMBER_SPACE
 
 
 def packet_fingerprint(number: int, data: bytes) -> int:
-    """Return what tells a packet from all others, also from those with its number."""
+    """Return a fingerprint that distinguishes a packet from all others, even with the same number."""
     return number << 64 | int.from_bytes(blake2b(data, digest_size=8).digest(), "big")
 
 
 class PacketClass(Enum):
-    """What a packet is to those that are known."""
+    """Relation of a packet to those in the window."""
 
     NEW = "new"
     SAME = "same"
     CONFLICT = "conflict"
-    """There is another one with its number."""
+    """Another packet has the number."""
     OLD = "old"
-    """It is too old for that to be known."""
+    """The number is older than the window."""
 
 
 class PacketWindow:
-    """The last packets of a stream, by number.
+    """Latest packets of a stream, by number.
 
-    :param kept: how many numbers back from the highest are kept.
-    :ivar newest: the highest number, ``None`` before the first.
+    :param capacity: size of the window, in numbers back from the highest.
+    :ivar newest: highest number, ``None`` before the first.
     """
 
     __slots__ = ("_base", "_capacity", "_floor", "_packets", "_previous_highest", "newest")
@@ -49,31 +49,31 @@ class PacketWindow:
         self.newest: int | None = None
         self._capacity = capacity
         self._base = 0
-        """The number that was first, so long as it is kept: what came before is not missing."""
+        """First number of the stream while it is inside the window; earlier numbers are not missing."""
         self._floor: int | None = None
-        """What somebody else has already, who goes on from there."""
+        """Number up to which packets are treated as old, because the application or a subscriber has them."""
         self._previous_highest: int | None = None
-        """The highest number before the last one that was far ahead of it."""
+        """Highest number before the last discontinuity."""
         self._packets: dict[int, bytes] = {}
 
     def start_after(self, last_seen: int) -> None:
-        """Go on behind ``last_seen``, of which somebody else has all that came before; -1 for the beginning.
+        """Start the window after ``last_seen``; do nothing for -1.
 
-        Of use before the first packet only.
+        It has no effect once a packet was added.
         """
         if last_seen != NONE_SEEN and self.newest is None:
             self.newest = self._floor = last_seen
             self._base = (last_seen + 1) % NUMBER_SPACE
 
     def clear_floor(self) -> None:
-        """Take packets again that somebody else was said to have already."""
+        """Accept packets again up to the number that :meth:`start_after` was given."""
         self._floor = None
 
     def __len__(self) -> int:
         return len(self._packets)
 
     def classify(self, number: int, data: bytes) -> PacketClass:
-        """Say what a packet is to those that are here."""
+        """Return the relation of a packet to those in the window."""
         held = self._packets.get(number)
         if held is not None:
             return PacketClass.SAME if held == data else PacketClass.CONFLICT
@@ -84,11 +84,11 @@ class PacketWindow:
         return PacketClass.NEW
 
     def add(self, number: int, data: bytes) -> list[tuple[int, int]]:
-        """Keep a packet that is :attr:`PacketClass.NEW`.
+        """Add a packet that is :attr:`PacketClass.NEW`.
 
-        :returns: first and last of the numbers that make room for it without having come; none if it is more than
-            :data:`MAX_JUMP` ahead.
-        :raises ValueError: it is older than all that are kept.
+        :returns: ranges (first, last) of numbers that left the window without having arrived; none if the packet is
+            more than :data:`MAX_JUMP` ahead.
+        :raises ValueError: if the packet is older than the window.
         """
         newest = self.newest
         if newest is None:
@@ -96,25 +96,25 @@ class PacketWindow:
         elif serial_difference(number, newest) > 0:
             missed = self._slide(newest, number)
             if serial_difference(number, newest) > MAX_JUMP:
-                # It is not that so many are missing: they are counted from somewhere else.
+                # A discontinuity: numbering continues elsewhere, so no packets are missing.
                 self._previous_highest, self._base, missed = newest, number, []
                 self._packets.clear()
             self.newest = number
             self._packets[number] = data
             return missed
         elif serial_difference(number, newest) <= -self._capacity:
-            raise ValueError(f"packet {number} is older than the {self._capacity} that are kept up to {newest}")
+            raise ValueError(f"packet {number} is older than the window of {self._capacity} up to {newest}")
         elif serial_difference(number, self._base) < 0:
             self._base = number
         self._packets[number] = data
         return []
 
     def is_discontinuous(self, number: int) -> bool:
-        """Say whether a number has nothing to do with those that are known."""
+        """Return True if a number is more than :data:`MAX_JUMP` away from the highest."""
         return self.newest is not None and abs(serial_difference(number, self.newest)) > MAX_JUMP
 
     def roll_back(self) -> None:
-        """Go back to what was before a number that was far ahead: it was wrong, or everybody counts anew."""
+        """Discard the numbers after the last discontinuity: it was wrong, or the tree started over."""
         before, self._previous_highest = self._previous_highest, None
         if before == self.newest:
             before = None
@@ -124,21 +124,21 @@ class PacketWindow:
             self.start_after(before)
 
     def _slide(self, newest: int, number: int) -> list[tuple[int, int]]:
-        held = self._packets
+        packets = self._packets
         oldest, edge = self._base, (number - self._capacity + 1) % NUMBER_SPACE
         if serial_difference(edge, oldest) <= 0:
             return []
-        # Where a number is far ahead, all that is known is between the oldest and the newest.
+        # If the number is far ahead, packets exist only between the oldest and the newest.
         missed: list[tuple[int, int]] = []
-        one = oldest
+        current = oldest
         end = edge if serial_difference(edge, newest) <= 0 else (newest + 1) % NUMBER_SPACE
-        while one != end:
-            if held.pop(one, None) is None:
-                if missed and (missed[-1][1] + 1) % NUMBER_SPACE == one:
-                    missed[-1] = missed[-1][0], one
+        while current != end:
+            if packets.pop(current, None) is None:
+                if missed and (missed[-1][1] + 1) % NUMBER_SPACE == current:
+                    missed[-1] = missed[-1][0], current
                 else:
-                    missed.append((one, one))
-            one = (one + 1) % NUMBER_SPACE
+                    missed.append((current, current))
+            current = (current + 1) % NUMBER_SPACE
         if end != edge:
             last = (edge - 1) % NUMBER_SPACE
             if missed and (missed[-1][1] + 1) % NUMBER_SPACE == end:
@@ -150,17 +150,17 @@ class PacketWindow:
 
     @property
     def last_seen(self) -> int:
-        """The highest number below which none is missing of those that are kept; -1 if there is none."""
+        """Highest number up to which the window has no gap; -1 before the first packet."""
         if self.newest is None:
             return NONE_SEEN
-        # The first number may be one that is missing itself.
-        one = (self._base - 1) % NUMBER_SPACE
-        while one != self.newest and (one + 1) % NUMBER_SPACE in self._packets:
-            one = (one + 1) % NUMBER_SPACE
-        return one
+        # The first number itself may be missing.
+        last = (self._base - 1) % NUMBER_SPACE
+        while last != self.newest and (last + 1) % NUMBER_SPACE in self._packets:
+            last = (last + 1) % NUMBER_SPACE
+        return last
 
     def packets_after(self, last_seen: int) -> list[Packet]:
-        """Return the packets that come after a number, oldest first; all for -1."""
+        """Return the packets after a number, oldest first; all packets for -1."""
         newest = self.newest
         if newest is None:
             return []
@@ -177,5 +177,5 @@ class PacketWindow:
 
     @property
     def next_number(self) -> int | None:
-        """The number after the highest, ``None`` if none is known."""
+        """Number after the highest, ``None`` before the first."""
         return None if self.newest is None else (self.newest + 1) % NUMBER_SPACE

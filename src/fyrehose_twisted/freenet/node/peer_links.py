@@ -1,7 +1,7 @@
-"""Links, and who is at their other ends (document 003: boot ids; the rest is ours).
+"""Links to neighbours: dialling, handshake and keepalive (boot ids are of document 003; the rest is this library's).
 
-Both ends of a link say who they are, and prove that they know the secret, if there is one. Two nodes keep one link: if
-each dials the other, that of the lower id stays.
+Both ends of a link introduce themselves, and prove that they know the secret if the network has one. Two nodes keep one
+link. If each dials the other, the link dialled by the node with the lower id stays.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.wire.messages import NONCE_SIZE, Hello, Located, Message, Ping, Pong, Prove
 
 INITIAL_RETRY_DELAY, MAX_RETRY_DELAY = 0.5, 30.0
-"""Seconds until somebody who did not answer is dialled again."""
+"""First and maximum delay in seconds before a failed dial is retried."""
 MAX_SILENT_INTERVALS = 3
-"""After so many times the silence that a neighbour is asked for, it is gone."""
+"""Keepalive intervals of silence after which a neighbour is considered gone."""
 _PROOF_LABEL = b"fyrehose freenet link\0"
 
 
 class _Handshake:
-    """A link whose other end is not known yet."""
+    """Unfinished handshake on one link."""
 
     __slots__ = ("opened_at", "our_hello", "their_hello")
 
@@ -37,7 +37,7 @@ class _Handshake:
 
 
 class _Target:
-    """Somebody to keep a link to."""
+    """Address that the node keeps a link to."""
 
     __slots__ = ("dial_at", "dialling", "link", "node", "retry_delay")
 
@@ -50,12 +50,12 @@ class _Target:
 
 
 class PeerLinks:
-    """Gets to know neighbours, and notices that they are gone.
+    """Links of a node: dials targets, completes handshakes, and detects lost neighbours.
 
-    :ivar on_neighbour_up: called with a neighbour that is new, or back.
-    :ivar on_neighbour_rebooted: called with a neighbour that is back and has forgotten everything.
-    :ivar on_neighbour_lost: called with a neighbour whose link is gone, and why.
-    :ivar on_neighbour_forgotten: called with a neighbour that did not come back.
+    :ivar on_neighbour_up: called with a neighbour whose link came up.
+    :ivar on_neighbour_rebooted: called with a neighbour that returned with another boot id, and so without its state.
+    :ivar on_neighbour_lost: called with a neighbour whose link was lost, and the reason.
+    :ivar on_neighbour_forgotten: called with a neighbour that did not return within ``link_grace``.
     """
 
     def __init__(self, context: NodeContext, now: float) -> None:
@@ -72,33 +72,33 @@ class PeerLinks:
             context.call_at(now + context.config.ping_every, self._check_liveness)
 
     def handshakes(self) -> dict[Any, float]:
-        """Return the links whose other end is not known yet, and when each was opened; the oldest comes first."""
-        return {peer: greeting.opened_at for peer, greeting in self._handshakes.items()}
+        """Return the links with an unfinished handshake, and the time at which each was opened, oldest first."""
+        return {peer: handshake.opened_at for peer, handshake in self._handshakes.items()}
 
     # Links
 
     def connected(self, peer: Peer, now: float) -> None:
-        """A link is open."""
+        """Start the handshake on a new link."""
         core = self._context
         ours = Hello(core.config.node, core.config.boot, core.location, core.rng.randbytes(NONCE_SIZE))
         if not peer.dialled:
             self._close_oldest_handshake(peer.address[0], now)
-        self._handshakes[peer] = greeting = _Handshake(ours, now)
-        core.call_at(now + core.config.handshake_timeout, self._handshake_timed_out, peer, greeting)
+        self._handshakes[peer] = handshake = _Handshake(ours, now)
+        core.call_at(now + core.config.handshake_timeout, self._handshake_timed_out, peer, handshake)
         if peer.dialled and peer.address in self._targets:
             target = self._targets[peer.address]
             target.dialling, target.link = False, peer
         core.effects.append(Write([ours], peer))
 
     def dial_failed(self, address: Address, now: float) -> None:
-        """Nobody is there."""
+        """Schedule another dial after a failed one."""
         target = self._targets.get(address)
         if target is not None:
             target.dialling = False
             self._dial_later(address, target, now)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
-        """A link is gone."""
+        """Handle the loss of a link."""
         self._handshakes.pop(peer, None)
         self._release_target(peer, now)
         neighbour = self._context.links.pop(peer, None)
@@ -106,24 +106,22 @@ class PeerLinks:
             self._link_lost(neighbour, reason, now)
 
     def handshake_received(self, message: Message, peer: Peer, now: float) -> None:
-        """Somebody who is not known yet says something."""
-        greeting = self._handshakes.get(peer)
-        if greeting is None:
+        """Handle a message on a link whose handshake is unfinished."""
+        handshake = self._handshakes.get(peer)
+        if handshake is None:
             return
-        core, ours = self._context, greeting.our_hello
-        if greeting.their_hello is None and isinstance(message, Hello):
+        core, ours = self._context, handshake.our_hello
+        if handshake.their_hello is None and isinstance(message, Hello):
             if message.node == core.config.node:
                 self._refuse(peer, "self", now)
                 return
-            greeting.their_hello = message
+            handshake.their_hello = message
             core.effects.append(Write([Prove(_compute_proof(core.config.secret, ours, message))], peer))
-        elif greeting.their_hello is not None and isinstance(message, Prove):
-            hello = greeting.their_hello
+        elif handshake.their_hello is not None and isinstance(message, Prove):
+            hello = handshake.their_hello
             if not hmac.compare_digest(message.proof, _compute_proof(core.config.secret, hello, ours)):
                 core.emit(
-                    OperatorWarning(
-                        f"{peer.address[0]} does not know the secret of this network, or we not that of its"
-                    )
+                    OperatorWarning(f"{peer.address[0]} and this node have different secrets; check --secret-file")
                 )
                 self._refuse(peer, "wrong_secret", now)
                 return
@@ -133,8 +131,8 @@ class PeerLinks:
             self._refuse(peer, "out_of_turn", now)
 
     def _close_oldest_handshake(self, host: str, now: float) -> None:
-        """Close the oldest link of a host that has as many as it may whose other ends are not known."""
-        # A dictionary keeps the order: the first is the oldest.
+        """Close the oldest unfinished handshake of a host that has the maximum number of them."""
+        # Dictionaries keep insertion order, so the first is the oldest.
         unknown = [peer for peer in self._handshakes if not peer.dialled and peer.address[0] == host]
         if len(unknown) >= self._context.config.max_handshakes_per_host:
             peer = unknown[0]
@@ -165,7 +163,7 @@ class PeerLinks:
             core.effects.append(Close(old))
             core.links.pop(old, None)
             self._release_target(old, now)
-            # What was under way on the first link is lost, and the other end may have given it up long ago.
+            # Messages in flight on the old link are lost. The other end may have closed it long ago.
             self._link_lost(known, "linked anew", now)
         elif not peer.dialled and len(core.links) >= core.config.max_neighbours:
             self._refuse(peer, "crowded", now)
@@ -173,17 +171,17 @@ class PeerLinks:
         self.add_neighbour(peer, hello.node, hello.boot, hello.location, now)
 
     def _replaces(self, peer: Peer, known: Neighbour, now: float) -> bool:
-        """Say whether a second link to a neighbour takes the place of the first."""
-        assert known.link is not None, "the caller has looked"
+        """Return True if a second link to a neighbour replaces the first."""
+        assert known.link is not None, "the caller has checked"
         if peer.dialled == known.link.dialled:
-            # Whoever dials again has lost its link. Somebody else could say so, too: that the first is silent shows it.
+            # A peer that dials again has lost its link. An impostor could do the same, so the old link must be silent.
             every = self._context.config.ping_every
             return bool(every) and now - known.heard_at > every
         lower: bool = self._context.config.node < known.node
         return peer.dialled is lower
 
     def add_neighbour(self, peer: Any, node: Any, boot: int, location: float, now: float) -> None:
-        """Have a neighbour from now on. Experiments, whose links need no greeting, call this at once."""
+        """Add a neighbour. Experiments, whose links need no handshake, call this directly."""
         core = self._context
         neighbour = core.neighbours.get(node)
         if neighbour is None:
@@ -239,18 +237,18 @@ class PeerLinks:
             return
         known = self._context.neighbours.get(target.node)
         if known is not None and known.link is not None:
-            return  # It has dialled us; when it is gone, we dial.
+            return  # The peer dialled this node. If that link is lost, this node dials.
         target.dialling = True
         self._context.effects.append(Dial(address))
 
     # Neighbours
 
     def neighbour_moved(self, message: Located, neighbour: Neighbour) -> None:
-        """A neighbour is elsewhere."""
+        """Record the new location of a neighbour."""
         neighbour.location = message.location
 
     def ping_received(self, message: Ping, neighbour: Neighbour, now: float) -> None:
-        """A neighbour wants to know whether we are here."""
+        """Answer a Ping."""
         self._context.send(neighbour, Pong())
 
     def _check_liveness(self, now: float) -> None:
@@ -267,7 +265,7 @@ class PeerLinks:
 
 
 def _compute_proof(secret: bytes | None, sender: Hello, receiver: Hello) -> bytes:
-    """Return what ``sender`` shows that it knows the secret with; for this link and this end of it only."""
+    """Return the proof by ``sender`` that it knows the secret; valid only for this link and direction."""
     if secret is None:
         return b""
     return hmac.digest(secret, _PROOF_LABEL + cbor2.dumps([*sender, *receiver]), "sha256")

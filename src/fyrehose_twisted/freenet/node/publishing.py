@@ -1,4 +1,4 @@
-"""Packets go up to the root and down to everybody (document 003, "When we get a PublishData")."""
+"""Forwarding of packets up to the root and down to subscribers (document 003, "When we get a PublishData")."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ from fyrehose_twisted.freenet.wire.messages import (
 from fyrehose_twisted.freenet.wire.signing import can_verify, is_signed, verify
 
 MAX_QUEUED_PACKETS = 4_096
-"""Packets of the application that may wait."""
+"""Maximum number of queued packets of the application."""
 MAX_NUMBER_ATTEMPTS = 16
-"""How often a packet whose number is taken gets another one."""
+"""Maximum number of new numbers for a packet whose number is taken."""
 FINAL_REASONS = frozenset({"bad-signature", "timed-out"})
-"""Reasons for a failure that hold for a repeated packet as well."""
+"""Failure reasons that also hold for a packet that was resent."""
 SUBSCRIBER_POLL_INTERVAL = 0.5
-"""Seconds between two looks of a new root for a subscriber that a packet needs."""
+"""Seconds between two checks of a new root for a subscriber that a packet needs."""
 FIRST_NUMBER_LIMIT = 2**62
-"""The first number of a stream is drawn below this."""
+"""Upper bound, exclusive, of the random first number of a stream."""
 
 
 class PacketForwarder:
-    """Brings packets to the root, and from the parent to the subscribers."""
+    """Forwards packets to the root, and from the parent to the subscribers."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
@@ -81,7 +81,7 @@ class PacketForwarder:
             return
         if len(stream.publish_queue) >= MAX_QUEUED_PACKETS:
             raise PublishQueueFull(
-                f"{MAX_QUEUED_PACKETS:,} packets of {key.hex()} wait already; wait for some of them first"
+                f"{MAX_QUEUED_PACKETS:,} packets of {key.hex()} are queued already; wait for some of them first"
             )
         stream.publish_queue.append(QueuedPacket(token, data, number, sign, 0, not need_subscriber))
         self._send_queued(stream, now)
@@ -114,9 +114,9 @@ class PacketForwarder:
         self._process(stream, UpstreamPacket(uid, None, own, number, data, until, None, own.wanted), now)
 
     def _next_number(self, stream: Stream, suggested: int | None) -> int:
-        """Return a number that neither this node nor, as far as is known, anybody else has given.
+        """Return a packet number that, as far as this node knows, is free.
 
-        Whoever suggests one is nearer to the root, and knows better where the numbers are.
+        A suggested number comes from a node nearer to the root, whose view is more recent.
         """
         first = suggested if suggested is not None else stream.packets.next_number
         under_way = [upward.number for upward in stream.upstream.values() if upward.queued_packet is not None]
@@ -127,10 +127,10 @@ class PacketForwarder:
                 first = (number + 1) % NUMBER_SPACE
         return first
 
-    # On the way up
+    # Packets going up
 
     def publish_received(self, message: PublishData, neighbour: Neighbour, now: float) -> None:
-        """A subscriber has a packet for the root."""
+        """Handle a packet for the root from a subscriber."""
         core, uid = self._context, message.uid
         stream = core.streams.get(message.key)
         if stream is None:
@@ -149,7 +149,7 @@ class PacketForwarder:
             self._process(stream, upward, now)
 
     def _process(self, stream: Stream, upward: UpstreamPacket, now: float) -> None:
-        """Answer for a packet if that is possible here, send it on otherwise."""
+        """Answer a packet if this node can; otherwise forward it to the parent."""
         core, number = self._context, upward.number
         known = stream.packets.classify(number, upward.data)
         newest = stream.packets.newest
@@ -171,15 +171,15 @@ class PacketForwarder:
             core.counters["without_subscribers"] += 1
             self._fail(stream, upward, "no-subscribers")
         elif waiting := self._take_wanted(stream):
-            # They come first, and one of them may have this number, or numbers far away from it.
-            for one in [*waiting, upward]:
-                self._process(stream, one, now)
+            # They are older, and one of them may have this number or a distant one.
+            for packet in [*waiting, upward]:
+                self._process(stream, packet, now)
         else:
             self._distribute(stream, number, upward.data, upward.origin)
             self._confirm(stream, upward)
 
     def _wait_for_subscriber(self, stream: Stream, upward: UpstreamPacket, now: float) -> None:
-        """Hold a packet at a new root, which subscribers of the old root may not have found yet."""
+        """Hold a packet at a new root until the old root's subscribers may have found it."""
         core, uid = self._context, upward.uid
         stream.upstream[uid] = upward._replace(sent_to=None)
         core.upstream[uid] = stream
@@ -196,18 +196,18 @@ class PacketForwarder:
             self._send_queued(stream, now)
 
     def _take_wanted(self, stream: Stream) -> list[UpstreamPacket]:
-        """Take out the packets that a root holds and that are wanted by now, oldest first."""
+        """Remove and return the held packets that have a subscriber by now, oldest first."""
         wanted = [uid for uid, upward in stream.upstream.items() if self._is_wanted(stream, upward)]
         return [self._remove(stream, uid) for uid in wanted]
 
     def _is_wanted(self, stream: Stream, upward: UpstreamPacket) -> bool:
-        """Say whether a subscriber gets the packet here, besides the sender, or the packet is wanted all the same."""
+        """Return True if a subscriber other than the sender receives the packet, or if it needs none."""
         origin = upward.origin
         others = any(subscriber is not origin for subscriber in stream.subscribers)
         return upward.wanted or others or (origin is not None and stream.local)
 
     def _send_upstream(self, stream: Stream, upward: UpstreamPacket, uid: int) -> None:
-        """Send a packet to the parent under some uid, or keep it until there is a parent."""
+        """Send a packet to the parent under ``uid``, or hold it until there is a parent."""
         core = self._context
         parent = stream.parent
         stream.upstream[uid] = upward._replace(sent_to=parent)
@@ -219,10 +219,10 @@ class PacketForwarder:
             core.send(parent, PublishData(uid, stream.key, upward.number, core.location, upward.data, htl, wanted))
 
     def stream_attached(self, stream: Stream, known: int | None, now: float) -> None:
-        """A stream has another parent, or this node is the root now: what the root has not answered for goes there.
+        """Resend unanswered packets after the parent of a stream changed or this node became the root.
 
-        :param known: the last packet number that a new parent knows this node to have. What has come since then, in
-            another tree perhaps, it may lack.
+        :param known: last packet number that a new parent knows this node to have. It may lack packets that arrived
+            since, perhaps in another tree.
         """
         core = self._context
         waiting, stream.upstream = stream.upstream, {}
@@ -231,9 +231,9 @@ class PacketForwarder:
         for uid, upward in waiting.items():
             fresh = uid
             if upward.sent_to is not None:
-                # The root that is gone may have given it to subscribers, which look for a parent now.
+                # The lost root may have sent the packet to subscribers that are now searching for a parent.
                 upward = upward._replace(wanted=True, resent=True)
-                # Who has seen the uid would take it for a loop.
+                # A node that has seen the uid would report a loop.
                 fresh = core.new_uid()
                 core.recent_uids.add(fresh)
             if stream.parent is None:
@@ -243,7 +243,7 @@ class PacketForwarder:
         self._resend_upstream(stream, [] if known is None else stream.packets.packets_after(known), now)
 
     def recall_received(self, message: Recall, neighbour: Neighbour, now: float) -> None:
-        """The parent lacks packets: it gets those that are here, or those below are asked for theirs."""
+        """Resend packets that the parent lacks, or pass its request on to the subscribers."""
         core = self._context
         stream = core.streams.get(message.key)
         if stream is None or stream.parent is not neighbour or stream.resent_generation == stream.generation:
@@ -259,14 +259,14 @@ class PacketForwarder:
             core.send(subscriber, message)
 
     def _resend_upstream(self, stream: Stream, packets: list[Packet], now: float) -> None:
-        """Send packets up that are published already: the root may be another one, which lacks them."""
+        """Resend published packets to the parent, since a new root may lack them."""
         stream.resend_queue = deque(packets)
         self._send_queued(stream, now)
 
-    # What becomes of it
+    # Answers from the root
 
     def publish_succeeded(self, message: PublishSucceeded, neighbour: Neighbour, now: float) -> None:
-        """The root has a packet, and so everybody gets it."""
+        """Distribute a packet that the root accepted."""
         found = self._take_answered(message.uid, neighbour)
         if found is None:
             return
@@ -274,13 +274,13 @@ class PacketForwarder:
         known = stream.packets.classify(upward.number, upward.data)
         checked = known is PacketClass.CONFLICT or (known is PacketClass.NEW and stream.local)
         if checked and not self._signature_is_valid(stream.key, upward.number, upward.data):
-            # The root should have seen it.
+            # The root should have rejected it.
             self._context.counters["bad_signatures"] += 1
             self._fail(stream, upward, "bad-signature")
             self._send_queued(stream, now)
             return
         if known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(stream.key)):
-            # The root knows better.
+            # The root is authoritative.
             known = self._roll_back(stream, upward.number, upward.data)
         if known is PacketClass.NEW:
             self._distribute(stream, upward.number, upward.data, upward.origin)
@@ -288,21 +288,21 @@ class PacketForwarder:
         self._send_queued(stream, now)
 
     def publish_collided(self, message: PublishCollision, neighbour: Neighbour, now: float) -> None:
-        """Another packet has the number."""
+        """Handle the answer that another packet has the number."""
         found = self._take_answered(message.uid, neighbour)
         if found is not None:
             self._handle_collision(*found, message.next, now)
             self._send_queued(found[0], now)
 
     def publish_failed(self, message: PublishFailed, neighbour: Neighbour, now: float) -> None:
-        """A packet did not get to the root."""
+        """Handle the answer that a packet failed."""
         found = self._take_answered(message.uid, neighbour)
         if found is not None:
             self._fail(*found, message.reason)
             self._send_queued(found[0], now)
 
     def rejected_loop(self, uid: int, neighbour: Neighbour, now: float) -> None:
-        """A packet was there before."""
+        """Handle the answer that a packet looped."""
         found = self._take_answered(uid, neighbour)
         if found is not None:
             self._fail(*found, "loop")
@@ -333,7 +333,7 @@ class PacketForwarder:
         core, own = self._context, upward.queued_packet
         core.counters["collisions"] += 1
         if upward.resent:
-            # An earlier root may have accepted it, so another number could publish it twice.
+            # An earlier root may have accepted it. Under another number it could be published twice.
             self._fail(stream, upward, "uncertain")
         elif upward.origin is not None:
             core.send(upward.origin, PublishCollision(upward.uid, free))
@@ -348,7 +348,7 @@ class PacketForwarder:
         core = self._context
         core.counters["publish_failures"] += 1
         if upward.resent and reason not in FINAL_REASONS:
-            # The refusal says nothing of the copy that an earlier parent was sent.
+            # The failure says nothing about the copy that was sent to an earlier parent.
             reason = "uncertain"
         if upward.origin is not None:
             core.send(upward.origin, PublishFailed(upward.uid, reason))
@@ -357,10 +357,10 @@ class PacketForwarder:
                 core.counters["uncertain"] += 1
             core.emit(PacketNotPublished(upward.queued_packet.token, stream.key, reason))
 
-    # On the way down
+    # Packets going down
 
     def data_received(self, message: SubscribeData, neighbour: Neighbour, now: float) -> None:
-        """The parent has a packet."""
+        """Handle a packet from the parent."""
         core = self._context
         key, number, data = message
         stream = core.streams.get(key)
@@ -370,22 +370,22 @@ class PacketForwarder:
             return
         known = stream.packets.classify(number, data)
         newest = stream.packets.newest
-        # The root may have counted otherwise than we were told; a signed one may be old, and repeated.
-        otherwise = known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(key))
-        if known is not PacketClass.NEW and not otherwise:
+        # The root's numbers may differ from the known ones. An old signed packet may be a replay.
+        renumbered = known is PacketClass.CONFLICT or (known is PacketClass.OLD and not is_signed(key))
+        if known is not PacketClass.NEW and not renumbered:
             core.counters[f"data_{known.value}"] += 1
             return
-        # A number far ahead would make everybody below deaf to all that follows, and a retreat forgets what is here.
-        checked = stream.local or otherwise or (newest is not None and serial_difference(number, newest) > MAX_JUMP)
+        # A forged number far ahead would make the subtree ignore all that follows, and a rollback discards packets.
+        checked = stream.local or renumbered or (newest is not None and serial_difference(number, newest) > MAX_JUMP)
         if checked and not self._signature_is_valid(key, number, data):
             core.counters["bad_signatures"] += 1
             return
-        if otherwise:
+        if renumbered:
             self._roll_back(stream, number, data)
         self._distribute(stream, number, data, None)
 
     def _roll_back(self, stream: Stream, number: int, data: bytes) -> PacketClass:
-        """Forget where the numbers were, so that a packet fits."""
+        """Discard the known numbers so that a packet fits."""
         stream.renumbered = True
         stream.packets.roll_back()
         if stream.packets.classify(number, data) is not PacketClass.NEW:
@@ -396,13 +396,13 @@ class PacketForwarder:
         if not is_signed(key):
             return True
         if not can_verify():
-            # Subscribers, who have what it takes, will see.
+            # Subscribers that can verify signatures will check.
             self._context.counters["unverified"] += 1
             return True
         return verify(key, number, data)
 
     def _distribute(self, stream: Stream, number: int, data: bytes, source: Neighbour | None) -> None:
-        """Keep a packet, and give it to everybody below but to whom it came from."""
+        """Store a packet and send it to all subscribers except ``source``."""
         core, key = self._context, stream.key
         far = stream.packets.is_discontinuous(number)
         missed = stream.packets.add(number, data)
@@ -424,14 +424,14 @@ class PacketForwarder:
                 core.counters["given_before"] += 1
 
     def stream_closed(self, stream: Stream) -> None:
-        """A stream is gone, and whatever waited with it."""
+        """Fail the packets of a stream that was dropped."""
         for uid, upward in tuple(stream.upstream.items()):
             self._context.upstream.pop(uid, None)
             if upward.sent_to is None:
                 self._fail(stream, upward, "no-stream")
             elif upward.origin is None:
                 self._fail(stream, upward, "uncertain")
-            # No answer for a packet of a subscriber: it was dismissed, and repeats the packet to its next parent.
+            # A packet of a subscriber gets no answer: the subscriber was dismissed, and resends it to its next parent.
         stream.upstream.clear()
         while stream.publish_queue:
             self._context.emit(PacketNotPublished(stream.publish_queue.popleft().token, stream.key, "no-stream"))

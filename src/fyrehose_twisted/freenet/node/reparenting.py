@@ -1,11 +1,10 @@
-"""Parents are lost, and better ones turn up (document 003, "When something changes")."""
+"""Replacement of lost parents, and search for better roots (document 003, "When something changes")."""
 
 from __future__ import annotations
 
 from math import inf
 
-from fyrehose_twisted.freenet.events import ParentLost as RestartingEvent
-from fyrehose_twisted.freenet.events import Subscribed, SubscribeFailed
+from fyrehose_twisted.freenet.events import ParentLost, Subscribed, SubscribeFailed
 from fyrehose_twisted.freenet.node.context import NodeContext
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.routing import RequestRouter
@@ -21,30 +20,30 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 
 MAX_ATTEMPTS = 3
-"""After so many restarts that nobody answered, a node is a root: rather a second tree than none."""
+"""Unanswered restarts after which a node becomes a root: a second tree is better than none."""
 MAX_BUSY_ATTEMPTS = 20
-"""The same where everybody looks for a parent who could be one, about a second each."""
+"""The same limit while all candidates are themselves restarting; each attempt takes about a second."""
 MAX_RETRY_DELAY = 60.0
-"""Seconds between two tries, at most."""
+"""Maximum seconds between two attempts."""
 HINT_INTERVAL = 10.0
 """Seconds between two hints to a better root."""
 
 
 class Reparenting:
-    """Looks for other parents."""
+    """Searches for new parents and better roots."""
 
     def __init__(self, context: NodeContext, membership: TreeMembership, router: RequestRouter) -> None:
         self._context = context
         self._membership = membership
         self._router = router
 
-    # Without a parent
+    # Lost parents
 
     def parent_lost(self, stream: Stream, reason: str, now: float) -> None:
-        """Look for another parent; with the subtree, or each for itself."""
+        """Search for another parent, with the subtree or after dismissing it."""
         core = self._context
         core.counters["parents_lost"] += 1
-        core.emit(RestartingEvent(stream.key, reason))
+        core.emit(ParentLost(stream.key, reason))
         stream.parent = None
         stream.restart_uid = stream.own_restart_uid = None
         self._cancel_own_request(stream)
@@ -56,7 +55,7 @@ class Reparenting:
         self._schedule_restart(stream, core.rng.uniform(0.0, jitter), now)
 
     def _schedule_restart(self, stream: Stream, delay: float, now: float) -> None:
-        """Tell the subtree at once, so that it knows when the request comes."""
+        """Announce a restart to the subtree at once, so that it recognizes the request, and search after a delay."""
         core = self._context
         uid = stream.own_restart_uid = core.new_uid()
         stream.known_restart_uids.append(uid)
@@ -87,26 +86,26 @@ class Reparenting:
             self._membership.finish_request(search)
 
     def _announce_restart(self, stream: Stream, uid: int) -> None:
-        """Tell everybody below that somebody above them looks for a parent."""
+        """Announce to the subtree that a node further up is restarting."""
         core = self._context
         place = core.location if uid == stream.own_restart_uid else stream.restart_location
         message = SubscribeRestarted(stream.key, uid, place)
-        # A subscriber whose link broke and came back may ask again, and be held.
+        # A subscriber that lost and regained its link may have a queued request.
         for neighbour in dict.fromkeys((*stream.subscribers, *(held.origin for held in stream.queued_requests))):
             if neighbour in stream.subscribers:
                 core.counters["restarted_sent"] += 1
             core.send(neighbour, message)
 
-    # With a parent
+    # Better roots
 
     def peers_changed(self, now: float) -> None:
-        """A neighbour is new, or somebody is elsewhere: look whether that is of use to a stream."""
+        """Check all streams for a nearer root after a neighbour came up or a location changed."""
         for stream in tuple(self._context.streams.values()):
             if stream.settled and stream.own_restart_uid is None and self._knows_nearer_root(stream):
                 self._restart_when_allowed(stream, now)
 
     def _knows_nearer_root(self, stream: Stream) -> bool:
-        assert stream.root is not None, "a stream that is settled has a root"
+        assert stream.root is not None, "a settled stream has a root"
         return self._membership.knows_nearer(stream, stream.root)
 
     def _restart_when_allowed(self, stream: Stream, now: float) -> None:
@@ -124,7 +123,7 @@ class Reparenting:
             self._restart_voluntarily(stream, now)
 
     def _restart_voluntarily(self, stream: Stream, now: float) -> None:
-        """Look for a better parent while the old one is still there."""
+        """Search for a better parent while keeping the old one."""
         core = self._context
         core.counters["volunteered"] += 1
         stream.last_restart_at = now
@@ -134,7 +133,7 @@ class Reparenting:
         self._router.start_request(stream, uid, core.location, now)
 
     def became_root(self, stream: Stream, now: float) -> None:
-        """This node is a root: from time to time it looks for a better one, or two trees would never grow together."""
+        """Schedule probes for a better root, without which two trees would never merge."""
         policy = self._context.policy
         self._schedule_probe(stream, min(policy.first_probe, policy.restart_interval), now)
 
@@ -150,7 +149,7 @@ class Reparenting:
             self._restart_voluntarily(stream, now)
 
     def better_root_received(self, message: BetterRoot, neighbour: Neighbour, now: float) -> None:
-        """A subscriber knows of a place nearer than the root."""
+        """Handle a hint from a subscriber to a location nearer than the root."""
         core = self._context
         stream = core.streams.get(message.key)
         if stream is None or neighbour not in stream.subscribers or not stream.connected or stream.root is None:
@@ -160,7 +159,7 @@ class Reparenting:
             self.report_better_root(stream, message.root, now)
 
     def report_better_root(self, stream: Stream, location: float, now: float) -> None:
-        """Let the root know of a place that is nearer."""
+        """Pass a hint to a nearer location on towards the root, or schedule a probe on the root."""
         core = self._context
         if now < stream.last_hint_at + HINT_INTERVAL:
             return
@@ -168,7 +167,7 @@ class Reparenting:
         if stream.parent is not None:
             core.send(stream.parent, BetterRoot(stream.key, location))
         else:
-            # Whoever is there may still be looking for a parent. Each look restarts the tree, and any peer can hint.
+            # The node there may itself be restarting. Each probe restarts the tree, and any peer can send hints.
             soon = now + core.rng.uniform(0.5, 1.5)
             self._schedule_hint_probe(stream, max(soon, stream.last_hint_probe_at + core.policy.restart_interval))
 
@@ -185,10 +184,10 @@ class Reparenting:
             stream.last_hint_probe_at = now
             self._restart_voluntarily(stream, now)
 
-    # What the parent says
+    # Messages from the parent
 
     def restart_announced(self, message: SubscribeRestarted, neighbour: Neighbour, now: float) -> None:
-        """Somebody above looks for a parent, or a neighbour that was asked does."""
+        """Handle a restart of a node further up, or of a neighbour that a request was sent to."""
         core, uid = self._context, message.uid
         stream = core.streams.get(message.key)
         if stream is None:
@@ -196,7 +195,7 @@ class Reparenting:
             return
         if stream.parent is neighbour:
             if uid in stream.known_restart_uids:
-                # What began here comes from above: we are above ourselves.
+                # A restart that began here arrives from the parent: a cycle.
                 core.counters["cycles"] += 1
                 core.send(neighbour, Unsubscribe(stream.key))
                 self.parent_lost(stream, "cycle", now)
@@ -204,7 +203,7 @@ class Reparenting:
             known = stream.restart_uid == uid
             stream.restart_uid, stream.restart_location = uid, message.place
             if known:
-                # A parent that was asked to pass the request on repeats its announcement.
+                # The parent repeats its announcement when the request passes through it.
                 core.counters["restarted_again"] += 1
                 return
             self._cancel_own_request(stream)
@@ -225,7 +224,7 @@ class Reparenting:
             self.parent_lost(stream, "parent-restarting", now)
 
     def parent_refreshed(self, stream: Stream, message: Succeeded, now: float) -> None:
-        """The parent has a root again, or another one."""
+        """Handle the end of a restart further up, or a changed root."""
         core = self._context
         changed = stream.root != message.root
         stream.root = message.root
@@ -237,34 +236,37 @@ class Reparenting:
 
     def _announce_settled(self, stream: Stream, uid: int) -> None:
         core = self._context
-        assert stream.root is not None, "a stream that is settled has a root"
+        assert stream.root is not None, "a settled stream has a root"
         for subscriber in stream.subscribers:
             core.send(subscriber, SubscribeSucceeded(stream.key, uid, stream.root))
         self._membership.serve_queued(stream)
 
     def dismissed(self, message: Dismissed, neighbour: Neighbour, now: float) -> None:
-        """A neighbour is no parent any more."""
+        """Handle a dismissal by the parent."""
         stream = self._context.streams.get(message.key)
         if stream is not None and stream.parent is neighbour:
             self.parent_lost(stream, "dismissed", now)
 
     def neighbour_lost(self, neighbour: Neighbour, reason: str, now: float) -> None:
-        """A neighbour is gone, or has forgotten everything."""
+        """Replace a neighbour as parent after its link was lost or it rebooted."""
         for stream in tuple(self._context.streams.values()):
             if stream.parent is neighbour:
                 self.parent_lost(stream, reason, now)
 
-    # What becomes of this node's own requests
+    # Outcome of this node's own requests
 
     def own_request_ended(self, search: PendingRequest, reason: str | None, now: float) -> None:
-        """A request of this node's own found no parent; why not, ``None`` if there is none that is nearer."""
+        """Handle a request of this node that found no parent.
+
+        :param reason: reason of the failure, ``None`` if no nearer node exists.
+        """
         stream = search.stream
         if stream.connected:
             self._keep_parent(stream, search, now)
             if reason == "busy" and stream.is_root:
-                pause = HINT_INTERVAL * 2.0 ** min(stream.busy_probes, 10)
+                delay = HINT_INTERVAL * 2.0 ** min(stream.busy_probes, 10)
                 stream.busy_probes += 1
-                self._schedule_hint_probe(stream, now + min(pause, self._context.policy.restart_interval))
+                self._schedule_hint_probe(stream, now + min(delay, self._context.policy.restart_interval))
         elif stream.phase is StreamPhase.RESTARTING:
             stream.attempts += 1
             busy = reason == "busy"
@@ -278,7 +280,7 @@ class Reparenting:
             self._subscription_failed(stream, reason or "not-found", now)
 
     def _keep_parent(self, stream: Stream, search: PendingRequest, now: float) -> None:
-        """There is nothing better: what there is goes on."""
+        """Keep the parent after no better root was found, and announce the end of the restart."""
         core = self._context
         if search.sent_uid != stream.own_restart_uid:
             return
@@ -306,13 +308,13 @@ class Reparenting:
             self._membership.prune(stream)
 
     def schedule_retry(self, stream: Stream, now: float) -> None:
-        """Look for a stream that the application wants again, later each time."""
+        """Schedule another search for a stream of the application, with exponential backoff."""
         if stream.retry_at <= now:
             stream.retry_at = now + self._retry_delay(stream)
             self._context.call_at(stream.retry_at, self._retry_subscribe, stream)
 
     def _retry_delay(self, stream: Stream) -> float:
-        # Those who failed together must not try again together, however often they did.
+        # Jitter keeps nodes that failed together from retrying together.
         return self._context.rng.uniform(0.5, 1.0) * min(2.0 ** min(stream.attempts + 1, 10), MAX_RETRY_DELAY)
 
     def _is_current(self, stream: Stream) -> bool:

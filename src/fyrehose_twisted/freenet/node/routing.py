@@ -1,7 +1,7 @@
-"""Requests find the tree, or the place where its root has to be (document 003, "When we get a SubscribeRequest").
+"""Routing of requests to the tree or to the location of its root (document 003, "When we get a SubscribeRequest").
 
-A request goes to the neighbour nearest to the key that it has not been to, be that nearer than this node or not. Who
-is nearer than all before it becomes the root if nothing is found behind it.
+A request goes to the untried neighbour nearest to the key, even if this node is nearer. A node that is nearer than all
+nodes before it becomes the root if its neighbours find no tree.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 
 MAX_PARALLEL_REQUESTS = 16
-"""Requests for one key that a node has under way."""
+"""Maximum number of pending requests for one key."""
 ANNOUNCEMENT_DELAY = 0.5
-"""Seconds after a request in which it must have come down the tree, too, that the root looks for a better one."""
+"""Seconds to wait for a restart announcement of the root that its own request has overtaken."""
 
 
 class RequestRouter:
-    """Routes requests.
+    """Router of subscribe and resubscribe requests.
 
-    :ivar on_parent_refreshed: called with what a parent says that is no answer to a request.
-    :ivar on_better_root: called with a stream and a place that may become a better root than it has, and the time.
-    :ivar on_own_request_ended: called with a request of this node's own that found nothing: why not, or ``None`` if
-        there is nothing nearer.
-    :ivar on_retry: called with a stream of the application that nothing is under way for: after a while it is
-        looked for again.
+    :ivar on_parent_refreshed: called with a success message of a parent that answers no request.
+    :ivar on_better_root: called with a stream, a location that may become a better root, and the time.
+    :ivar on_own_request_ended: called with a request of this node that found no parent, and the reason, which is
+        ``None`` if no nearer node exists.
+    :ivar on_retry: called with a stream of the application that has no pending request and must be searched for later.
     """
 
     def __init__(self, context: NodeContext, membership: TreeMembership) -> None:
@@ -52,10 +51,10 @@ class RequestRouter:
         self.on_own_request_ended: Callable[[PendingRequest, str | None, float], None]
         self.on_retry: Callable[[Stream, float], None]
 
-    # What comes in
+    # Incoming requests
 
     def subscribe_requested(self, request: SubscribeRequest, requester: Neighbour, now: float) -> None:
-        """Somebody looks for a tree."""
+        """Handle a SubscribeRequest."""
         core = self._context
         if not core.recent_uids.add(request.uid):
             core.counters["loops"] += 1
@@ -71,7 +70,10 @@ class RequestRouter:
         self._handle_request(stream, held, now)
 
     def _handle_request(self, stream: Stream, asked: QueuedRequest, now: float, *, again: bool = False) -> None:
-        """Answer a request, route it or hold it; ``again`` if it has been accepted before."""
+        """Answer, route or queue a request.
+
+        :param again: True if the request was accepted before.
+        """
         core = self._context
         if stream.settled:
             self._membership.add_subscriber(stream, asked.origin, asked.uid, asked.last_seen)
@@ -86,7 +88,7 @@ class RequestRouter:
         if stream.phase is StreamPhase.SEARCHING:
             behind = min(stream.requests, key=lambda search: _rank(stream, search.best, search.sent_uid))
             first = _rank(stream, behind.best, behind.sent_uid) < _rank(stream, asked.best, asked.uid)
-            # Who waits always waits for a smaller pair, so nobody waits for itself.
+            # A request only waits for one with a smaller rank, so no two can wait for each other.
             if core.policy.coalesce == "parallel" or not first:
                 self._route(stream, asked, None, now, again=again)
                 return
@@ -104,25 +106,25 @@ class RequestRouter:
             core.send(asked.origin, SubscribeRestarted(stream.key, restart, place))
 
     def resubscribe_requested(self, request: ResubscribeRequest, requester: Neighbour, now: float) -> None:
-        """Somebody looks for a tree again (document 003, "When we get a ResubscribeRequest")."""
-        core, members = self._context, self._membership
+        """Handle a ResubscribeRequest (document 003, "When we get a ResubscribeRequest")."""
+        core, membership = self._context, self._membership
         stream = core.streams.get(request.key)
         if not core.recent_uids.add(request.uid):
             core.counters["loops"] += 1
             core.send(requester, RejectedLoop(request.uid))
             return
         if stream is None:
-            stream = members.create_stream(request.key, requester)
+            stream = membership.create_stream(request.key, requester)
             if stream is None:
                 self._reject_overload(requester, request.uid)
                 return
             self._route(stream, _queued_from_request(request, requester), request.must_beat, now)
         elif self._belongs_to_restart(stream, request):
             self._route(stream, _queued_from_request(request, requester), request.must_beat, now)
-        elif stream.settled and stream.own_restart_uid is None and members.is_better_root(stream, request.must_beat):
-            members.add_subscriber(stream, requester, request.uid, request.last_seen)
-        elif stream.settled and stream.root == request.must_beat and members.knows_nearer(stream, request.must_beat):
-            # Our own root asks, and the request has overtaken the news: it has fewer hops.
+        elif stream.settled and stream.own_restart_uid is None and membership.is_better_root(stream, request.must_beat):
+            membership.add_subscriber(stream, requester, request.uid, request.last_seen)
+        elif stream.settled and stream.root == request.must_beat and membership.knows_nearer(stream, request.must_beat):
+            # The stream's own root asks, and its request has overtaken its restart announcement.
             core.counters["overtaking"] += 1
             core.call_at(now + ANNOUNCEMENT_DELAY, self._announcement_expected, stream, request, requester)
         else:
@@ -130,7 +132,7 @@ class RequestRouter:
             self._reject_resubscriber(stream, requester, request.uid, request.must_beat, now)
 
     def _belongs_to_restart(self, stream: Stream, request: ResubscribeRequest) -> bool:
-        """Say whether we are part of what looks for a parent."""
+        """Return True if the request belongs to the restart of this node's own tree."""
         return stream.restart_uid == request.uid and stream.phase is not StreamPhase.RESTARTING
 
     def _announcement_expected(
@@ -148,33 +150,33 @@ class RequestRouter:
     def _reject_resubscriber(
         self, stream: Stream, requester: Neighbour, uid: int, must_beat: float, now: float
     ) -> None:
-        """Send a resubscriber away, and say whether it should come back."""
+        """Reject a resubscriber: as busy while this stream is restarting, else as a loop."""
         core = self._context
         if not stream.settled or stream.own_restart_uid is not None:
             core.send(requester, RejectedBusy(uid, self._restart_location(stream)))
             return
         core.send(requester, RejectedLoop(uid))
         if stream.root is not None and self._membership.is_nearer(stream, must_beat, stream.root):
-            # It may become the root of another tree.
+            # The resubscriber may become the root of another tree.
             self.on_better_root(stream, must_beat, now)
 
     def _restart_location(self, stream: Stream) -> float:
-        """Return where whoever looks for a parent of this stream is: here, above, or where a request has got to."""
+        """Return the location of the search for a parent: this node, a node further up, or the best of a request."""
         core = self._context
         if stream.own_restart_uid is not None or stream.phase is StreamPhase.RESTARTING:
             return core.location
         if stream.phase is StreamPhase.SEARCHING and stream.requests:
-            return min((one.best for one in stream.requests), key=lambda place: distance(place, stream.location))
+            return min((search.best for search in stream.requests), key=lambda best: distance(best, stream.location))
         return stream.restart_location
 
     def _reject_overload(self, requester: Neighbour, uid: int) -> None:
         self._context.counters["overloads"] += 1
         self._context.send(requester, RejectedOverload(uid))
 
-    # On its way
+    # Forwarding
 
     def start_request(self, stream: Stream, uid: int, must_beat: float | None, now: float) -> None:
-        """Send a request of this node's own."""
+        """Start a request of this node itself."""
         core = self._context
         core.recent_uids.add(uid)
         last_seen = stream.packets.last_seen
@@ -208,7 +210,7 @@ class RequestRouter:
         self._start(search, now)
 
     def _decrement_htl(self, link: Neighbour, htl: int) -> int:
-        """Return what a link leaves of hops to live; what it takes off the first and the last is drawn once."""
+        """Return the HTL after a link; whether it decrements the maximum and an HTL of 1 is drawn once per link."""
         policy = self._context.policy
         if link.htl_decrements is None:
             draw = self._context.rng.random
@@ -225,32 +227,32 @@ class RequestRouter:
         self._try_next_hop(search, now)
 
     def _try_next_hop(self, search: PendingRequest, now: float) -> None:
-        """Ask the next neighbour."""
+        """Send a request to the next neighbour, or end it if there is none."""
         core = self._context
-        following = self._nearest_untried(search, now) if search.htl > 0 else None
-        if following is None:
+        next_hop = self._nearest_untried(search, now) if search.htl > 0 else None
+        if next_hop is None:
             self._exhausted(search, now)
             return
-        search.next_hop = following
-        search.tried.add(following)
+        search.next_hop = next_hop
+        search.tried.add(next_hop)
         search.accepted = False
         search.attempt += 1
         key, uid = search.stream.key, search.sent_uid
         core.counters["requests"] += 1
         if search.must_beat is None:
-            core.send(following, SubscribeRequest(uid, key, search.htl, search.last_seen, search.best))
+            core.send(next_hop, SubscribeRequest(uid, key, search.htl, search.last_seen, search.best))
         else:
             core.send(
-                following,
+                next_hop,
                 ResubscribeRequest(uid, key, search.htl, search.last_seen, search.must_beat, search.best),
             )
         core.call_at(now + core.policy.accepted_timeout, self._acceptance_timed_out, search, search.attempt)
 
     def _nearest_untried(self, search: PendingRequest, now: float) -> Neighbour | None:
-        """Return the neighbour nearest to the key that was not asked; those that did not answer lately come last."""
+        """Return the untried neighbour nearest to the key; suspected neighbours come last."""
         place, tried, origin = search.stream.location, search.tried, search.origin
         best: Neighbour | None = None
-        least = 9.0
+        best_distance = 9.0
         for neighbour in self._context.links.values():
             if neighbour in tried or neighbour is origin or neighbour.link is None:
                 continue
@@ -259,14 +261,14 @@ class RequestRouter:
                 apart = 1.0 - apart
             if neighbour.suspected_until > now:
                 apart += 1.0
-            if apart < least:
-                best, least = neighbour, apart
+            if apart < best_distance:
+                best, best_distance = neighbour, apart
         return best
 
-    # What becomes of it
+    # Answers
 
     def accepted(self, message: Accepted, neighbour: Neighbour, now: float) -> None:
-        """A neighbour has taken a request."""
+        """Handle Accepted: the neighbour has more time to answer."""
         search = self._find_request(message.uid, neighbour)
         if search is not None and not search.accepted:
             search.accepted = True
@@ -275,13 +277,13 @@ class RequestRouter:
             )
 
     def rejected_loop(self, message: RejectedLoop, neighbour: Neighbour, now: float) -> None:
-        """A neighbour knows the request already, or may not take it."""
+        """Handle RejectedLoop: try the next neighbour."""
         search = self._find_request(message.uid, neighbour)
         if search is not None:
             self._try_next_hop(search, now)
 
     def route_not_found(self, message: RouteNotFound, neighbour: Neighbour, now: float) -> None:
-        """A neighbour knows nobody else."""
+        """Handle RouteNotFound: try the next neighbour with the remaining HTL."""
         search = self._find_request(message.uid, neighbour)
         if search is not None:
             search.htl = min(search.htl, message.htl)
@@ -289,7 +291,7 @@ class RequestRouter:
             self._try_next_hop(search, now)
 
     def rejected_busy(self, message: RejectedBusy, neighbour: Neighbour, now: float) -> None:
-        """A neighbour looks for a parent itself."""
+        """Handle RejectedBusy: try the next neighbour."""
         search = self._find_request(message.uid, neighbour)
         if search is not None:
             self._record_busy(search, message.place)
@@ -302,7 +304,7 @@ class RequestRouter:
             search.busy_location = location
 
     def data_not_found(self, message: DataNotFound, neighbour: Neighbour, now: float) -> None:
-        """The request has used up its hops."""
+        """Handle DataNotFound: the HTL is exhausted."""
         search = self._find_request(message.uid, neighbour)
         if search is not None:
             search.htl = 0
@@ -310,13 +312,13 @@ class RequestRouter:
             self._exhausted(search, now)
 
     def rejected_overload(self, message: RejectedOverload, neighbour: Neighbour, now: float) -> None:
-        """Somebody has no room."""
+        """Handle RejectedOverload: the request failed."""
         search = self._find_request(message.uid, neighbour)
         if search is not None:
             self._fail(search, "overload", now)
 
     def succeeded(self, message: Succeeded, neighbour: Neighbour, now: float) -> None:
-        """A neighbour is our parent, or says how it is doing as such."""
+        """Handle a success: a request found a parent, or the parent refreshes its root."""
         core = self._context
         search = self._find_request(message.uid, neighbour)
         if search is not None and search.stream.key == message.key:
@@ -328,20 +330,20 @@ class RequestRouter:
         if stream is not None and stream.parent is neighbour:
             self.on_parent_refreshed(stream, message, now)
         else:
-            # It takes us for a subscriber, and it is wrong.
+            # The neighbour wrongly believes that this node is its subscriber.
             core.counters["strays"] += 1
             core.deny_subscription(neighbour, message.key)
 
     def neighbour_lost(self, neighbour: Neighbour, now: float) -> None:
-        """A neighbour is gone: ask others, and forget what it asked."""
-        core, members = self._context, self._membership
+        """Reroute the requests sent to a lost neighbour, and drop those that it sent."""
+        core, membership = self._context, self._membership
         for stream in tuple(core.streams.values()):
             stream.queued_requests = [held for held in stream.queued_requests if held.origin is not neighbour]
             for search in tuple(stream.requests):
                 if search.origin is neighbour and not search.finished:
-                    members.finish_request(search)
+                    membership.finish_request(search)
                     self._resume_queued(stream, search, now)
-            members.prune(stream)
+            membership.prune(stream)
         for search in tuple(core.pending_requests.values()):
             if search.next_hop is neighbour and not search.finished:
                 self._try_next_hop(search, now)
@@ -374,7 +376,7 @@ class RequestRouter:
         self._resume_queued(stream, search, now)
 
     def _may_reparent(self, search: PendingRequest) -> bool:
-        """Say whether what ``search`` found may be above this node: it may not be below."""
+        """Return True if the parent that ``search`` found cannot be below this node."""
         stream = search.stream
         if search.must_beat is not None and search.origin is None:
             return stream.own_restart_uid == search.sent_uid
@@ -387,7 +389,7 @@ class RequestRouter:
         return not stream.connected and not stream.subscribers
 
     def _exhausted(self, search: PendingRequest, now: float) -> None:
-        """Nobody is left to ask, or no hops are."""
+        """End a request that has no neighbours or no HTL left."""
         core, stream = self._context, search.stream
         better = search.busy_location is not None and self._membership.is_nearer(
             stream, search.busy_location, core.location
@@ -423,8 +425,8 @@ class RequestRouter:
             core.pending_requests[search.sent_uid] = search
             core.recent_uids.add(search.sent_uid)
             search.tried.clear()
-        # A resubscription is let through below its originator under its own uid only, and where requests are rejected,
-        # another one would be by those who wait for this one: whom it has not been to is asked.
+        # A resubscription passes through its originator's subtree only under its own uid. Where requests are rejected,
+        # nodes that wait for this one would reject a new uid. In both cases only untried neighbours are asked.
         search.confirming = True
         search.htl = core.policy.max_htl
         self._try_next_hop(search, now)
@@ -438,7 +440,7 @@ class RequestRouter:
         self._resume_queued(search.stream, search, now)
 
     def _resume_queued(self, stream: Stream, ended: PendingRequest, now: float) -> None:
-        """Look after those who waited for a request that found nothing."""
+        """Handle again the requests that waited for a request that found no tree."""
         core = self._context
         if core.streams.get(stream.key) is not stream:
             return
@@ -451,14 +453,14 @@ class RequestRouter:
             return
         if stream.local and stream.phase is StreamPhase.SEARCHING and not stream.requests and ended.origin is not None:
             if core.policy.coalesce == "reject":
-                # Where nobody waits for anybody, those who begin together reject one another, again and again.
+                # Without queues, nodes that start together would reject one another again and again.
                 self.on_retry(stream, now)
             else:
                 self.start_request(stream, core.new_uid(), None, now)
         else:
             self._membership.prune(stream)
 
-    # What takes too long
+    # Timeouts
 
     def _acceptance_timed_out(self, search: PendingRequest, attempt: int, now: float) -> None:
         if search.finished or search.attempt != attempt or search.accepted or search.next_hop is None:
@@ -494,5 +496,5 @@ def _queued_from_request(request: ResubscribeRequest, requester: Neighbour) -> Q
 
 
 def _queued_from_pending(search: PendingRequest) -> QueuedRequest:
-    assert search.origin is not None, "what this node wants for itself is not held"
+    assert search.origin is not None, "requests of this node itself are not queued"
     return QueuedRequest(search.uid, search.origin, search.htl, search.last_seen, search.best, None)

@@ -1,4 +1,4 @@
-"""How a node looks, for operators."""
+"""Status snapshot of a node, for operators."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from fyrehose_twisted.freenet.node.status import NeighbourStatus, NodeStatus, St
 
 
 def snapshot(context: NodeContext, now: float) -> NodeStatus:
-    """Return how a node looks."""
+    """Return the status of a node."""
     neighbours = [
-        NeighbourStatus(one.node, one.location, one.link is not None, max(0.0, now - one.heard_at))
-        for one in context.neighbours.values()
+        NeighbourStatus(
+            neighbour.node, neighbour.location, neighbour.link is not None, max(0.0, now - neighbour.heard_at)
+        )
+        for neighbour in context.neighbours.values()
     ]
     streams = [
         StreamStatus(
@@ -20,7 +22,7 @@ def snapshot(context: NodeContext, now: float) -> NodeStatus:
             None if stream.parent is None else stream.parent.node,
             stream.is_root,
             stream.root,
-            [one.node for one in stream.subscribers],
+            [subscriber.node for subscriber in stream.subscribers],
             stream.local,
             stream.packets.newest,
         )

@@ -1,4 +1,4 @@
-"""How a node looks, for operators."""
+"""Status of a node, for operators."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 
 class NeighbourStatus(NamedTuple):
-    """One neighbour.
+    """Status of one neighbour.
 
-    :ivar silent: seconds since it said something.
+    :ivar linked: True if the link is up.
+    :ivar silent: seconds since its last message.
     """
 
     node: Any
@@ -19,15 +20,16 @@ class NeighbourStatus(NamedTuple):
 
 
 class StreamStatus(NamedTuple):
-    """One stream.
+    """Status of one stream.
 
+    :ivar location: location of the key.
     :ivar phase: ``settled``, ``searching`` or ``restarting``.
-    :ivar parent: id of the parent; ``None`` for a root, and where there is none yet.
-    :ivar is_root: whether this node is the root.
-    :ivar root: where the root is, ``None`` if that is not known yet.
-    :ivar subscribers: ids of the neighbours that are subscribers.
-    :ivar local: whether this node's application is subscribed.
-    :ivar newest: the highest packet number that is known, ``None`` if none is.
+    :ivar parent: node id of the parent; ``None`` on the root, and while there is no parent.
+    :ivar is_root: True if this node is the root.
+    :ivar root: location of the root, ``None`` while unknown.
+    :ivar subscribers: node ids of the subscribers.
+    :ivar local: True if this node's application is subscribed.
+    :ivar newest: highest packet number seen, ``None`` before the first.
     """
 
     key: bytes
@@ -42,10 +44,10 @@ class StreamStatus(NamedTuple):
 
 
 class NodeStatus(NamedTuple):
-    """One node.
+    """Status of one node.
 
-    :ivar requests: requests that it waits for.
-    :ivar counts: what was counted since the start.
+    :ivar requests: number of pending requests.
+    :ivar counts: counters since the start.
     """
 
     node: Any

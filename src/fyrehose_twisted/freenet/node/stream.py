@@ -1,4 +1,4 @@
-"""One stream, as one node has it, and the requests for it that are under way."""
+"""State of one stream on one node, and its pending requests."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ if TYPE_CHECKING:
     from fyrehose_twisted.freenet.node.upstream import QueuedPacket, UpstreamPacket
 
 RESTART_UIDS_KEPT = 16
-"""Restarts that a stream remembers, to know them again if they come back through a parent."""
+"""Restart uids that a stream remembers in order to detect cycles."""
 
 DELIVERED_IDS_KEPT = 1_024
-"""Packet numbers that are remembered to have been given to the application."""
+"""Fingerprints of delivered packets that a stream remembers."""
 
 
 class StreamPhase(Enum):
-    """How a stream is doing."""
+    """Connection state of a stream."""
 
     SEARCHING = "searching"
-    """It has neither parent nor subscribers yet."""
+    """The stream has neither parent nor subscribers yet."""
     SETTLED = "settled"
-    """It has a parent, or is the root."""
+    """The stream has a parent, or this node is the root."""
     RESTARTING = "restarting"
-    """It had a parent, and looks for another one, with whatever is below it."""
+    """The stream lost its parent, and searches for another one together with its subtree."""
 
 
 class StreamInput(Enum):
-    """What happens to a stream."""
+    """Input of the stream's state machine."""
 
     FOUND = "found a parent"
-    ROOTED = "nobody nearer was found"
+    ROOTED = "became root"
     LOST = "parent lost"
-    TORN_DOWN = "parent lost, subtree let go"
+    TORN_DOWN = "parent lost, subtree dismissed"
 
 
 TRANSITIONS: dict[tuple[StreamPhase, StreamInput], StreamPhase] = {
@@ -56,35 +56,35 @@ TRANSITIONS: dict[tuple[StreamPhase, StreamInput], StreamPhase] = {
 
 
 class Stream:
-    """State of one (node, key).
+    """One stream (key) on one node.
 
-    :ivar location: where the key lies.
-    :ivar parent: whom packets come from; ``None`` for a root, and where there is none.
-    :ivar root: where the root is, as far as is known.
-    :ivar subscribers: whom packets go to.
-    :ivar local: whether the application of this node is subscribed.
-    :ivar restart_uid: the latest restart of which the (prospective) parent told, until it says that it has ended.
-    :ivar restart_location: where whoever restarts is.
-    :ivar own_restart_uid: the restart that this node has begun, while it goes on.
-    :ivar known_restart_uids: restarts that began here, or with which this node got its parent.
-    :ivar requests: requests for this key that this node waits for.
-    :ivar queued_requests: requests that wait for one of these.
-    :ivar upstream: packets on their way to the root, by the uid that the parent knows.
-    :ivar resend_queue: packets that are published, and that the parent lacks: they wait like those of the backlog.
-    :ivar publish_queue: packets of the application that wait until there is room among them.
-    :ivar retry_at: when this node looks for it again, if nothing is under way.
-    :ivar attempts: how often this node's own search failed in a row.
-    :ivar delivered_ids: packets that the application was given last.
-    :ivar last_restart_at: when the last voluntary restart began.
-    :ivar deferred_until: for when a look for a better parent was put off last.
-    :ivar last_hint_at: when a hint to a better root was passed on last.
-    :ivar last_hint_probe_at: when this node, as the root, last looked for a better one because of what a peer said.
-    :ivar next_hint_probe_at: when it does so next; infinite if it has no reason.
-    :ivar busy_probes: looks of this root, since it is one, that met a nearer node without a parent.
-    :ivar resent_generation: in which of its lives packets were last given to the parent that lacked them.
-    :ivar renumbered: whether the next packet is counted from somewhere else.
-    :ivar regrowth_until: until when the new root of a tree that lost its old one expects subscribers that look for it.
-    :ivar generation: how often it got another parent or became root, so that timers know whether they still matter.
+    :ivar location: location of the key.
+    :ivar parent: neighbour that sends the packets; ``None`` on the root, and while there is no parent.
+    :ivar root: location of the root, as far as known.
+    :ivar subscribers: neighbours that packets are sent to.
+    :ivar local: True if the application of this node is subscribed.
+    :ivar restart_uid: latest restart that the (prospective) parent announced; ``None`` once it announced the end.
+    :ivar restart_location: location of the node that is restarting.
+    :ivar own_restart_uid: restart that this node began and has not finished.
+    :ivar known_restart_uids: restarts that began here, or by which this node got its parent.
+    :ivar requests: pending requests for this key.
+    :ivar queued_requests: requests that wait for a pending one.
+    :ivar upstream: packets that await an answer from the root, by the uid that the parent knows.
+    :ivar resend_queue: published packets that the parent lacks and that are not sent yet.
+    :ivar publish_queue: packets of the application that wait for room in ``upstream``.
+    :ivar retry_at: time at which this node searches again, if no request is pending.
+    :ivar attempts: consecutive failures of this node's own search.
+    :ivar delivered_ids: fingerprints of the packets delivered last.
+    :ivar last_restart_at: time at which the last voluntary restart began.
+    :ivar deferred_until: time to which a search for a better parent was last deferred.
+    :ivar last_hint_at: time at which a hint to a better root was last passed on.
+    :ivar last_hint_probe_at: time at which this node, as the root, last probed for a better root because of a hint.
+    :ivar next_hint_probe_at: time of the next such probe; infinite if none is due.
+    :ivar busy_probes: probes since this node became root that met a nearer node without a parent.
+    :ivar resent_generation: generation in which packets were last resent to a parent that lacked them.
+    :ivar renumbered: True if the next packet starts new numbers.
+    :ivar regrowth_until: time until which the new root of a tree whose root was lost expects more subscribers.
+    :ivar generation: number of times the node changed its parent or became root. Timers compare it.
     """
 
     __slots__ = (
@@ -153,37 +153,37 @@ class Stream:
         self.renumbered = False
 
     def transition(self, event: StreamInput) -> None:
-        """Go into the phase that follows.
+        """Enter the phase that follows an input.
 
-        :raises KeyError: if that cannot happen in this phase: a mistake of ours.
+        :raises KeyError: if the input cannot occur in this phase: a bug in the library.
         """
         self.phase = TRANSITIONS[self.phase, event]
 
     @property
     def connected(self) -> bool:
-        """Whether it has a parent or is the root, whatever goes on above."""
+        """True if the stream has a parent or this node is the root, even if a node further up is restarting."""
         return self.phase is StreamPhase.SETTLED
 
     @property
     def is_root(self) -> bool:
-        """Whether this node is the root."""
+        """True if this node is the root."""
         return self.phase is StreamPhase.SETTLED and self.parent is None
 
     @property
     def settled(self) -> bool:
-        """Whether it is connected, and nobody from here up to the root is known to look for a parent."""
+        """True if the stream is connected and no node from here up to the root is known to be restarting."""
         return self.phase is StreamPhase.SETTLED and self.restart_uid is None
 
     @property
     def in_use(self) -> bool:
-        """Whether anybody has a use for it."""
+        """True if the application, a subscriber or a request needs the stream."""
         return bool(self.local or self.subscribers or self.queued_requests) or any(
             search.origin is not None for search in self.requests
         )
 
     @property
     def own_request(self) -> PendingRequest | None:
-        """The request that this node has sent for itself."""
+        """Pending request of this node itself, ``None`` if there is none."""
         for search in self.requests:
             if search.origin is None:
                 return search
@@ -191,20 +191,23 @@ class Stream:
 
 
 class PendingRequest:
-    """A request that this node passed on, or sent for itself, and waits for.
+    """Request that this node forwarded, or sent for itself, and that awaits an answer.
 
-    :ivar uid: its uid as whoever it came from knows it.
-    :ivar sent_uid: as those know it to whom it goes; only who looks twice takes another one.
-    :ivar origin: whom it came from, ``None`` for this node.
-    :ivar must_beat: of a resubscription: the location that a new root must beat.
-    :ivar best: nearest location to the key so far, this node's included.
-    :ivar is_closest: whether that is this node's.
-    :ivar tried: whom it was sent to.
-    :ivar next_hop: whom it was sent to last.
-    :ivar attempt: how often it was sent, so that timers know whether they still matter.
-    :ivar confirming: whether this is the second look.
-    :ivar busy_location: nearest place to the key of those that restart themselves.
-    :ivar new_root: whether the tree that was found began with it.
+    :ivar uid: uid under which the request arrived.
+    :ivar sent_uid: uid under which the request was sent on. It differs from ``uid`` only in a confirming search.
+    :ivar origin: neighbour that sent the request, ``None`` for this node.
+    :ivar htl: remaining hops to live.
+    :ivar must_beat: location that a new root must beat; ``None`` unless this is a resubscription.
+    :ivar best: location nearest to the key so far, including this node's.
+    :ivar is_closest: True if ``best`` is this node's location.
+    :ivar tried: neighbours that the request was sent to.
+    :ivar next_hop: neighbour that the request was sent to last.
+    :ivar accepted: True if that neighbour accepted the request.
+    :ivar attempt: number of times the request was sent. Timers compare it.
+    :ivar confirming: True during the second search that ``confirm_root`` asks for.
+    :ivar finished: True once the request is answered or abandoned.
+    :ivar busy_location: location nearest to the key of the nodes that answered busy.
+    :ivar new_root: True if this request created the root of the tree that was found.
     """
 
     __slots__ = (
@@ -258,7 +261,7 @@ class PendingRequest:
 
 
 class QueuedRequest(NamedTuple):
-    """A request that waits for another one for the same key."""
+    """Request that waits for a pending one for the same key."""
 
     uid: int
     origin: Neighbour
@@ -266,4 +269,4 @@ class QueuedRequest(NamedTuple):
     last_seen: int
     best: float
     waits_for: PendingRequest | None
-    """Which one; ``None`` where it waits for a restart."""
+    """Request waited for; ``None`` if this one waits for a restart."""

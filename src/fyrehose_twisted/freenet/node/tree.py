@@ -1,4 +1,4 @@
-"""Who belongs to the tree through this node, and through whom this node does (document 003, "Overall Architecture")."""
+"""Tree membership: parents, subscribers and streams (document 003, "Overall Architecture")."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 
 REGROWTH_PERIOD = 10.0
-"""Seconds in which the members of a tree that lost its root find the new one: it and they look 2 s and 4 s after they
-became roots."""
+"""Seconds in which the members of a tree that lost its root find the new one. Nodes that became roots probe 2 s and 4 s
+later."""
 
 
 class TreeMembership:
-    """Parents, subscribers, and streams that come and go with them.
+    """Parents and subscribers of all streams, and the creation and removal of streams.
 
-    :ivar on_became_root: called with a stream of which this node became the root.
-    :ivar on_attached: called with a stream that has got a parent or become a root, when everybody was told, and with
-        the last packet number that a parent knows this node to have.
-    :ivar on_closed: called with a stream that is gone.
+    :ivar on_became_root: called with a stream that this node became the root of.
+    :ivar on_attached: called with a stream that has a new parent or became a root, after its subscribers were notified,
+        and with the last packet number that the parent knows this node to have.
+    :ivar on_closed: called with a stream that was dropped.
     """
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
-        # The rooms above put these in.
+        # FreenetNode sets these.
         self.on_became_root: Callable[[Stream, float], None]
         self.on_attached: Callable[[Stream, int | None, float], None]
         self.on_closed: Callable[[Stream], None]
@@ -49,7 +49,7 @@ class TreeMembership:
     # Streams
 
     def create_stream(self, key: bytes, requester: Neighbour | None) -> Stream | None:
-        """Return a new stream, ``None`` if there is no room for what ``requester``, or this node, wants."""
+        """Return a new stream for ``requester`` or this node, ``None`` if the node has too many streams."""
         core = self._context
         if len(core.streams) >= core.policy.max_streams and not self._evict_stream(requester):
             return None
@@ -57,7 +57,7 @@ class TreeMembership:
         return stream
 
     def _evict_stream(self, requester: Neighbour | None) -> bool:
-        """Let go of a stream of whoever has more than half of them for itself, unless that is the one who asks."""
+        """Evict a stream of the neighbour that alone uses more than half of them, unless it is the requester."""
         owners: Counter[Neighbour] = Counter()
         newest: dict[Neighbour, Stream] = {}
         for stream in self._context.streams.values():
@@ -79,7 +79,7 @@ class TreeMembership:
         return True
 
     def close(self, stream: Stream, *, tell_parent: bool) -> None:
-        """Have no part in a stream any more, and tell everybody who counts on it."""
+        """Drop a stream, and notify requesters, subscribers and, if asked to, the parent."""
         core = self._context
         if core.streams.get(stream.key) is not stream:
             return
@@ -100,12 +100,12 @@ class TreeMembership:
         core.emit(StreamDropped(stream.key))
 
     def prune(self, stream: Stream) -> None:
-        """Leave the tree if nobody here has a use for it."""
+        """Leave the tree if the stream is no longer in use."""
         if not stream.in_use:
             self.close(stream, tell_parent=True)
 
     def finish_request(self, search: PendingRequest) -> None:
-        """Wait for a request no more."""
+        """Remove a pending request."""
         search.finished = True
         self._context.pending_requests.pop(search.sent_uid, None)
         search.stream.requests.remove(search)
@@ -115,18 +115,18 @@ class TreeMembership:
     def add_subscriber(
         self, stream: Stream, requester: Neighbour, uid: int, last_seen: int, *, new_root: bool = False
     ) -> None:
-        """Make a neighbour a subscriber, tell it so, and give it the packets that it has not seen."""
+        """Accept a neighbour as subscriber, and send it the packets that it has not seen."""
         core = self._context
         if requester is stream.parent:
-            # Or two nodes were the parents of one another.
+            # Otherwise two nodes would be each other's parents.
             core.send(requester, RejectedLoop(uid))
             return
         if requester.link is None:
             return
-        assert stream.root is not None, "a stream that is settled has a root"
+        assert stream.root is not None, "a settled stream has a root"
         stream.subscribers[requester] = None
         recalled = self._resend_after(stream, last_seen)
-        # Where nothing is known yet, who comes may know how far the numbers have got.
+        # If this node knows no packet number yet, the subscriber may.
         stream.packets.start_after(last_seen)
         answer = SubscribeSucceededNewRoot if new_root else SubscribeSucceeded
         core.send(requester, answer(stream.key, uid, stream.root))
@@ -140,9 +140,9 @@ class TreeMembership:
             core.send(requester, SubscribeRestarted(stream.key, stream.own_restart_uid, core.location))
 
     def _resend_after(self, stream: Stream, last_seen: int) -> int | None:
-        """Return the last packet number of a root that has fewer packets than who joins it, ``None`` if it has not.
+        """Return the last packet number of a root that has fewer packets than its new subscriber, else ``None``.
 
-        It is new, or was away, or another tree has grown together with its own.
+        Such a root is new, or was offline, or its tree merged with another.
         """
         if stream.parent is not None or last_seen == NONE_SEEN:
             return None
@@ -152,15 +152,15 @@ class TreeMembership:
         return newest if 0 < serial_difference(last_seen, newest) <= MAX_JUMP else None
 
     def remove_subscriber(self, stream: Stream, subscriber: Neighbour) -> None:
-        """A neighbour is no subscriber any more."""
+        """Remove a subscriber."""
         if subscriber in stream.subscribers:
             del stream.subscribers[subscriber]
             self.prune(stream)
 
-    # The parent
+    # Parents
 
     def attach(self, stream: Stream, parent: Neighbour | None, root: float, search: PendingRequest, now: float) -> None:
-        """Have a parent, or be the root, because of what became of ``search``; tell everybody who waits for that."""
+        """Attach a stream to a parent, or make this node the root, as the outcome of ``search``."""
         core, key = self._context, stream.key
         old, old_root = stream.parent, stream.root
         stream.transition(StreamInput.ROOTED if parent is None else StreamInput.FOUND)
@@ -174,7 +174,7 @@ class TreeMembership:
         if search.must_beat is not None:
             stream.known_restart_uids.append(search.sent_uid)
         if old is not None and old is not parent:
-            # Before anything else: the old parent may learn now that it is below us.
+            # Sent first, since the old parent may learn next that it is below this node.
             core.send(old, Unsubscribe(key))
             if search.origin is None and old_root is not None and self.is_nearer(stream, root, old_root):
                 core.send(old, BetterRoot(key, root))
@@ -199,7 +199,7 @@ class TreeMembership:
         self.prune(stream)
 
     def _answer_waiting(self, stream: Stream) -> None:
-        """Answer everybody who asked for the same and waits."""
+        """Answer the other requests for the same stream."""
         for search in tuple(stream.requests):
             if search.origin is None:
                 self.finish_request(search)
@@ -209,32 +209,32 @@ class TreeMembership:
         self.serve_queued(stream)
 
     def serve_queued(self, stream: Stream) -> None:
-        """Let those who were held join."""
+        """Accept the queued requests."""
         waiting, stream.queued_requests = stream.queued_requests, []
         for held in waiting:
             self.add_subscriber(stream, held.origin, held.uid, held.last_seen)
 
-    # Who is nearer
+    # Distances
 
     def is_nearer(self, stream: Stream, candidate: float, reference: float) -> bool:
-        """Say whether one location is nearer to the key than another."""
+        """Return True if ``candidate`` is nearer to the key than ``reference``."""
         return distance(candidate, stream.location) < distance(reference, stream.location)
 
     def knows_nearer(self, stream: Stream, location: float) -> bool:
-        """Say whether this node or a neighbour is nearer to the key than a location."""
+        """Return True if this node or a neighbour is nearer to the key than a location."""
         core = self._context
-        places = [core.location, *(neighbour.location for neighbour in core.links.values())]
-        return any(self.is_nearer(stream, one, location) for one in places)
+        candidates = [core.location, *(neighbour.location for neighbour in core.links.values())]
+        return any(self.is_nearer(stream, candidate, location) for candidate in candidates)
 
     def is_better_root(self, stream: Stream, must_beat: float) -> bool:
-        """Say whether a resubscriber may be taken in (document 003, "When we get a ResubscribeRequest")."""
+        """Return True if a resubscriber may be accepted (document 003, "When we get a ResubscribeRequest")."""
         core = self._context
         ours = stream.root if core.policy.accept == "root" else core.location
         return ours is not None and self.is_nearer(stream, ours, must_beat)
 
 
 def _sole_owner(stream: Stream) -> Neighbour | None:
-    """Return the only one who has a use for a stream, ``None`` if there are several, or this node is one."""
+    """Return the only neighbour that uses a stream, ``None`` if there are several or the application uses it."""
     if stream.local:
         return None
     owners = {

@@ -1,4 +1,4 @@
-"""Packets on their way to the root."""
+"""Packets queued for, or in flight to, the root."""
 
 from __future__ import annotations
 
@@ -9,9 +9,13 @@ from fyrehose_twisted.freenet.node.neighbour import Neighbour
 
 
 class QueuedPacket(NamedTuple):
-    """A packet of the application that has no number yet, or a number that it insists on.
+    """Packet of the application that waits to be sent.
 
-    :ivar wanted: whether it is published even if the stream has no other subscriber.
+    :ivar token: token of the application for this packet.
+    :ivar number: packet number that the application requires; ``None`` for the next free one.
+    :ivar sign: returns the signed packet for a number; ``None`` to send ``data`` as it is.
+    :ivar attempts: numbers tried so far that were taken.
+    :ivar wanted: True to publish the packet even if the stream has no other subscriber.
     """
 
     token: Any
@@ -23,14 +27,15 @@ class QueuedPacket(NamedTuple):
 
 
 class UpstreamPacket(NamedTuple):
-    """A packet that the root has not answered for.
+    """Packet that awaits an answer from the root.
 
-    :ivar uid: as whoever it came from knows it.
-    :ivar origin: whom it came from; ``None`` for this node.
-    :ivar queued_packet: what the application asked for, if it came from here.
-    :ivar sent_to: whom it was sent to, ``None`` while there is nobody.
-    :ivar wanted: whether a root accepts it that has no other subscriber than ``origin``.
-    :ivar resent: whether it was sent to an earlier parent, which did not answer: a root may have published it.
+    :ivar uid: uid under which the packet arrived.
+    :ivar origin: neighbour that sent the packet; ``None`` for this node.
+    :ivar queued_packet: request of the application, if the packet is this node's own.
+    :ivar deadline: time at which the packet times out.
+    :ivar sent_to: parent that the packet was sent to, ``None`` while there is no parent.
+    :ivar wanted: True if a root accepts the packet even without a subscriber other than ``origin``.
+    :ivar resent: True if the packet was sent to an earlier parent that did not answer. A root may have published it.
     """
 
     uid: int

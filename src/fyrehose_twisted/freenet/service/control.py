@@ -1,13 +1,13 @@
-"""What commands on the same machine ask a freenet node: lines of JSON over a stream.
+"""Control protocol of a freenet node: lines of JSON for commands on the same machine.
 
-Asked is with one of
+A request is one of
 
     {"ask": "status"}
     {"ask": "next", "key": "00..."}
     {"ask": "subscribe", "key": "00...", "after": 17}
     {"ask": "publish", "key": "00...", "data": "hello", "number": null, "id": 1, "allow_no_subscribers": false}
 
-and answered with
+and an answer is one of
 
     {"status": {...}}
     {"next": 18}
@@ -19,8 +19,8 @@ and answered with
     {"id": 1, "error": "...", "why": "collision", "next": 19}
     {"error": "..."}
 
-``data`` is what was published, without a signature; what is given to ``publish`` with a number has to be signed
-already. Bytes that are no UTF-8 stand as surrogates.
+``data`` is the content of a packet, without the signature. In a request to publish in a signed stream, it is the
+signed packet. Bytes that are not UTF-8 are represented by surrogates.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
 from fyrehose_twisted.net.control.server import MAX_UNSENT
 
 MAX_PENDING_PUBLISHES = 256
-"""Packets of one client that may be waited for; then no more is read from it."""
+"""Maximum number of pending packets per client. Reading from the client pauses at the limit."""
 
 CHANGE_NAMES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
     Subscribed: ("Subscribed", ("key", "root", "is_root")),
@@ -62,13 +62,12 @@ CHANGE_NAMES: dict[type[StreamChange], tuple[str, tuple[str, ...]]] = {
     StreamDropped: ("Dropped", ("key",)),
     StreamRenumbered: ("Renumbered", ("key", "first")),
 }
-"""Name of each change of a stream and of its fields, as clients get them. They are public, whatever the events are
-called."""
+"""Public names of each change of a stream and of its fields, independent of the names of the events."""
 
 
 @implementer(IFreenetListener)
 class FreenetControl(NodeConnection):
-    """One client.
+    """Control connection of one client.
 
     :param service: the :class:`~fyrehose_twisted.freenet.service.service.FreenetService`.
     """
@@ -79,7 +78,7 @@ class FreenetControl(NodeConnection):
         self._on_closed = on_closed
         self._pending_publishes = 0
         self._subscriptions: set[tuple[bytes, bool]] = set()
-        """Streams that the node has for this client, and whether for their packets."""
+        """Subscriptions held for this client: key, and whether for the packets."""
         self._followed_keys: set[bytes] = set()
 
     def messages_received(self, messages: Sequence[dict[str, Any]]) -> None:
@@ -132,8 +131,8 @@ class FreenetControl(NodeConnection):
                     allow = rest.get("allow_no_subscribers") is True
                     self._publish(text, data, rest.get("number"), rest.get("id"), allow)
                 case _:
-                    what = json.dumps(message)[:100]
-                    self.send([{"error": f"unknown question {what}; ask status, next, subscribe or publish"}])
+                    text = json.dumps(message)[:100]
+                    self.send([{"error": f"unknown request {text}; ask status, next, subscribe or publish"}])
         except FyrehoseError as error:
             self.send([{"error": str(error)}])
 
@@ -147,7 +146,7 @@ class FreenetControl(NodeConnection):
     def _subscribe(self, key: bytes, after: int | None) -> None:
         new = key not in self._followed_keys
         known = (key, True) in self._subscriptions or (key, False) in self._subscriptions or self._service.is_local(key)
-        kept = self._service.retained_packets(key, after) if known and new and after is not None else []
+        retained = self._service.retained_packets(key, after) if known and new and after is not None else []
         if new and not self._followed_keys:
             self._service.listen(self)
         self._followed_keys.add(key)
@@ -155,8 +154,8 @@ class FreenetControl(NodeConnection):
         self._hold_subscription(key, after, keep=True).addErrback(
             lambda failure: self.send([{"error": str(failure.value)}])
         )
-        if kept:
-            self.packets_received(key, kept)
+        if retained:
+            self.packets_received(key, retained)
 
     def _publish(self, text: str, data: str, number: Any, identity: Any, allow: bool) -> None:
         self._pending_publishes += 1
@@ -188,7 +187,7 @@ class FreenetControl(NodeConnection):
             self._when_connected(key, publish, refuse)
 
     def _when_connected(self, key: bytes, call: Callable[[], None], fail: Callable[[Any], None]) -> None:
-        """Call once the node belongs to a stream; it does so until this client is gone."""
+        """Call ``call`` once the node is connected to a stream; hold the subscription until the client disconnects."""
 
         def connected(result: Any) -> None:
             if isinstance(result, Failure):
@@ -224,7 +223,7 @@ class FreenetControl(NodeConnection):
 def _packet_number(value: Any, name: str) -> int | None:
     if value is None or (type(value) is int and NONE_SEEN <= value <= MAX_PACKET):
         return value
-    raise UnencodableMessage(f"{name} {value!r} is no packet number: give one from 0 to {MAX_PACKET:,}")
+    raise UnencodableMessage(f"{name} {value!r} is not a packet number; give one from 0 to {MAX_PACKET:,}")
 
 
 def _decode_content(key: bytes, data: bytes) -> str:

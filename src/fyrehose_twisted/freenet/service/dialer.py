@@ -1,4 +1,4 @@
-"""Where peers are: what operators wrote, and what dials it."""
+"""Peer addresses from the command line, and their endpoints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.net.addresses import parse_address, tcp_endpoint
 
 _client_from_string: Any = clientFromString
-"""Twisted's, which is not annotated."""
+"""Twisted's function, which has no annotations."""
 
 
 def parse_peer(text: str, reactor: Any) -> Address:
-    """Return the address of a peer: host and port, or a client endpoint and 0.
+    """Return the address of a peer: host and port, or the text of a client endpoint and 0.
 
-    :raises ConfigurationError: if it is neither.
+    :raises ConfigurationError: if ``text`` is neither.
     """
     try:
         return parse_address(text)
@@ -26,7 +26,7 @@ def parse_peer(text: str, reactor: Any) -> Address:
         pass
     try:
         _client_from_string(reactor, text)
-    except Exception as error:  # What parsers of endpoints raise is their own affair.
+    except Exception as error:  # Endpoint parsers may raise anything.
         raise ConfigurationError(
             f"--peer {text!r} is neither HOST:PORT, such as 10.0.0.7:6180, nor a client endpoint, such as"
             f" tls:node.example:6180 ({error})"
@@ -35,7 +35,7 @@ def parse_peer(text: str, reactor: Any) -> Address:
 
 
 def endpoint_for(reactor: Any, address: Address) -> IStreamClientEndpoint:
-    """Return what connects to the address of a peer."""
+    """Return the client endpoint of a peer's address."""
     text, port = address
     if port:
         return tcp_endpoint(reactor, address)

@@ -1,4 +1,4 @@
-"""A freenet node's counters for Prometheus. They are read when asked for, and cost nothing otherwise."""
+"""Prometheus metrics of a freenet node, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fyrehose_twisted.freenet.node.stream import StreamPhase
 from fyrehose_twisted.net.metrics import counter_family, enum_gauge, gauge_families, info_metric
 
 MAX_STREAM_SERIES = 64
-"""Streams that have metrics of their own: those of this node's application first, then the lowest keys."""
+"""Maximum number of streams with metrics of their own. Local streams come first, then the lowest keys."""
 
 NUMBER_MODULUS = 2**48
-"""Packet numbers are told modulo this: they begin anywhere below 2**62, and Prometheus counts in floating point."""
+"""Modulus of exported packet numbers. They start anywhere below 2**62, and Prometheus uses floating point."""
 
 _STREAM_GAUGES = {
     "root": "Whether this node is the root of the stream",
@@ -27,7 +27,7 @@ _STREAM_GAUGES = {
 
 
 class FreenetCollector(Collector):
-    """Turns the state of a running node into metrics named ``fyrehose_freenet_*``.
+    """Collector of the metrics ``fyrehose_freenet_*`` of a running node.
 
     :param service: the :class:`~fyrehose_twisted.freenet.service.service.FreenetService`.
     """
@@ -36,7 +36,7 @@ class FreenetCollector(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         yield info_metric("freenet")
         state = self._service.state()
         if state is None:
@@ -64,7 +64,7 @@ def _stream_families(streams: Sequence[StreamStatus]) -> Iterator[Metric]:
     phases = GaugeMetricFamily(
         "fyrehose_freenet_stream_phase", "1 for the phase that the stream is in", labels=["key", "phase"]
     )
-    root, subscribers, following = (
+    root, subscribers, next_number = (
         GaugeMetricFamily(f"fyrehose_freenet_stream_{name}", description, labels=["key"])
         for name, description in _STREAM_GAUGES.items()
     )
@@ -75,5 +75,5 @@ def _stream_families(streams: Sequence[StreamStatus]) -> Iterator[Metric]:
         root.add_metric([key], stream.is_root)
         subscribers.add_metric([key], len(stream.subscribers))
         if stream.newest is not None:
-            following.add_metric([key], (stream.newest + 1) % NUMBER_MODULUS)
-    yield from (phases, root, subscribers, following)
+            next_number.add_metric([key], (stream.newest + 1) % NUMBER_MODULUS)
+    yield from (phases, root, subscribers, next_number)

@@ -1,7 +1,7 @@
-"""What a node is after each start: its id, and where on the ring it is.
+"""State file of a node: its id and its location.
 
-A line of JSON: ``{"freenet": 1, "node": "00c0ffee00c0ffee", "location": 0.25}``. The file is replaced as a whole, so it
-is never half-written.
+The file is one line of JSON: ``{"freenet": 1, "node": "00c0ffee00c0ffee", "location": 0.25}``. It is replaced
+atomically.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _MAX_SIZE = 4_096
 
 
 class StateFile:
-    """Remembers who a node is.
+    """State file of one node, locked while open.
 
-    :param path: of the file; ``path`` and ``.lock`` is beside it, and stays there.
-    :param draw: returns a new id and location, for a node that has none yet.
-    :ivar node: id of the node.
-    :ivar location: where on the ring it is.
-    :raises StateFileError: if it is in use, is no node's, or cannot be read or written.
+    :param path: path of the file. A lock file with the suffix ``.lock`` is created beside it, and stays there.
+    :param draw: returns a new id and location if there is no file yet.
+    :ivar node: node id.
+    :ivar location: location on the ring.
+    :raises StateFileError: if the file is in use, is not a state file, or cannot be read or written.
     """
 
     def __init__(self, path: Path, draw: Callable[[], tuple[int, float]]) -> None:
@@ -47,13 +47,16 @@ class StateFile:
             raise
 
     def save(self, location: float) -> None:
-        """Remember another location. :raises StateFileError: if that failed."""
+        """Save a new location.
+
+        :raises StateFileError: if the file cannot be written.
+        """
         if location != self.location:
             self.location = location
             self._write()
 
     def close(self) -> None:
-        """Let go of it. Closing twice is harmless."""
+        """Release the lock. Closing twice is harmless."""
         if self._lock >= 0:
             os.close(self._lock)
         self._lock = -1
@@ -83,8 +86,8 @@ class StateFile:
             version, node, location = None, -1, None
         if version != VERSION or not 0 <= node <= MAX_UID or not is_location(location):
             raise StateFileError(
-                f"state file {self.path} is not one of a freenet node; name another, or remove it: then the node"
-                " becomes somebody new, elsewhere on the ring"
+                f"state file {self.path} is not that of a freenet node; give another path, or remove the file to start"
+                " with a new id and location"
             )
         return node, location
 

@@ -36,61 +36,88 @@ _DEFAULT_POLICY = Policy()
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of ``twistd freenet-node``."""
 
     synopsis = "--peer HOST:PORT [options]"
     longdesc = (
-        "Runs one node of a network in which streams of packets are published and subscribed to by key: each stream has"
-        " a tree, which grows as requests are routed to the place of its key on a ring, and heals by itself. Listens on"
-        " loopback unless told otherwise; on any other interface it wants --secret-file, or --open."
+        "Runs one node of a publish/subscribe network. Each stream of packets has a tree, which grows as requests are"
+        " routed to the location of its key on a ring, and repairs itself. The node listens on loopback by default; any"
+        " other interface requires --secret-file or --open."
     )
     optParameters = [
-        ["location", None, None, "where on the ring, from 0 up to 1 [default: as in --state, else anywhere]"],
-        ["state", None, None, "file for the node's id and location, its alone; without it, each start is somebody new"],
-        ["journal", "j", None, "directory for journals of the streams it is subscribed to, of this node alone"],
-        ["retention", "r", None, "what to keep in each journal, such as 7d or 1GB [default: everything]"],
+        ["location", None, None, "location on the ring, from 0 up to 1 [default: as in --state, else random]"],
+        [
+            "state",
+            None,
+            None,
+            "file for the node's id and location, its alone [default: a new id at each start]",
+        ],
+        ["journal", "j", None, "directory for journals of the streams subscribed to, used by this node alone"],
+        ["retention", "r", None, "retention of each journal, such as 7d or 1GB [default: everything]"],
         ["control", "c", None, "endpoint for `fyrehose freenet`: unix:/run/freenet.sock or tcp:6181 (on loopback)"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
-        ["secret-file", None, None, "file with the secret that all nodes share"],
-        ["max-neighbours", None, MAX_NEIGHBOURS, "neighbours at once", integer_option("max-neighbours", 1, 100_000)],
+        ["secret-file", None, None, "file with the shared secret of the network"],
+        [
+            "max-neighbours",
+            None,
+            MAX_NEIGHBOURS,
+            "maximum number of neighbours",
+            integer_option("max-neighbours", 1, 100_000),
+        ],
         [
             "max-streams",
             None,
             _DEFAULT_POLICY.max_streams,
-            "streams at once",
+            "maximum number of streams",
             integer_option("max-streams", 1, 1_000_000),
         ],
         [
             "keep",
             None,
             _DEFAULT_POLICY.keep_packets,
-            "packets of a stream for latecomers",
+            "packets of a stream retained for later subscribers",
             integer_option("keep", 1, 1_000_000),
         ],
-        ["max-htl", None, _DEFAULT_POLICY.max_htl, "hops to live of a request", integer_option("max-htl", 1, MAX_HTL)],
+        [
+            "max-htl",
+            None,
+            _DEFAULT_POLICY.max_htl,
+            "maximum hops to live of a request",
+            integer_option("max-htl", 1, MAX_HTL),
+        ],
         [
             "p-max",
             None,
             _DEFAULT_POLICY.p_max,
-            "chance that a link takes the first hop off",
+            "probability that a link decrements the maximum HTL",
             number_option("p-max", 0, 1),
         ],
         [
             "p-min",
             None,
             _DEFAULT_POLICY.p_min,
-            "chance that a link takes the last hop off",
+            "probability that a link decrements an HTL of 1",
             number_option("p-min", 0, 1),
         ],
-        ["htl-on-closer", None, _DEFAULT_POLICY.htl_on_closer, "hops of a request that comes nearer: reset or keep"],
-        ["accept", None, _DEFAULT_POLICY.accept, "who takes a lost subtree in: by location of the root, or its own"],
-        ["coalesce", None, _DEFAULT_POLICY.coalesce, "a second request for a stream: queue, reject or parallel"],
-        ["on-parent-lost", None, _DEFAULT_POLICY.on_parent_lost, "keep the subtree together or not: graft or teardown"],
+        [
+            "htl-on-closer",
+            None,
+            _DEFAULT_POLICY.htl_on_closer,
+            "HTL of a request that comes nearer to its key: reset or keep",
+        ],
+        ["accept", None, _DEFAULT_POLICY.accept, "location that a resubscriber is compared with: root, or own"],
+        [
+            "coalesce",
+            None,
+            _DEFAULT_POLICY.coalesce,
+            "handling of a second request for a stream: queue, reject or parallel",
+        ],
+        ["on-parent-lost", None, _DEFAULT_POLICY.on_parent_lost, "keep the subtree or dismiss it: graft or teardown"],
         ["protocol", None, None, "dotted name of your subclass of FreenetPeerProtocol"],
     ]
     optFlags = [
-        ["confirm-root", None, "look once more for somebody nearer before becoming a root"],
-        ["open", None, "do without a secret, also on an interface other than loopback"],
+        ["confirm-root", None, "search once more for a nearer node before becoming a root"],
+        ["open", None, "allow interfaces other than loopback without a secret"],
     ]
 
     def __init__(self) -> None:
@@ -117,7 +144,7 @@ class Options(ServiceOptions):
     opt_s = opt_subscribe
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check the options before the service starts."""
         try:
             self._check()
         except (FyrehoseError, ValueError) as error:
@@ -139,7 +166,7 @@ class Options(ServiceOptions):
         )
         if len(self["keys"]) > self["max-streams"]:
             count = len(self["keys"])
-            raise usage.UsageError(f"--subscribe is given {count} times, and --max-streams is {self['max-streams']}")
+            raise usage.UsageError(f"--subscribe is given {count} times, but --max-streams is {self['max-streams']}")
         self["place"] = None if self["location"] is None else _parse_location(self["location"])
         secret = self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
         self["listening"] = [
@@ -158,13 +185,13 @@ class Options(ServiceOptions):
         )
 
     def _check_files(self) -> None:
-        # twistd goes there before the service starts.
+        # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["state-path"] = (start / self["state"]).absolute() if self["state"] else None
         self["directory"] = None
         if self["journal"] is None:
             if self["retention"]:
-                raise usage.UsageError("--retention is of no use without --journal: where shall it lie?")
+                raise usage.UsageError("--retention requires --journal DIR")
             return
         self["directory"] = (start / self["journal"]).absolute()
         retention = parse_retention(self["retention"]) if self["retention"] else Retention()
@@ -182,21 +209,21 @@ def _parse_location(text: str) -> float:
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Return the service that ``options`` describe; called by Twisted.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with one line, if the service could not start.
     """
     try:
-        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        # twistd still has the terminal here, so that errors can be reported in one line.
         named = [("listen", listening) for listening in options["listening"]]
         probe_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
         if options["state-path"] is not None:
             require_writable_directory("state", options["state-path"].parent)
-        keeping = None
+        storage = None
         if options["directory"] is not None:
             require_writable_directory("journal", options["directory"])
-            keeping = Storage(options["directory"], config=options["journal-config"])
-            keeping.check(options["keys"])
+            storage = Storage(options["directory"], config=options["journal-config"])
+            storage.check(options["keys"])
         service: Any = FreenetService(
             options["peers"],
             [listening.description for listening in options["listening"]],
@@ -204,7 +231,7 @@ def makeService(options: Options) -> IService:
             policy=options["policy"],
             secret=options["secret"],
             state=options["state-path"],
-            storage=keeping,
+            storage=storage,
             control=endpoint_description(options["control-listening"]),
             metrics=endpoint_description(options["metrics-listening"]),
             streams=options["keys"],

@@ -1,7 +1,9 @@
-"""Messages on a stream. Document 003 fixes no bytes, so these are ours: four bytes that say how long the rest is
-(big-endian), and an array in CBOR (RFC 8949): a number for the kind of message, and its fields in the order of
-:mod:`~fyrehose_twisted.freenet.wire.messages`. Each message is written in one way only: numbers as short as possible,
-locations in eight bytes, lengths before what they are of.
+"""Codec of freenet messages.
+
+Document 003 defines no encoding; this one is the library's own. A frame is a four-byte big-endian length and a CBOR
+array (RFC 8949): the code of the message, and its fields in the order of
+:mod:`~fyrehose_twisted.freenet.wire.messages`. The encoding is canonical: shortest integers, eight-byte floats for
+locations, definite lengths.
 """
 
 from __future__ import annotations
@@ -32,12 +34,12 @@ from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 __all__ = ["MAX_FRAME", "FreenetCodec", "FreenetDecoder", "MessageCode"]
 
 MAX_FRAME = 2_048
-"""Bytes of one message, without those that say how long it is; a longer one ends the connection."""
+"""Maximum size of one message in bytes, without the length prefix. A longer one ends the connection."""
 _LENGTH_SIZE = 4
 
 
 class MessageCode(IntEnum):
-    """What an array begins with."""
+    """Code of a message, the first item of its array."""
 
     HELLO = 1
     PROVE = 2
@@ -67,7 +69,7 @@ class MessageCode(IntEnum):
 
 
 def _integer_between(low: int, high: int) -> Callable[[Any], bool]:
-    # type() and not isinstance(): a bool is no number here.
+    # type() rather than isinstance(), which accepts a bool as an int.
     return lambda value: type(value) is int and low <= value <= high
 
 
@@ -119,7 +121,7 @@ _FIELD_CHECKS: dict[str, Callable[[Any], bool]] = {
     "reason": _reason,
     "wanted": _boolean,
 }
-"""What each field may be; it means the same in all messages that have it."""
+"""Check of each field, by name. A field has the same meaning in all messages."""
 
 
 class _MessageType(NamedTuple):
@@ -140,32 +142,32 @@ _BY_TYPE: dict[Any, _MessageType] = {kind.make: kind for kind in _BY_CODE.values
 
 @implementer(IStreamCodec)
 class FreenetCodec:
-    """How the messages of :mod:`~fyrehose_twisted.freenet.wire.messages` travel."""
+    """Encoder and decoder factory for the messages of :mod:`~fyrehose_twisted.freenet.wire.messages`."""
 
     def encode(self, message: Message) -> bytes:
-        """Return the bytes of ``message``.
+        """Return the frame of ``message``.
 
-        :raises UnencodableMessage: if it is none, or a field is out of its range.
+        :raises UnencodableMessage: if it is not a message, or a field is out of range.
         """
         kind = _BY_TYPE.get(type(message))
         if kind is None:
-            raise UnencodableMessage(f"a {type(message).__name__} is not sent")
+            raise UnencodableMessage(f"{type(message).__name__} is not a message")
         for check, value, name in zip(kind.checks, message, kind.names, strict=True):
             if not check(value):
-                raise UnencodableMessage(f"{name}={_abbreviate(value)} does not fit a {type(message).__name__}")
+                raise UnencodableMessage(f"{type(message).__name__}: {name}={_abbreviate(value)} is out of range")
         data = cbor2.dumps([int(kind.code), *message])
         return len(data).to_bytes(_LENGTH_SIZE, "big") + data
 
     def decoder(self) -> FreenetDecoder:
-        """Return what takes the bytes of one connection apart."""
+        """Return a decoder for one connection."""
         return FreenetDecoder()
 
 
 @implementer(IStreamDecoder)
 class FreenetDecoder:
-    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between two calls it holds less than one message.
+    """Decoder of one connection. It buffers less than one message between two calls.
 
-    If a bad message comes behind good ones, the good ones are returned, and the next call raises.
+    If a malformed message follows valid ones, the valid ones are returned, and the next call raises.
     """
 
     def __init__(self) -> None:
@@ -174,62 +176,62 @@ class FreenetDecoder:
 
     @property
     def buffered(self) -> int:
-        """Bytes that came of a message which is not complete."""
+        """Buffered bytes of an incomplete message."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete now.
+        """Return the messages that ``data`` completes.
 
-        :raises MalformedPacket: if there is something else; from then on, always.
+        :raises MalformedPacket: if the input is malformed; every later call raises it again.
         """
         if self._error is not None:
             raise self._error
         if self._buffer:
             data = self._buffer + data
-        found: list[Message] = []
+        decoded: list[Message] = []
         start, end = 0, len(data)
         try:
             while end - start >= _LENGTH_SIZE:
                 size = int.from_bytes(data[start : start + _LENGTH_SIZE], "big")
                 if not 0 < size <= MAX_FRAME:
-                    raise MalformedPacket("size", f"a message of {size:,} bytes; they have 1 to {MAX_FRAME:,}")
+                    raise MalformedPacket("size", f"message of {size:,} bytes; the limit is 1 to {MAX_FRAME:,}")
                 stop = start + _LENGTH_SIZE + size
                 if stop > end:
                     break
-                found.append(_decode_message(data[start + _LENGTH_SIZE : stop]))
+                decoded.append(_decode_message(data[start + _LENGTH_SIZE : stop]))
                 start = stop
         except RemoteError as error:
             self._error = error
             self._buffer = b""
-            if not found:
+            if not decoded:
                 raise
-            return found
+            return decoded
         self._buffer = bytes(data[start:])
-        return found
+        return decoded
 
 
 def _decode_message(data: bytes) -> Message:
     try:
         items = cbor2.loads(bytes(data))
-    except Exception as error:  # Whatever it raises, it is the bytes that were wrong.
-        raise MalformedPacket("no-cbor", f"a message is no CBOR: {error!s:.80}") from None
+    except Exception as error:  # Any exception means malformed input.
+        raise MalformedPacket("no-cbor", f"message is not valid CBOR: {error!s:.80}") from None
     if type(items) is not list or not items or type(items[0]) is not int:
-        raise MalformedPacket("no-array", "a message is no array that begins with a number")
+        raise MalformedPacket("no-array", "message is not an array that begins with a number")
     kind = _BY_CODE.get(items[0])
     if kind is None:
-        raise MalformedPacket("unknown-code", f"messages of kind {_abbreviate(items[0])} are not known")
+        raise MalformedPacket("unknown-code", f"unknown message code {_abbreviate(items[0])}")
     if len(items) != len(kind.checks) + 1:
-        raise MalformedPacket("fields", f"a {kind.code.name} has {len(items) - 1} fields instead of {len(kind.checks)}")
+        raise MalformedPacket("fields", f"{kind.code.name} has {len(items) - 1} fields instead of {len(kind.checks)}")
     for check, value, name in zip(kind.checks, items[1:], kind.names, strict=True):
         if not check(value):
-            raise MalformedPacket("bad-value", f"a {kind.code.name} has {name}={_abbreviate(value)}")
+            raise MalformedPacket("bad-value", f"{kind.code.name}: {name}={_abbreviate(value)} is out of range")
     if cbor2.dumps(items) != data:
-        raise MalformedPacket("not-plain", f"a {kind.code.name} is not written as it has to be, or goes on behind")
+        raise MalformedPacket("not-plain", f"{kind.code.name} is not in canonical encoding, or has trailing bytes")
     return kind.make(*items[1:])
 
 
 def _abbreviate(value: Any) -> str:
     try:
         return f"{value!r:.60}"
-    except ValueError:  # Of numbers of thousands of digits, Python makes no text.
+    except ValueError:  # Python refuses to format integers of thousands of digits.
         return f"a very long {type(value).__name__}"

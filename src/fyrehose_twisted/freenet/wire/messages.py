@@ -1,8 +1,8 @@
-"""What nodes say to one another (document 003, "Messages").
+"""Messages between nodes (document 003, "Messages").
 
-Keys are 20 bytes, uids unsigned 64-bit numbers, packet numbers count from 0 to 2**63 - 1 and begin anew, locations are
-on the ring of :mod:`~fyrehose_twisted.freenet.wire.location`. Where the document only says that there is an answer, the
-answer is ours; so are the messages by which two neighbours get to know one another.
+Keys have 20 bytes. Uids are unsigned 64-bit integers. Packet numbers run from 0 to 2**63 - 1 and wrap around. Locations
+are those of :mod:`~fyrehose_twisted.freenet.wire.location`. The handshake messages, and answers that the document only
+mentions, are defined by this library.
 """
 
 from __future__ import annotations
@@ -10,115 +10,115 @@ from __future__ import annotations
 from typing import NamedTuple
 
 MAX_UID = 2**64 - 1
-"""The highest uid, id of a node, and boot id."""
+"""Highest uid, node id and boot id."""
 MAX_PACKET = 2**63 - 1
-"""The highest packet number; 0 follows it."""
+"""Highest packet number, followed by 0."""
 NONE_SEEN = -1
-"""As the last packet number that was seen: none."""
+"""Last seen packet number of a node that has seen none."""
 MAX_DATA = 1_058
-"""Bytes of a packet, with a signature or whatever an application wraps it into."""
+"""Maximum size of a packet in bytes, including a signature."""
 MAX_HTL = 255
-"""The most hops to live that are taken from a peer; a policy allows far fewer."""
+"""Highest HTL accepted from a peer. A policy allows far fewer hops."""
 MAX_REASON = 64
-"""Bytes of the reason for a failure."""
+"""Maximum length of a failure reason in characters."""
 NONCE_SIZE = 16
 PROOF_SIZE = 32
 
 
 class Hello(NamedTuple):
-    """The first message on a link, from both ends."""
+    """First message on a link, sent by both ends."""
 
     node: int
-    """Who speaks: an id that a node draws once."""
+    """Node id of the sender, drawn once."""
     boot: int
-    """Another number after each start: then it has forgotten all streams."""
+    """Boot id. It changes at each start, after which the node has no streams."""
     location: float
     nonce: bytes
-    """16 bytes that were never used before, for the proof."""
+    """16 fresh random bytes for the proof."""
 
 
 class Prove(NamedTuple):
-    """The second message on a link: whoever sends it knows the secret of the network."""
+    """Second message on a link: proof that the sender knows the secret of the network."""
 
     proof: bytes
-    """32 bytes; none where there is no secret."""
+    """32 bytes; empty if the network has no secret."""
 
 
 class Located(NamedTuple):
-    """The sender has another location from now on; a swap does that."""
+    """New location of the sender, for instance after a swap."""
 
     location: float
 
 
 class Ping(NamedTuple):
-    """Are you there?"""
+    """Keepalive request."""
 
 
 class Pong(NamedTuple):
-    """Yes."""
+    """Answer to a :class:`Ping`."""
 
 
 class SubscribeRequest(NamedTuple):
-    """Find the tree of a key, or its root."""
+    """Request to find the tree of a key, or the location of its root."""
 
     uid: int
     key: bytes
     htl: int
     last_seen: int
-    """The last packet number that the originator has, -1 if none."""
+    """Last packet number that the originator has, -1 if none."""
     best: float
-    """The location nearest to the key that the request has come through."""
+    """Location nearest to the key on the path of the request."""
 
 
 class ResubscribeRequest(NamedTuple):
-    """Find the tree anew, somewhere that is not below the originator."""
+    """Request to find the tree again, at a node that is not below the originator."""
 
     uid: int
-    """That of the originator's :class:`SubscribeRestarted`."""
+    """Uid of the originator's :class:`SubscribeRestarted`."""
     key: bytes
     htl: int
     last_seen: int
     must_beat: float
-    """The location of the originator, than which the new root has to be nearer to the key."""
+    """Location of the originator. The new root must be nearer to the key."""
     best: float
 
 
 class Accepted(NamedTuple):
-    """A request was taken, and an answer will follow."""
+    """A request was accepted; an answer will follow."""
 
     uid: int
 
 
 class RejectedLoop(NamedTuple):
-    """A request or a packet was here before; ask somebody else."""
+    """The sender has seen the request or packet before; try another neighbour."""
 
     uid: int
 
 
 class RejectedOverload(NamedTuple):
-    """No room. Goes back to the originator."""
+    """A node on the path is overloaded. Returned to the originator."""
 
     uid: int
 
 
 class RejectedBusy(NamedTuple):
-    """A resubscription met a stream that looks for a parent itself; ask somebody else."""
+    """A resubscription reached a stream that is itself searching for a parent; try another neighbour."""
 
     uid: int
     place: float
-    """Where whoever looks is: if that is nearer to the key than the originator, it is worth while to ask again."""
+    """Location of the searching node. If it is nearer to the key than the originator, a retry may succeed."""
 
 
 class DataNotFound(NamedTuple):
-    """A request has used up its hops. Goes back to whoever is nearest to the key."""
+    """The HTL of a request is exhausted. Returned to the node nearest to the key."""
 
     uid: int
     busy: float | None = None
-    """The nearest ``place`` of those that were busy, ``None`` if none was."""
+    """Location nearest to the key of the nodes that were busy, ``None`` if none was."""
 
 
 class RouteNotFound(NamedTuple):
-    """There is nobody left to ask, though hops are left."""
+    """No neighbours are left to try, although the HTL is not exhausted."""
 
     uid: int
     htl: int
@@ -127,16 +127,16 @@ class RouteNotFound(NamedTuple):
 
 
 class SubscribeSucceeded(NamedTuple):
-    """The sender is the receiver's parent. Goes on to the originator; after a restart, to the whole subtree."""
+    """The sender is the receiver's parent. Returned to the originator; after a restart, sent to the whole subtree."""
 
     key: bytes
     uid: int
     root: float
-    """Where the root of the tree is."""
+    """Location of the root of the tree."""
 
 
 class SubscribeSucceededNewRoot(NamedTuple):
-    """The same, where the tree began with this request."""
+    """Like :class:`SubscribeSucceeded`, for a tree whose root this request created."""
 
     key: bytes
     uid: int
@@ -144,43 +144,43 @@ class SubscribeSucceededNewRoot(NamedTuple):
 
 
 class SubscribeRestarted(NamedTuple):
-    """The sender, or somebody above it, looks for a parent. Goes to the whole subtree."""
+    """The sender, or a node above it, is searching for a parent. Sent to the whole subtree."""
 
     key: bytes
     uid: int
     place: float
-    """Where whoever looks is."""
+    """Location of the searching node."""
 
 
 class Unsubscribe(NamedTuple):
-    """The sender is not the receiver's subscriber any more."""
+    """The sender is no longer a subscriber of the receiver."""
 
     key: bytes
 
 
 class Dismissed(NamedTuple):
-    """The sender is not the receiver's parent any more."""
+    """The sender is no longer the parent of the receiver."""
 
     key: bytes
 
 
 class BetterRoot(NamedTuple):
-    """There is a place nearer to the key than the root. From a subscriber up to the root, which then looks for it."""
+    """Hint to a location nearer to the key than the root. Passed up to the root, which then probes for it."""
 
     key: bytes
     root: float
 
 
 class Recall(NamedTuple):
-    """The sender lacks packets that the receiver may have. From a parent down; they go up as if they were published."""
+    """Request of a parent for packets that it lacks. The receiver resends them as if they were published."""
 
     key: bytes
     after: int
-    """The highest number that the sender has; -1 if it has none."""
+    """Highest packet number that the sender has; -1 if it has none."""
 
 
 class SubscribeData(NamedTuple):
-    """A packet, from parent to subscriber."""
+    """Packet from a parent to a subscriber."""
 
     key: bytes
     packet: int
@@ -188,37 +188,37 @@ class SubscribeData(NamedTuple):
 
 
 class PublishData(NamedTuple):
-    """A packet on its way up to the root."""
+    """Packet on its way up to the root."""
 
     uid: int
     key: bytes
     packet: int
     best: float
-    """Carried, and of no use on a tree."""
+    """Carried as in the document; a tree does not use it."""
     data: bytes
     htl: int
-    """The same."""
+    """Carried as in the document; a tree does not use it."""
     wanted: bool
-    """Whether the root accepts the packet even if its only subscriber is the sender: the publisher wants that, or a
-    node on the way has another subscriber."""
+    """True if the root accepts the packet even if the sender is its only subscriber: the publisher allows that, or a
+    node on the path has another subscriber."""
 
 
 class PublishSucceeded(NamedTuple):
-    """The root has the packet."""
+    """The root accepted the packet."""
 
     uid: int
 
 
 class PublishCollision(NamedTuple):
-    """There is another packet with this number."""
+    """Another packet has the number."""
 
     uid: int
     next: int
-    """A number that is free, as far as the sender knows."""
+    """Free packet number, as far as the sender knows."""
 
 
 class PublishFailed(NamedTuple):
-    """The packet did not get to the root."""
+    """The packet did not reach the root, or the root refused it."""
 
     uid: int
     reason: str

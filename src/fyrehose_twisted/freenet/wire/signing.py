@@ -1,9 +1,8 @@
-"""Streams of which only the holder of a key may publish packets: Ed25519 (RFC 8032). Document 003 speaks of a key that
-senders have, and does not say what it is; this is ours.
+"""Signed streams: only the holder of a private key can publish packets (Ed25519, RFC 8032).
 
-The key of a signed stream begins with :data:`KEY_PREFIX`, and what follows is made from the public key, so that
-everybody can check packets and nobody has to be told what to check them with. A packet is the public key, the
-signature, and what was published; the signature is for one number of one stream.
+Document 003 mentions a key of the senders without defining it; this scheme is the library's own. The key of a signed
+stream is :data:`KEY_PREFIX` and a digest of the public key, so every node can verify packets without configuration. A
+packet is the public key, the signature and the content. The signature covers one packet number of one stream.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.freenet.wire.messages import MAX_DATA
 
 KEY_PREFIX = b"\xed\x25\x51\x9f"
-"""How keys of signed streams begin. One random key in four thousand million does, too."""
+"""Prefix of the keys of signed streams. One random key in 2**32 has it, too."""
 PUBLIC_KEY_SIZE = 32
 SIGNATURE_SIZE = 64
 SIGNATURE_OVERHEAD = PUBLIC_KEY_SIZE + SIGNATURE_SIZE
-"""Bytes by which a signed packet is longer."""
+"""Bytes that a signature adds to a packet."""
 MAX_SIGNED_CONTENT = MAX_DATA - SIGNATURE_OVERHEAD
-"""Bytes that can be published in one signed packet."""
+"""Maximum content of a signed packet in bytes."""
 _STREAM_LABEL = b"fyrehose freenet stream\0"
 _PACKET_LABEL = b"fyrehose freenet packet\0"
 _NAME_LABEL = b"fyrehose freenet name\0"
 
 
 def is_signed(key: bytes) -> bool:
-    """Say whether packets of a stream have to be signed."""
+    """Return True if packets of a stream must be signed."""
     return key.startswith(KEY_PREFIX)
 
 
 def can_verify() -> bool:
-    """Say whether signatures can be checked here."""
+    """Return True if the package that verifies signatures is installed."""
     return find_spec("cryptography") is not None
 
 
 def strip_signature(key: bytes, data: bytes) -> bytes:
-    """Return what was published, without a signature."""
+    """Return the content of a packet, without the signature."""
     return data[SIGNATURE_OVERHEAD:] if is_signed(key) else data
 
 
 def verify(key: bytes, number: int, data: bytes) -> bool:
-    """Say whether a packet of a signed stream is from the holder of its key.
+    """Return True if a packet of a signed stream is from the holder of its key.
 
-    :raises ConfigurationError: if that cannot be checked here.
+    :raises ConfigurationError: if signatures cannot be verified here.
     """
     public, signature = data[:PUBLIC_KEY_SIZE], data[PUBLIC_KEY_SIZE:SIGNATURE_OVERHEAD]
     if len(data) < SIGNATURE_OVERHEAD or stream_key(public) != key:
@@ -66,12 +65,12 @@ def verify(key: bytes, number: int, data: bytes) -> bool:
 
 
 def stream_key(public: bytes) -> bytes:
-    """Return the key of the stream of a public key."""
+    """Return the stream key that belongs to a public key."""
     return KEY_PREFIX + sha256(_STREAM_LABEL + public).digest()[: KEY_SIZE - len(KEY_PREFIX)]
 
 
 def named_key(name: str) -> bytes:
-    """Return the key of the stream with a name, for everybody who knows the name. It is not signed."""
+    """Return the key of a named, unsigned stream."""
     digest = sha256(_NAME_LABEL + name.encode()).digest()
     while is_signed(digest):
         digest = sha256(digest).digest()
@@ -79,34 +78,34 @@ def named_key(name: str) -> bytes:
 
 
 def parse_key(text: str) -> bytes:
-    """Return the key that was written as 40 hexadecimal digits, or as ``name:`` and a name.
+    """Return the key that a text stands for: 40 hexadecimal digits, or ``name:`` and a name.
 
-    :raises ConfigurationError: if it is neither.
+    :raises ConfigurationError: if the text is neither.
     """
     kind, _, name = text.partition(":")
     try:
         if kind == "name" and name:
             return named_key(name)
         key = bytes.fromhex(text)
-    except ValueError:  # As a name that is not UTF-8 raises, too.
+    except ValueError:  # Raised by a name that is not UTF-8, too.
         key = b""
     if len(key) != KEY_SIZE:
-        raise ConfigurationError(f"{text[:60]!r} is no key: give {2 * KEY_SIZE} hexadecimal digits, or name:NAME")
+        raise ConfigurationError(f"{text[:60]!r} is not a key; give {2 * KEY_SIZE} hexadecimal digits, or name:NAME")
     return key
 
 
 class SigningKey:
-    """What its holder publishes a signed stream with.
+    """Private key of a signed stream.
 
-    :param seed: 32 bytes that nobody else may know.
+    :param seed: 32 secret bytes.
     :ivar key: key of the stream.
-    :raises ConfigurationError: if the seed has another size, or signatures cannot be made here.
+    :raises ConfigurationError: if the seed has another size, or the package for signatures is not installed.
     """
 
     def __init__(self, seed: bytes) -> None:
         ed25519 = _load_ed25519()
         if len(seed) != PUBLIC_KEY_SIZE:
-            raise ConfigurationError(f"a signing key has {PUBLIC_KEY_SIZE} bytes, and not {len(seed)}")
+            raise ConfigurationError(f"a signing key has {PUBLIC_KEY_SIZE} bytes, not {len(seed)}")
         self._seed = seed
         self._private: Any = ed25519.Ed25519PrivateKey.from_private_bytes(seed)
         self._public: bytes = self._private.public_key().public_bytes_raw()
@@ -117,14 +116,14 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> SigningKey:
-        """Return a new one."""
+        """Return a new random key."""
         return cls(os.urandom(PUBLIC_KEY_SIZE))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> SigningKey:
-        """Return the one in a file that :meth:`write` made.
+        """Return the key in a file that :meth:`write` created.
 
-        :raises ConfigurationError: if it cannot be read, others can read it too, or there is none in it.
+        :raises ConfigurationError: if the file cannot be read, is accessible to others, or does not contain a key.
         """
         try:
             with open(path, "rb") as file:
@@ -140,13 +139,13 @@ class SigningKey:
             seed = b""
         if len(seed) != PUBLIC_KEY_SIZE:
             digits = f"{2 * PUBLIC_KEY_SIZE} hexadecimal digits"
-            raise ConfigurationError(f"key file {os.fspath(path)} has something other than {digits}")
+            raise ConfigurationError(f"key file {os.fspath(path)} does not contain {digits}")
         return cls(seed)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Keep it in a new file that only its owner can read.
+        """Write the key to a new file that only its owner can read.
 
-        :raises ConfigurationError: if there is such a file, or it cannot be written.
+        :raises ConfigurationError: if the file exists or cannot be written.
         """
         try:
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -158,10 +157,10 @@ class SigningKey:
             raise ConfigurationError(f"key file {os.fspath(path)} cannot be written: {error.strerror}") from error
 
     def sign(self, number: int, content: bytes) -> bytes:
-        """Return a packet.
+        """Return a signed packet.
 
-        :param number: the only number that it can have.
-        :raises MessageTooLarge: if there is more to publish than :data:`MAX_SIGNED_CONTENT`.
+        :param number: packet number that the signature is valid for.
+        :raises MessageTooLarge: if ``content`` exceeds :data:`MAX_SIGNED_CONTENT`.
         """
         if len(content) > MAX_SIGNED_CONTENT:
             raise MessageTooLarge(len(content), MAX_SIGNED_CONTENT)
@@ -177,5 +176,5 @@ def _load_ed25519() -> Any:
     try:
         from cryptography.hazmat.primitives.asymmetric import ed25519
     except ImportError:
-        raise ConfigurationError("signed streams need another package: pip install 'fyrehose_twisted[keys]'") from None
+        raise ConfigurationError("signed streams require a package: pip install 'fyrehose_twisted[keys]'") from None
     return ed25519
