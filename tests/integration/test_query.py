@@ -128,7 +128,7 @@ class Reader:
             assert data, self.read[-200:]
             self.read += data
 
-    def entries_from(self) -> bytes:
+    def read_to_end(self) -> bytes:
         """Return what comes until the end, as it is; fail if the stream is cut off."""
         rest = self._answer.read()
         self.read += rest
@@ -694,12 +694,12 @@ def test_sigterm_ends_all_in_good_order(query: Query) -> None:
     readers[1].wait_for(b"\nid: 2500\n\n", lambda packed: zlib.decompressobj(31).decompress(packed))
     overview.wait_for(b"}\n\n")
     query.stop()
-    assert readers[0].rest() == b""
-    readers[1].rest()
+    assert readers[0].read_to_end() == b""
+    readers[1].read_to_end()
     unpacking = zlib.decompressobj(31)
     assert unpacking.decompress(readers[1].read).endswith(b"\nid: 2500\n\n")
     assert unpacking.eof
-    overview.rest()
+    overview.read_to_end()
     assert overview.read.endswith(b"}\n\n")
     for reader in (*readers, overview):
         reader.close()

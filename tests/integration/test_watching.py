@@ -180,7 +180,7 @@ async def test_a_service_that_misbehaves_is_down_after_three_scrapes_and_up_when
     assert seen.heard_at > heard_at
     assert [event for event in logged if "log_failure" in event] == []
     # One line when it begins and one when it is over.
-    assert [event["log_level"].name for event in logged if event.get("log_namespace", "").endswith("Scrape")] == [
+    assert [event["log_level"].name for event in logged if event.get("log_namespace", "").endswith("PageScraper")] == [
         "warn",
         "info",
     ]
@@ -200,7 +200,7 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
 async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr("fyrehose_twisted.query.monitoring.scraping.describe", Mock(side_effect=TypeError("a bug")))
+        patch.setattr("fyrehose_twisted.query.monitoring.scraping.describe_failure", Mock(side_effect=TypeError("a bug")))
         watching.server.misbehave(lambda transport: transport.loseConnection())
         watching.watcher.start()
         await watching.until(lambda: any("log_failure" in event for event in logged))

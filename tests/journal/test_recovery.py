@@ -43,7 +43,7 @@ def cut(size: int) -> str:
 
 
 def gone(number: int) -> str:
-    return f"durable, numbers {number} to {number} of epoch 0: they were readable once, and no segment has them now"
+    return f"durable, numbers {number} to {number} of epoch 0: once durable, but no segment holds them now"
 
 
 def record(sequence: int, size: int = 9) -> Record:
@@ -169,15 +169,15 @@ class TestCut:
         journal = start(tmp_path)
         assert kept(journal) == [0, 1, 2]
         assert journal.recovery.messages() == [
-            f"{LOG}, bytes {ends[3]:,} to {ends[3] + 5:,}: 5 bytes are too few for a frame's header",
-            f"{LOG}, bytes {ends[3] + 5:,} to {ends[4]:,}: they were durable, and the file ends before them",
+            f"{LOG}, bytes {ends[3]:,} to {ends[3] + 5:,}: 5 bytes are too few for a frame header",
+            f"{LOG}, bytes {ends[3] + 5:,} to {ends[4]:,}: the file was truncated below its durable length",
             gone(3),
         ]
         journal.close()
         assert (tmp_path / LOG).stat().st_size == ends[3] + 5
         again = start(tmp_path)
         assert again.recovery.messages() == [
-            f"{LOG}, bytes {ends[3]:,} to {ends[3] + 5:,}: 5 bytes are too few for a frame's header",
+            f"{LOG}, bytes {ends[3]:,} to {ends[3] + 5:,}: 5 bytes are too few for a frame header",
             gone(3),
         ]
         again.close()
@@ -242,7 +242,7 @@ class TestDamage:
     def test_without_any_good_header_nobody_knows_whose_it_is(self, tmp_path: Path) -> None:
         fill(tmp_path, range(3))
         before = damaged(tmp_path / LOG, 20)
-        with pytest.raises(JournalError, match="header of segment 1 is damaged, and no other says whose it is"):
+        with pytest.raises(JournalError, match="header of segment 1 is damaged, and no other names the stream"):
             start(tmp_path)
         assert (tmp_path / LOG).read_bytes() == before
 
@@ -263,8 +263,8 @@ class TestDamage:
         (tmp_path / LOG).write_bytes(b"garbage!" * 500)
         journal = start(tmp_path, segment_bytes=400)
         assert [damage.reason for damage in journal.recovery.damages] == [
-            "it does not begin like a segment of a journal",
-            "they were readable once, and no segment has them now",
+            "it does not start with the magic of a journal segment",
+            "once durable, but no segment holds them now",
         ]
         assert (tmp_path / LOG).read_bytes() == b"garbage!" * 500
         journal.close()
@@ -276,7 +276,7 @@ class TestDamage:
             file.truncate(size - 3)
         journal = start(tmp_path, segment_bytes=400)
         damage = journal.recovery.damages[0]
-        assert (damage.name, damage.reason) == (LOG, "29 of 32 bytes of the body are there")
+        assert (damage.name, damage.reason) == (LOG, "the body is truncated to 29 of 32 bytes")
         assert (tmp_path / LOG).stat().st_size == size - 3
         journal.close()
 
@@ -284,7 +284,7 @@ class TestDamage:
         fill(tmp_path, range(9), segment_bytes=400)
         shutil.copy(tmp_path / LOG, tmp_path / "0000000009.seg")
         journal = start(tmp_path, segment_bytes=400)
-        assert [damage.reason for damage in journal.recovery.damages] == ["its header is that of segment 1"]
+        assert [damage.reason for damage in journal.recovery.damages] == ["its header belongs to segment 1"]
         assert kept(journal) == list(range(9))
         journal.close()
 
@@ -356,9 +356,9 @@ class TestMark:
             (None, []),
             (b"", []),
             (bytes(40), []),
-            (b"x" * 40, ["durable, bytes 0 to 40: it is no mark of what is durable"]),
+            (b"x" * 40, ["durable, bytes 0 to 40: it is not a valid durable position"]),
             ("older", []),
-            ("of another journal", ["durable, bytes 0 to 180: it is that of another journal"]),
+            ("of another journal", ["durable, bytes 0 to 180: it belongs to another journal"]),
         ],
     )
     def test_one_that_says_less_costs_nothing(
@@ -461,7 +461,7 @@ class TestRefusal:
         data[8] = 2
         data[60:64] = struct.pack("<I", zlib.crc32(data[:60]))
         path.write_bytes(data)
-        assert "it is of version 2, and this is made for version 1" in self.refusal_reason(tmp_path)
+        assert "unsupported format version 2; expected 1" in self.refusal_reason(tmp_path)
         with pytest.raises(JournalError, match="version 2"):
             JournalReader(LocalDirectory(tmp_path))
 

@@ -286,7 +286,7 @@ class TestDamage:
         last = list(journal.catalog.segments[1].frame_indexes[0])[-1]
         with (tmp_path / "0000000001.log").open("r+b") as file:
             file.truncate(last.offset + 75)
-        with pytest.raises(JournalDamaged, match="3 of 72 bytes of the body are there"):
+        with pytest.raises(JournalDamaged, match="the body is truncated to 3 of 72 bytes"):
             journal.get(0, 4)
 
 
@@ -332,7 +332,7 @@ class TestOpening:
 
     def test_numbers_cannot_wrap_elsewhere_than_they_did(self, tmp_path: Path) -> None:
         start(tmp_path, wrap=16).close()
-        with pytest.raises(JournalError, match="has numbers that wrap at 16, not at 0"):
+        with pytest.raises(JournalError, match="has sequence numbers that wrap at 16, not at 0"):
             start(tmp_path)
         start(tmp_path, wrap=16).close()
 
@@ -514,7 +514,7 @@ class TestTrouble:
         disk.room = room
         journal.append([record(2, bytes(300)), record(4)])
         for _ in range(2):
-            with pytest.raises(JournalFull, match="troubled has no room for more: No space left on device"):
+            with pytest.raises(JournalFull, match="troubled cannot be written: No space left on device"):
                 journal.commit()
             disk.room = room
         assert disk.open("0000000001.log").size() == size
@@ -554,7 +554,7 @@ class TestTrouble:
         fill(journal, range(2))
         journal.append([record(2)])
         disk.errors[what] = errno.EIO
-        with pytest.raises(JournalBroken, match="troubled cannot be written: it was to fail; open it anew"):
+        with pytest.raises(JournalBroken, match="troubled cannot be written: it was to fail; reopen it"):
             journal.commit()
         disk.errors.clear()
         for use in (

@@ -253,7 +253,7 @@ class TestRecovery:
             journal.close()
         data = (theirs / "0000000002.log").read_bytes()
         (ours / "0000000002.log").write_bytes(b"x" + data[1:])
-        with pytest.raises(JournalError, match="header of segment 2 is damaged, and no other says whose it is"):
+        with pytest.raises(JournalError, match="header of segment 2 is damaged, and no other names the stream"):
             start(ours)
 
     def test_segments_that_wrap_elsewhere_are_of_different_journals(self, tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ class TestReader:
         reader = open_reader(tmp_path)
         assert reader.epochs() == []
         assert list(map(str, reader.damages)) == [
-            "durable, bytes 0 to 180: it is that of another journal",
+            "durable, bytes 0 to 180: it belongs to another journal",
             "0000000001.log: nothing says what of it is durable, so all of it is left out",
         ]
         reader.close()

@@ -1,1 +1,4 @@
-"""Durable records of any stream: append-only segments, range reads, recovery. See docs/reference/journal-format.md."""
+"""Durable storage of stream records: append-only segments, range reads, crash recovery.
+
+The file format is described in docs/reference/journal-format.md.
+"""

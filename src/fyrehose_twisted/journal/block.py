@@ -1,4 +1,4 @@
-"""Records as columns: what a journal gives back."""
+"""Columnar blocks of records, the form in which journals return them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Times = NDArray[np.int64]
 Offsets = NDArray[np.uint32]
 
 _record: Callable[[tuple[str, int, int, int, bytes]], Record] = partial(tuple.__new__, Record)
-"""Makes a record of a tuple in less than half the time that its class takes."""
+"""Creates a record from a tuple in less than half the time of its constructor."""
 
 
 class Block:
-    """Records of one stream and epoch in ascending order, no position twice.
+    """Records of one stream and epoch, with strictly ascending positions.
 
-    :ivar positions: where each stands, uint64. A position is the sequence number, but goes on where that wraps.
-    :ivar times: when each was received, int64, UTC microseconds since 1970.
-    :ivar offsets: uint32, one more than there are records: record ``i`` is ``payload[offsets[i] : offsets[i + 1]]``.
-    :ivar payload: the bytes of all of them, and maybe of others.
-    :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
+    :ivar positions: position of each record, uint64. A position is the sequence number without its wrap-around.
+    :ivar times: receive time of each record, int64, UTC microseconds since 1970.
+    :ivar offsets: uint32, one more than records: payload ``i`` is ``payload[offsets[i] : offsets[i + 1]]``.
+    :ivar payload: payload bytes of the records, possibly with bytes of other records around them.
+    :ivar wrap: modulus of the sequence numbers; 0 if they do not wrap.
     """
 
     __slots__ = ("epoch", "offsets", "payload", "positions", "stream", "times", "wrap")
@@ -61,7 +61,7 @@ class Block:
 
     @property
     def sequences(self) -> Numbers:
-        """The sequence number of each record, uint64."""
+        """Sequence number of each record, uint64."""
         return self.positions % np.uint64(self.wrap) if self.wrap else self.positions
 
     def payloads(self) -> list[bytes]:
@@ -70,16 +70,16 @@ class Block:
             return []
         first = self.offsets[0]
         bounds = (self.offsets - first if first else self.offsets).tolist()
-        data = self.payload[first : self.offsets[-1]].tobytes()  # Slices of bytes are cheaper than those of memory.
+        data = self.payload[first : self.offsets[-1]].tobytes()  # Slicing bytes is cheaper than slicing a memoryview.
         return [data[start:end] for start, end in pairwise(bounds)]
 
     def records(self) -> Iterator[Record]:
-        """Return each as a record."""
+        """Return an iterator over the records."""
         columns = self.sequences.tolist(), self.times.tolist(), self.payloads()
         return map(_record, zip(repeat(self.stream), repeat(self.epoch), *columns, strict=False))
 
     def within(self, first: int, last: int) -> Block:
-        """Return those from ``first`` to ``last``, both inclusive; the bytes are shared."""
+        """Return the records at ``first`` to ``last``, inclusive. Payload bytes are shared."""
         lowest, highest, count = self.first, self.last, len(self.positions)
         if lowest >= first and highest <= last:
             return self
@@ -89,7 +89,7 @@ class Block:
         return self.rows(low, high)
 
     def rows(self, low: int, high: int) -> Block:
-        """Return rows ``low`` to ``high``, the latter exclusive; the bytes are shared."""
+        """Return rows ``low`` to ``high``, exclusive. Payload bytes are shared."""
         return Block(
             self.stream,
             self.epoch,
@@ -101,7 +101,7 @@ class Block:
         )
 
     def row_of(self, position: int) -> int | None:
-        """Return the row of a position, or ``None`` if it is not here."""
+        """Return the row of a position, or ``None`` if it is not in the block."""
         row = int(self.positions.searchsorted(np.uint64(position)))
         return row if row < len(self.positions) and int(self.positions[row]) == position else None
 
@@ -110,8 +110,7 @@ class Block:
 
 
 def merge_blocks(blocks: list[Block]) -> Block:
-    """Return the records of all ``blocks``, of one stream and epoch, in order; of those with equal positions, the one
-    of the latest block."""
+    """Merge blocks of one stream and epoch by position. At equal positions the record of the latest block wins."""
     positions = np.concatenate([block.positions for block in blocks])
     order = positions.argsort(kind="stable")
     ordered = positions[order]
@@ -121,8 +120,8 @@ def merge_blocks(blocks: list[Block]) -> Block:
     ends = np.concatenate([block.offsets[1:] for block in blocks])[order]
     offsets = np.zeros(len(order) + 1, np.uint64)
     np.cumsum(ends - starts, dtype=np.uint64, out=offsets[1:])
-    # Neighbours stay neighbours for the most part, so whole runs of bytes are copied and not one record at a time.
-    # A run ends where its block does.
+    # Most records keep their neighbours, so bytes are copied in runs rather than one record at a time.
+    # A run does not extend past the end of its block.
     first_rows = np.cumsum([0, *(len(block) for block in blocks)])
     cuts = np.flatnonzero((np.diff(order) != 1) | np.isin(order[1:], first_rows)) + 1
     begins, stops = np.append(0, cuts), np.append(cuts, len(order)) - 1
@@ -132,24 +131,24 @@ def merge_blocks(blocks: list[Block]) -> Block:
         for block, start, end in zip(which.tolist(), starts[begins].tolist(), ends[stops].tolist(), strict=True)
     ]
     times = np.concatenate([block.times for block in blocks])[order]
-    one = blocks[0]
+    model = blocks[0]
     payload = memoryview(b"".join(pieces))
-    return Block(one.stream, one.epoch, ordered[kept], times, offsets.astype(np.uint32), payload, one.wrap)
+    return Block(model.stream, model.epoch, ordered[kept], times, offsets.astype(np.uint32), payload, model.wrap)
 
 
 def join_blocks(blocks: Sequence[Block], *, payload: bool = True) -> Block:
-    """Return the records of blocks of one stream and epoch that follow one another.
+    """Concatenate consecutive blocks of one stream and epoch.
 
-    :param payload: false to leave out what the records hold.
+    :param payload: whether to include the payloads.
     """
     if len(blocks) == 1:
         return blocks[0]
-    one = blocks[0]
+    model = blocks[0]
     positions = np.concatenate([block.positions for block in blocks])
     times = np.concatenate([block.times for block in blocks])
     if not payload:
-        none = np.zeros(len(positions) + 1, np.uint32)
-        return Block(one.stream, one.epoch, positions, times, none, memoryview(b""), one.wrap)
+        empty = np.zeros(len(positions) + 1, np.uint32)
+        return Block(model.stream, model.epoch, positions, times, empty, memoryview(b""), model.wrap)
     starts = [int(block.offsets[0]) for block in blocks]
     ends = [int(block.offsets[-1]) for block in blocks]
     offsets = np.empty(len(positions) + 1, np.uint32)
@@ -158,11 +157,11 @@ def join_blocks(blocks: Sequence[Block], *, payload: bool = True) -> Block:
         np.add(block.offsets[1:], np.uint32(size - start & 0xFFFFFFFF), out=offsets[row + 1 : row + 1 + len(block)])
         row, size = row + len(block), size + end - start
     data = b"".join([block.payload[start:end] for block, start, end in zip(blocks, starts, ends, strict=True)])
-    return Block(one.stream, one.epoch, positions, times, offsets, memoryview(data), one.wrap)
+    return Block(model.stream, model.epoch, positions, times, offsets, memoryview(data), model.wrap)
 
 
 def position_ranges(positions: Numbers) -> list[tuple[int, int]]:
-    """Return ascending positions as ranges."""
+    """Return ascending positions as inclusive ranges."""
     ends = np.flatnonzero(np.diff(positions) != 1)
     firsts = positions[np.append(0, ends + 1)].tolist()
     lasts = positions[np.append(ends, len(positions) - 1)].tolist()
@@ -170,7 +169,7 @@ def position_ranges(positions: Numbers) -> list[tuple[int, int]]:
 
 
 def integer_ranges(positions: Sequence[int]) -> list[tuple[int, int]]:
-    """Return ascending positions as ranges; none for none."""
+    """Return ascending positions, possibly none, as inclusive ranges."""
     if not positions:
         return []
     if positions[-1] - positions[0] == len(positions) - 1:

@@ -1,4 +1,4 @@
-"""All segments of one journal together: what they hold, and reading it in order."""
+"""Catalog of the segments of a journal, and reading across them in order of position."""
 
 from __future__ import annotations
 
@@ -19,22 +19,26 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 MERGED_RECORDS, MERGED_BYTES = 65_536, 32 * 2**20
-"""Records and bytes of overlapping frames that are put in order at once, about."""
+"""Records and bytes of overlapping frames that are merged at once, approximately."""
 
 OPEN_FILES = 128
 CACHED_FRAMES, CACHED_BYTES = 64, 64 * 2**20
 
 
 class StoredBlock(NamedTuple):
-    """Records as they stand in one segment."""
+    """Records as stored in one segment."""
 
     segment: str
-    """Name of its file."""
+    """Name of the segment's file."""
     block: Block
 
 
+_StoredFrame = tuple[Segment, FrameHeader]
+"""A frame and the segment that it is in."""
+
+
 class _ReadOptions(NamedTuple):
-    """How to read, as :meth:`Catalog.read` has it."""
+    """Options of one read; see :meth:`Catalog.read`."""
 
     on_damage: Callable[[Damage], object] | None
     since: int = 0
@@ -42,11 +46,11 @@ class _ReadOptions(NamedTuple):
 
 
 class Catalog(Coverage):
-    """What a journal on disk holds.
+    """Segments of one journal on disk, and the coverage that results from them.
 
-    :ivar segments: by number, ascending.
-    :ivar open_files: how many are kept open.
-    :ivar generation: changes when segments are replaced or removed.
+    :ivar segments: segments by number, ascending.
+    :ivar open_files: limit of the files kept open.
+    :ivar generation: counter that changes when segments are replaced or removed.
     """
 
     def __init__(self, directory: IDirectory, stream: str, wrap: int, tag: int) -> None:
@@ -63,21 +67,21 @@ class Catalog(Coverage):
         self._epoch_segments_state = (0, 0)
 
     def rebuild(self) -> None:
-        """Put together anew what the segments hold."""
+        """Recompute the coverage from the segments."""
         self.held, self.lost, self.starts = {}, {}, {}
         for segment in self.segments.values():
             self.starts.update(segment.starts)
         for segment in self.segments.values():
-            for epoch, shelf in segment.frame_indexes.items():
-                self._merge_ranges(self.held, epoch, shelf.held)
-                self.starts.setdefault(epoch, shelf.first)  # Only if the frame that says so is damaged.
+            for epoch, index in segment.frame_indexes.items():
+                self._merge_ranges(self.held, epoch, index.held)
+                self.starts.setdefault(epoch, index.first)  # Only needed if the start frame is damaged.
             for epoch, lost in segment.lost.items():
                 self._merge_ranges(self.lost, epoch, lost)
                 self.starts.setdefault(epoch, lost.first)
         last = max(self.starts, default=0)
-        over = [epoch for epoch in self.starts if epoch < last and self._is_expired(epoch)]
-        self.expired_epochs = {epoch: self.starts[epoch] for epoch in over}
-        for epoch in over:
+        expired = [epoch for epoch in self.starts if epoch < last and self._is_expired(epoch)]
+        self.expired_epochs = {epoch: self.starts[epoch] for epoch in expired}
+        for epoch in expired:
             self.drop_epoch(epoch)
         for epoch, start in self.starts.items():
             for ranges in (self.held.get(epoch), self.lost.get(epoch)):
@@ -86,7 +90,7 @@ class Catalog(Coverage):
         self.generation += 1
 
     def _is_expired(self, epoch: int) -> bool:
-        """Whether retention has passed an earlier epoch: nothing of it is kept."""
+        """Return whether retention has removed all of an epoch."""
         start = self.starts[epoch]
         return all(not ranges or ranges.last < start for ranges in (self.held.get(epoch), self.lost.get(epoch)))
 
@@ -108,12 +112,12 @@ class Catalog(Coverage):
         *,
         projection: Projection = Projection.ALL,
     ) -> Iterator[Block]:
-        """Return what is held of ``first`` to ``last``, in order.
+        """Return the held records at ``first`` to ``last``, in order.
 
-        :param on_damage: called with what is damaged, which is then left out; without it, damage is raised.
-        :param since: UTC microseconds since 1970; what was received before may be left out, and is then not even read.
-        :param projection: what to read of records.
-        :raises NotInJournal: if ``first`` lies before the beginning.
+        :param on_damage: called with each damaged part, which is then left out. Without it, damage is raised.
+        :param since: UTC microseconds since 1970. Frames with only older records are skipped without reading them.
+        :param projection: parts of the records to read.
+        :raises NotInJournal: if ``first`` is before the start of the epoch.
         :raises JournalDamaged: while reading.
         """
         self.check_start(epoch, first)
@@ -128,13 +132,15 @@ class Catalog(Coverage):
         *,
         projection: Projection = Projection.ALL,
     ) -> Iterator[list[StoredBlock]]:
-        """Return what stands in segments of ``first`` to ``last``, also what was replaced later: see
-        :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`."""
+        """Return the stored records at ``first`` to ``last``, including replaced ones.
+
+        See :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`.
+        """
         self.check_start(epoch, first)
         return self._stored(epoch, first, last, _ReadOptions(on_damage, projection=projection))
 
     def get(self, epoch: int, position: int) -> Record | None:
-        """Return a record, ``None`` if it is not held.
+        """Return the record at a position, or ``None`` if it is not held.
 
         :raises JournalDamaged: if it is damaged.
         """
@@ -148,7 +154,7 @@ class Catalog(Coverage):
                 try:
                     block = self._cached_block(segment, header)
                 except JournalDamaged as error:
-                    damaged = error  # It may only span this position, and have nothing of it.
+                    damaged = error  # The frame may span this position without holding it.
                     continue
                 except FileNotFoundError:
                     self.segment_missing(segment)
@@ -161,7 +167,7 @@ class Catalog(Coverage):
         return None
 
     def file_of(self, segment: Segment) -> IFile:
-        """Return the file of a segment, open."""
+        """Return the open file of a segment."""
         name = segment.name
         file = self._files.get(name)
         if file is None:
@@ -178,20 +184,20 @@ class Catalog(Coverage):
         return file
 
     def release(self, name: str) -> None:
-        """Forget the open file of that name; who reads from it at the moment keeps it."""
+        """Drop the cached file and blocks of a name. Reads in progress keep the file open."""
         self._files.pop(name, None)
         for key in [key for key in self._blocks if key[0] == name]:
             self._cached -= len(self._blocks.pop(key).payload)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         while self._files:
             self._files.popitem()[1].close()
         self._blocks.clear()
         self._cached = 0
 
     def segment_missing(self, segment: Segment) -> None:
-        """The file of ``segment`` is gone. Whoever keeps up with another process looks what became of it."""
+        """Handle a segment whose file is gone. Subclasses that follow another writer reload here."""
         raise FileNotFoundError(f"{segment.name} is gone from {self.directory}")
 
     def _read(self, epoch: int, first: int, last: int, options: _ReadOptions) -> Iterator[Block]:
@@ -214,55 +220,41 @@ class Catalog(Coverage):
     def _windows(
         self, epoch: int, first: int, last: int, options: _ReadOptions
     ) -> Iterator[tuple[list[StoredBlock], int]]:
-        """Yield what is stored, oldest first, and up to where; nothing more once segments have changed."""
+        """Yield the stored blocks of each window, oldest first, and the last position of the window.
+
+        Stops early if the segments change.
+        """
         generation = self.generation
         frames = self._frames(epoch, first, last)
+        window: list[_StoredFrame] = []
         blocks: dict[tuple[int, int], Block] = {}
-        cluster: list[tuple[Segment, FrameHeader]] = []
         index = 0
-        while cluster or index < len(frames):
-            if not cluster and _is_disjoint(frames, index):
+        while window or index < len(frames):
+            if not window and _is_disjoint(frames, index):
                 segment, header = frames[index]
                 index, end = index + 1, min(header.last, last)
                 if header.newest < options.since:
-                    yield [], end
-                    first = end + 1
-                    continue
-                alone = self._block(segment, header, {}, options)
-                if self.generation != generation:
-                    return
-                yield _clip([(segment, alone)], first, end), end
-                first = end + 1
-                continue
-            if not cluster:
-                cluster = [frames[index]]
-                index += 1
-            begin = max(first, min(header.base for _, header in cluster))
-            reach, count = max(header.last for _, header in cluster), sum(header.entries for _, header in cluster)
-            size = sum(header.body for _, header in cluster)
-            while index < len(frames):
-                base = frames[index][1].base
-                if base > reach or ((count >= MERGED_RECORDS or size >= MERGED_BYTES) and base > begin):
-                    break
-                cluster.append(frames[index])
-                reach, count = max(reach, frames[index][1].last), count + frames[index][1].entries
-                size += frames[index][1].body
-                index += 1
-            end = reach if index == len(frames) else min(reach, frames[index][1].base - 1)
-            end = min(end, last)
-            whole = [
-                (segment, self._block(segment, header, blocks, options))
-                for segment, header in sorted(cluster, key=_by_age)
-            ]
+                    found: list[StoredBlock] = []
+                else:
+                    found = _clip([(segment, self._block(segment, header, {}, options))], first, end)
+            else:
+                index = _extend_window(window, frames, index, first)
+                end = _window_end(window, frames, index, last)
+                whole = [
+                    (segment, self._block(segment, header, blocks, options))
+                    for segment, header in sorted(window, key=_by_age)
+                ]
+                found = _clip(whole, first, end)
+                # A frame that reaches beyond this window is also part of the next one.
+                window = [(segment, header) for segment, header in window if header.last > end and end < last]
+                kept = {(segment.number, header.offset) for segment, header in window}
+                blocks = {key: block for key, block in blocks.items() if key in kept}
             if self.generation != generation:
                 return
-            yield _clip(whole, first, end), end
+            yield found, end
             first = end + 1
-            cluster = [(segment, header) for segment, header in cluster if header.last > end and end < last]
-            going_on = {(segment.number, header.offset) for segment, header in cluster}
-            blocks = {key: block for key, block in blocks.items() if key in going_on}
 
-    def _frames(self, epoch: int, first: int, last: int) -> list[tuple[Segment, FrameHeader]]:
+    def _frames(self, epoch: int, first: int, last: int) -> list[_StoredFrame]:
         found = [
             (segment, header)
             for segment in self._candidates(epoch, first, last)
@@ -272,18 +264,18 @@ class Catalog(Coverage):
         return found
 
     def _candidates(self, epoch: int, first: int, last: int) -> list[Segment]:
-        """Return the segments that may hold some of ``first`` to ``last``, of thousands that do not."""
+        """Return the segments that may hold positions ``first`` to ``last``, without visiting all segments."""
         state = self.generation, len(self.segments)
         if state != self._epoch_segments_state:
             self._epoch_segments, self._epoch_segments_state = {}, state
-        row = self._epoch_segments.get(epoch)
-        if row is None:
-            row = self._epoch_segments[epoch] = _EpochSegments(epoch, list(self.segments.values())[:-1])
-        near = row.between(first, last)
-        for segment in islice(reversed(self.segments.values()), 1):  # Only to the last one something may be added.
+        index = self._epoch_segments.get(epoch)
+        if index is None:
+            index = self._epoch_segments[epoch] = _EpochSegments(epoch, list(self.segments.values())[:-1])
+        candidates = index.between(first, last)
+        for segment in islice(reversed(self.segments.values()), 1):  # The last segment may still grow.
             if epoch in segment.frame_indexes:
-                near.append(segment)
-        return near
+                candidates.append(segment)
+        return candidates
 
     def _block(
         self,
@@ -321,22 +313,22 @@ class Catalog(Coverage):
 
 
 class _EpochSegments:
-    """Segments that have something of one epoch, by the first of it. They must not change."""
+    """Sealed segments with records of one epoch, sorted by the first of these. They must not change."""
 
     def __init__(self, epoch: int, segments: list[Segment]) -> None:
-        shelves = [
-            (one.frame_indexes[epoch].first, one.frame_indexes[epoch].last, one)
-            for one in segments
-            if epoch in one.frame_indexes
+        entries = [
+            (segment.frame_indexes[epoch].first, segment.frame_indexes[epoch].last, segment)
+            for segment in segments
+            if epoch in segment.frame_indexes
         ]
-        shelves.sort(key=itemgetter(0))
-        self._segments = [segment for _, _, segment in shelves]
-        self._firsts = [first for first, _, _ in shelves]
-        # As a shelf has it for its frames.
-        self._max_lasts = list(accumulate((last for _, last, _ in shelves), max))
+        entries.sort(key=itemgetter(0))
+        self._segments = [segment for _, _, segment in entries]
+        self._firsts = [first for first, _, _ in entries]
+        # Running maximum, as in a frame index.
+        self._max_lasts = list(accumulate((last for _, last, _ in entries), max))
 
     def between(self, first: int, last: int) -> list[Segment]:
-        """Return those that may hold some of ``first`` to ``last``."""
+        """Return the segments that may hold positions ``first`` to ``last``."""
         return self._segments[bisect_left(self._max_lasts, first) : bisect_right(self._firsts, last)]
 
 
@@ -344,9 +336,39 @@ def _by_number(segment: Segment) -> int:
     return segment.number
 
 
-def _is_disjoint(frames: list[tuple[Segment, FrameHeader]], index: int) -> bool:
-    """Say whether a frame has none of the numbers of the next one, nor so of any after it."""
+def _is_disjoint(frames: list[_StoredFrame], index: int) -> bool:
+    """Return whether a frame does not overlap the next one, and so none of the following ones."""
     return index + 1 == len(frames) or frames[index + 1][1].base > frames[index][1].last
+
+
+def _extend_window(window: list[_StoredFrame], frames: list[_StoredFrame], index: int, first: int) -> int:
+    """Add to ``window`` the frames from ``index`` on that overlap it, within limits; return the next index.
+
+    Frames that start at the first position of the window are added regardless of the limits.
+    """
+    if not window:
+        window.append(frames[index])
+        index += 1
+    begin = max(first, min(header.base for _, header in window))
+    reach = max(header.last for _, header in window)
+    count, size = sum(header.entries for _, header in window), sum(header.body for _, header in window)
+    while index < len(frames):
+        header = frames[index][1]
+        is_full = count >= MERGED_RECORDS or size >= MERGED_BYTES
+        if header.base > reach or (is_full and header.base > begin):
+            break
+        window.append(frames[index])
+        reach, count, size = max(reach, header.last), count + header.entries, size + header.body
+        index += 1
+    return index
+
+
+def _window_end(window: list[_StoredFrame], frames: list[_StoredFrame], index: int, last: int) -> int:
+    """Return the last position of a window whose next frame is at ``index``."""
+    end = max(header.last for _, header in window)
+    if index < len(frames):
+        end = min(end, frames[index][1].base - 1)
+    return min(end, last)
 
 
 def _clip(blocks: list[tuple[Segment, Block | None]], first: int, last: int) -> list[StoredBlock]:
@@ -358,9 +380,9 @@ def _by_offset(header: FrameHeader) -> int:
     return header.offset
 
 
-def _by_base(found: tuple[Segment, FrameHeader]) -> int:
-    return found[1].base
+def _by_base(frame: _StoredFrame) -> int:
+    return frame[1].base
 
 
-def _by_age(found: tuple[Segment, FrameHeader]) -> tuple[int, int]:
-    return found[0].number, found[1].offset
+def _by_age(frame: _StoredFrame) -> tuple[int, int]:
+    return frame[0].number, frame[1].offset

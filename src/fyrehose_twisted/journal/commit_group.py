@@ -1,4 +1,4 @@
-"""The records that the next commit makes durable together."""
+"""Group commit: the records that the next commit makes durable together."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 GROUP_BYTES = 32 * 2**20
-"""Bytes of payload after which a group is written though nobody has committed it."""
+"""Payload bytes after which a group is written without waiting for a commit."""
 
 MAX_SEQUENCE = 2**63 - 1
-"""The highest sequence number that a journal keeps, and the latest time."""
+"""Highest sequence number and latest time that a journal can store."""
 
 
 class RejectedRecord(LocalError, ValueError):
-    """A record cannot be kept: it is another stream's, or a field of it is out of range."""
+    """A record cannot be stored: it belongs to another stream, or one of its fields is out of range."""
 
 
 @dataclass(slots=True)
 class AppendCounters:
-    """What became of the records that a journal was given.
+    """Outcomes of the records appended to a journal.
 
-    :ivar taken: kept.
-    :ivar duplicates: held already, with the same payload.
-    :ivar replaced: took the place of another under the same number, above the watermark.
-    :ivar conflicts: refused: below the watermark, another payload is held under their number.
-    :ivar late: refused: their number is declared lost, or lies before the beginning.
-    :ivar spent: refused: their number is below the watermark, and what was held under it went missing.
+    :ivar taken: stored.
+    :ivar duplicates: already held with the same payload.
+    :ivar replaced: stored in place of a different record with the same number, above the watermark.
+    :ivar conflicts: refused, as a different payload is held under the number below the watermark.
+    :ivar late: refused, as the number is declared lost or precedes the start of the journal.
+    :ivar spent: refused, as the number is below the watermark and its record has gone missing.
     """
 
     taken: int = 0
@@ -47,9 +47,9 @@ class AppendCounters:
 
 
 class CommitGroup:
-    """What waits to be written.
+    """Records, losses and epoch starts that wait to be written.
 
-    :param contents: what is written already.
+    :param coverage: coverage of what has been written.
     """
 
     def __init__(self, coverage: Coverage) -> None:
@@ -67,42 +67,42 @@ class CommitGroup:
 
     @property
     def is_full(self) -> bool:
-        """Whether it should be written, whoever commits it."""
+        """Whether the group should be written now, before the next commit."""
         return self._size > GROUP_BYTES
 
     def begin(self, epoch: int, sequence: int) -> None:
-        """Let an epoch begin at ``sequence``, if it has not begun."""
+        """Start an epoch at ``sequence``, unless it has started."""
         self._check_numbers((epoch,), (sequence,))
         if epoch not in self._coverage.starts:
             self.start_at(epoch, self._coverage.expired_epochs.get(epoch, sequence))
 
     def start_at(self, epoch: int, position: int) -> None:
-        """Let an epoch begin at ``position`` from now on."""
+        """Set the first position of an epoch."""
         self._coverage.starts[epoch] = self.starts[epoch] = position
         self._coverage.watermarks.setdefault(epoch, position)
 
     def add(self, records: Sequence[Record], *, authoritative: bool = False) -> int:
-        """Take records in; return how many of them will be kept.
+        """Add records; return how many of them will be stored.
 
-        :param authoritative: they are what their numbers stood for: they may replace what went missing below the
-            watermark.
+        :param authoritative: whether the records are known to be the original ones, so that they may restore numbers
+            that went missing below the watermark.
         """
         if not records:
             return 0
         streams, epochs, sequences, times, payloads = zip(*records, strict=True)
-        different = set(epochs)
-        self._check(streams, different, sequences, times, payloads)
-        if len(different) == 1:
+        distinct = set(epochs)
+        self._check(streams, distinct, sequences, times, payloads)
+        if len(distinct) == 1:
             return self._add(epochs[0], sequences, times, payloads, authoritative)
         taken = 0
-        for epoch in sorted(different):
+        for epoch in sorted(distinct):
             of_epoch = [record[2:] for record in records if record.epoch == epoch]
             some_sequences, some_times, some_payloads = zip(*of_epoch, strict=True)
             taken += self._add(epoch, some_sequences, some_times, some_payloads, authoritative)
         return taken
 
     def lose(self, epoch: int, first: int, last: int) -> None:
-        """Declare lost what of ``first`` to ``last`` is neither held nor waits here."""
+        """Declare lost the positions within ``first`` to ``last`` that are neither held nor waiting in the group."""
         self._check_numbers((epoch,), (first, last))
         length = self._unwrap((last,), first)[0] - first
         if length < 0:
@@ -112,8 +112,8 @@ class CommitGroup:
         high = low + length
         low = max(low, self._coverage.starts[epoch])
         held, waiting = self._coverage.held.get(epoch) or RangeSet(), self._records.get(epoch, {})
-        asked = range(low, high + 1)
-        few, many = (asked, waiting) if high - low < len(waiting) else (waiting, asked)
+        requested = range(low, high + 1)
+        few, many = (requested, waiting) if high - low < len(waiting) else (waiting, requested)
         here = RangeSet(integer_ranges(sorted(position for position in few if position in many)))
         known = self._coverage.lost.get(epoch) or RangeSet()
         for start, end in list(held.gaps(low, high)):
@@ -122,7 +122,7 @@ class CommitGroup:
                     self.lost.setdefault(epoch, RangeSet()).add(*lost)
 
     def drop_before(self, epoch: int, position: int) -> None:
-        """Let go of what lies before ``position``, where the epoch begins from now on."""
+        """Drop waiting records before ``position``, the new start of the epoch."""
         waiting = self._records.get(epoch, {})
         passed = [number for number in waiting if number < position]
         for number in passed:
@@ -134,7 +134,7 @@ class CommitGroup:
             del self._records[epoch]
 
     def drop_settled(self) -> None:
-        """Let go of what was to replace something that the watermark has passed since."""
+        """Drop replacements of records that the watermark has passed in the meantime."""
         for epoch, positions in list(self._replacing.items()):
             passed = {position for position in positions if position < self._coverage.watermarks[epoch]}
             positions -= passed
@@ -148,7 +148,7 @@ class CommitGroup:
                 del self._replacing[epoch]
 
     def columns(self) -> Iterator[tuple[int, Sequence[int], Sequence[int], Sequence[bytes]]]:
-        """Yield epoch, positions in order, times and payloads of what waits."""
+        """Yield epoch, ascending positions, times and payloads of the waiting records."""
         for epoch, records in sorted(self._records.items()):
             positions: Sequence[int] = list(records)
             waiting: Iterable[tuple[int, bytes]] = records.values()
@@ -159,7 +159,7 @@ class CommitGroup:
             yield epoch, positions, times, payloads
 
     def mark_written(self) -> None:
-        """What waited is written."""
+        """Add the group to the coverage and clear it, once it has been written."""
         for epoch, records in self._records.items():
             held = self._coverage.held.setdefault(epoch, RangeSet())
             for first, last in integer_ranges(sorted(records)):
@@ -181,9 +181,9 @@ class CommitGroup:
         payloads: Sequence[bytes],
     ) -> None:
         stream = self._coverage.stream
-        strangers = set(streams) - {stream}
-        if strangers:
-            raise RejectedRecord(f"a record of {min(strangers)} is not for the journal of {stream}")
+        foreign = set(streams) - {stream}
+        if foreign:
+            raise RejectedRecord(f"a record of {min(foreign)} cannot be stored in the journal of {stream}")
         self._check_numbers((*epochs, min(times), max(times)), sequences)
         largest = max(map(len, payloads))
         if largest > MAX_PAYLOAD:
@@ -193,7 +193,7 @@ class CommitGroup:
         limit = self._coverage.wrap or MAX_SEQUENCE + 1
         if min(sequences) < 0 or max(sequences) >= limit:
             raise RejectedRecord(
-                f"sequence numbers {min(sequences)} to {max(sequences)}; they go from 0 to {limit - 1}"
+                f"sequence numbers {min(sequences)} to {max(sequences)} are out of range; the range is 0 to {limit - 1}"
             )
         if min(epochs_and_times) < 0 or max(epochs_and_times) > MAX_SEQUENCE:
             raise RejectedRecord("an epoch or a time is below 0 or above 2**63 - 1")
@@ -254,7 +254,7 @@ class CommitGroup:
         try:
             held = self._coverage.get(epoch, position)
         except JournalDamaged:
-            return None  # What is damaged may come again.
+            return None  # A damaged record may be appended again.
         return None if held is None else held.payload
 
     def _last(self, epoch: int) -> int:
@@ -271,7 +271,7 @@ class CommitGroup:
         return self._unwrap(sequences, self._last(epoch) + 1) if self._coverage.wrap else sequences
 
     def _unwrap(self, sequences: Sequence[int], near: int) -> Sequence[int]:
-        """Return the positions of ``sequences``: of those that a number may mean, the one closest to ``near``."""
+        """Return the positions of ``sequences``, each the candidate closest to ``near``."""
         wrap = self._coverage.wrap
         if not wrap:
             return sequences

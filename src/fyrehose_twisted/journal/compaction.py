@@ -1,4 +1,4 @@
-"""Writing a full segment anew: in order, in large frames."""
+"""Compaction: rewriting of a full segment in order, in large frames."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ WRITE_CHUNK = 4 * 2**20
 
 
 def temporary_name(number: int) -> str:
-    """Return the name of the file that becomes a segment once it is complete."""
+    """Return the temporary file name of a compacted segment, used until it is complete."""
     return segment_name(number, FULL_SUFFIX) + ".tmp"
 
 
 def compact(directory: IDirectory, segment: Segment, frame_records: int = FRAME_RECORDS) -> Segment:
-    """Write the frames of ``segment`` in order to a temporary file, make it durable and return what it is like.
+    """Rewrite ``segment`` in order to a temporary file, sync it, and return the new segment.
 
-    What is damaged is left out, and is among the damages of the result. May run in a thread: nobody adds to a full
-    segment, and nothing else is touched.
+    Damaged frames are left out and listed in the damages of the result. Safe to run in a thread: a full segment no
+    longer changes, and nothing else is touched.
 
-    :param frame_records: fewest records of a frame, where there are as many.
+    :param frame_records: minimum number of records in a frame, where enough records exist.
     """
     alone = Catalog(directory, segment.header.stream, segment.header.wrap, segment.header.tag)
     alone.segments[segment.number] = segment
@@ -58,7 +58,7 @@ def compact(directory: IDirectory, segment: Segment, frame_records: int = FRAME_
         file.write(written, b"".join(pieces))
         file.sync()
     except BaseException:
-        with suppress(OSError):  # It would take room that others need.
+        with suppress(OSError):  # It would occupy disk space.
             directory.remove(name)
         raise
     finally:
@@ -74,13 +74,13 @@ def _frames(alone: Catalog, segment: Segment, new: Segment, frame_records: int) 
         pairs = list(lost)
         for row in range(0, len(pairs), MAX_RECORDS):
             yield lost_frame(_next_position(new), epoch, pairs[row : row + MAX_RECORDS], segment.newest)
-    for epoch, shelf in sorted(segment.frame_indexes.items()):
-        for block in repack(alone.read(epoch, shelf.first, shelf.last, new.damages.append), frame_records):
+    for epoch, index in sorted(segment.frame_indexes.items()):
+        for block in repack(alone.read(epoch, index.first, index.last, new.damages.append), frame_records):
             yield block_frame(_next_position(new), block)
 
 
 def repack(blocks: Iterable[Block], frame_records: int = FRAME_RECORDS) -> Iterator[Block]:
-    """Yield the records of ``blocks``, which are in order: ``frame_records`` or more at a time, if they are small."""
+    """Regroup ordered ``blocks`` into blocks of at least ``frame_records`` records, fewer if the records are large."""
     waiting: list[Block] = []
     count = size = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-"""Which positions a journal holds, without the records themselves."""
+"""Positions that a journal holds or has declared lost, without the records themselves."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from fyrehose_twisted.record import Record
 
 
 class Bounds(NamedTuple):
-    """How far an epoch goes, in positions."""
+    """Bounds of one epoch, as positions."""
 
     first: int
-    """Where it begins."""
+    """First position of the epoch."""
     next: int
-    """The durable watermark: all from ``first`` up to here, this not included, are held or declared lost for good."""
+    """Durable watermark (exclusive): every position from ``first`` up to here is held or declared lost."""
     last: int
-    """The highest that is held or lost, durable or not, or was before it went missing; ``first - 1`` if there is none.
+    """Highest position held or lost, durable or not, including positions that have gone missing since.
+
+    ``first - 1`` if there is none.
     """
 
 
 class Coverage:
-    """What a journal holds.
+    """Coverage of one journal, by epoch.
 
-    :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
-    :ivar held: positions of records, by epoch.
-    :ivar lost: positions that are declared lost, by epoch.
-    :ivar starts: where each epoch begins.
-    :ivar watermarks: the durable watermark of each epoch.
-    :ivar published_watermarks: the highest watermark of each epoch that was published: numbers below it do not get
-        another payload, whether they can still be read or not.
-    :ivar expired_epochs: where epochs of which nothing is kept would begin again.
+    :ivar wrap: modulus of the sequence numbers; 0 if they do not wrap.
+    :ivar held: positions of the records held, by epoch.
+    :ivar lost: positions declared lost, by epoch.
+    :ivar starts: first position of each epoch.
+    :ivar watermarks: durable watermark of each epoch.
+    :ivar published_watermarks: highest watermark ever published for each epoch. Numbers below it never get a different
+        payload, whether or not they can still be read.
+    :ivar expired_epochs: position at which each epoch that retention removed would restart.
     """
 
     def __init__(self, stream: str, wrap: int) -> None:
@@ -46,15 +48,15 @@ class Coverage:
         self.expired_epochs: dict[int, int] = {}
 
     def get(self, epoch: int, position: int) -> Record | None:
-        """Return a record, ``None`` if it is not held."""
-        raise NotImplementedError(f"{type(self).__name__} does not say where its records are")
+        """Return the record at a position, or ``None`` if it is not held."""
+        raise NotImplementedError(f"{type(self).__name__} must implement get()")
 
     def epochs(self) -> list[int]:
-        """Return the epochs of which something is known, lowest first."""
+        """Return the known epochs, ascending."""
         return sorted(self.starts)
 
     def bounds(self, epoch: int) -> Bounds | None:
-        """Return how far an epoch goes, ``None`` if nothing is known of it."""
+        """Return the bounds of an epoch, or ``None`` if the epoch is unknown."""
         start = self.starts.get(epoch)
         if start is None:
             return None
@@ -64,10 +66,10 @@ class Coverage:
         )
 
     def missing_ranges(self) -> Iterator[tuple[int, int, int]]:
-        """Yield epoch, first and last of those positions below a published watermark that are neither held nor lost."""
+        """Yield ``(epoch, first, last)`` of each range below a published watermark that is neither held nor lost."""
         for epoch, floor in sorted(self.published_watermarks.items()):
             if epoch in self.expired_epochs:
-                continue  # Retention took it.
+                continue  # Removed by retention.
             held, lost = self.held.get(epoch) or RangeSet(), self.lost.get(epoch) or RangeSet()
             first = self.starts.get(epoch, 0)
             if first < floor:
@@ -76,7 +78,7 @@ class Coverage:
                         yield epoch, *pair
 
     def next_missing(self, epoch: int, position: int) -> int:
-        """Return the first position from ``position`` on that is neither held nor lost."""
+        """Return the first position at or after ``position`` that is neither held nor lost."""
         held, lost = self.held.get(epoch) or RangeSet(), self.lost.get(epoch) or RangeSet()
         while True:
             here = held.range_of(position) or lost.range_of(position)
@@ -85,25 +87,28 @@ class Coverage:
             position = here[1] + 1
 
     def advance_watermarks(self) -> None:
-        """All that is known of is durable: move the watermarks on."""
+        """Advance the watermarks, given that everything recorded here is durable."""
         for epoch, start in self.starts.items():
             self.watermarks[epoch] = self.next_missing(epoch, max(start, self.watermarks.get(epoch, start)))
 
     def drop_epoch(self, epoch: int) -> None:
-        """Drop an epoch."""
+        """Remove an epoch."""
         for table in (self.held, self.lost, self.starts, self.watermarks, self.published_watermarks):
             table.pop(epoch, None)
 
     def held_ranges(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield those parts of ``first`` to ``last`` that are held."""
+        """Yield the ranges within ``first`` to ``last`` that are held."""
         return (self.held.get(epoch) or RangeSet()).intersection(first, last)
 
     def losses(self, epoch: int, first: int, last: int) -> list[tuple[int, int]]:
-        """Return those parts of ``first`` to ``last`` that are declared lost."""
+        """Return the ranges within ``first`` to ``last`` that are declared lost."""
         return list((self.lost.get(epoch) or RangeSet()).intersection(first, last))
 
     def check_start(self, epoch: int, first: int) -> None:
-        """:raises NotInJournal: if ``first`` lies before the beginning of the epoch."""
+        """Check that ``first`` is not before the start of the epoch.
+
+        :raises NotInJournal: if it is.
+        """
         start = self.starts.get(epoch)
         if start is not None and first < start:
             raise NotInJournal(f"{first} of epoch {epoch} was asked for, and {self.stream} begins at {start} here")

@@ -1,4 +1,4 @@
-"""Why a journal ends where it does: because no more came, or because of damage."""
+"""Detection of damage that stops the watermark of a journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.journal.segment_loader import EXCLUDED
 
 
 def blocking_damage(reader: IJournalReader, epoch: int) -> Damage | None:
-    """Return the damage that makes the watermark of an epoch stand still; ``None`` if there is none."""
+    """Return the damage that stops the watermark of an epoch, or ``None``."""
     bounds: Bounds | None = reader.bounds(epoch)
     if bounds is None:
         return None
@@ -21,9 +21,9 @@ def blocking_damage(reader: IJournalReader, epoch: int) -> Damage | None:
 
 
 def lost_epoch(reader: IJournalReader) -> Damage | None:
-    """Return the damage that took an epoch as a whole; ``None`` if there is none."""
+    """Return the damage that destroyed a whole epoch, or ``None``."""
     known = reader.epochs()
-    return next((one for one in reader.damages if one.epoch is not None and one.epoch not in known), None)
+    return next((damage for damage in reader.damages if damage.epoch is not None and damage.epoch not in known), None)
 
 
 def _blocks_watermark(reader: IJournalReader, epoch: int, bounds: Bounds, damage: Damage) -> bool:
@@ -41,11 +41,11 @@ def _blocks_watermark(reader: IJournalReader, epoch: int, bounds: Bounds, damage
 
 
 def _highest_known(segments: Sequence[Segment], epoch: int, bounds: Bounds, damage: Damage) -> int:
-    """Return the highest number of what is known of a damaged segment and those before it."""
+    """Return the highest known number in the damaged segment and the segments before it."""
     damaged = segment_number(damage.name)
-    shelves = [
+    lasts = [
         segment.frame_indexes[epoch].last
         for segment in segments
         if epoch in segment.frame_indexes and (damaged is None or segment.number <= damaged)
     ]
-    return max([bounds.first - 1, *shelves])
+    return max([bounds.first - 1, *lasts])

@@ -1,4 +1,4 @@
-"""What can go wrong with a journal."""
+"""Errors of journals, and the description of damage."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from fyrehose_twisted.errors import LocalError, OperationalError
 
 
 class Damage(NamedTuple):
-    """Bytes of a segment that are not what was written."""
+    """Damaged bytes in one file of a journal, or numbers that have gone missing."""
 
     name: str
-    """Of the file."""
+    """Name of the file."""
     offset: int
     length: int
-    """0 if no bytes are damaged, but what they should tell of is not there."""
+    """Number of damaged bytes; 0 if no bytes are damaged but records are missing."""
     reason: str
     epoch: int | None = None
     first: int | None = None
-    """Lowest position that was there, where that is known."""
+    """Lowest affected position, if known."""
     last: int | None = None
 
     def __str__(self) -> str:
-        what = "" if self.first is None else f", numbers {self.first} to {self.last} of epoch {self.epoch}"
+        numbers = "" if self.first is None else f", numbers {self.first} to {self.last} of epoch {self.epoch}"
         where = f", bytes {self.offset:,} to {self.offset + self.length:,}" if self.length else ""
-        return f"{self.name}{where}{what}: {self.reason}"
+        return f"{self.name}{where}{numbers}: {self.reason}"
 
 
 class JournalError(OperationalError):
@@ -32,41 +32,40 @@ class JournalError(OperationalError):
 
 
 class JournalInUse(JournalError):
-    """Somebody else writes to the journal."""
+    """Another process has the journal open for writing."""
 
 
 class JournalFull(JournalError):
-    """There is no room to write; what was not written is still in the group."""
+    """The disk is full. Records that were not written stay in the commit group."""
 
 
 class JournalBroken(JournalError):
-    """The disk failed to make something durable. Whoever opens the journal anew finds what is really there."""
+    """The disk failed to make a write durable. Reopen the journal to recover its actual contents."""
 
 
 class JournalDamaged(JournalError):
-    """A part of a journal is not what was written.
+    """A part of a journal is damaged.
 
-    :ivar damage: which part.
+    :ivar damage: the damaged part.
     """
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(
-            f"{damage}. `fyrehose journal check` shows all damage; `fyrehose journal repair` cuts it out, takes what is"
-            " missing from a copy, or declares it lost"
+            f"{damage}. `fyrehose journal check` lists all damage; `fyrehose journal repair` removes it and restores"
+            " the missing records from a copy, or declares them lost"
         )
         self.damage = damage
 
 
 class JournalReplaced(JournalError):
-    """Another journal lies where one was read from."""
+    """The directory being read now holds a different journal."""
 
     def __init__(self, where: object, before: int | None, now: int | None) -> None:
         super().__init__(
-            f"{where} holds another journal now: its tag is {now or 0:08x}, and that of the one read so far"
-            f" {before or 0:08x}."
-            " Its numbers are not those of the old one: open it anew, from its beginning"
+            f"{where} holds another journal now: tag {now or 0:08x} instead of {before or 0:08x}."
+            " Its numbers are unrelated to those read so far; reopen it and read from the beginning"
         )
 
 
 class NotInJournal(LocalError, LookupError):
-    """What was asked for lies before the beginning of the journal: it is not kept any more, or never was."""
+    """The requested position precedes the start of the journal, for example because retention has removed it."""

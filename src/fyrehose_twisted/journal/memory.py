@@ -1,4 +1,4 @@
-"""A journal in memory: what :class:`~fyrehose_twisted.journal.store.Journal` does, for as long as the process lives."""
+"""Journal in memory, with the interface of :class:`~fyrehose_twisted.journal.store.Journal`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fyrehose_twisted.journal.retention import Retention
 from fyrehose_twisted.record import Record
 
 RECORD_OVERHEAD = 200
-"""Bytes that a record costs beside its payload, so that a limit means memory."""
+"""Bytes counted for each record in addition to its payload, so that a size limit approximates memory."""
 
 BLOCK_RECORDS = 4_096
 
 
 class _MemoryRecords(Coverage):
-    """The records themselves, by epoch and position."""
+    """Records by epoch and position."""
 
     def __init__(self, stream: str, wrap: int) -> None:
         super().__init__(stream, wrap)
@@ -41,13 +41,13 @@ class _MemoryRecords(Coverage):
 
 @implementer(IJournal)
 class MemoryJournal(Tabular):
-    """See :class:`~fyrehose_twisted.interfaces.IJournal`. What it calls durable is gone with the process.
+    """Journal in memory; see :class:`~fyrehose_twisted.interfaces.IJournal`. Its contents end with the process.
 
-    :param wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
-    :param clock: UTC seconds since 1970.
-    :ivar tag: drawn for each.
-    :ivar damages: nothing.
-    :ivar counters: what became of the records that it was given.
+    :param wrap: modulus of the sequence numbers; 0 if they do not wrap.
+    :param clock: returns UTC seconds since 1970.
+    :ivar tag: random tag of the journal.
+    :ivar damages: always empty.
+    :ivar counters: outcomes of the appended records.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MemoryJournal(Tabular):
         self._group.begin(epoch, sequence)
 
     def append(self, records: Sequence[Record], *, authoritative: bool = False) -> int:
-        """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`. Nothing goes missing here."""
+        """See :meth:`~fyrehose_twisted.interfaces.IJournal.append`. Records never go missing here."""
         self._check()
         return self._group.add(records)
 

@@ -1,4 +1,4 @@
-"""What a journal on disk holds, for Prometheus. It is read when asked for, and costs nothing otherwise."""
+"""Prometheus metrics of journals on disk. Values are computed at each scrape."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _GAUGES = {
 
 
 class JournalCollector(Collector):
-    """Turns the state of open journals into metrics named ``fyrehose_journal_*``, with the label ``stream``.
+    """Collector of the metrics ``fyrehose_journal_*`` of open journals, with the label ``stream``.
 
-    :param journals: looked through each time that it is asked.
+    :param journals: open journals, iterated at each scrape.
     """
 
     def __init__(self, journals: Iterable[Journal]) -> None:
@@ -46,7 +46,7 @@ class JournalCollector(Collector):
         self._highest: dict[tuple[str, str], int] = {}
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         journals = list(self._journals)
         for name, description in _COUNTERS.items():
             counter = CounterMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])
@@ -58,17 +58,19 @@ class JournalCollector(Collector):
         for journal in journals:
             commits.add_metric([journal.stream], journal.commits)
         yield commits
-        found = [(journal.stream, _gauge_values(journal)) for journal in journals]
+        states = [(journal.stream, _gauge_values(journal)) for journal in journals]
         for name, description in _GAUGES.items():
             gauge = GaugeMetricFamily(f"fyrehose_journal_{name}", description, labels=["stream"])
-            for stream, state in found:
+            for stream, state in states:
                 if name in state:
                     gauge.add_metric([stream], state[name])
             yield gauge
 
     def _monotonic(self, journal: Journal, name: str) -> int:
-        """Return a count, never less than it was: what is not kept after all is counted back, and Prometheus would
-        take that for a restart."""
+        """Return a counter as its highest value so far.
+
+        A journal counts back records that it drops before writing them, which Prometheus would take for a restart.
+        """
         key = journal.stream, name
         self._highest[key] = max(self._highest.get(key, 0), getattr(journal.counters, name))
         return self._highest[key]

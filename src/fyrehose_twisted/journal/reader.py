@@ -1,4 +1,4 @@
-"""Reading a journal while another process writes it: only what is durable, and only up to the watermark."""
+"""Reader of a journal that another process may be writing: durable records, up to the watermark."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 MAX_TRIES = 10
-"""How often the list of files may change while it is read."""
+"""Attempts to read the list of files while it changes."""
 
 
 @implementer(ISegmentReader)
 class JournalReader(Tabular):
-    """See :class:`~fyrehose_twisted.interfaces.IJournalReader`. It needs no lock and changes nothing.
+    """Reader of a journal on disk; see :class:`~fyrehose_twisted.interfaces.IJournalReader`.
 
-    What it gives stays the same for ever, but for retention: a range below the watermark reads the same each time.
+    It takes no lock and writes nothing. Apart from retention, a range below the watermark always reads the same.
 
-    :param directory: where the files of the journal are.
-    :ivar damages: what was found that is damaged or gone.
-    :raises JournalError: if there is no journal there, or it cannot be read.
-    :raises JournalReplaced: later, if another journal lies there by then; this reader stays as it was.
+    :param directory: directory of the journal.
+    :ivar damages: damage and missing files found so far.
+    :raises JournalError: if there is no journal, or it cannot be read.
+    :raises JournalReplaced: later, if the directory holds another journal by then. The reader does not change.
     """
 
     def __init__(self, directory: IDirectory) -> None:
@@ -58,7 +58,7 @@ class JournalReader(Tabular):
         self._catalog = _ReaderCatalog(self, directory, "", 0, 0)
         self._load()
         if not self._catalog.stream:
-            raise JournalError(f"{directory} holds no journal that can be read")
+            raise JournalError(f"{directory} holds no readable journal")
 
     @property
     def stream(self) -> str:
@@ -67,36 +67,36 @@ class JournalReader(Tabular):
 
     @property
     def wrap(self) -> int:
-        """How many sequence numbers there are before they begin anew; 0 if they never do."""
+        """Modulus of the sequence numbers; 0 if they do not wrap."""
         return self._catalog.wrap
 
     @property
     def segments(self) -> list[Segment]:
-        """The segments of the journal, as far as they are durable."""
+        """Durable segments of the journal."""
         return list(self._catalog.segments.values())
 
     @property
     def change_token(self) -> object:
-        """What changes whenever something was written, or dropped."""
+        """Value that changes whenever the journal is written or trimmed."""
         return self._durable_position, tuple(self._suffixes.items())
 
     @property
     def tag(self) -> int:
-        """The journal's own number, which no other that lies there later has."""
+        """Random tag that tells this journal from any other in the same directory."""
         return self._catalog.tag
 
     def limit_open_files(self, files: int) -> None:
-        """Keep at most so many files open."""
+        """Limit the number of files kept open."""
         self._catalog.open_files = files
 
     def known_ranges(self, epoch: int) -> tuple[RangeSet, RangeSet]:
-        """Return what of an epoch is held, and what is declared lost, also beyond the watermark; not to be changed."""
+        """Return the held and the lost positions of an epoch, also beyond the watermark. Do not modify them."""
         return self._catalog.held.get(epoch) or RangeSet(), self._catalog.lost.get(epoch) or RangeSet()
 
     def refresh(self) -> bool:
-        """Look what has been written since; say whether anything has changed."""
-        mark = read_position(self.directory)
-        if mark == self._durable_position and mark is not None:
+        """Load new writes; return whether anything has changed."""
+        position = read_position(self.directory)
+        if position == self._durable_position and position is not None:
             return False
         self._load()
         return True
@@ -135,12 +135,12 @@ class JournalReader(Tabular):
         *,
         projection: Projection = Projection.ALL,
     ) -> Iterator[list[StoredBlock]]:
-        """Return what stands in the segments, a list for each stretch of positions, ascending.
+        """Return the stored records, including replaced ones, as one list of blocks for each range of positions.
 
-        The blocks of one list may overlap, and a position may be in several: the last of them is what :meth:`read`
-        gives, and the others are what it replaced.
+        The ranges ascend. The blocks of a list may overlap: where several hold a position, :meth:`read` returns the
+        record of the last block, and the others are records that it replaced.
 
-        :param on_damage: as for :meth:`read`; so are ``projection`` and what is raised.
+        :param on_damage: as for :meth:`read`, as are ``projection`` and the errors raised.
         """
         last = min(last, self._catalog.watermarks.get(epoch, 0) - 1)
         return self._catalog.stored(epoch, first, last, on_damage, projection=projection)
@@ -158,7 +158,7 @@ class JournalReader(Tabular):
         return self._catalog.losses(epoch, first, min(last, self._catalog.watermarks.get(epoch, 0) - 1))
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self._catalog.close()
 
     def _load(self) -> None:
@@ -170,81 +170,82 @@ class JournalReader(Tabular):
                 if self._load_once(found, last=tries == 1):
                     return
                 tries -= 1
-            except FileNotFoundError:  # A segment was written anew, or retention took it.
+            except FileNotFoundError:  # A segment was compacted, or removed by retention.
                 tries = MAX_TRIES if len(found) > before else tries - 1
             except OSError as error:
                 raise JournalError(f"{self.directory} cannot be read: {error.strerror}") from error
         raise JournalError(f"{self.directory} changes faster than it can be read")
 
     def _list(self) -> dict[int, str]:
-        """Return the suffix of each segment's file.
+        """Return the file suffix of each segment.
 
-        A list that is made while a file gets its new name can have neither name; two that agree cannot lack the same.
+        A directory listing made during a rename may contain neither name. Two listings that agree are complete.
         """
         suffixes = segment_suffixes(self._names())
         for _ in range(MAX_TRIES):
             before, suffixes = suffixes, segment_suffixes(self._names())
             if before.keys() == suffixes.keys():
                 return suffixes
-        raise FileNotFoundError("the list of segments changes all the time")
+        raise FileNotFoundError("the list of segments keeps changing")
 
     def _names(self) -> list[str]:
         try:
             names: list[str] = self.directory.names()
         except FileNotFoundError:
-            raise JournalError(f"{self.directory} does not exist: there is no journal to read") from None
+            raise JournalError(f"{self.directory} does not exist; give the directory of a journal") from None
         return names
 
     def _load_once(self, found: dict[str, Segment], *, last: bool) -> bool:
-        """Look once; say whether that was enough.
+        """Load the journal once; return whether the result is consistent.
 
-        :param found: segments that were opened before, by name.
-        :param last: it has to be, even if numbers are gone and retention may be why.
+        :param found: segments opened by earlier attempts, by name.
+        :param last: whether to accept missing numbers, which a concurrent retention may explain.
         """
         damages: list[Damage] = []
-        written = read_position(self.directory, damages)  # First: what it speaks of is there by now.
+        written = read_position(self.directory, damages)  # First: the files that it covers exist by now.
         suffixes = self._list()
         if not suffixes:
-            raise JournalError(f"{self.directory} holds no journal: there is no file like {segment_name(1, '.log')}")
-        mark = written
-        segments, bad = self._open(suffixes, found, mark)
+            raise JournalError(f"{self.directory} holds no journal: there is no {segment_name(1, '.log')} or the like")
+        position = written
+        segments, bad = self._open(suffixes, found, position)
         header = agreed_header(segments.values(), self.directory)
         catalog = self._catalog
-        if header is not None and mark is not None and mark.tag != header.tag:
+        if header is not None and position is not None and position.tag != header.tag:
             damages.append(Damage(POSITION_NAME, 0, POSITION_BYTES, OTHER_JOURNAL))
-            mark = None
-            segments, bad = self._open(suffixes, found, mark)
+            position = None
+            segments, bad = self._open(suffixes, found, position)
         if header is not None:
             if catalog.stream and header.tag != catalog.tag:
                 raise JournalReplaced(self.directory, catalog.tag, header.tag)
             catalog.stream, catalog.wrap, catalog.tag = header.stream, header.wrap, header.tag
         for number, segment in catalog.segments.items():
-            if segments.get(number) is not segment:  # Another file may have its name.
+            if segments.get(number) is not segment:  # Another file may have the same name.
                 catalog.release(segment.name)
                 self._ends.pop(number, None)
         damages += bad
-        if mark is None and max(suffixes) not in segments and suffixes[max(suffixes)] == OPEN_SUFFIX:
+        if position is None and max(suffixes) not in segments and suffixes[max(suffixes)] == OPEN_SUFFIX:
             damages.append(Damage(segment_name(max(suffixes), OPEN_SUFFIX), 0, 0, UNKNOWN_EXTENT))
-        if mark is not None and is_file_missing(mark, suffixes):
-            damages.append(missing_file_damage(mark))
+        if position is not None and is_file_missing(position, suffixes):
+            damages.append(missing_file_damage(position))
         for number, segment in segments.items():
             if not segment.ordered:
-                damages += self._read_appended(segment, mark if mark is not None and mark.segment == number else None)
+                is_last = position is not None and position.segment == number
+                damages += self._read_appended(segment, position if is_last else None)
             damages += segment.damages
         catalog.segments = segments
-        catalog.published_watermarks = {} if mark is None else dict(mark.watermarks)
+        catalog.published_watermarks = {} if position is None else dict(position.watermarks)
         catalog.rebuild()
         catalog.advance_watermarks()
         lost = find_missing(catalog, damages)
         if not last and not set(lost) <= set(self.damages) and read_position(self.directory) != written:
-            return False  # Retention may have taken what held them, and says so by now.
+            return False  # Retention may have removed them, and has published that by now.
         self._durable_position, self._suffixes, self.damages = written, suffixes, damages + lost
         return True
 
     def _open(
         self, suffixes: dict[int, str], found: dict[str, Segment], durable_position: DurablePosition | None
     ) -> tuple[dict[int, Segment], list[Damage]]:
-        """Return the segments whose headers are known, and what is damaged so that it is none."""
+        """Return the segments with a known header, and the damage of files that have none."""
         durable = max(suffixes) - 1 if durable_position is None else durable_position.segment
         known = (
             self._catalog.segments if durable_position is not None and durable_position.tag == self._catalog.tag else {}
@@ -253,27 +254,27 @@ class JournalReader(Tabular):
         damages: list[Damage] = []
         for number, suffix in suffixes.items():
             if number > durable and suffix == OPEN_SUFFIX:
-                continue  # It is only being made.
+                continue  # It is still being created.
             segment = known.get(number)
             if segment is None or segment.suffix != suffix:
                 segment = found.get(segment_name(number, suffix))
             if segment is None:
-                one = open_segment(self.directory, number, suffix)
-                if not isinstance(one, OpenSegment):
-                    damages.append(one)
+                opened = open_segment(self.directory, number, suffix)
+                if not isinstance(opened, OpenSegment):
+                    damages.append(opened)
                     continue
-                segment = one.segment
+                segment = opened.segment
                 if segment.ordered:
-                    load_segment(one, keep_index=False)
-                one.file.close()
+                    load_segment(opened, keep_index=False)
+                opened.file.close()
                 found[segment.name] = segment
             segments[number] = segment
         return segments, damages
 
     def _read_appended(self, segment: Segment, durable_position: DurablePosition | None) -> list[Damage]:
-        """Take in what was added to a segment that is not in order; return what is damaged after its last good frame.
+        """Load the frames appended to a segment; return the damage after its last valid frame.
 
-        :param durable_position: how far it is durable; ``None`` if all of it is.
+        :param durable_position: position up to which it is durable; ``None`` if all of it is.
         """
         file = self._catalog.file_of(segment)
         size = file.size()
@@ -285,7 +286,7 @@ class JournalReader(Tabular):
 
 
 class _ReaderCatalog(Catalog):
-    """The catalog of a journal that another process writes."""
+    """Catalog of a journal that another process may be writing."""
 
     def __init__(self, reader: JournalReader, directory: IDirectory, stream: str, wrap: int, tag: int) -> None:
         super().__init__(directory, stream, wrap, tag)
@@ -299,8 +300,8 @@ class _ReaderCatalog(Catalog):
 
 
 def open_reader(path: Path) -> JournalReader:
-    """Return a reader of the journal whose files lie in directory ``path``.
+    """Return a reader of the journal in directory ``path``.
 
-    :raises JournalError: if there is none, or it cannot be read.
+    :raises JournalError: if there is no journal, or it cannot be read.
     """
     return JournalReader(LocalDirectory(path))

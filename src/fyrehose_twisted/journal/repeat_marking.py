@@ -1,4 +1,4 @@
-"""Finding the repeats among the records of a journal, wherever a reader begins."""
+"""Detection of repeated messages in a journal, from any starting position."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.repeats import WINDOW, Envelopes, RepeatDetector
 
 FindEnvelopes = Callable[[Block], Envelopes]
-"""Returns the envelopes of a block's records; records without one are left out."""
+"""Returns the envelopes of the records in a block. Records without an envelope are left out."""
 
 Marks = NDArray[np.bool_]
 
 MAX_CURSORS = 4
-"""Places of one epoch from which marking can go on without reading what precedes them."""
+"""Cursors of one epoch, from which marking continues without reading the preceding records."""
 
 STEP_RECORDS = 4_096
-"""Records that are looked at in one step."""
+"""Records processed in one step."""
 
 READ_ON = 4
-"""Blocks that have to follow one another before what precedes them is remembered for the next ones."""
+"""Number of consecutive blocks after which a cursor is kept for the following ones."""
 
 LARGE = 2
-"""Where so few frames have all of a step, more is read at once."""
+"""If at most this many frames hold a whole step, the next step is larger."""
 
 MAX_ENDS = 64
-"""Ends of blocks that are remembered, to see which blocks follow one another."""
+"""Remembered ends of blocks, by which consecutive blocks are recognized."""
 
 MAX_RANGES = 65_536
-"""Separate ranges of marked numbers that are remembered of one epoch."""
+"""Separate ranges of results that are remembered for one epoch."""
 
 
 class RepeatMarker:
-    """Tells which records of a journal are repeats, by the rule of :mod:`fyrehose_twisted.repeats`.
+    """Marks repeated records of one journal by the rule of :mod:`fyrehose_twisted.repeats`.
 
-    It reads the numbers that precede a block, as many as the rule needs, unless it has just read them; and it remembers
-    what it found. What retention has dropped, or is damaged, makes no record a repeat.
+    It reads the records that precede a block, as far as the rule requires, unless it has just read them. Results are
+    remembered. Records that are damaged or removed by retention are not taken into account.
 
-    :param envelopes: of the journal's protocol; ``None`` if its records have none: then none is a repeat.
+    :param envelopes: finds the envelopes of the protocol; ``None`` if records have none, and so none is a repeat.
     """
 
     def __init__(self, reader: JournalReader, envelopes: FindEnvelopes | None) -> None:
@@ -54,13 +54,13 @@ class RepeatMarker:
 
     @property
     def can_mark(self) -> bool:
-        """Whether a record may be a repeat at all."""
+        """Whether the protocol of the journal has repeats."""
         return self._envelopes is not None
 
     def marks(self, block: Block) -> Generator[None, None, Marks | None]:
-        """Return which records of a block are repeats; yield after each step of reading what precedes them.
+        """Compute which records of a block are repeats; yield after each step of reading preceding records.
 
-        :return: ``None`` if none is.
+        :return: a mask of the repeats, or ``None`` if there is none.
         :raises OSError: if the journal cannot be read.
         """
         if self._envelopes is None or not len(block):
@@ -80,13 +80,13 @@ class RepeatMarker:
         return marks
 
     def is_ready(self, epoch: int, position: int) -> bool:
-        """Return whether a block that begins at ``position`` can be marked without reading what precedes it."""
+        """Return whether a block at ``position`` can be marked without reading preceding records."""
         if self._envelopes is None:
             return True
-        return epoch in self._epochs and any(one.next == position for one in self._epochs[epoch].cursors)
+        return epoch in self._epochs and any(cursor.next == position for cursor in self._epochs[epoch].cursors)
 
     def _find(self, epoch: _EpochRepeats, block: Block, first: int, last: int) -> Generator[None, None, None]:
-        """Mark ``first`` to ``last`` of a block."""
+        """Mark positions ``first`` to ``last`` of a block."""
         bounds = self._reader.bounds(block.epoch)
         beginning = first if bounds is None else bounds.first
         lowest = max(first - WINDOW, beginning)
@@ -110,7 +110,7 @@ class RepeatMarker:
         epoch.keep(cursor)
 
     def _find_alone(self, epoch: _EpochRepeats, part: Block, lowest: int) -> Generator[None, None, None]:
-        """Mark a block after which nobody may read on: of what precedes it, remember only what it repeats."""
+        """Mark a single block. Of the preceding records, remember only those that it may repeat."""
         assert self._envelopes is not None
         keys = np.sort(self._envelopes(part).keys())
         cursor = _Cursor(lowest, part.first)
@@ -122,7 +122,7 @@ class RepeatMarker:
         self._take(epoch, cursor, part, is_known=True)
 
     def _preceding_blocks(self, epoch: int, first: int, end: int) -> Iterator[Block]:
-        """Yield what is held from ``first`` to before ``end``, a moment's work of it at a time."""
+        """Yield the held records from ``first`` up to ``end``, exclusive, in small blocks."""
         width = STEP_RECORDS
         while first < end:
             last = min(first + width, end) - 1
@@ -133,9 +133,9 @@ class RepeatMarker:
                     for low in range(0, len(block), STEP_RECORDS):
                         yield block.rows(low, min(low + STEP_RECORDS, len(block)))
             except NotInJournal:
-                pass  # Retention has dropped some of it meanwhile.
+                pass  # Retention has removed some of the range.
             first = last + 1
-            if read <= LARGE:  # Part of a frame may be left, which has to be read again.
+            if read <= LARGE:  # Frames are large, and would be read again for the next step.
                 width *= 4
 
     def _take(self, epoch: _EpochRepeats, cursor: _Cursor, block: Block, *, is_known: bool) -> None:
@@ -149,7 +149,7 @@ class RepeatMarker:
 
 
 def run_to_end(steps: Generator[None, None, Marks | None]) -> Marks | None:
-    """Return what :meth:`RepeatMarker.marks` returns, without a pause."""
+    """Run :meth:`RepeatMarker.marks` to its end and return the result."""
     while True:
         try:
             next(steps)
@@ -159,10 +159,10 @@ def run_to_end(steps: Generator[None, None, Marks | None]) -> Marks | None:
 
 
 class _Cursor:
-    """A place up to which a journal was read.
+    """State of one sequential pass over a journal.
 
-    :ivar next: the next number.
-    :ivar whole_from: from here on it has read all that the rule needs.
+    :ivar next: next position to read.
+    :ivar whole_from: position from which results are valid, as all preceding records that matter have been read.
     """
 
     def __init__(self, first: int, whole_from: int) -> None:
@@ -172,11 +172,11 @@ class _Cursor:
 
 
 class _EpochRepeats:
-    """What is known of the repeats of one epoch.
+    """Results for one epoch.
 
-    :ivar known: numbers of which it is known whether they are repeats.
-    :ivar repeats: those that are.
-    :ivar cursors: the one used last comes last.
+    :ivar known: positions that have been processed.
+    :ivar repeats: positions of repeats.
+    :ivar cursors: cursors, the most recently used one last.
     """
 
     def __init__(self) -> None:
@@ -186,8 +186,8 @@ class _EpochRepeats:
         self._ends: dict[int, int] = {}
 
     def take(self, lowest: int, first: int) -> _Cursor | None:
-        """Return the furthest cursor between two places, which is to be kept again when it was moved."""
-        usable = [one for one in self.cursors if lowest <= one.next <= first]
+        """Remove and return the furthest cursor from ``lowest`` to ``first``; call :meth:`keep` after using it."""
+        usable = [cursor for cursor in self.cursors if lowest <= cursor.next <= first]
         if not usable:
             return None
         cursor = max(usable, key=_by_next)
@@ -195,7 +195,7 @@ class _EpochRepeats:
         return cursor
 
     def consecutive_blocks(self, first: int, last: int) -> int:
-        """Return how many blocks have come one after the other before the one from ``first`` to ``last``."""
+        """Return the number of consecutive blocks that precede the one from ``first`` to ``last``."""
         count = self._ends.pop(first, 0)
         self._ends[last + 1] = count + 1
         if len(self._ends) > MAX_ENDS:
@@ -203,14 +203,14 @@ class _EpochRepeats:
         return count
 
     def keep(self, cursor: _Cursor) -> None:
-        """Keep a cursor, and drop one if there are too many, but not that which has read furthest."""
+        """Keep a cursor. If there are too many, drop the oldest one that is not the furthest."""
         self.cursors.append(cursor)
         if len(self.cursors) > MAX_CURSORS:
             newest = max(self.cursors, key=_by_next)
-            self.cursors.remove(next(one for one in self.cursors if one is not newest))
+            self.cursors.remove(next(candidate for candidate in self.cursors if candidate is not newest))
 
     def forget(self) -> None:
-        """Forget what was found if it is too much."""
+        """Drop the results if they have too many ranges."""
         if len(self.repeats) > MAX_RANGES or len(self.known) > MAX_RANGES:
             self.repeats.clear()
             self.known.clear()
@@ -221,4 +221,4 @@ def _by_next(cursor: _Cursor) -> int:
 
 
 def _ignore_damage(damage: Damage) -> None:
-    """What is damaged is reported when it is read for itself."""
+    """Ignore damage in preceding records. It is reported when these are read themselves."""

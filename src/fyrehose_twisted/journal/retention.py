@@ -1,4 +1,4 @@
-"""What a journal keeps, and for how long."""
+"""Retention policy of journals, by age and by size."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _BYTES = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mi
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
 
 SHARE_OF_AGE = 4
-"""A segment covers at most so manyth a part of the time that records are kept for."""
+"""A segment covers at most the retention time divided by this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What to keep. Whole segments go, those with the lowest numbers first; the one that is written stays.
+    """Retention policy. Whole segments are removed, lowest numbers first. The active segment stays.
 
-    :ivar seconds: how long a record is kept, at least; ``None`` for ever.
-    :ivar size: bytes that the journal may take; ``None`` for any number.
+    :ivar seconds: minimum time for which a record is kept; ``None`` for no limit.
+    :ivar size: maximum size of the journal in bytes; ``None`` for no limit.
     """
 
     seconds: float | None = None
@@ -30,19 +30,19 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds > 0:
-            raise ConfigurationError(f"records cannot be kept for {self.seconds} s; give more than 0")
+            raise ConfigurationError(f"a retention of {self.seconds} s is out of range; it must be above 0")
         if self.size is not None and self.size < 1:
-            raise ConfigurationError(f"records cannot be kept in {self.size} bytes; give more than 0")
+            raise ConfigurationError(f"a retention of {self.size} bytes is out of range; it must be above 0")
 
     def should_roll(self, created_at: int, now: int) -> bool:
-        """Say whether a segment is so old that another should begin, lest records stay too long. In microseconds."""
+        """Return whether the active segment is old enough to begin a new one. Times are in microseconds."""
         return self.seconds is not None and now - created_at > self.seconds * 1_000_000 / SHARE_OF_AGE
 
 
 def parse_retention(text: str) -> Retention:
-    """Return what ``text`` says: ``7d``, ``50GB`` or ``7d,50GB``.
+    """Parse a retention such as ``7d``, ``50GB`` or ``7d,50GB``.
 
-    :raises ConfigurationError: if it says something else.
+    :raises ConfigurationError: if ``text`` has another form.
     """
     seconds: float | None = None
     size: int | None = None
@@ -55,35 +55,37 @@ def parse_retention(text: str) -> Retention:
             size = int(float(found[1]) * _BYTES[unit])
         else:
             units = ", ".join([*_SECONDS, *("kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB")])
-            raise ConfigurationError(f"retention {text!r}: say 7d, 50GB or 7d,50GB; the units are {units}")
+            raise ConfigurationError(f"invalid retention {text!r}; use 7d, 50GB or 7d,50GB, with the units {units}")
     return Retention(seconds, size)
 
 
 def expired_segments(segments: Sequence[Segment], active: Segment, retention: Retention, now: int) -> list[Segment]:
-    """Return those of ``segments`` that need not be kept.
+    """Return the ``segments`` that retention may remove.
 
-    :param segments: all that are not written any more.
-    :param active: the one that is.
-    :param now: UTC microseconds.
+    :param segments: all sealed segments.
+    :param active: the segment being written.
+    :param now: UTC microseconds since 1970.
     """
     newest = _newest([*segments, active])
     by_position = sorted(segments, key=lambda segment: (segment.last or (-1, -1), segment.number))
     total = active.end + sum(segment.end for segment in segments)
-    gone: list[Segment] = []
+    expired: list[Segment] = []
     for segment in by_position:
-        empty = segment.last is None and (retention.seconds, retention.size) != (None, None)
-        old = retention.seconds is not None and newest[segment.number] < now - retention.seconds * 1_000_000
-        large = retention.size is not None and total > retention.size
-        if not (old or large or empty):
-            break  # What has higher numbers stays, or a hole would be left.
-        gone.append(segment)
+        is_empty = segment.last is None and (retention.seconds, retention.size) != (None, None)
+        is_old = retention.seconds is not None and newest[segment.number] < now - retention.seconds * 1_000_000
+        is_too_large = retention.size is not None and total > retention.size
+        if not (is_old or is_too_large or is_empty):
+            break  # Removing a later segment would leave a gap.
+        expired.append(segment)
         total -= segment.end
-    return gone
+    return expired
 
 
 def _newest(segments: Sequence[Segment]) -> dict[int, int]:
-    """Return, by number, when the last record of each segment was received: not after the next one was begun, whatever
-    the clocks of others said."""
+    """Return the receive time of the last record of each segment, by number.
+
+    It is capped at the creation of the next segment, as record times may come from other clocks.
+    """
     newest: dict[int, int] = {}
     begun: int | None = None
     for segment in sorted(segments, key=lambda segment: segment.number, reverse=True):

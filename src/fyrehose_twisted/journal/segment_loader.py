@@ -1,4 +1,4 @@
-"""Finding the segments of a journal, and what each holds."""
+"""Discovery and loading of the segments of a journal, and detection of missing data."""
 
 from __future__ import annotations
 
@@ -27,25 +27,27 @@ from fyrehose_twisted.journal.format.segment_header import (
 from fyrehose_twisted.journal.format.watermark import POSITION_NAME, DurablePosition
 from fyrehose_twisted.ranges import RangeSet
 
-TRUNCATED = "they were durable, and the file ends before them"
-NUMBERS_MISSING = "they were readable once, and no segment has them now"
+TRUNCATED = "the file was truncated below its durable length"
+NUMBERS_MISSING = "once durable, but no segment holds them now"
 UNKNOWN_EXTENT = "nothing says what of it is durable, so all of it is left out"
 FILE_MISSING = "what was durable there is gone with the file"
 EXCLUDED = (UNKNOWN_EXTENT, FILE_MISSING)
-"""Reasons of damage that ends a journal, nobody knows at which number."""
-OTHER_JOURNAL = "it is that of another journal"
+"""Reasons of damage that ends a journal at an unknown number. Remote readers compare these texts."""
+OTHER_JOURNAL = "it belongs to another journal"
 
 
 class OpenSegment(NamedTuple):
-    """A segment whose header is known, and its file."""
+    """A segment with a known header, and its file."""
 
     segment: Segment
     file: IFile
 
 
 def segment_suffixes(names: Iterable[str]) -> dict[int, str]:
-    """Return the suffix of each segment's file, by number. Where a segment was written anew and the old file is still
-    there, the new one counts: it is complete."""
+    """Return the file suffix of each segment, by number.
+
+    If both the compacted and the original file exist, the compacted one counts, as it is complete.
+    """
     found: dict[int, str] = {}
     for name in names:
         number = segment_number(name)
@@ -55,10 +57,10 @@ def segment_suffixes(names: Iterable[str]) -> dict[int, str]:
 
 
 def open_segment(directory: IDirectory, number: int, suffix: str) -> OpenSegment | Damage:
-    """Return a segment of which only the header is known. One whose header is damaged is known by its frames.
+    """Open a segment and read its header. If the header is damaged, its frames identify the segment.
 
-    :raises JournalError: if another version wrote it, or the file cannot be read.
-    :raises FileNotFoundError: if it is not there.
+    :raises JournalError: if its format version is unsupported, or the file cannot be read.
+    :raises FileNotFoundError: if there is no such file.
     """
     name = segment_name(number, suffix)
     file: IFile = directory.open(name)
@@ -68,7 +70,7 @@ def open_segment(directory: IDirectory, number: int, suffix: str) -> OpenSegment
         try:
             header = decode(file.read(0, MAX_HEADER))
             if header.number != number:
-                raise BadHeader(f"its header is that of segment {header.number}")
+                raise BadHeader(f"its header belongs to segment {header.number}")
             found = OpenSegment(Segment(directory, header, suffix), file)
         except BadHeader as error:
             damage = Damage(name, 0, size, str(error))
@@ -96,12 +98,12 @@ def _identify_by_frames(
 
 
 def agreed_header(segments: Iterable[Segment], where: object, stream: str | None = None) -> SegmentHeader | None:
-    """Return a header that all ``segments`` agree with, and give it to those whose own is damaged.
+    """Return the header on which all ``segments`` agree, and assign it to segments whose own header is damaged.
 
-    It is ``None`` if none has a good one.
+    Return ``None`` if no segment has a valid header.
 
-    :param stream: what it has to be, if that is known.
-    :raises JournalError: if they are not of one journal, or of another stream.
+    :param stream: expected stream, if known.
+    :raises JournalError: if the segments belong to different journals or to another stream.
     """
     segments = list(segments)
     agreed: SegmentHeader | None = None
@@ -114,7 +116,7 @@ def agreed_header(segments: Iterable[Segment], where: object, stream: str | None
         elif (header.stream, header.wrap, header.tag) != (agreed.stream, agreed.wrap, agreed.tag):
             raise JournalError(
                 f"{where}: segment {header.number} belongs to another journal ({header.stream}, tag {header.tag:08x})"
-                f" than segment {agreed.number} ({agreed.stream}, tag {agreed.tag:08x}); move it away"
+                f" than segment {agreed.number} ({agreed.stream}, tag {agreed.tag:08x}); move it out of the directory"
             )
     if agreed is not None and stream is not None and agreed.stream != stream:
         raise JournalError(f"{where} is the journal of {agreed.stream}, not of {stream}")
@@ -122,61 +124,63 @@ def agreed_header(segments: Iterable[Segment], where: object, stream: str | None
         if not segment.header.stream:
             if agreed is None or segment.header.tag != agreed.tag:
                 raise JournalError(
-                    f"{where}: the header of segment {segment.number} is damaged, and no other says whose it is;"
-                    " `fyrehose journal repair` with --stream puts it right"
+                    f"{where}: the header of segment {segment.number} is damaged, and no other names the stream;"
+                    " run `fyrehose journal repair` with --stream"
                 )
             segment.header = segment.header._replace(stream=agreed.stream, wrap=agreed.wrap)
     return agreed
 
 
 def read_durable(segment: Segment, file: IFile, limit: int) -> list[Damage]:
-    """Take in what was added, up to ``limit``, all of which was durable; return what is not there any more after the
-    last good frame."""
+    """Load the frames appended up to ``limit``, the durable length; return the damage after the last valid frame."""
     size = file.size()
     damages = segment.read_appended(file, min(size, limit)) if segment.end < min(size, limit) else []
     return damages + truncation_damage(segment, size, limit)
 
 
 def may_be_unstarted(segment: Segment, size: int) -> bool:
-    """Say whether a file without a good frame may be what a crash left of the first segment of a new journal, which
-    begins with an empty frame. If no mark says so, what is longer may have been durable."""
+    """Return whether a file without a valid frame may be the first segment of a new journal after a crash.
+
+    Such a segment begins with an empty frame. Without a durable position, a longer file may have been durable.
+    """
     return size <= segment.end + HEADER.size
 
 
 def truncation_damage(segment: Segment, size: int, limit: int) -> list[Damage]:
-    """Return the damage that the file of ``segment`` has only ``size`` bytes, and ``limit`` were durable."""
+    """Return the damage of a file with ``size`` bytes of which ``limit`` were durable; none if it is long enough."""
     return [Damage(segment.name, size, limit - size, TRUNCATED)] if size < limit else []
 
 
 def missing_file_damage(durable_position: DurablePosition) -> Damage:
-    """Return the damage that the segment of ``durable_position`` is not there."""
+    """Return the damage of a missing segment that ``durable_position`` refers to."""
     return Damage(segment_name(durable_position.segment, OPEN_SUFFIX), 0, durable_position.offset, FILE_MISSING)
 
 
 def is_file_missing(durable_position: DurablePosition, numbers: Iterable[int]) -> bool:
-    """Say whether the segment of ``durable_position`` should be among ``numbers`` and is not. A mark may be older than
-    it should be after a power failure, and retention may have taken a segment before the last."""
+    """Return whether ``numbers`` lacks the segment of ``durable_position``.
+
+    An older number is not missing: after a power failure the position may be stale, and retention may have removed it.
+    """
     return durable_position.segment > max(numbers, default=0)
 
 
 def find_missing(coverage: Coverage, damages: Iterable[Damage]) -> list[Damage]:
-    """Return which numbers below the watermarks that were published are not there any more, and of which ``damages``
-    does not say so already."""
-    told: dict[int, RangeSet] = {}
+    """Return the numbers below the published watermarks that are missing, except those in ``damages``."""
+    reported: dict[int, RangeSet] = {}
     for damage in damages:
         if damage.epoch is not None and damage.first is not None and damage.last is not None:
-            told.setdefault(damage.epoch, RangeSet()).add(damage.first, damage.last)
+            reported.setdefault(damage.epoch, RangeSet()).add(damage.first, damage.last)
     found = []
     for epoch, first, last in coverage.missing_ranges():
-        for pair in (told.get(epoch) or RangeSet()).gaps(first, last):
+        for pair in (reported.get(epoch) or RangeSet()).gaps(first, last):
             found.append(Damage(POSITION_NAME, 0, 0, NUMBERS_MISSING, epoch, *pair))
     return found
 
 
 def load_segment(opened: OpenSegment, *, keep_index: bool) -> None:
-    """Let a segment to which nothing is added any more know all that it holds.
+    """Load the index or the frames of a sealed segment.
 
-    :param keep_index: write an index beside it if there is none.
+    :param keep_index: whether to write an index file if there is none.
     :raises JournalError: if it cannot be read.
     """
     segment, file = opened
@@ -188,5 +192,5 @@ def load_segment(opened: OpenSegment, *, keep_index: bool) -> None:
     except OSError as error:
         raise JournalError(f"{segment.directory}/{segment.name} cannot be read: {error.strerror}") from error
     if segment.ordered and keep_index and not segment.damages:
-        with suppress(OSError):  # It only saves time.
+        with suppress(OSError):  # The index is optional.
             write_index(segment.directory, segment)

@@ -1,4 +1,4 @@
-"""The journal of one stream on disk: one process writes, any number reads."""
+"""Journal of one stream on disk, with a single writer process and any number of readers."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ NO_SPACE_ERRNOS = (ENOSPC, EDQUOT, EFBIG)
 
 @dataclass(frozen=True, slots=True)
 class JournalConfig:
-    """How a journal is kept.
+    """Settings of a journal.
 
-    :ivar segment_bytes: size of a segment after which another begins.
-    :ivar segment_frames: frames after which another begins, however small they are.
-    :ivar frame_records: records of a frame in a segment that was written anew, or more.
-    :ivar retention: what to keep.
+    :ivar segment_bytes: size after which a new segment begins.
+    :ivar segment_frames: number of frames after which a new segment begins, regardless of its size.
+    :ivar frame_records: minimum number of records in a frame of a compacted segment.
+    :ivar retention: retention policy.
     """
 
     segment_bytes: int = 64 * 2**20
@@ -67,18 +67,18 @@ class JournalConfig:
 
 @implementer(IJournal)
 class Journal(Tabular):
-    """See :class:`~fyrehose_twisted.interfaces.IJournal`.
+    """Journal on disk, open for writing; see :class:`~fyrehose_twisted.interfaces.IJournal`.
 
-    :param directory: where its files are, and nothing else.
+    :param directory: directory that holds its files and nothing else.
     :param stream: URI of the stream.
-    :param wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
-    :param tag: what to mark frames of a new journal with; drawn if not given.
-    :param clock: UTC seconds since 1970.
-    :ivar recovery: what was found when it was opened.
-    :ivar counters: what became of the records that it was given.
-    :ivar commits: how often what was written was made durable.
-    :raises JournalInUse: if somebody else writes to it.
-    :raises JournalError: if it is another stream's, or cannot be read or written.
+    :param wrap: modulus of the sequence numbers; 0 if they do not wrap.
+    :param tag: tag of the frames if the journal is new; random by default.
+    :param clock: returns UTC seconds since 1970.
+    :ivar recovery: results of the recovery at opening.
+    :ivar counters: outcomes of the appended records.
+    :ivar commits: number of commits made durable.
+    :raises JournalInUse: if another process has it open for writing.
+    :raises JournalError: if it belongs to another stream, or cannot be read or written.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Journal(Tabular):
     ) -> None:
         if len(stream.encode()) > MAX_URI:
             raise ConfigurationError(
-                f"stream {stream[:40]!r}… has {len(stream.encode()):,} bytes; at most {MAX_URI} fit"
+                f"stream {stream[:40]!r}… has {len(stream.encode()):,} bytes; the limit is {MAX_URI}"
             )
         self.directory = directory
         self.stream = stream
@@ -123,7 +123,7 @@ class Journal(Tabular):
         self.recovery: Recovery = recover(self.directory, self.stream)
         known = self.recovery.header
         if known is not None and known.wrap != wrap:
-            raise JournalError(f"{self.directory} has numbers that wrap at {known.wrap}, not at {wrap}")
+            raise JournalError(f"{self.directory} has sequence numbers that wrap at {known.wrap}, not at {wrap}")
         if tag is None:
             tag = secrets.randbits(32)
         self.catalog = Catalog(self.directory, self.stream, wrap, tag if known is None else known.tag)
@@ -150,15 +150,15 @@ class Journal(Tabular):
 
     @property
     def tag(self) -> int:
-        """The journal's own number, which no other that lies there later has."""
+        """Random tag that tells this journal from any other in the same directory."""
         return self.catalog.tag
 
     @property
     def damages(self) -> list[Damage]:
-        """What was found damaged when it was opened, and what is gone and has not come again since."""
+        """Damage found at opening, and numbers that have gone missing and not been restored."""
         catalog = self.catalog
         if all(catalog.watermarks.get(epoch, 0) >= floor for epoch, floor in catalog.published_watermarks.items()):
-            return self._damaged[:]  # Anybody may ask, and to look through all that is lost takes long.
+            return self._damaged[:]  # Cheap common case: searching the coverage takes long.
         return [*self._damaged, *find_missing(catalog, self._damaged)]
 
     # Writing
@@ -188,9 +188,9 @@ class Journal(Tabular):
             self.sync()
 
     def write(self) -> None:
-        """Write the group to the file, where it can be read but is not durable.
+        """Write the commit group to the file. It can then be read but is not durable.
 
-        :raises JournalFull: if there is no room; the group is as it was.
+        :raises JournalFull: if the disk is full. The group is unchanged.
         """
         self._check()
         if not self._group:
@@ -208,7 +208,7 @@ class Journal(Tabular):
         except JournalError:
             raise
         except BaseException as error:
-            self._broken = error  # Nobody knows how far it got.
+            self._broken = error  # The state of the file is unknown.
             raise
 
     def _write(self, active: Segment, end: int, frames: list[tuple[FrameHeader, bytes, Sequence[int] | None]]) -> None:
@@ -221,9 +221,9 @@ class Journal(Tabular):
         self._group.mark_written()
 
     def sync(self) -> None:
-        """Make what was written durable, and show it to readers.
+        """Make all writes durable and publish them to readers.
 
-        :raises JournalBroken: if the disk fails to; then this journal has to be opened anew.
+        :raises JournalBroken: if the sync fails. The journal must then be reopened.
         """
         self._check()
         if not self._unsynced:
@@ -236,7 +236,7 @@ class Journal(Tabular):
             raise self._mark_broken(error) from error
 
     def roll(self) -> None:
-        """Begin another segment; the one before it is full."""
+        """Seal the active segment and begin a new one."""
         self.sync()
         try:
             self._begin_segment(max(self._active.number + 1, self.recovery.next_number))
@@ -259,27 +259,29 @@ class Journal(Tabular):
             self._position_file.close()
             self._lock.close()
 
-    # Keeping in order
+    # Compaction and retention
 
     def sealed_segments(self) -> list[Segment]:
-        """Return the segments that are full and not in order, for
-        :func:`~fyrehose_twisted.journal.compaction.compact`; those that are damaged stay as they are."""
-        segments = self.catalog.segments.values()
+        """Return the full segments that can be passed to :func:`~fyrehose_twisted.journal.compaction.compact`.
+
+        Damaged segments are not compacted.
+        """
         return [
-            one for one in segments if not (one.ordered or one is self._active or one.number in self._not_compacted)
+            segment
+            for segment in self.catalog.segments.values()
+            if not (segment.ordered or segment is self._active or segment.number in self._not_compacted)
         ]
 
     def install_compacted(self, compacted: Segment) -> None:
-        """Let what :func:`~fyrehose_twisted.journal.compaction.compact` wrote take the place of the segment.
+        """Replace a segment by the result of :func:`~fyrehose_twisted.journal.compaction.compact`.
 
-        Nothing takes the place of a segment that is damaged: what cannot be read now may be readable later, and whoever
-        repairs the journal wants to see it.
+        A damaged segment is not replaced. Its bytes may become readable again, and a repair needs them.
         """
         self._check()
         number = compacted.number
         if compacted.damages:
             self._not_compacted.add(number)
-        if compacted.damages or number not in self.catalog.segments:  # Or retention was quicker.
+        if compacted.damages or number not in self.catalog.segments:  # Retention has removed it.
             with suppress(OSError):
                 self.directory.remove(temporary_name(number))
             return
@@ -290,14 +292,14 @@ class Journal(Tabular):
             self.catalog.segments[number] = compacted
             self.catalog.generation += 1
             self.catalog.release(old.name)
-            with suppress(OSError):  # It only saves time.
+            with suppress(OSError):  # The index is optional.
                 write_index(self.directory, compacted)
             self.directory.remove(old.name)
         except OSError as error:
             raise self._write_error(error) from error
 
     def compact(self) -> list[Damage]:
-        """Put all full segments in order; return what is damaged in those that stay as they are."""
+        """Compact all full segments; return the damage in the segments that could not be compacted."""
         damages: list[Damage] = []
         for segment in self.sealed_segments():
             try:
@@ -311,7 +313,7 @@ class Journal(Tabular):
     def trim(self) -> int:
         """See :meth:`~fyrehose_twisted.interfaces.IJournal.trim`.
 
-        A reserve is kept for this, because on a disk that is full there is no room to write what is not kept any more.
+        Removing segments requires a write, so on a full disk this releases the disk reserve first.
         """
         try:
             freed = self._trim()
@@ -331,21 +333,21 @@ class Journal(Tabular):
         retention = self.config.retention
         too_large = retention.size is not None and self._active.end >= self.config.segment_bytes
         if (too_large or retention.should_roll(self._active.header.created_at, now)) and self._active.records:
-            self.roll()  # Only what is not written any more can go, and a disk that is full has no room to wait for.
-        segments = [one for one in self.catalog.segments.values() if one is not self._active]
-        gone = expired_segments(segments, self._active, retention, now)
-        if not gone:
+            self.roll()  # Only sealed segments can be removed.
+        segments = [segment for segment in self.catalog.segments.values() if segment is not self._active]
+        expired = expired_segments(segments, self._active, retention, now)
+        if not expired:
             return 0
         starts: dict[int, int] = {}
-        epoch, position = max((one.last for one in gone if one.last is not None), default=(-1, -1))
+        epoch, position = max((segment.last for segment in expired if segment.last is not None), default=(-1, -1))
         for earlier in [earlier for earlier in self.catalog.starts if earlier < epoch]:
             bounds = self.catalog.bounds(earlier)
             assert bounds is not None
-            starts[earlier] = bounds.last + 1  # A segment that stays may have something of it.
+            starts[earlier] = bounds.last + 1  # A remaining segment may hold records of it.
         if epoch in self.catalog.starts:
             starts[epoch] = max(position + 1, self.catalog.starts[epoch])
-        self._write_starts(starts)  # Before anything is gone, the journal has to say so.
-        for segment in gone:
+        self._write_starts(starts)  # Must be durable before any segment is removed.
+        for segment in expired:
             del self.catalog.segments[segment.number]
             self.catalog.release(segment.name)
             self.directory.remove(segment.name)
@@ -354,10 +356,10 @@ class Journal(Tabular):
         self.catalog.rebuild()
         self.catalog.advance_watermarks()
         self.directory.sync()
-        return sum(one.end for one in gone)
+        return sum(segment.end for segment in expired)
 
     def _write_starts(self, starts: dict[int, int]) -> None:
-        """Make durable where epochs begin from now on; what waits in the group goes on waiting."""
+        """Write and sync new epoch starts. The commit group is not written."""
         active = self._active
         header, data = start_frame(FramePosition(active.number, active.end, self.catalog.tag), sorted(starts.items()))
         self._unsynced = True
@@ -396,7 +398,7 @@ class Journal(Tabular):
         """See :meth:`~fyrehose_twisted.interfaces.IJournalContents.losses`."""
         return self.catalog.losses(epoch, first, last)
 
-    # Within
+    # Internals
 
     def _frames(self) -> list[tuple[FrameHeader, bytes, Sequence[int] | None]]:
         group, offset = self._group, self._active.end
@@ -412,8 +414,8 @@ class Journal(Tabular):
         for epoch, positions, times, payloads in group.columns():
             low = 0
             for high in frame_boundaries(positions, list(map(len, payloads))):
-                some = positions[low:high]
-                frames.append((*records_frame(place(), epoch, some, times[low:high], payloads[low:high]), some))
+                part = positions[low:high]
+                frames.append((*records_frame(place(), epoch, part, times[low:high], payloads[low:high]), part))
                 low = high
         noticed_at = int(self._clock() * 1_000_000)
         for epoch, lost in sorted(group.lost.items()):
@@ -437,7 +439,7 @@ class Journal(Tabular):
         header = SegmentHeader(number, self.stream, catalog.wrap, created_at, catalog.tag)
         packed = encode(header)
         active = Segment(self.directory, header._replace(length=len(packed)), OPEN_SUFFIX)
-        # What begins here must not depend on segments before it, which retention removes.
+        # A segment must not depend on earlier segments, which retention may remove.
         starts = sorted({**catalog.expired_epochs, **catalog.starts}.items())
         frame, data = start_frame(FramePosition(number, active.end, catalog.tag), starts)
         name = segment_name(number, OPEN_SUFFIX)
@@ -459,9 +461,9 @@ class Journal(Tabular):
         self._publish_durable(lasting=True)
 
     def _publish_durable(self, *, lasting: bool = False) -> None:
-        """All that was written is durable: say so.
+        """Publish the durable position, given that all writes are durable.
 
-        :param lasting: so that a power failure leaves it said. Between segments an older mark does as well.
+        :param lasting: whether to sync the position file. Within a segment, an older position is sufficient.
         """
         catalog = self.catalog
         self._unsynced = False
@@ -475,29 +477,30 @@ class Journal(Tabular):
 
     def _check(self) -> None:
         if self._broken is not None:
-            raise JournalBroken(f"{self.directory} cannot be used any more: {self._broken}; open it anew")
+            raise JournalBroken(f"{self.directory} cannot be used any more: {self._broken}; reopen it")
 
     def _write_error(self, error: OSError) -> JournalError:
         if error.errno in NO_SPACE_ERRNOS:
-            return JournalFull(f"{self.directory} has no room for more: {error.strerror}; make some, or keep less")
+            return JournalFull(
+                f"{self.directory} cannot be written: {error.strerror}; free disk space or reduce --retention"
+            )
         return self._mark_broken(error)
 
     def _mark_broken(self, error: OSError) -> JournalBroken:
         self._broken = error
-        return JournalBroken(f"{self.directory} cannot be written: {error.strerror}; open it anew")
+        return JournalBroken(f"{self.directory} cannot be written: {error.strerror}; reopen it")
 
 
 def _journal_error(directory: Any, error: OSError) -> JournalError:
     kind = JournalFull if error.errno in NO_SPACE_ERRNOS else JournalError
-    return kind(f"{directory} cannot be opened to write: {error.strerror}")
+    return kind(f"{directory} cannot be opened for writing: {error.strerror}")
 
 
 def check_unlocked(path: Path, stream: str) -> None:
-    """See whether somebody else writes to the journal of ``stream`` in directory ``path``, as far as that can be known
-    without making anything.
+    """Check that no process has the journal of ``stream`` below ``path`` open for writing, without creating files.
 
-    :raises JournalInUse: if so.
-    :raises JournalError: if that cannot be known.
+    :raises JournalInUse: if a process has.
+    :raises JournalError: if its lock cannot be opened.
     """
     journal = path / directory_name(stream)
     if (journal / LOCK_NAME).exists():
@@ -510,15 +513,15 @@ def check_unlocked(path: Path, stream: str) -> None:
 
 
 def open_journal(path: Path, stream: str, *, wrap: int = 0, config: JournalConfig | None = None) -> Journal:
-    """Return the journal of ``stream`` that lies in directory ``path``, beside those of others; made if need be.
+    """Open the journal of ``stream`` below ``path`` for writing, creating it if needed.
 
-    :raises ConfigurationError: if ``stream`` is no URI.
-    :raises JournalInUse: if somebody else writes to it.
+    :raises ConfigurationError: if ``stream`` is not a valid URI.
+    :raises JournalInUse: if another process has it open for writing.
     :raises JournalError: if it cannot be read or written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
         directory = make_directory(path, stream)
     except OSError as error:
-        raise JournalError(f"directory {error.filename or path} cannot be made: {error.strerror}") from error
+        raise JournalError(f"directory {error.filename or path} cannot be created: {error.strerror}") from error
     return Journal(LocalDirectory(directory), stream, wrap=wrap, config=config)

@@ -113,8 +113,8 @@ class TestCat:
         status, out, err = run("cat", root)
         assert (status, out) == (0, "".join(f"tick {one}\n" for one in (1, 2, 3, 6, 7, 8, 9, 10)))
         assert err.splitlines() == [
-            "fyrehose: lost 4 to 5: nobody has them, or they were never given",
-            "fyrehose: 11 of epoch 0 is missing; what is held behind it, up to 12, is not printed",
+            "fyrehose: lost 4 to 5: no journal or client held them",
+            "fyrehose: 11 of epoch 0 is missing; the records after it, up to 12, are not printed",
         ]
 
     @pytest.fixture
@@ -170,7 +170,7 @@ class TestCat:
     def test_what_lies_before_the_beginning(self, run: Run, path: Path) -> None:
         status, out, err = run("cat", path, "--from", 0, "--count", 1)
         assert (status, out) == (0, "tick 1\n")
-        assert err == f"fyrehose: {STREAM} begins at 1 of epoch 0 here: nothing is kept before\n"
+        assert err == f"fyrehose: {STREAM} begins at 1 of epoch 0 here; earlier records are not kept\n"
 
     def test_envelopes(self, run: Run, tmp_path: Path) -> None:
         data = [enveloped(b"12345678", 1, b"inside"), b"bare", enveloped(b"12345678", 1, b"")[:-1]]
@@ -191,7 +191,7 @@ class TestCat:
         status, _, err = run("cat", root, "--from", 2)
         assert (status, err) == (
             1,
-            f"fyrehose: of which epoch is that number? {STREAM} has 0, 5; say --epoch\n",
+            f"fyrehose: {STREAM} has several epochs, 0, 5; select one with --epoch\n",
         )
         assert run("cat", root, "--epoch", 2)[2] == f"fyrehose: {STREAM} has no epoch 2; it has 0, 5\n"
 
@@ -204,9 +204,12 @@ class TestCat:
             journal.append(records([5], "fyrehose://other"))
         assert run("cat", root, "--stream", "fyrehose://other")[:2] == (0, "tick 5\n")
         status, _, err = run("cat", root)
-        assert (status, err) == (1, f"fyrehose: of which stream? {root} has several; say --stream fyrehose://other\n")
+        assert (status, err) == (
+            1,
+            f"fyrehose: {root} has several journals; select one with --stream fyrehose://other\n",
+        )
         assert run("cat", root, "--stream", "fyrehose://no")[2] == (
-            f"fyrehose: {root} has no journal of fyrehose://no; there are fyrehose-other, fyrehose-ticks\n"
+            f"fyrehose: {root} has no journal of fyrehose://no; it has fyrehose-other, fyrehose-ticks\n"
         )
         status, _, err = run("cat", root / "fyrehose-ticks", "--stream", "fyrehose://other")
         assert (status, err.endswith(f"is the journal of {STREAM}, not of fyrehose://other\n")) == (1, True)
@@ -302,7 +305,7 @@ class TestCheck:
         assert run(command, tmp_path / "file")[::2] == (1, f"fyrehose: {tmp_path / 'file'}: Not a directory\n")
         assert run(command, tmp_path)[::2] == (
             1,
-            f"fyrehose: {tmp_path} holds no journal, and no directory in it does\n",
+            f"fyrehose: {tmp_path} holds no journal, and neither do its subdirectories\n",
         )
         newer = bytearray(encode_header(SegmentHeader(1, STREAM, 0, 0, 1)))
         newer[8] = 2
@@ -310,7 +313,7 @@ class TestCheck:
         (tmp_path / "0000000001.seg").write_bytes(newer)
         status, _, err = run(command, tmp_path)
         assert status == 1
-        assert "0000000001.seg cannot be read: it is of version 2, and this is made for version 1" in err
+        assert "0000000001.seg cannot be read: unsupported format version 2; expected 1" in err
 
     def test_one_that_cannot_be_read_does_not_hide_the_others(self, run: Run, root: Path) -> None:
         (root / "fyrehose-a").mkdir()
@@ -366,17 +369,17 @@ class TestRepairAndSeal:
             pytest.importorskip("pyarrow")
             status, out, err = run("seal", root, "--parquet", tmp_path / "out")
             assert status == 0
-            assert "somebody writes to it, so segments are left as they are" in err
+            assert "is open for writing in another process; its segments are not compacted" in err
             assert out == f"{tmp_path}/out/fyrehose-ticks/0-1-10.parquet: 10 rows\n"
 
     def test_seal(self, run: Run, root: Path, path: Path) -> None:
-        assert run("seal", root) == (0, f"{STREAM}: 1 segment written in order\n", "")
+        assert run("seal", root) == (0, f"{STREAM}: 1 segment compacted\n", "")
         assert sorted(file.name for file in path.glob("0*")) == [
             "0000000001.idx",
             "0000000001.seg",
             "0000000002.log",
         ]
-        assert run("seal", root) == (0, f"{STREAM}: 0 segments written in order\n", "")
+        assert run("seal", root) == (0, f"{STREAM}: 0 segments compacted\n", "")
         assert run("check", root)[0] == 0
 
     def test_seal_throws_nothing_away(self, run: Run, root: Path, path: Path) -> None:
@@ -389,7 +392,7 @@ class TestRepairAndSeal:
         damaged = (path / "0000000001.log").read_bytes()
         status, _, err = run("seal", root)
         assert status == 1
-        assert "the checksum of the body is wrong. `fyrehose journal check` shows all damage" in err
+        assert "the checksum of the body is wrong. `fyrehose journal check` lists all damage" in err
         assert (path / "0000000001.log").read_bytes() == damaged
         assert not list(path.glob("*.tmp"))
 
@@ -402,9 +405,12 @@ class TestRepairAndSeal:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("cat . --from soon", "'soon' is no sequence number, and no time such as 2026-01-31T12:00:00Z or @1769860800"),
-        ("cat . --to @x", "'@x' is no sequence number"),
-        ("cat . --from @1e999", "'@1e999' is no sequence number"),
+        (
+            "cat . --from soon",
+            "'soon' is neither a sequence number nor a time such as 2026-01-31T12:00:00Z or @1769860800",
+        ),
+        ("cat . --to @x", "'@x' is neither a sequence number"),
+        ("cat . --from @1e999", "'@1e999' is neither a sequence number"),
         ("cat . --count 0", "'0' is not a whole number above 0"),
         ("repair . --wrap -1", "'-1' is not a whole number"),
     ],
@@ -415,10 +421,10 @@ def test_wrong_usage(run: Run, arguments: str, complaint: str) -> None:
     assert complaint in err
 
 
-def test_follow_to_a_time_has_no_end(run: Run, root: Path) -> None:
+def test_follow_rejects_a_time_as_its_end(run: Run, root: Path) -> None:
     status, _, err = run("cat", root, "--follow", "--to", "@1")
     assert status == 2
-    assert "does not go together with a time as --to" in err
+    assert "cannot be combined with a time as --to" in err
 
 
 def test_nothing_is_imported_that_is_not_needed(root: Path) -> None:

@@ -46,8 +46,8 @@ def test_names_are_readable(stream: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("stream", ["", "fyrehose", "fyrehose://", "://x", "Fyrehose://x", "../x://y", "a b://c"])
-def test_what_is_no_uri_has_no_directory(stream: str) -> None:
-    with pytest.raises(ConfigurationError, match="is not of the form"):
+def test_directory_name_rejects_a_stream_that_is_not_a_uri(stream: str) -> None:
+    with pytest.raises(ConfigurationError, match="must have the form"):
         directory_name(stream)
 
 
@@ -94,7 +94,7 @@ class TestOpening:
 
     def test_a_directory_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
-        with pytest.raises(JournalError, match=r"file.* cannot be made: Not a directory"):
+        with pytest.raises(JournalError, match=r"file.* cannot be created: Not a directory"):
             open_journal(tmp_path / "file" / "inside", "fyrehose://a")
 
     def test_a_stream_is_a_uri(self, tmp_path: Path) -> None:

@@ -134,9 +134,9 @@ def test_a_frame_of_another_place_within_a_damaged_one_is_no_frame(place: dict[s
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ({"offset": 8}, "a frame of segment 4, offset 8 stands here"),
-        ({"segment": 5}, "a frame of segment 5, offset 64 stands here"),
-        ({"tag": 78}, "a frame of another journal stands here"),
+        ({"offset": 8}, "the frame belongs to segment 4, offset 8"),
+        ({"segment": 5}, "the frame belongs to segment 5, offset 64"),
+        ({"tag": 78}, "the frame belongs to another journal"),
     ],
 )
 def test_a_frame_that_was_moved_is_refused(place: dict[str, int], reason: str) -> None:

@@ -56,46 +56,46 @@ def checked(data: bytes) -> bytes:
     return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4]))
 
 
-def test_a_uri_that_is_longer_than_the_header() -> None:
+def test_decode_rejects_a_uri_longer_than_the_header() -> None:
     data = bytearray(encode(HEADER))
     size = data.index(b"fyrehose") - 4 - 2  # Before it is the number of the segment.
     assert struct.unpack_from("<H", data, size)[0] == len(HEADER.stream)
     for more in (10, 1_000, 2**16 - 1 - len(HEADER.stream)):
         struct.pack_into("<H", data, size, len(HEADER.stream) + more)
-        with pytest.raises(BadHeader, match="no room for a URI"):
+        with pytest.raises(BadHeader, match="is too short for a URI"):
             decode(checked(data) + 2_000 * b"x")
 
 
-def test_a_uri_that_is_no_text() -> None:
+def test_decode_rejects_a_uri_that_is_not_utf8() -> None:
     with pytest.raises(BadHeader, match="not UTF-8"):
         decode(checked(encode(HEADER).replace(b"test", b"te\xfft")))
 
 
-def test_a_header_may_be_longer_than_it_needs_to_be() -> None:
+def test_decode_accepts_a_header_with_extra_padding() -> None:
     data = encode(HEADER)
     longer = data[:-4] + bytes(8 + 4)
     longer = longer.replace(struct.pack("<H", len(data)), struct.pack("<H", len(longer)), 1)
     assert decode(checked(longer)) == HEADER._replace(length=len(longer))
 
 
-def test_another_version_is_no_damage() -> None:
+def test_decode_reports_an_unsupported_version_separately() -> None:
     data = bytearray(encode(HEADER))
     data[8] = 2
     data[-4:] = struct.pack("<I", zlib.crc32(data[:-4]))
-    with pytest.raises(UnsupportedVersion, match="of version 2, and this is made for version 1"):
+    with pytest.raises(UnsupportedVersion, match="unsupported format version 2; expected 1"):
         decode(bytes(data))
 
 
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "does not begin like a segment"),
-        (bytes(100), "does not begin like a segment"),
-        (encode(HEADER)[:-1], "is cut, or damaged: 64 bytes of 63"),
+        (b"", "does not start with the magic"),
+        (bytes(100), "does not start with the magic"),
+        (encode(HEADER)[:-1], "is truncated or damaged: length 64, 63 bytes available"),
         (encode(HEADER)[:20] + b"X" + encode(HEADER)[21:], "checksum"),
     ],
 )
-def test_what_is_wrong_is_said(data: bytes, reason: str) -> None:
+def test_decode_gives_the_reason_for_an_invalid_header(data: bytes, reason: str) -> None:
     with pytest.raises(BadHeader, match=reason):
         decode(data)
 

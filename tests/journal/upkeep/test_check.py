@@ -54,7 +54,7 @@ def look(path: Path, **options: Any) -> CheckReport:
 
 
 def gone(first: int, last: int) -> str:
-    return f"durable, numbers {first} to {last} of epoch 0: they were readable once, and no segment has them now"
+    return f"durable, numbers {first} to {last} of epoch 0: once durable, but no segment holds them now"
 
 
 def damages(checked: CheckReport) -> list[str]:
@@ -107,7 +107,7 @@ def test_it_changes_nothing(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "offset", "finding"),
     [
-        ("0000000001.seg", 3, "0000000001.seg, bytes 0 to 64: it does not begin like a segment of a journal"),
+        ("0000000001.seg", 3, "0000000001.seg, bytes 0 to 64: it does not start with the magic of a journal segment"),
         ("0000000001.seg", 40, "0000000001.seg, bytes 0 to 64: the checksum of its header is wrong"),
         ("0000000003.log", 40, "0000000003.log, bytes 0 to 64: the checksum of its header is wrong"),
     ],
@@ -178,7 +178,7 @@ class TestMark:
     def test_damaged(self, path: Path) -> None:
         flip(path / "durable", 20)
         assert damages(look(path)) == [
-            "durable, bytes 0 to 180: it is no mark of what is durable; the next start writes it"
+            "durable, bytes 0 to 180: it is not a valid durable position; the next start writes it"
         ]
 
     def test_there_is_none(self, path: Path) -> None:
@@ -192,7 +192,7 @@ class TestMark:
         other.mkdir()
         Journal(LocalDirectory(other), STREAM).close()
         shutil.copy(other / "durable", path)
-        assert damages(look(path)) == ["durable, bytes 0 to 180: it is that of another journal"]
+        assert damages(look(path)) == ["durable, bytes 0 to 180: it belongs to another journal"]
 
     def test_what_was_durable_is_gone(self, path: Path) -> None:
         log = path / "0000000003.log"
@@ -201,7 +201,7 @@ class TestMark:
             file.truncate(frame.offset)
         end = frame.offset + frame.size
         assert damages(look(path)) == [
-            f"0000000003.log, bytes {frame.offset:,} to {end:,}: they were durable, and the file ends before them",
+            f"0000000003.log, bytes {frame.offset:,} to {end:,}: the file was truncated below its durable length",
             gone(201, 250),
         ]
         log.unlink()
@@ -228,7 +228,7 @@ class TestTornEnd:
         assert damages(checked) == []
         assert others(checked) == [
             f"0000000003.log, bytes {end:,} to {end + len(frame) - 8:,}, numbers 251 to 251 of epoch 0:"
-            " 112 of 120 bytes of the body are there; a crash left it unfinished, and the next start cuts it off"
+            " the body is truncated to 112 of 120 bytes; a crash left it unfinished, and the next start cuts it off"
         ]
         assert "torn end of 184 bytes; nothing is damaged" in checked.summary()
 
@@ -264,7 +264,7 @@ class TestTornEnd:
 
 class TestWrongDirectories:
     def test_empty(self, tmp_path: Path) -> None:
-        with pytest.raises(JournalError, match=r"holds no journal: there is no file like 0000000001.log"):
+        with pytest.raises(JournalError, match=r"holds no journal: there is no 0000000001.log"):
             look(tmp_path)
 
     def test_a_segment_of_another_journal(self, path: Path) -> None:
@@ -280,7 +280,7 @@ class TestWrongDirectories:
         data[8:12] = struct.pack("<I", 2)
         data[length - 4 : length] = struct.pack("<I", zlib.crc32(data[: length - 4]))
         file.write_bytes(data)
-        with pytest.raises(JournalError, match=r"0000000001.seg cannot be read: it is of version 2"):
+        with pytest.raises(JournalError, match=r"0000000001.seg cannot be read: unsupported format version 2"):
             look(path)
 
     def test_a_file_that_is_no_segment(self, path: Path) -> None:

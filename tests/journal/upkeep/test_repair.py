@@ -81,7 +81,7 @@ def is_good(path: Path, *gone: tuple[int, int]) -> bool:
     """Nothing is damaged, but that some numbers are still gone."""
     told = [finding.text for finding in check(LocalDirectory(path)).findings if finding.damage]
     return told == [
-        f"durable, numbers {first} to {last} of epoch 0: they were readable once, and no segment has them now"
+        f"durable, numbers {first} to {last} of epoch 0: once durable, but no segment holds them now"
         for first, last in gone
     ]
 
@@ -183,7 +183,7 @@ class TestHeaders:
     def test_a_segment_of_another_journal_is_for_the_operator(self, path: Path, tmp_path: Path) -> None:
         other = make(tmp_path / "other", tag=9)
         shutil.copy(other / "0000000002.seg", path)
-        with pytest.raises(JournalError, match=r"belongs to another journal .* move it away"):
+        with pytest.raises(JournalError, match=r"belongs to another journal .* move it out of the directory"):
             Mended(path)
 
 

@@ -155,7 +155,7 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--allow-private-callbacks", r"--allow-private-callbacks is of no use without --http"),
         ("--sync", r"--sync is of no use without --journal"),
         ("--retention 7d", r"--retention is of no use without --journal"),
-        ("--journal j --retention much", r"retention 'much': say 7d, 50GB or 7d,50GB"),
+        ("--journal j --retention much", r"retention 'much'; use 7d, 50GB or 7d,50GB"),
         ("--window-mib x", r"--window-mib 'x' is not a whole number"),
         ("--window-mib 0", r"--window-mib 0 is outside 1 to 65536"),
         ("--max-event 49153", r"--max-event 49153 is outside 1 to 49152"),

@@ -311,5 +311,5 @@ class TestEndsThatNobodyKnows:
         data[end:] = bytes(len(data) - end)
         (path / "0000000001.log").write_bytes(data)
         assert self.refusals(path, rows=False) == {
-            "durable, numbers 0 to 10 of epoch 0: they were readable once, and no segment has them now"
+            "durable, numbers 0 to 10 of epoch 0: once durable, but no segment holds them now"
         }

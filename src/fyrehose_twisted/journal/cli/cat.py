@@ -29,19 +29,20 @@ class StreamPosition(NamedTuple):
 
 
 class RecordPrinter:
-    """Prints the records of a journal, in order.
+    """Printer of the records of one journal, in order.
 
-    :param output: takes bytes.
-    :param tell: takes a line about what is not there.
-    :param bare: what is to be taken off payloads; ``None`` for nothing.
-    :param marker: finds repeats; ``None`` to look for none.
-    :param repeats: print repeats, which JSON then marks, and do not leave them out.
-    :param epoch: only this one; ``None`` for all.
-    :param start: where to begin; a time means all that was received then or later.
-    :param end: the last, inclusive; a time means all that was received then or earlier.
-    :param count: stop after so many records.
-    :ivar damaged: how many damaged places were met.
-    :raises ConfigurationError: if it is not clear of which epoch a number is.
+    :param output: writes bytes.
+    :param on_message: called with a line about each gap or damaged part.
+    :param strip_framing: strips the protocol's framing from payloads; ``None`` to print payloads as they are.
+    :param marker: marks repeats; ``None`` to treat no record as a repeat.
+    :param repeats: whether to print repeats, which are marked in JSON, instead of leaving them out.
+    :param epoch: the only epoch to print; ``None`` for all.
+    :param start: first position. A time selects records received at that time or later.
+    :param end: last position, inclusive. A time selects records received at that time or earlier.
+    :param count: maximum number of records; ``None`` for no limit.
+    :param as_json: whether to print JSON lines instead of payloads.
+    :ivar damaged: number of damaged parts encountered.
+    :raises ConfigurationError: if the epoch of a sequence number is ambiguous.
     """
 
     def __init__(
@@ -69,17 +70,17 @@ class RecordPrinter:
         self._reported: set[Damage] = set()
         known = reader.epochs()
         if epoch is not None and epoch not in known:
-            there = f"it has {', '.join(map(str, known))}" if known else "it is empty"
-            raise ConfigurationError(f"{reader.stream} has no epoch {epoch}; {there}")
-        by_number = any(where is not None and not where.is_time for where in (start, end))
+            reason = f"it has {', '.join(map(str, known))}" if known else "it is empty"
+            raise ConfigurationError(f"{reader.stream} has no epoch {epoch}; {reason}")
+        by_number = any(position is not None and not position.is_time for position in (start, end))
         if by_number and epoch is None:
             if len(known) > 1:
                 names = ", ".join(map(str, known))
-                raise ConfigurationError(f"of which epoch is that number? {reader.stream} has {names}; say --epoch")
+                raise ConfigurationError(f"{reader.stream} has several epochs, {names}; select one with --epoch")
             self._epoch = known[0] if known else None
 
     def run(self) -> bool:
-        """Print what is there and was not printed before; say whether more may be wanted."""
+        """Print the records that are available and not yet printed; return whether more records may follow."""
         for epoch in self.reader.epochs():
             if self._epoch not in (None, epoch):
                 continue
@@ -93,19 +94,19 @@ class RecordPrinter:
         return True
 
     def report_damages(self) -> None:
-        """Tell what is damaged or gone, and was not told."""
+        """Report damage that has not been reported yet."""
         for damage in self.reader.damages:
             if damage not in self._reported:
                 self._report_damage(damage)
 
     def report_gaps(self) -> None:
-        """Tell where records are missing, so that what is behind was not printed."""
+        """Report missing records, which keep the records after them from being printed."""
         for epoch, at in self._at.items():
             bounds = self.reader.bounds(epoch)
             if self._remaining != 0 and bounds is not None and at == bounds.next <= bounds.last:
                 last = bounds.last
                 self._on_message(
-                    f"{at} of epoch {epoch} is missing; what is held behind it, up to {last}, is not printed"
+                    f"{at} of epoch {epoch} is missing; the records after it, up to {last}, are not printed"
                 )
 
     def _range(self, epoch: int, bounds: Bounds) -> tuple[int, int]:
@@ -116,12 +117,12 @@ class RecordPrinter:
             last = self._position(self._end.value, bounds)
         if epoch not in self._at and first < bounds.first:
             self._on_message(
-                f"{self.reader.stream} begins at {bounds.first} of epoch {epoch} here: nothing is kept before"
+                f"{self.reader.stream} begins at {bounds.first} of epoch {epoch} here; earlier records are not kept"
             )
         return max(first, bounds.first, self._at.get(epoch, 0)), last
 
     def _position(self, number: int, bounds: Bounds) -> int:
-        """Return the position that a sequence number means; where they wrap, the one closest to what is there."""
+        """Return the position of a sequence number. If numbers wrap, it is the one closest to the records held."""
         wrap = self.reader.wrap
         if not wrap or number >= bounds.first:
             return number
@@ -133,8 +134,8 @@ class RecordPrinter:
         if first > last:
             return
         losses = reader.losses(epoch, first, last)
-        # Nobody knows when what is lost was due; between two records that are printed, it was due between them.
-        by_time = any(where is not None and where.is_time for where in (self._start, self._end))
+        # Lost numbers have no receive time. When selecting by time, report only losses between printed records.
+        by_time = any(position is not None and position.is_time for position in (self._start, self._end))
         began = False
         for block in reader.read(epoch, first, last, self._report_damage):
             for part, marks in self._select(block):
@@ -153,10 +154,10 @@ class RecordPrinter:
             self._report_lost(*lost)
 
     def _report_lost(self, first: int, last: int) -> None:
-        self._on_message(f"lost {first} to {last}: nobody has them, or they were never given")
+        self._on_message(f"lost {first} to {last}: no journal or client held them")
 
     def _select(self, block: Block) -> Iterator[tuple[Block, Marks | None]]:
-        """Yield the parts of ``block`` that are to be printed, and which of their records are repeats."""
+        """Yield the parts of ``block`` to print, each with the mask of its repeats."""
         marks = None if self._marker is None else run_to_end(self._marker.marks(block))
         wanted = np.ones(len(block), bool) if marks is None or self._repeats else ~marks
         if self._start is not None and self._start.is_time:
@@ -194,4 +195,4 @@ class RecordPrinter:
     def _report_damage(self, damage: Damage) -> None:
         self.damaged += 1
         self._reported.add(damage)
-        self._on_message(f"{damage}; left out. `fyrehose journal check` shows all damage")
+        self._on_message(f"{damage}; left out. `fyrehose journal check` lists all damage")

@@ -16,18 +16,18 @@ _RIGHT_ALIGNED = ("epoch", "first", "next", "last", "records", "lost", "missing"
 
 
 def epoch_rows(reader: JournalReader, path: Path) -> list[dict[str, Any]]:
-    """Return what a journal, whose files lie in ``path``, holds: a row for each epoch."""
+    """Return one row for each epoch of the journal in directory ``path``."""
     size = sum(entry.stat().st_size for entry in os.scandir(path) if entry.is_file())
-    about = {"segments": len(reader.segments), "bytes": size, "writer": has_writer(path)}
-    return [_epoch_row(reader, epoch) | about for epoch in reader.epochs()]
+    common = {"segments": len(reader.segments), "bytes": size, "writer": has_writer(path)}
+    return [_epoch_row(reader, epoch) | common for epoch in reader.epochs()]
 
 
 def _epoch_row(reader: JournalReader, epoch: int) -> dict[str, Any]:
     bounds = reader.bounds(epoch)
     assert bounds is not None, epoch
     held, lost = reader.known_ranges(epoch)
-    shelves = [segment.frame_indexes[epoch] for segment in reader.segments if epoch in segment.frame_indexes]
-    newest = max((frame.newest for shelf in shelves for frame in shelf), default=None)
+    indexes = [segment.frame_indexes[epoch] for segment in reader.segments if epoch in segment.frame_indexes]
+    newest = max((frame.newest for index in indexes for frame in index), default=None)
     oldest = None
     if held:
         try:
@@ -48,13 +48,13 @@ def _epoch_row(reader: JournalReader, epoch: int) -> dict[str, Any]:
     }
 
 
-def format_journals(found: list[dict[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table of what :func:`epoch_rows` returned."""
+def format_journals(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of rows from :func:`epoch_rows`."""
     order = ("stream", *_RIGHT_ALIGNED, "oldest", "newest", "writer")
     lines = [[name.upper() for name in order]]
-    for row in found:
-        shown = row | {name: _time(row[name]) for name in ("oldest", "newest")}
-        lines.append([_cell(shown[name]) for name in order])
+    for row in rows:
+        shown = row | {name: _format_time(row[name]) for name in ("oldest", "newest")}
+        lines.append([_format_cell(shown[name]) for name in order])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         cells = zip(order, line, widths, strict=True)
@@ -62,11 +62,11 @@ def format_journals(found: list[dict[str, Any]]) -> Iterator[str]:
         yield "  ".join(aligned).rstrip()
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     return "-" if value is None else "yes" if value is True else "no" if value is False else str(value)
 
 
-def _time(microseconds: int | None) -> str | None:
+def _format_time(microseconds: int | None) -> str | None:
     if microseconds is None:
         return None
     return datetime.fromtimestamp(microseconds // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

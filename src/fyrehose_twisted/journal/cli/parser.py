@@ -1,4 +1,4 @@
-"""``fyrehose journal``: look at journals, check and repair them, and write Parquet files."""
+"""Command ``fyrehose journal``: inspect, check and repair journals, and export Parquet files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.sim.runs.cli import print_error
 
-# What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
+# Modules that read journals are imported on demand, as `fyrehose --help` imports this module too.
 if TYPE_CHECKING:
     from fyrehose_twisted.journal.cli.cat import StreamPosition, StripFraming
     from fyrehose_twisted.journal.reader import JournalReader
     from fyrehose_twisted.journal.repeat_marking import FindEnvelopes
 
-DESCRIPTION = "Look at journals, check and repair them, and write Parquet files."
+DESCRIPTION = "Inspect, check and repair journals, and write Parquet files."
 POLL_INTERVAL = 0.2
-"""Seconds between two looks for more with --follow."""
+"""Seconds between polls for new records with --follow."""
 
 
 def add_parser(
@@ -30,56 +30,62 @@ def add_parser(
 ) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has :func:`run` as its ``run``, which is what the commands without a reactor have in common.
+    Parsed options have :func:`run` as their ``run``, like all commands without a reactor.
 
-    :param strip_framing: takes off payloads what a protocol put before them; called when records are printed.
-    :param envelope_finder: returns what finds the envelopes of a stream's records, by which repeats are told.
+    :param strip_framing: strips the protocol's framing from payloads that are printed.
+    :param envelope_finder: returns the function that finds the envelopes of a stream, by which repeats are detected.
     """
     parser: argparse.ArgumentParser = commands.add_parser("journal", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, act: Callable[..., int], about: str) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = inner.add_parser(name, help=about, description=about)
-        made.add_argument("directory", type=Path, metavar="DIR", help="that of one stream's journal, or of several")
-        made.add_argument("--stream", metavar="URI", help="only that stream, such as fyrehose://ticks")
+    def command(name: str, act: Callable[..., int], summary: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = inner.add_parser(name, help=summary, description=summary)
+        where = "journal directory of a stream, or a directory of several"
+        made.add_argument("directory", type=Path, metavar="DIR", help=where)
+        made.add_argument("--stream", metavar="URI", help="select one stream, such as fyrehose://ticks")
         made.set_defaults(run=run, act=act, parser=made, bare=strip_framing, envelopes=envelope_finder)
         return made
 
-    shown = command("ls", _ls, "Show which numbers journals hold.")
+    shown = command("ls", _ls, "List the number ranges that journals hold.")
     shown.add_argument("--json", action="store_true", help="print JSON lines")
-    cat = command("cat", _cat, "Print records in order, as far as none is missing.")
-    cat.add_argument("--epoch", type=_parse_integer, metavar="N", help="only that one [all]")
-    where = "a sequence number, or a time: 2026-01-31T12:00:00Z or @SECONDS since 1970"
-    cat.add_argument("--from", dest="start", type=_parse_position, metavar="WHERE", help=where)
+    cat = command("cat", _cat, "Print records in order, up to the first missing one.")
+    cat.add_argument("--epoch", type=_parse_integer, metavar="N", help="print only this epoch [all]")
+    start = "first record: a sequence number, or a time such as 2026-01-31T12:00:00Z or @SECONDS since 1970"
+    cat.add_argument("--from", dest="start", type=_parse_position, metavar="WHERE", help=start)
     cat.add_argument(
-        "--to", dest="end", type=_parse_position, metavar="WHERE", help="the last to print, said the same way"
+        "--to", dest="end", type=_parse_position, metavar="WHERE", help="last record to print, in the same form"
     )
     cat.add_argument("--count", type=_parse_count, metavar="N", help="stop after N records")
-    cat.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
-    cat.add_argument("--raw", action="store_true", help="print payloads as they were on the wire, repeats too")
-    cat.add_argument("--repeats", action="store_true", help="print messages that were published twice as often")
-    cat.add_argument("--follow", action="store_true", help="wait for more until interrupted")
-    command("check", _check, "Read every byte, and tell what is damaged or missing. Status 1 for damage.")
-    repair = command("repair", _repair, "Cut out what is damaged, and take what is missing from other journals.")
+    cat.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
+    cat.add_argument("--raw", action="store_true", help="print payloads as received, with framing and repeats")
+    cat.add_argument("--repeats", action="store_true", help="also print repeats of messages")
+    cat.add_argument("--follow", action="store_true", help="wait for new records until interrupted")
+    command("check", _check, "Read every byte; report damage and missing records. Exits with 1 on damage.")
+    repair = command("repair", _repair, "Remove damaged parts and restore missing records from other journals.")
     repair.add_argument(
-        "--from", dest="others", type=Path, action="append", default=[], metavar="DIR", help="another journal"
+        "--from",
+        dest="others",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="another journal (repeatable)",
     )
     repair.add_argument(
-        "--declare-lost", action="store_true", help="declare lost for good what is missing then, so that readers go on"
+        "--declare-lost", action="store_true", help="then declare missing records lost, so that readers pass them"
     )
-    repair.add_argument("--wrap", type=_parse_integer, metavar="N", help="numbers wrap at N; only if no header says so")
-    repair.add_argument("--dry-run", action="store_true", help="change nothing, and tell what would be done")
-    seal = command("seal", _seal, "Write all segments in order.")
-    seal.add_argument("--parquet", type=Path, metavar="DIR", help="write Parquet files there")
+    repair.add_argument("--wrap", type=_parse_integer, metavar="N", help="numbers wrap at N; only if no header has it")
+    repair.add_argument("--dry-run", action="store_true", help="change nothing; report what would be done")
+    seal = command("seal", _seal, "Seal the active segment and compact all segments.")
+    seal.add_argument("--parquet", type=Path, metavar="DIR", help="also write Parquet files below this directory")
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command and return its exit status: 0 for success, 1 for failure or damage.
+    """Run the command; return its exit status: 0 for success, 1 for failure or damage.
 
-    :raises SystemExit: 2, for wrong usage.
+    :raises SystemExit: with 2 for wrong usage.
     """
-
     status = 0
     try:
         for path in _journals(options):
@@ -92,28 +98,29 @@ def run(options: argparse.Namespace) -> int:
     except FyrehoseError as error:
         return print_error(error)
     except BrokenPipeError:
-        return 0  # Whoever reads has seen enough.
+        return 0  # The reader of the pipe has closed it.
     except OSError as error:
         return print_error(f"{error.filename or 'input or output'}: {error.strerror or error}")
     return status
 
 
 def _journals(options: argparse.Namespace) -> list[Path]:
-    """Return the directories that are meant."""
+    """Return the journal directories that the options select."""
     from fyrehose_twisted.journal.format.layout import directory_name, journal_directories
 
     found: list[Path] = journal_directories(options.directory)
     if not found:
-        raise ConfigurationError(f"{options.directory} holds no journal, and no directory in it does")
+        raise ConfigurationError(f"{options.directory} holds no journal, and neither do its subdirectories")
     if options.stream is not None and found != [options.directory]:
         wanted = directory_name(options.stream)
         chosen = [path for path in found if path.name == wanted]
         if not chosen:
             names = ", ".join(path.name for path in found)
-            raise ConfigurationError(f"{options.directory} has no journal of {options.stream}; there are {names}")
+            raise ConfigurationError(f"{options.directory} has no journal of {options.stream}; it has {names}")
         found = chosen
     if len(found) > 1 and options.act is _cat:
-        raise ConfigurationError(f"of which stream? {options.directory} has several; say --stream {_stream(found[0])}")
+        hint = f"select one with --stream {_stream(found[0])}"
+        raise ConfigurationError(f"{options.directory} has several journals; {hint}")
     if options.act is _ls:
         options.rows = []
     return found
@@ -160,7 +167,7 @@ def _cat(options: argparse.Namespace, path: Path) -> int:
     from fyrehose_twisted.journal.repeat_marking import RepeatMarker
 
     if options.follow and options.end is not None and options.end.is_time:
-        options.parser.error("--follow goes on for ever, and does not go together with a time as --to")
+        options.parser.error("--follow cannot be combined with a time as --to")
     if sys.stdout is None:
         return print_error("standard output: it is closed")
     output = sys.stdout.buffer
@@ -221,7 +228,7 @@ def _check(options: argparse.Namespace, path: Path) -> int:
         checked = check(
             LocalDirectory(path),
             writing=writing,
-            on_message=lambda one: say(f"{path}: {'damage: ' if one.damage else ''}{one.text}"),
+            on_message=lambda found: say(f"{path}: {'damage: ' if found.damage else ''}{found.text}"),
             progress=progress,
         )
     print(checked.summary())
@@ -241,7 +248,7 @@ def _repair(options: argparse.Namespace, path: Path) -> int:
     others: list[JournalReader] = []
     for other in options.others:
         found = journal_directories(other)
-        chosen = found if found == [other] else [one for one in found if one.name == directory_name(stream)]
+        chosen = found if found == [other] else [path for path in found if path.name == directory_name(stream)]
         if not chosen:
             raise ConfigurationError(f"{other} holds no journal of {stream}")
         others += map(open_reader, chosen)
@@ -270,16 +277,16 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
     from fyrehose_twisted.wording import pluralize
 
     if options.parquet is not None:
-        load_pyarrow()  # Before anything is done that takes long.
+        load_pyarrow()  # Fail before the long work if it is not installed.
     with _open_readers(options, path) as reader:
         stream, wrap = reader.stream, reader.wrap
     try:
         written = seal(LocalDirectory(path), stream, wrap)
-        print(f"{stream}: {pluralize(written, 'segment')} written in order")
+        print(f"{stream}: {pluralize(written, 'segment')} compacted")
     except JournalInUse:
         if options.parquet is None:
             raise
-        print_error(f"{path}: somebody writes to it, so segments are left as they are")
+        print_error(f"{path} is open for writing in another process; its segments are not compacted")
     if options.parquet is not None:
         with _open_readers(options, path) as reader:
             for file in export(reader, options.parquet, on_message=lambda text: print_error(f"{path}: {text}")):
@@ -289,7 +296,7 @@ def _seal(options: argparse.Namespace, path: Path) -> int:
 
 @contextmanager
 def _progress_bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[[int], object]]]:
-    """Show how many bytes of the segments were read, where somebody watches; yield how to print and to go on."""
+    """Show the bytes read of all segments on a terminal; yield functions to print a line and to add progress."""
     from fyrehose_twisted.journal.format.segment_header import segment_number
     from fyrehose_twisted.process.progress import ProgressBar
 
@@ -308,12 +315,12 @@ def _parse_position(text: str) -> StreamPosition:
         return StreamPosition(round(seconds * 1_000_000), True)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no sequence number, and no time such as 2026-01-31T12:00:00Z or @1769860800"
+            f"{text!r} is neither a sequence number nor a time such as 2026-01-31T12:00:00Z or @1769860800"
         ) from None
 
 
 def _parse_time(text: str) -> float:
-    """Return seconds since 1970; a time without a zone is a local one."""
+    """Return seconds since 1970. A time without a zone is local time."""
     return datetime.fromisoformat(text).timestamp()
 
 

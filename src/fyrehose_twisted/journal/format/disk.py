@@ -1,4 +1,4 @@
-"""A directory of the local file system, as journals see it."""
+"""Files, directories and locks of the local file system, as journals use them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _sync_data = getattr(os, "fdatasync", os.fsync)
 
 @implementer(IFile)
 class LocalFile:
-    """See :class:`~fyrehose_twisted.interfaces.IFile`. It is closed at the latest when nobody refers to it any more.
+    """Local file; see :class:`~fyrehose_twisted.interfaces.IFile`. Garbage collection closes it at the latest.
 
-    Files are read with system calls and not mapped into memory: there, a bad sector would be a signal that ends the
-    process instead of an exception.
+    Files are read with system calls rather than mapped into memory. A bad sector under a mapping would kill the process
+    with a signal instead of raising an exception.
     """
 
     __slots__ = ("__weakref__", "_close", "_descriptor")
@@ -40,7 +40,7 @@ class LocalFile:
         data = os.pread(self._descriptor, length, offset)
         if len(data) == length:
             return data
-        pieces = [data]  # Linux reads at most 2 GiB at once, and a signal may cut a read short.
+        pieces = [data]  # Linux reads at most 2 GiB per call, and a signal may cut a read short.
         while data and length > sum(map(len, pieces)):
             offset += len(data)
             data = os.pread(self._descriptor, length - sum(map(len, pieces)), offset)
@@ -67,12 +67,12 @@ class LocalFile:
 
 
 class LocalLock(LocalFile):
-    """The lock of a directory."""
+    """Lock of a directory."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Let others in, even if a child of this process has the descriptor too."""
+        """Release the lock, even if a child process has inherited the descriptor."""
         if self._close.alive:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         super().close()
@@ -80,9 +80,9 @@ class LocalLock(LocalFile):
 
 @implementer(IDirectory)
 class LocalDirectory:
-    """See :class:`~fyrehose_twisted.interfaces.IDirectory`.
+    """Local directory; see :class:`~fyrehose_twisted.interfaces.IDirectory`.
 
-    :param path: a directory that exists.
+    :param path: an existing directory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,9 +119,9 @@ class LocalDirectory:
             os.close(descriptor)
 
     def room(self) -> int:
-        """Return how many bytes its file system has free."""
-        found = os.statvfs(self.path)
-        return found.f_bavail * found.f_frsize
+        """Return the free bytes of the file system."""
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
 
     def lock(self) -> LocalLock:
         """See :meth:`~fyrehose_twisted.interfaces.IDirectory.lock`."""

@@ -1,4 +1,4 @@
-"""Room that a journal keeps for the moment when there is none: to drop what is old, it has to write that it does."""
+"""Disk space preallocated so that retention can run on a full disk (removing segments needs a write)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fyrehose_twisted.interfaces import IDirectory
 RESERVE_NAME = "reserve"
 RESERVE_BYTES = 32_768
 _CONTENT = Random(0).randbytes(RESERVE_BYTES)
-"""What a file system that compresses cannot make smaller."""
+"""Random, so that a compressing file system cannot shrink it."""
 
 
 def allocate_reserve(directory: IDirectory) -> None:
-    """See that there is a reserve; on a disk that is full there is none."""
+    """Create the reserve if it is missing. On a full disk there is none."""
     try:
         try:
             file = directory.open(RESERVE_NAME, writable=True)
@@ -25,7 +25,7 @@ def allocate_reserve(directory: IDirectory) -> None:
     try:
         if file.size() < RESERVE_BYTES:
             file.write(0, _CONTENT)
-            file.sync()  # Or a power failure leaves the name, and no room.
+            file.sync()  # Otherwise a power failure could leave the name without the blocks.
     except OSError:
         with suppress(OSError):
             directory.remove(RESERVE_NAME)
@@ -34,7 +34,7 @@ def allocate_reserve(directory: IDirectory) -> None:
 
 
 def release_reserve(directory: IDirectory) -> bool:
-    """Let others have the reserve; say whether there was one."""
+    """Free the reserve; return whether there was one."""
     try:
         directory.remove(RESERVE_NAME)
     except OSError:

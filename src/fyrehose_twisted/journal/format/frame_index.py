@@ -1,4 +1,4 @@
-"""The frames of one epoch in one segment, and what they hold."""
+"""Index of the frames of one epoch in one segment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from fyrehose_twisted.ranges import RangeSet
 
 
 class FrameIndex:
-    """Frames by the position of their first record.
+    """Frame headers sorted by the position of their first record.
 
-    :ivar held: the positions of their records.
+    :ivar held: positions of the records in these frames.
     """
 
     __slots__ = ("_bases", "_frames", "_max_lasts", "held")
@@ -22,13 +22,13 @@ class FrameIndex:
         self.held = RangeSet()
         self._frames: list[FrameHeader] = []
         self._bases: list[int] = []
-        # The highest position in a frame or in any before it: whoever looks for one need not look further back.
+        # Running maximum of the last positions, so that a search need not look further back.
         self._max_lasts: list[int] = []
 
     def add(self, header: FrameHeader, positions: Numbers | None = None) -> None:
-        """Take in a frame, later in its segment than those before.
+        """Add a frame that follows all others in the segment.
 
-        :param positions: needed if the frame is not dense.
+        :param positions: positions of its records; required if the frame is not dense.
         """
         self._insert(header)
         if positions is None or header.flags & DENSE:
@@ -38,7 +38,7 @@ class FrameIndex:
                 self.held.add(first, last)
 
     def restore(self, headers: list[FrameHeader], held: RangeSet) -> None:
-        """Take in all frames at once."""
+        """Add all frames at once, with the positions that they hold."""
         for header in headers:
             self._insert(header)
         self.held = held
@@ -60,24 +60,24 @@ class FrameIndex:
             self._max_lasts[index] = reach
 
     def covering(self, first: int, last: int) -> list[FrameHeader]:
-        """Return the frames that may hold some of ``first`` to ``last``, by their first record."""
+        """Return the frames that may hold positions ``first`` to ``last``, in order of their first record."""
         low = bisect_left(self._max_lasts, first)
         high = bisect_right(self._bases, last)
         return [header for header in self._frames[low:high] if header.last >= first]
 
     @property
     def first(self) -> int:
-        """The lowest position of a record."""
+        """Lowest position of a record."""
         return self._bases[0]
 
     @property
     def last(self) -> int:
-        """The highest position of a record."""
+        """Highest position of a record."""
         return self._max_lasts[-1]
 
     @property
     def records(self) -> int:
-        """How many records the frames have; one that was replaced counts each time."""
+        """Number of records in the frames. A replaced record counts every time it was written."""
         return sum(header.entries for header in self._frames)
 
     def __iter__(self) -> Iterator[FrameHeader]:

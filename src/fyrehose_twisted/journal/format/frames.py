@@ -1,7 +1,7 @@
-"""Frames: what a segment is made of. Bytes to columns and back; docs/reference/journal-format.md has every byte.
+"""Codec of frames, the units of a segment. The layout is in docs/reference/journal-format.md.
 
-A frame is a header of 72 bytes and a body, both padded to multiples of 8. Everything is little-endian, so that on the
-machines of today the columns of a body are numpy arrays as they are.
+A frame is a 72-byte header and a body, each padded to a multiple of 8 bytes. All fields are little-endian, so on a
+little-endian machine the columns of a body are numpy arrays without conversion.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from fyrehose_twisted.journal.block import Block, Numbers
 MAGIC = b"\xf7FRM"
 VERSION = 1
 HEADER = struct.Struct("<4sBBHIIQQIIQqII8x")
-"""Magic, version, kind, flags, count, body length, base, epoch, span, segment, offset, newest, tag, CRC of the body;
-4 bytes are free, and the header's own CRC stands in the last 4."""
+"""Magic, version, kind, flags, count, body length, base, epoch, span, segment, offset, newest, tag, CRC of the body.
+Then 4 unused bytes, and in the last 4 the CRC of the header."""
 _CHECK = struct.Struct("<I")
 _PAIR = struct.Struct("<QQ")
 
 DENSE = 1
-"""Flag: the numbers are ``base``, ``base + 1``, and so on, and no column says so."""
+"""Flag: positions are ``base``, ``base + 1`` and so on, and the position column is omitted."""
 
 MAX_RECORDS = 65_536
 MAX_BODY = 2**30
-"""Bytes. What says that it is longer is damaged."""
+"""Bytes. A header with a larger value is damaged."""
 
 FRAME_BYTES = 16 * 2**20
-"""Payload bytes after which another frame begins."""
+"""Payload bytes after which a new frame begins."""
 
 MAX_GAP = 4_096
-"""Numbers that a frame may leave out between two records; where more are missing another frame begins, so that a late
-repair does not make a frame that seems to cover everything."""
+"""Largest gap between two records of a frame. A larger gap begins a new frame, so that a late repair does not create a
+frame that appears to cover everything in between."""
 
 MAX_PAYLOAD = 2**28
-"""Bytes of one record."""
+"""Bytes of one payload."""
 
 
 class FrameKind(IntEnum):
-    """What a frame holds."""
+    """Kind of a frame: records, lost ranges or epoch starts."""
 
     RECORDS = 1
     LOST = 2
@@ -53,14 +53,14 @@ class FrameKind(IntEnum):
 
 
 class FrameHeader(NamedTuple):
-    """The header of a frame, without magic, version and checks."""
+    """Header of a frame, without magic, version and checksum."""
 
     kind: FrameKind
     flags: int
     entries: int
-    """How many records, ranges or starts."""
+    """Number of records, ranges or starts."""
     body: int
-    """Bytes of the body, padding included."""
+    """Bytes of the body, including padding."""
     base: int
     """Position of the first record."""
     epoch: int
@@ -68,16 +68,16 @@ class FrameHeader(NamedTuple):
     """Position of the last record, less ``base``."""
     segment: int
     offset: int
-    """Where the frame begins in its segment."""
+    """Offset of the frame in its segment."""
     newest: int
-    """Latest ``received_at`` in it."""
+    """Latest ``received_at`` in the frame."""
     tag: int
-    """Of the journal: a frame of another one is no frame here."""
+    """Tag of the journal. A frame with another tag is not valid here."""
     body_crc: int
 
     @property
     def size(self) -> int:
-        """Bytes of header and body."""
+        """Bytes of the header and the body."""
         return HEADER.size + self.body
 
     @property
@@ -87,7 +87,7 @@ class FrameHeader(NamedTuple):
 
 
 class FramePosition(NamedTuple):
-    """Where a frame is to stand."""
+    """Place in a journal at which a frame is written."""
 
     segment: int
     offset: int
@@ -95,16 +95,16 @@ class FramePosition(NamedTuple):
 
 
 class BadFrame(Exception):
-    """The bytes at hand are not a frame; its text says why."""
+    """The bytes are not a valid frame. The text gives the reason."""
 
 
 def read_header(data: Datagram, start: int = 0) -> FrameHeader:
-    """Return the header at ``start`` in ``data``.
+    """Parse the frame header at ``start`` in ``data``.
 
-    :raises BadFrame: if it is none.
+    :raises BadFrame: if it is not valid.
     """
     if len(data) - start < HEADER.size:
-        raise BadFrame(f"{len(data) - start} bytes are too few for a frame's header")
+        raise BadFrame(f"{len(data) - start} bytes are too few for a frame header")
     end = start + HEADER.size
     (check,) = _CHECK.unpack_from(data, end - 4)
     magic, version, kind, flags, count, body, base, epoch, span, segment, offset, newest, tag, crc = HEADER.unpack_from(
@@ -115,41 +115,41 @@ def read_header(data: Datagram, start: int = 0) -> FrameHeader:
     if zlib.crc32(memoryview(data)[start : end - 4]) != check:
         raise BadFrame("the checksum of the header is wrong")
     if version != VERSION:
-        raise BadFrame(f"the frame is of version {version}; this is made for version {VERSION}")
+        raise BadFrame(f"unsupported frame version {version}; expected {VERSION}")
     if body > MAX_BODY or body % 8:
-        raise BadFrame(f"a body of {body:,} bytes")
+        raise BadFrame(f"invalid body length of {body:,} bytes")
     try:
         return FrameHeader(FrameKind(kind), flags, count, body, base, epoch, span, segment, offset, newest, tag, crc)
     except ValueError:
-        raise BadFrame(f"a frame of kind {kind} is not known") from None
+        raise BadFrame(f"unknown frame kind {kind}") from None
 
 
 def check_body(header: FrameHeader, body: Datagram) -> None:
-    """Raise what is wrong with a body.
+    """Validate the body of a frame against its header.
 
-    :raises BadFrame: if it is cut, damaged, or not what the header says.
+    :raises BadFrame: if the body is truncated, damaged or inconsistent with the header.
     """
     if len(body) < header.body:
-        raise BadFrame(f"{len(body):,} of {header.body:,} bytes of the body are there")
+        raise BadFrame(f"the body is truncated to {len(body):,} of {header.body:,} bytes")
     if zlib.crc32(memoryview(body)[: header.body]) != header.body_crc:
         raise BadFrame("the checksum of the body is wrong")
     count = header.entries
     match header.kind:
         case FrameKind.RECORDS:
-            whole = count > 0 and header.body >= columns_size(header)
+            is_consistent = count > 0 and header.body >= columns_size(header)
         case _:
-            whole = header.body == 16 * count
-    if not whole:
+            is_consistent = header.body == 16 * count
+    if not is_consistent:
         raise BadFrame(f"{count:,} entries do not fit a body of {header.body:,} bytes")
 
 
 def columns_size(header: FrameHeader) -> int:
-    """Return how many bytes of a body of records precede the payloads."""
+    """Return the number of bytes that precede the payloads in a body of records."""
     return (12 if header.flags & DENSE else 16) * header.entries + 4
 
 
 def read_records(header: FrameHeader, body: Datagram, stream: str, wrap: int = 0) -> Block:
-    """Return the records of a frame whose body was checked."""
+    """Return the records of a frame whose body has been validated."""
     count = header.entries
     times = np.frombuffer(body, "<i8", count)
     offsets = np.frombuffer(body, "<u4", count + 1, 8 * count)
@@ -158,7 +158,7 @@ def read_records(header: FrameHeader, body: Datagram, stream: str, wrap: int = 0
 
 
 def read_positions(header: FrameHeader, body: Datagram) -> Numbers:
-    """Return the positions of a frame's records."""
+    """Return the positions of the records in a frame."""
     base, count = header.base, header.entries
     if header.flags & DENSE:
         return np.arange(base, base + count, dtype=np.uint64)
@@ -166,14 +166,14 @@ def read_positions(header: FrameHeader, body: Datagram) -> Numbers:
 
 
 def read_pairs(header: FrameHeader, body: Datagram) -> list[tuple[int, int]]:
-    """Return the pairs of numbers in a frame of lost ranges or of starts."""
+    """Return the number pairs of a frame of lost ranges or epoch starts."""
     return list(_PAIR.iter_unpack(memoryview(body)[: 16 * header.entries]))
 
 
 def records_frame(
     place: FramePosition, epoch: int, positions: Sequence[int], times: Sequence[int], payloads: Sequence[bytes]
 ) -> tuple[FrameHeader, bytes]:
-    """Return a frame of records, which are in ascending order and neither too many nor too far apart."""
+    """Encode a frame of records. They must be ascending, and within the limits of one frame."""
     count, base = len(positions), positions[0]
     span = positions[-1] - base
     dense = span == count - 1
@@ -186,7 +186,7 @@ def records_frame(
 
 
 def block_frame(place: FramePosition, block: Block) -> tuple[FrameHeader, bytes]:
-    """Return a frame of the records of ``block``."""
+    """Encode a frame of the records of ``block``."""
     count, base = len(block), block.first
     span = block.last - base
     dense = span == count - 1
@@ -203,14 +203,14 @@ def block_frame(place: FramePosition, block: Block) -> tuple[FrameHeader, bytes]
 def lost_frame(
     place: FramePosition, epoch: int, ranges: Iterable[tuple[int, int]], noticed_at: int
 ) -> tuple[FrameHeader, bytes]:
-    """Return a frame that says which numbers are lost."""
+    """Encode a frame that declares ranges lost."""
     pairs = list(ranges)
     body = b"".join(_PAIR.pack(*pair) for pair in pairs)
     return _frame(place, FrameKind.LOST, 0, len(pairs), body, pairs[0][0], epoch, 0, noticed_at)
 
 
 def start_frame(place: FramePosition, starts: Iterable[tuple[int, int]]) -> tuple[FrameHeader, bytes]:
-    """Return a frame that says with which position each epoch begins."""
+    """Encode a frame that gives the first position of each epoch."""
     pairs = list(starts)
     return _frame(place, FrameKind.START, 0, len(pairs), b"".join(_PAIR.pack(*pair) for pair in pairs), 0, 0, 0, 0)
 
@@ -237,15 +237,15 @@ def _frame(
 
 
 def frame_boundaries(positions: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """Return the rows at which another frame has to begin, and at the end the number of rows."""
-    found: list[int] = []
+    """Return the rows at which a new frame must begin, followed by the number of rows."""
+    boundaries: list[int] = []
     began, filled = 0, 0
     if positions[-1] - positions[0] < len(positions) + MAX_GAP and sum(sizes) < FRAME_BYTES:
         return [*range(MAX_RECORDS, len(positions), MAX_RECORDS), len(positions)]
     for row, size in enumerate(sizes):
-        far = row > began and positions[row] - positions[row - 1] > MAX_GAP
-        if far or row - began >= MAX_RECORDS or (row > began and filled + size > FRAME_BYTES):
-            found.append(row)
+        is_far = row > began and positions[row] - positions[row - 1] > MAX_GAP
+        if is_far or row - began >= MAX_RECORDS or (row > began and filled + size > FRAME_BYTES):
+            boundaries.append(row)
             began, filled = row, 0
         filled += size
-    return [*found, len(positions)]
+    return [*boundaries, len(positions)]

@@ -1,4 +1,4 @@
-"""What is known of a full segment, kept beside it so that nobody has to walk through it. It can always be made anew."""
+"""Index file of a sealed segment, which saves scanning the segment. It can always be rebuilt."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fyrehose_twisted.ranges import RangeSet
 
 MAGIC = b"\xf7FYRIDX\x01"
 _FIXED = struct.Struct("<8sQIIIIIqQ")
-"""Magic and version, bytes of the segment, its number, tag, how many frames of records, ranges and starts, newest time,
-how many frames of any kind."""
+"""Magic and version, segment bytes, segment number, tag, number of record frames, ranges and starts, newest time,
+number of frames of any kind."""
 _CHECK = struct.Struct("<I")
 
 _FRAME = np.dtype(
@@ -36,7 +36,7 @@ _START = np.dtype([("epoch", "<u8"), ("first", "<u8")])
 
 
 def encode(segment: Segment) -> bytes:
-    """Return the index of ``segment``."""
+    """Encode the index of ``segment``."""
     frames = [
         (h.flags, h.entries, h.body, h.base, h.epoch, h.span, h.offset, h.newest, h.body_crc)
         for shelf in segment.frame_indexes.values()
@@ -62,16 +62,17 @@ def encode(segment: Segment) -> bytes:
 
 
 def restore(segment: Segment, data: bytes) -> bool:
-    """Let ``segment`` know what its index says; say whether it did, which it does not if the index is another's."""
+    """Load the index into ``segment``; return whether it is valid and belongs to that segment."""
     if len(data) < _FIXED.size + 4 or zlib.crc32(memoryview(data)[:-4]) != _CHECK.unpack_from(data, len(data) - 4)[0]:
         return False
-    magic, end, number, tag, frames, ranges, starts, newest, in_all = _FIXED.unpack_from(data)
+    magic, end, number, tag, frames, ranges, starts, newest, all_frames = _FIXED.unpack_from(data)
     if (magic, number, tag) != (MAGIC, segment.number, segment.header.tag):
         return False
     offset = _FIXED.size
     headers: dict[int, list[FrameHeader]] = {}
-    for flags, count, body, base, epoch, span, at, when, crc in np.frombuffer(data, _FRAME, frames, offset).tolist():
-        header = FrameHeader(FrameKind.RECORDS, flags, count, body, base, epoch, span, number, at, when, tag, crc)
+    for row in np.frombuffer(data, _FRAME, frames, offset).tolist():
+        flags, count, body, base, epoch, span, start, time, crc = row
+        header = FrameHeader(FrameKind.RECORDS, flags, count, body, base, epoch, span, number, start, time, tag, crc)
         headers.setdefault(epoch, []).append(header)
     offset += frames * _FRAME.itemsize
     held: dict[int, RangeSet] = {}
@@ -83,12 +84,12 @@ def restore(segment: Segment, data: bytes) -> bool:
     for epoch, found in headers.items():
         segment.frame_indexes[epoch] = FrameIndex()
         segment.frame_indexes[epoch].restore(found, held.get(epoch, RangeSet()))
-    segment.end, segment.newest, segment.frames = end, newest, in_all
+    segment.end, segment.newest, segment.frames = end, newest, all_frames
     return True
 
 
 def write_index(directory: IDirectory, segment: Segment) -> None:
-    """Write the index of ``segment`` beside it. Should it get lost, nothing is."""
+    """Write the index of ``segment`` beside it. It is not synced, as it can be rebuilt."""
     name = segment_name(segment.number, INDEX_SUFFIX)
     with suppress(FileNotFoundError):
         directory.remove(f"{name}.tmp")
@@ -101,7 +102,7 @@ def write_index(directory: IDirectory, segment: Segment) -> None:
 
 
 def read_index(directory: IDirectory, segment: Segment, size: int) -> bool:
-    """Let ``segment``, whose file has ``size`` bytes, know what its index says; say whether there is a right one."""
+    """Load the index file of ``segment``, whose file has ``size`` bytes; return whether there is a valid one."""
     try:
         file = directory.open(segment_name(segment.number, INDEX_SUFFIX))
         data = file.read(0, file.size())

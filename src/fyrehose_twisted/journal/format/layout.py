@@ -1,4 +1,4 @@
-"""Where the journals of several streams lie: a directory, and in it one for each stream."""
+"""Directory layout of the journals of several streams: one subdirectory for each stream."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ from fyrehose_twisted.journal.format.segment_header import MAX_URI, segment_numb
 _STREAM = re.compile(r"([a-z][a-z0-9+.]*)://(.+)", re.DOTALL)
 _DIRECTORY = re.compile(r"([a-z][a-z0-9+.]*)-(.+)")
 MAX_NAME = 255
-"""Bytes that a file system allows for a name."""
+"""Bytes that file systems allow for a file name."""
 
 
 def directory_name(stream: str) -> str:
-    """Return the name of a stream's directory: ``fyrehose-default`` for ``fyrehose://default``.
+    """Return the directory name of a stream: ``fyrehose-default`` for ``fyrehose://default``.
 
-    :raises ConfigurationError: if ``stream`` is no URI of that form, or too long.
+    :raises ConfigurationError: if ``stream`` is not a URI of that form, or is too long.
     """
     found = _STREAM.fullmatch(stream)
     if found is None:
-        raise ConfigurationError(f"stream {stream!r} is not of the form fyrehose://NAME")
+        raise ConfigurationError(f"stream {stream!r} must have the form fyrehose://NAME")
     name = f"{found[1]}-{quote(found[2], safe='')}"
     if len(name) > MAX_NAME or len(stream.encode()) > MAX_URI:
         raise ConfigurationError(
-            f"stream {stream[:40]!r}… has too long a name: its directory would need {len(name)} bytes"
+            f"stream {stream[:40]!r}… has too long a name: its directory name would have {len(name)} bytes"
         )
     return name
 
 
 def stream_from_directory(name: str) -> str | None:
-    """Return the stream whose directory has this name, ``None`` if it is not one's."""
+    """Return the stream URI for a directory name, or ``None`` if it is not the directory of a stream."""
     found = _DIRECTORY.fullmatch(name)
     return f"{found[1]}://{unquote(found[2])}" if found else None
 
 
 def journal_directories(path: Path) -> list[Path]:
-    """Return ``path`` itself if it holds the journal of one stream, else those in it that do, sorted.
+    """Return ``path`` itself if it is a journal, otherwise its subdirectories that are journals, sorted.
 
-    :raises NotADirectoryError: if it is no directory.
+    :raises NotADirectoryError: if ``path`` is not a directory.
     """
     if _holds_segments(path):
         return [path]
-    return sorted(inside for inside in path.iterdir() if _may_be_journal(inside))
+    return sorted(child for child in path.iterdir() if _may_be_journal(child))
 
 
 def make_directory(root: Path, stream: str) -> Path:
-    """Return the directory of a stream, made if need be; ``root`` has to exist."""
+    """Return the directory of a stream, creating it if needed. ``root`` must exist."""
     path = root / directory_name(stream)
     if not path.is_dir():
         path.mkdir(mode=0o750, exist_ok=True)
@@ -65,7 +65,7 @@ def _may_be_journal(path: Path) -> bool:
     try:
         return path.is_dir() and _holds_segments(path)
     except OSError:
-        # A journal that cannot be looked into is told of by whoever opens it; lost+found is nobody's business.
+        # An unreadable journal is reported when it is opened. Other unreadable directories (lost+found) are ignored.
         return stream_from_directory(path.name) is not None
 
 

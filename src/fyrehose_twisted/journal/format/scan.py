@@ -1,4 +1,4 @@
-"""Walking through a segment, frame by frame, and past what is damaged."""
+"""Sequential scan of a segment, frame by frame, that resynchronizes after damage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ READ_CHUNK = 4 * 2**20
 
 
 class ScannedFrame(NamedTuple):
-    """A frame, and its body if it was read."""
+    """Header and body of a valid frame."""
 
     header: FrameHeader
     body: memoryview
@@ -37,12 +37,12 @@ def scan(
     end: int,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[ScannedFrame | Damage]:
-    """Yield what stands between ``start`` and ``end``: frames with bodies that are right, and damage between them.
+    """Yield the valid frames between ``start`` and ``end``, and the damage between them.
 
-    The last may be damage that reaches to ``end``: of a segment that was being written, its torn end.
+    Damage that reaches to ``end`` may be the torn end of the segment that was being written.
 
-    :param tag: the journal's; ``None`` to believe the first frame.
-    :param progress: called with the number of bytes that were looked at since the last call.
+    :param tag: tag of the journal; ``None`` to accept the tag of the first frame.
+    :param progress: called with the number of bytes scanned since the last call.
     """
     window = _BufferedWindow(file, end)
     offset = start
@@ -66,7 +66,7 @@ def scan(
 
 
 class _BufferedWindow:
-    """A file as memory, of which some megabytes are there."""
+    """A buffered window of a few megabytes over a file."""
 
     def __init__(self, file: IFile, end: int) -> None:
         self._file = file
@@ -75,7 +75,7 @@ class _BufferedWindow:
         self._view = memoryview(b"")
 
     def read(self, offset: int, length: int) -> memoryview:
-        """Return ``length`` bytes, or fewer at the end."""
+        """Return ``length`` bytes at ``offset``, or fewer at the end of the range."""
         length = max(0, min(length, self._end - offset))
         inside = offset - self._start
         if inside < 0 or inside + length > len(self._view):
@@ -88,14 +88,14 @@ class _BufferedWindow:
 def _header_at(window: _BufferedWindow, offset: int, number: int, tag: int | None) -> FrameHeader:
     header = read_header(window.read(offset, HEADER.size))
     if header.offset != offset or header.segment != number:
-        raise BadFrame(f"a frame of segment {header.segment}, offset {header.offset:,} stands here")
+        raise BadFrame(f"the frame belongs to segment {header.segment}, offset {header.offset:,}")
     if tag is not None and header.tag != tag:
-        raise BadFrame("a frame of another journal stands here")
+        raise BadFrame("the frame belongs to another journal")
     return header
 
 
 def _next_frame(window: _BufferedWindow, offset: int, end: int, number: int, tag: int | None) -> int:
-    """Return where the next frame with a good header begins, or ``end``."""
+    """Return the offset of the next valid frame header, or ``end``."""
     while offset < end:
         piece = bytes(window.read(offset, READ_CHUNK))
         at = piece.find(MAGIC)
@@ -122,5 +122,5 @@ def _damage(
     except BadFrame:
         return Damage(name, offset, length, reason)
     if header.kind != FrameKind.RECORDS:
-        return Damage(name, offset, length, reason)  # Its base is no number of a record.
+        return Damage(name, offset, length, reason)  # Its base is not the number of a record.
     return Damage(name, offset, length, reason, header.epoch, header.base, header.last)

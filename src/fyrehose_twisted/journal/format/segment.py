@@ -1,4 +1,4 @@
-"""One file of a journal: what it holds and where."""
+"""Segment of a journal: its contents, and reading of its frames."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from fyrehose_twisted.journal.format.segment_header import OPEN_SUFFIX, SegmentH
 from fyrehose_twisted.ranges import RangeSet
 
 HEAD_BYTES = 64
-"""Bytes of a record in which what a protocol puts before a payload can be seen."""
+"""Bytes of a record that are enough to see the framing that a protocol puts before the payload."""
 
 LONG_RECORDS = 8_192
-"""Bytes of a record from which on reading only its beginning is faster."""
+"""Average bytes of a record from which reading only the heads is faster than reading the whole frame."""
 
 
 class Projection(Enum):
-    """What of a record is read. Only with all of it is checked that it is what was written."""
+    """Parts of a record to read. Checksums are verified only with :attr:`ALL`."""
 
     ALL = "all"
     HEADS = "heads"
-    """Of the payload no more than :data:`HEAD_BYTES` bytes, where that saves reading."""
+    """At most :data:`HEAD_BYTES` bytes of each payload, where that saves reading."""
     TIMES = "times"
-    """No payload: its size is given as 0."""
+    """Positions and times only. Payloads are empty."""
     NUMBERS = "numbers"
-    """Neither payload nor time, which are given as 0. Most frames are then not even looked at."""
+    """Positions only. Payloads are empty and times are 0. Most frames are not read at all."""
 
 
 class Segment:
-    """What is known of one segment.
+    """One segment and the index of its frames.
 
-    :ivar header: whose it is.
-    :ivar name: of its file.
-    :ivar ordered: its records are in order, and nothing is added to it any more.
-    :ivar end: bytes of it that are known: where the next frame would begin.
-    :ivar frame_indexes: the frames with records, by epoch.
-    :ivar lost: what it says is lost, by epoch.
-    :ivar starts: with which position each epoch begins, as it says.
-    :ivar newest: the latest time at which one of its records was received; 0 if it has none.
-    :ivar damages: what was found that is damaged, when it was read.
+    :ivar header: header of the segment.
+    :ivar name: name of its file.
+    :ivar ordered: whether its records are in order and it is sealed.
+    :ivar end: offset after the last known frame, where the next one would begin.
+    :ivar frame_indexes: index of the record frames, by epoch.
+    :ivar lost: ranges that it declares lost, by epoch.
+    :ivar starts: first position of each epoch, according to its start frames.
+    :ivar newest: latest receive time of its records; 0 if it has none.
+    :ivar damages: damage found while it was read.
     """
 
     def __init__(self, directory: IDirectory, header: SegmentHeader, suffix: str) -> None:
@@ -75,17 +75,17 @@ class Segment:
 
     @property
     def number(self) -> int:
-        """Which segment of the journal it is."""
+        """Number of the segment in its journal."""
         return self.header.number
 
     @property
     def ordered(self) -> bool:
-        """Whether its records are in order, and nothing is added to it any more."""
+        """Whether its records are in order and it is sealed."""
         return self.suffix != OPEN_SUFFIX
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """The highest epoch and, in it, the highest position that is held or lost; ``None`` if there is none."""
+        """Highest epoch, and the highest position held or lost in it; ``None`` if there is none."""
         epochs = [*self.frame_indexes, *self.lost]
         if not epochs:
             return None
@@ -95,11 +95,11 @@ class Segment:
 
     @property
     def records(self) -> int:
-        """How many records it has; one that was replaced counts each time."""
+        """Number of records. A replaced record counts every time it was written."""
         return sum(shelf.records for shelf in self.frame_indexes.values())
 
     def add(self, header: FrameHeader, body: memoryview) -> None:
-        """Take in a frame that stands at its end."""
+        """Add a frame that follows the last known one."""
         match header.kind:
             case FrameKind.RECORDS:
                 self.add_records(header, None if header.flags & DENSE else read_positions(header, body))
@@ -113,7 +113,7 @@ class Segment:
         self._grow(header)
 
     def add_records(self, header: FrameHeader, positions: Numbers | None) -> None:
-        """Take in a frame of records that stands at its end; ``positions`` may be ``None`` if it is dense."""
+        """Add a frame of records that follows the last known one. ``positions`` may be ``None`` if it is dense."""
         shelf = self.frame_indexes.get(header.epoch)
         if shelf is None:
             shelf = self.frame_indexes[header.epoch] = FrameIndex()
@@ -126,29 +126,31 @@ class Segment:
         self.end = max(self.end, header.offset + header.size)
 
     def read_appended(self, file: IFile, end: int) -> list[Damage]:
-        """Take in what was added, up to ``end``; return what is damaged after the last good frame, of which
-        ``damages`` has nothing."""
+        """Load the frames appended up to ``end``.
+
+        :returns: the damage after the last valid frame, which is not added to ``damages``.
+        """
         damages: list[Damage] = []
-        for what in self.scan_frames(file, self.end, end):
-            if isinstance(what, ScannedFrame):
-                self.add(what.header, what.body)
+        for found in self.scan_frames(file, self.end, end):
+            if isinstance(found, ScannedFrame):
+                self.add(found.header, found.body)
                 self.damages += damages
                 damages = []
             else:
-                damages.append(what)
+                damages.append(found)
         return damages
 
     def scan_frames(
         self, file: IFile, start: int, end: int, progress: Callable[[int], object] | None = None
     ) -> Iterator[ScannedFrame | Damage]:
-        """Yield its frames and what is damaged: see :func:`~fyrehose_twisted.journal.format.scan.scan`."""
+        """Yield its frames and damage; see :func:`~fyrehose_twisted.journal.format.scan.scan`."""
         header = self.header
         return scan(file, self.name, number=header.number, tag=header.tag, start=start, end=end, progress=progress)
 
     def read(self, file: IFile, header: FrameHeader, projection: Projection) -> Block:
-        """Return the records of one of its frames.
+        """Read the records of one of its frames.
 
-        :raises JournalDamaged: if they cannot be read, or are not what was written where that is checked.
+        :raises JournalDamaged: if they cannot be read, or a verified part is damaged.
         """
         match projection:
             case Projection.ALL:
@@ -172,7 +174,7 @@ class Segment:
                 if times:
                     received_at = np.frombuffer(columns, "<i8", count)
             if int(positions[-1]) != header.last or not (is_dense or bool((positions[1:] > positions[:-1]).all())):
-                raise ValueError("its numbers are not those of its header")
+                raise ValueError("its numbers do not match its header")
         except (OSError, ValueError) as error:
             reason = f"it cannot be read: {error}"
             place = header.epoch, header.base, header.last
@@ -182,12 +184,11 @@ class Segment:
         return Block(self.header.stream, header.epoch, positions, received_at, offsets, memoryview(b""), wrap)
 
     def heads(self, file: IFile, header: FrameHeader) -> Block:
-        """Return the records of one of its frames, of each no more than :data:`HEAD_BYTES` bytes where that saves
-        reading.
+        """Read the records of one of its frames, truncated to :data:`HEAD_BYTES` bytes where that saves reading.
 
-        Then what is read is not checked.
+        Truncated records are not verified.
 
-        :raises JournalDamaged: if they cannot be read, or are not what was written where that is checked.
+        :raises JournalDamaged: if they cannot be read, or a verified part is damaged.
         """
         if header.body < LONG_RECORDS * header.entries:
             return self.block(file, header)
@@ -198,19 +199,19 @@ class Segment:
             start += len(columns)
             sizes = np.minimum(np.diff(block.offsets), HEAD_BYTES)
             wanted = zip((block.offsets[:-1].astype(np.int64) + start).tolist(), sizes.tolist(), strict=True)
-            beginnings = [file.read(offset, size) for offset, size in wanted]
+            heads = [file.read(offset, size) for offset, size in wanted]
         except (OSError, ValueError) as error:
             reason = f"it cannot be read: {error}"
             place = header.epoch, header.base, header.last
             raise JournalDamaged(Damage(self.name, header.offset, header.size, reason, *place)) from None
-        offsets = np.cumsum([0, *map(len, beginnings)], dtype=np.uint32)
-        payload = memoryview(b"".join(beginnings))
+        offsets = np.cumsum([0, *map(len, heads)], dtype=np.uint32)
+        payload = memoryview(b"".join(heads))
         return Block(block.stream, block.epoch, block.positions, block.times, offsets, payload, block.wrap)
 
     def block(self, file: IFile, header: FrameHeader) -> Block:
-        """Return the records of one of its frames.
+        """Read and verify the records of one of its frames.
 
-        :raises JournalDamaged: if they are not what was written.
+        :raises JournalDamaged: if they are damaged.
         """
         try:
             body = memoryview(file.read(header.offset + HEADER.size, header.body))

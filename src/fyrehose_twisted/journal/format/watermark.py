@@ -1,4 +1,4 @@
-"""How far a journal is durable, for readers in other processes, and which numbers it has promised not to change."""
+"""File ``durable``: the durable position of a journal and its published watermarks, for readers in other processes."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ POSITION_NAME = "durable"
 MAGIC = b"\xf7FYRMRK\x01"
 _POSITION = struct.Struct("<8sIIQ4xI")
 _WATERMARKS = struct.Struct("<8sII")
-"""Magic, how many watermarks follow, tag of the journal."""
+"""Magic, number of watermarks that follow, tag of the journal."""
 _WATERMARKS_MAGIC = b"\xf7FYRWTR\x01"
 _WATERMARK = struct.Struct("<QQ")
 _CHECK = struct.Struct("<I")
 _MAX_TRIES = 3
-"""A reader may look while the writer writes."""
+"""Reads of the file before it counts as damaged: a read may overlap a write."""
 
 MAX_EPOCHS = 8
-"""Of so many epochs, the latest, the mark has the watermark."""
+"""Number of epochs, the latest ones, whose watermarks the file holds."""
 
-# All of it lies in one sector of 512 bytes, which a disk writes whole or not at all.
+# The file fits into one sector of 512 bytes, which a disk writes atomically.
 POSITION_BYTES = _POSITION.size + _WATERMARKS.size + MAX_EPOCHS * _WATERMARK.size + _CHECK.size
 
 
 class DurablePosition(NamedTuple):
-    """Everything before ``offset`` of segment ``segment``, and in segments before it, is durable."""
+    """Durable position: everything before ``offset`` of ``segment``, and in earlier segments, is durable."""
 
     segment: int
     offset: int
     tag: int
     watermarks: tuple[tuple[int, int], ...] = ()
-    """The latest epochs, ascending, and the durable watermark of each."""
+    """Latest epochs, ascending, each with its durable watermark."""
 
 
 def open_position_file(directory: IDirectory) -> IFile:
-    """Return the file of the mark, for its writer."""
+    """Open the position file for writing."""
     try:
         file: IFile = directory.open(POSITION_NAME, writable=True)
     except FileNotFoundError:
@@ -49,60 +49,60 @@ def open_position_file(directory: IDirectory) -> IFile:
 
 
 def latest_epochs(watermarks: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return those of ``watermarks`` that a mark has room for."""
+    """Return the ``watermarks`` that fit into a position: those of the latest epochs."""
     return tuple(sorted(watermarks)[-MAX_EPOCHS:])
 
 
-def write_position(file: IFile, mark: DurablePosition) -> None:
-    """Move the mark. It is not made durable itself: an older one is as true."""
-    packed = _POSITION.pack(MAGIC, mark.segment, mark.tag, mark.offset, 0)[: -_CHECK.size]
-    second = _WATERMARKS.pack(_WATERMARKS_MAGIC, len(mark.watermarks), mark.tag)
-    second += b"".join(_WATERMARK.pack(*one) for one in mark.watermarks)
+def write_position(file: IFile, position: DurablePosition) -> None:
+    """Write the durable position. The write itself is not synced: an older position stays valid."""
+    packed = _POSITION.pack(MAGIC, position.segment, position.tag, position.offset, 0)[: -_CHECK.size]
+    second = _WATERMARKS.pack(_WATERMARKS_MAGIC, len(position.watermarks), position.tag)
+    second += b"".join(_WATERMARK.pack(*pair) for pair in position.watermarks)
     second = second.ljust(_WATERMARKS.size + MAX_EPOCHS * _WATERMARK.size, b"\0")
     file.write(0, packed + _CHECK.pack(zlib.crc32(packed)) + second + _CHECK.pack(zlib.crc32(second)))
 
 
 def read_position(directory: IDirectory, damages: list[Damage] | None = None) -> DurablePosition | None:
-    """Return the mark; ``None`` if there is none that makes sense.
+    """Read the durable position; return ``None`` if there is no valid one.
 
-    :param damages: gets what is damaged of it. A mark that is not there, or not whole because a crash came while the
-        first was written, is none that is damaged.
+    :param damages: receives the damage found in the file. A file that is missing, or that a crash left incomplete when
+        it was first written, is not damaged.
     """
     found: list[Damage] = []
-    mark: DurablePosition | None = None
+    position: DurablePosition | None = None
     with suppress(FileNotFoundError):
         file = directory.open(POSITION_NAME)
         try:
             for _ in range(_MAX_TRIES):
                 found.clear()
-                mark = _decode(file.read(0, POSITION_BYTES), found)
+                position = _decode(file.read(0, POSITION_BYTES), found)
                 if not found:
                     break
         finally:
             file.close()
     if damages is not None:
         damages += found
-    return mark
+    return position
 
 
 def _decode(data: bytes, damages: list[Damage]) -> DurablePosition | None:
     first, second = data[: _POSITION.size], data[_POSITION.size :]
     if not any(data) or len(first) < _POSITION.size:
-        return None  # A crash came before anything was marked.
+        return None  # A crash came before the first write was complete.
     if not _is_valid(first, _POSITION.size, MAGIC):
-        damages.append(Damage(POSITION_NAME, 0, len(data), "it is no mark of what is durable"))
+        damages.append(Damage(POSITION_NAME, 0, len(data), "it is not a valid durable position"))
         return None
     _, segment, tag, offset, _ = _POSITION.unpack(first)
-    mark = DurablePosition(segment, offset, tag)
+    position = DurablePosition(segment, offset, tag)
     if len(data) < POSITION_BYTES:
-        return mark  # Of an earlier release, or what a crash left of the first one.
+        return position  # Written by an earlier release, or incomplete after a crash at the first write.
     if _is_valid(second, POSITION_BYTES - _POSITION.size, _WATERMARKS_MAGIC):
-        _, count, theirs = _WATERMARKS.unpack_from(second)
-        if theirs == tag and count <= MAX_EPOCHS:
+        _, count, second_tag = _WATERMARKS.unpack_from(second)
+        if second_tag == tag and count <= MAX_EPOCHS:
             packed = second[_WATERMARKS.size :][: count * _WATERMARK.size]
-            return mark._replace(watermarks=tuple(_WATERMARK.iter_unpack(packed)))
-    damages.append(Damage(POSITION_NAME, _POSITION.size, len(second), "the watermarks in it are not what was written"))
-    return mark
+            return position._replace(watermarks=tuple(_WATERMARK.iter_unpack(packed)))
+    damages.append(Damage(POSITION_NAME, _POSITION.size, len(second), "its watermarks are damaged"))
+    return position
 
 
 def _is_valid(data: bytes, size: int, magic: bytes) -> bool:

@@ -1,1 +1,1 @@
-"""Maintenance of journals: compaction, retention, verification, repair."""
+"""Maintenance of journals: compaction, retention, verification and repair."""
