@@ -1,13 +1,17 @@
-"""Settings of Sphinx; `make docs` builds with them."""
+"""Sphinx settings for `make docs`."""
 
+import builtins
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from diagrams import write as draw_diagrams
 from maps import write as draw_maps
 from repair import write as draw_repair
+from sphinx.addnodes import pending_xref
+from sphinx.application import Sphinx
 
 draw_diagrams()
 draw_maps()
@@ -23,7 +27,17 @@ myst_heading_anchors = 3
 autodoc_default_options = {"members": True, "member-order": "bysource", "show-inheritance": True}
 autodoc_typehints = "signature"
 autodoc_inherit_docstrings = False
-# Roles in docstrings name classes of Python and of Twisted, whose inventories a build would have to fetch.
+# Docstrings link to classes of Python and Twisted; resolving them would need their inventories from the network.
 nitpicky = False
-# Signatures have short names, and some stand in several modules: then a link may lead to a namesake.
-suppress_warnings = ["ref.python"]
+
+
+def unlink_builtins(app: Sphinx, document: Any) -> None:
+    """Remove links from built-in names in signatures, such as ``type``, which would lead to attributes of that name."""
+    for link in list(document.findall(pending_xref)):
+        if link.get("refdomain") == "py" and link.get("reftarget") in vars(builtins):
+            link.replace_self(link.children)
+
+
+def setup(app: Sphinx) -> None:
+    """Register the handlers of this file."""
+    app.connect("doctree-read", unlink_builtins)

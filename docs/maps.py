@@ -1,7 +1,6 @@
-"""Draws the maps of the architecture page: layers, rooms, services, and the path of a message.
+"""Maps of the architecture page: layers, services, and the path of a message.
 
-All of them are made from what the project says of itself: the contracts of import-linter in ``setup.cfg``, the plugins
-of twistd and their options, and a run that is followed.
+They are drawn from the import-linter contracts in ``setup.cfg``, the options of the twistd plugins, and a traced run.
 """
 
 from __future__ import annotations
@@ -19,46 +18,49 @@ from message_path import Turn, follow
 from twisted.plugins import fyrehose_twisted_plugins as plugins
 
 HERE = Path(__file__).parent
-LAYERS, ROOMS, SERVICES, MESSAGE = (HERE / f"{name}.svg" for name in ("layers", "rooms", "services", "message"))
+SOURCE = HERE.parent / "src" / "fyrehose_twisted"
+LAYERS, PROTOCOL, SERVICES, MESSAGE = (HERE / f"{name}.svg" for name in ("layers", "protocol", "services", "message"))
 
-PACKAGE, WING = "fyrehose_twisted", "fyrehose"
+PACKAGE, EXAMPLE = "fyrehose_twisted", "fyrehose"
+"""The package, and the protocol whose layers are drawn."""
 WIDTH = 760
 PURE, SHELL, MARGIN = "#e6f0fa", "#fdf0d5", 16
 HEIGHT, GAP = 26, 6
-"""Of a box, and between boxes, in pixels."""
+"""Height of a box and distance between boxes, in pixels."""
 
 
 class Contract(NamedTuple):
-    """What ``setup.cfg`` says of a package.
+    """A layers contract of ``setup.cfg``.
 
-    :ivar layers: from the top; each may import what is below it.
-    :ivar shells: patterns of modules that may do I/O, with their package.
+    :ivar layers: from the top; a layer may import the layers below it.
+    :ivar pure: patterns of modules that do no I/O; a pattern covers the modules inside what it matches.
     """
 
     layers: list[list[str]]
-    shells: list[str]
+    pure: list[str]
 
 
 def read_contract(name: str, settings: Path = HERE.parent / "setup.cfg") -> Contract:
-    """Return the contract of that name. :raises KeyError: if there is none."""
+    """Read a contract by name.
+
+    :raises KeyError: if ``settings`` has no contract of that name.
+    """
     parser = ConfigParser(interpolation=None)
     parser.read(settings, encoding="utf-8")
-    layers = [
-        re.findall(r"\w+", line) for line in parser[f"importlinter:contract:{name}"]["layers"].split("\n") if line
-    ]
-    ignored = parser["importlinter:contract:pure"]["ignore_imports"].split("\n")
-    return Contract(layers, [line.partition(" -> ")[0] for line in ignored if line.endswith("-> **")])
+    layers = parser[f"importlinter:contract:{name}"]["layers"].split("\n")
+    pure = parser["importlinter:contract:pure"]["source_modules"].split("\n")
+    return Contract([re.findall(r"\w+", line) for line in layers if line], [line for line in pure if line])
 
 
 class Sheet:
-    """An SVG that grows downwards."""
+    """SVG drawing that grows downwards."""
 
     def __init__(self, title: str, width: int = WIDTH) -> None:
         self.title, self.width, self.bottom = title, width, MARGIN
         self._parts: list[str] = []
 
     def box(self, x: float, y: float, width: float, text: str, fill: str, data: str = "") -> None:
-        """Draw a box with text in its middle; ``data`` names it for tests."""
+        """Draw a box with centred text; ``data`` is its ``data-name``, by which tests find it."""
         self._parts.append(
             f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{HEIGHT}" rx="5" fill="{fill}" stroke="#444"'
             f"{f' data-name={data!r}' if data else ''}/>".replace("'", '"')
@@ -68,7 +70,7 @@ class Sheet:
     def text(
         self, x: float, y: float, text: str, *, anchor: str = "start", bold: bool = False, colour: str = "#222"
     ) -> None:
-        """Write a line."""
+        """Draw a line of text."""
         weight = ' font-weight="bold"' if bold else ""
         self._parts.append(
             f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}" fill="{colour}"{weight}>{escape(text)}</text>'
@@ -82,14 +84,14 @@ class Sheet:
         )
 
     def frame(self, x: float, y: float, width: float, height: float) -> None:
-        """Draw a frame around what belongs together."""
+        """Draw a frame around a group of boxes."""
         self._parts.append(
             f'<rect x="{x:.0f}" y="{y:.0f}" width="{width:.0f}" height="{height:.0f}" rx="8" fill="none"'
             ' stroke="#bbb"/>'
         )
 
     def flow(self, texts: Sequence[tuple[str, str, str]], left: float, right: float) -> None:
-        """Draw boxes from left to right, in as many rows as they need: text, colour and name of each."""
+        """Draw boxes from left to right in as many rows as needed; each has a text, a colour and a ``data-name``."""
         x = left
         for text, fill, name in texts:
             width = 14 + 7.2 * len(text)
@@ -100,7 +102,7 @@ class Sheet:
         self.bottom += HEIGHT + GAP
 
     def render(self) -> str:
-        """Return it; the ground is white, so that it can be read on pages of any colour."""
+        """Return the SVG. Its background is white, so that it is readable on pages of any colour."""
         height = self.bottom + MARGIN - GAP
         return "\n".join(
             [
@@ -117,21 +119,38 @@ class Sheet:
         )
 
 
-def _is_shell(module: str, shells: Iterable[str]) -> bool:
-    return any(fnmatchcase(module, pattern) for pattern in shells)
+def _is_pure(module: str, patterns: Iterable[str]) -> bool:
+    """Return whether a pattern matches the module or a package that contains it; ``*`` stands for one name."""
+    names = module.split(".")
+    for pattern in patterns:
+        parts = pattern.split(".")
+        if len(parts) <= len(names) and all(map(fnmatchcase, names, parts)):
+            return True
+    return False
 
 
-def draw_layers(contract: Contract | None = None) -> str:
-    """Return the layers of the house: what stands above may import what stands below."""
-    layers = (contract or read_contract("house")).layers
-    sheet = Sheet("Layers of the package: whatever stands above may import what stands below")
-    wings = next(number for number, layer in enumerate(layers) if WING in layer)
+def _modules_in(directory: Path) -> list[str]:
+    """Return the names of the modules and packages in a directory, sorted."""
+    return sorted(
+        path.stem
+        for path in directory.iterdir()
+        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
+    )
+
+
+def draw_layers(contract: Contract | None = None, source: Path = SOURCE) -> str:
+    """Return the layers of the package, with the modules and packages that exist below ``source``."""
+    existing = _modules_in(source)
+    layers = [[name for name in layer if name in existing] for layer in (contract or read_contract("packages")).layers]
+    layers = [layer for layer in layers if layer]
+    sheet = Sheet("Layers of the package: each layer may import the layers below it")
+    protocols = next((number for number, layer in enumerate(layers) if EXAMPLE in layer), -1)
     for number, layer in enumerate(layers):
         top, last = sheet.bottom, number == len(layers) - 1
         sheet.bottom += 10
-        title = {0: "entrances", wings: "wings", len(layers) - 1: "what they share"}.get(number, "")
+        title = {0: "command line", protocols: "protocols", len(layers) - 1: "shared"}.get(number, "")
         sheet.text(MARGIN + 10, sheet.bottom + 17, title, colour="#444")
-        sheet.flow([(name, PURE if number == wings else "#eee", name) for name in layer], 150, WIDTH - MARGIN - 10)
+        sheet.flow([(name, PURE if number == protocols else "#eee", name) for name in layer], 150, WIDTH - MARGIN - 10)
         sheet.frame(MARGIN, top, WIDTH - 2 * MARGIN, sheet.bottom - top + 4)
         sheet.bottom += 4
         if not last:
@@ -140,15 +159,28 @@ def draw_layers(contract: Contract | None = None) -> str:
     return sheet.render()
 
 
-def draw_rooms(contract: Contract | None = None, wing: str = WING) -> str:
-    """Return the rooms of a wing, those that do I/O in another colour."""
-    layers, shells = contract or read_contract(f"{wing}-rooms")
-    sheet = Sheet(f"Rooms of the {wing} wing: whatever stands above may import what stands below")
-    sheet.flow([("does I/O, with Twisted or files", SHELL, ""), ("pure: no I/O, no clock", PURE, "")], MARGIN, WIDTH)
+def draw_protocol(contract: Contract | None = None, protocol: str = EXAMPLE, source: Path = SOURCE) -> str:
+    """Return the layers of a protocol with their modules; modules that do I/O have a colour of their own."""
+    layers, pure = contract or read_contract("protocols")
+    directory = source / protocol
+    sheet = Sheet(f"Layers of the {protocol} protocol: each layer may import the layers below it")
+    sheet.flow([("does I/O", SHELL, ""), ("pure: no I/O, no clock", PURE, "")], MARGIN, WIDTH)
     sheet.bottom += 8
-    for layer in layers:
-        rooms = [(name, _is_shell(f"{PACKAGE}.{wing}.{name}", shells)) for name in layer]
-        sheet.flow([(name, SHELL if shell else PURE, name) for name, shell in rooms], MARGIN, WIDTH - MARGIN)
+    for name in (name for layer in layers for name in layer):
+        if (directory / name / "__init__.py").exists():
+            modules = [f"{name}.{module}" for module in _modules_in(directory / name)]
+        elif (directory / f"{name}.py").exists():
+            modules = [name]
+        else:
+            continue
+        sheet.text(MARGIN, sheet.bottom + 17, name, bold=True)
+        # A package whose code is all in its __init__ has no modules to show.
+        boxes = [
+            (module.rpartition(".")[2], PURE if _is_pure(f"{PACKAGE}.{protocol}.{module}", pure) else SHELL, module)
+            for module in modules or [name]
+        ]
+        sheet.flow(boxes, 120, WIDTH - MARGIN)
+        sheet.bottom += 8
     return sheet.render()
 
 
@@ -158,11 +190,11 @@ LISTENS = {
     "udp-listen": "nodes over UDP",
     "http": "HTTP",
     "lines": "lines over TCP",
-    "serve": "readers of frames",
+    "serve": "journal readers",
     "control": "commands",
     "metrics": "Prometheus",
 }
-"""Options by which a service opens a port, and for whom."""
+"""Clients of a service by the option that opens a port for them."""
 DIALS = {
     "backbone": "its backbone",
     "neighbour": "other nodes",
@@ -170,46 +202,46 @@ DIALS = {
     "peer": "other nodes",
     "irc": "IRC",
 }
-"""Options that name whom a service talks to."""
+"""Servers and peers that a service connects to, by option."""
 KEEPS = {"state": "state", "journal": "journal", "directory": "journal"}
-"""Options that name where on disk a service keeps what."""
+"""Data that a service stores on disk, by the option that names its path."""
 
 
 class Service(NamedTuple):
-    """A service of twistd.
+    """A twistd service.
 
-    :ivar options: the default of each, or ``None``.
-    :ivar told: what the help says of each.
+    :ivar options: defaults by option; ``None`` for an option without one.
+    :ivar help: help texts by option.
     """
 
     name: str
     options: dict[str, Any]
-    told: dict[str, str]
+    help: dict[str, str]
 
 
 def read_services() -> list[Service]:
-    """Return the services that are plugged in, in their order in the file."""
+    """Return the services of the plugin file, in its order."""
     services = []
     for maker in vars(plugins).values():
         if type(maker).__name__ == "ServiceMaker":
             options = import_module(maker.module).Options()
             names = [name.rstrip("=") for name in options.longOpt]
-            told = {name: options.docs.get(name) or "" for name in names}
-            services.append(Service(maker.tapname, {name: options.get(name) for name in names}, told))
+            texts = {name: options.docs.get(name) or "" for name in names}
+            services.append(Service(maker.tapname, {name: options.get(name) for name in names}, texts))
     return services
 
 
 def draw_services(services: Sequence[Service] | None = None) -> str:
-    """Return each service with what it listens on, whom it talks to, and what it keeps."""
-    sheet = Sheet("Services of twistd: who comes in, whom they talk to, what they keep")
+    """Return the services with the ports they open, the peers they connect to, and the data they store."""
+    sheet = Sheet("twistd services: ports they open, peers they connect to, data they store")
     left, middle, right = MARGIN, 300, 480
-    for x, text in ((left, "comes in"), (middle, "twistd ..."), (right + 50, "goes out, and is kept")):
+    for x, text in ((left, "accepts"), (middle, "twistd ..."), (right + 50, "connects to, stores")):
         sheet.text(x, sheet.bottom + 12, text, bold=True)
     sheet.bottom += 24
     for service in read_services() if services is None else services:
-        ins = [_endpoint(service, name, who) for name, who in LISTENS.items() if name in service.options]
-        outs = [_endpoint(service, name, who) for name, who in DIALS.items() if name in service.options]
-        outs += [f"{what} on disk, --{name}" for name, what in KEEPS.items() if name in service.options]
+        ins = [_endpoint(service, name, peers) for name, peers in LISTENS.items() if name in service.options]
+        outs = [_endpoint(service, name, peers) for name, peers in DIALS.items() if name in service.options]
+        outs += [f"{data} on disk, --{name}" for name, data in KEEPS.items() if name in service.options]
         rows = max(len(ins), len(outs), 1)
         centre = sheet.bottom + 9 * rows
         sheet.box(middle, centre - HEIGHT / 2, right - middle, service.name, PURE, service.name)
@@ -226,16 +258,16 @@ def draw_services(services: Sequence[Service] | None = None) -> str:
     return sheet.render()
 
 
-def _endpoint(service: Service, name: str, who: str) -> str:
+def _endpoint(service: Service, name: str, peers: str) -> str:
     default = service.options[name]
     port = re.search(r"(?:^|:)(\d+)(?=:|$)", str(default)) if default else None
-    return f"{who}, --{name}" + (f" [{port[1]}]" if port else "")
+    return f"{peers}, --{name}" + (f" [{port[1]}]" if port else "")
 
 
 def draw_message(turns: Sequence[Turn] | None = None) -> str:
-    """Return which modules a message passes on its way into a journal and back to its publisher, column by column."""
+    """Return the modules that a message passes on its way into a journal and back, with a column for each turn."""
     turns = follow() if turns is None else turns
-    shells = read_contract("fyrehose-rooms").shells
+    pure = read_contract("protocols").pure
     longest = max(len(module) for turn in turns for module in turn.modules)
     column = 7 * longest + 26
     sheet = Sheet("The path of a message through the modules", 2 * MARGIN + column * len(turns) - 12)
@@ -243,21 +275,25 @@ def draw_message(turns: Sequence[Turn] | None = None) -> str:
     for number, turn in enumerate(turns):
         x = MARGIN + number * column
         sheet.text(x, top + 12, turn.process, bold=True)
-        sheet.text(x, top + 30, turn.what)
+        sheet.text(x, top + 30, turn.trigger)
         for place, module in enumerate(turn.modules):
             y = top + 42 + place * (HEIGHT + GAP)
-            outside = not module.startswith("fyrehose.") or _is_shell(f"{PACKAGE}.{module}", shells)
-            fill = SHELL if outside and module != "ranges" else PURE
+            fill = PURE if _is_pure(f"{PACKAGE}.{module}", pure) else SHELL
             sheet.box(x, y, column - 24, module, fill, f"{number}:{module}")
             lowest = max(lowest, y + HEIGHT + GAP)
     sheet.bottom = lowest + 10
-    sheet.flow([("around the node", SHELL, ""), ("the node: no I/O, no clock", PURE, "")], MARGIN, sheet.width)
+    sheet.flow([("does I/O", SHELL, ""), ("pure: no I/O, no clock", PURE, "")], MARGIN, sheet.width)
     return sheet.render()
 
 
 def write() -> None:
-    """Put what has changed in its place."""
-    drawings = (LAYERS, draw_layers()), (ROOMS, draw_rooms()), (SERVICES, draw_services()), (MESSAGE, draw_message())
+    """Write the drawings that have changed."""
+    drawings = (
+        (LAYERS, draw_layers()),
+        (PROTOCOL, draw_protocol()),
+        (SERVICES, draw_services()),
+        (MESSAGE, draw_message()),
+    )
     for path, drawn in drawings:
         if not path.exists() or path.read_text(encoding="utf-8") != drawn:
             path.write_text(drawn, encoding="utf-8")

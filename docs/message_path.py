@@ -1,4 +1,4 @@
-"""Follows one message from a publisher through a backbone into a journal, and notes which modules it passes."""
+"""Trace of one message from a publisher through a backbone into a journal: the modules that it passes."""
 
 from __future__ import annotations
 
@@ -23,33 +23,34 @@ _CLOCK = "sim.clock"
 LOOPBACK = "127.0.0.1"
 ROUNDS = 1_000
 PATIENCE = 5.0
-"""Seconds for a datagram from one socket of loopback to another."""
+"""Seconds to wait for a datagram on loopback."""
 STEP = 0.01
-"""Seconds from round to round until everybody is there."""
+"""Seconds of the simulated clock between rounds, while clients register."""
 
 
 class Turn(NamedTuple):
-    """What one process did in one turn of its reactor.
+    """One turn of a process's reactor.
 
-    :ivar modules: in order of the first call into each, without the name of the package.
+    :ivar trigger: the call or packet that started the turn.
+    :ivar modules: in order of the first call into each, relative to the package.
     """
 
     process: str
-    what: str
+    trigger: str
     modules: tuple[str, ...]
 
 
 class _Clock(HeapClock):
-    """A reactor as far as a port needs one; who reads is up to us."""
+    """Stand-in for a reactor that never reads a socket by itself."""
 
     def addReader(self, reader: object) -> None:
-        """Twisted's."""
+        """Ignore the reader."""
 
     removeReader = addWriter = removeWriter = addReader
 
 
 class _Run:
-    """Three processes in one, on real sockets of loopback, each of which acts when it is told to."""
+    """Publisher, backbone and journal on loopback sockets; each handles a datagram only when told to."""
 
     def __init__(self, stack: ExitStack) -> None:
         directory = Path(stack.enter_context(TemporaryDirectory()))
@@ -62,24 +63,24 @@ class _Run:
         stack.callback(self.journal.journal.close)
         self.ports: dict[str, DatagramPort] = {}
         self.ports["backbone"] = self._listen(self.backbone, stack)
-        where = self.ports["backbone"].getHost()
+        address = self.ports["backbone"].getHost()
         for name, client in (("journal", self.journal), ("publisher", self.publisher)):
-            client.backbone = (where.host, where.port)
+            client.backbone = (address.host, address.port)
             self.ports[name] = self._listen(client, stack)
 
     def _listen(self, protocol: Any, stack: ExitStack) -> DatagramPort:
-        # Without offload, so that the way is the same on every kernel.
+        # Without offload, so that the path is the same on every kernel.
         port = DatagramPort(0, protocol, LOOPBACK, self.clock, offload=False)  # type: ignore[arg-type]
         port.startListening()
         stack.callback(port.connectionLost)
         return port
 
     def readable(self, name: str) -> bool:
-        """Whether something has arrived at a process."""
+        """Return whether a datagram waits for a process."""
         return bool(select([self.ports[name]], [], [], 0)[0])
 
     def register(self) -> None:
-        """Let time pass until all know one another, and a first message has shown where the stream begins."""
+        """Advance the clock until both clients are registered and a first message has shown where the stream begins."""
         self._wait_for(lambda: all(client.connected_first.called for client in (self.journal, self.publisher)))
         self.publisher.publish(b"the first")
         self._wait_for(lambda: not self.publisher.pending)
@@ -97,10 +98,10 @@ class _Run:
 
 
 def follow() -> list[Turn]:
-    """Publish a message, and return the turns that it takes until it is durable and its publisher knows its number."""
+    """Publish a message and return the turns until it is durable and its publisher knows its number."""
     with ExitStack() as stack:
         run = _Run(stack)
-        run.meet()
+        run.register()
         turns = []
 
         def publish() -> None:
@@ -121,15 +122,15 @@ def follow() -> list[Turn]:
 
 
 def _modules_of(act: Callable[[], None]) -> tuple[str, ...]:
-    """Return what is called, but for what only says when it wants to be called next, and the clock of this run."""
+    """Return the modules that are called, except the clock of this run and queries of the next deadline."""
     root = Path(package).parent
     seen: dict[str, None] = {}
 
     def called(frame: FrameType, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_name != "<module>" and code.co_filename.startswith(str(root)):
-            name = ".".join(Path(code.co_filename).relative_to(root).with_suffix("").parts)
-            if name != _CLOCK and not _only_asks(frame):
+            name = ".".join(Path(code.co_filename).relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+            if name != _CLOCK and not _queries_deadline(frame):
                 seen.setdefault(name)
 
     with _profiled(called):
@@ -137,7 +138,7 @@ def _modules_of(act: Callable[[], None]) -> tuple[str, ...]:
     return tuple(seen)
 
 
-def _only_asks(frame: FrameType | None) -> bool:
+def _queries_deadline(frame: FrameType | None) -> bool:
     while frame is not None:
         if frame.f_code.co_name == "next_deadline":
             return True

@@ -20,7 +20,7 @@ from zope.interface import implementer
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.effects import Address, Burst
 from fyrehose_twisted.interfaces import IBatchReceiver
-from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.udp import DatagramPort, listen
 
 MAX_CLIENTS = 64

@@ -17,7 +17,7 @@ from fyrehose_twisted.fyrehose.node.client.deduplication import Deduplicator
 from fyrehose_twisted.fyrehose.node.client.publishing.send_queue import SendQueue
 from fyrehose_twisted.fyrehose.node.client.reorder_buffer import MessageRun
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap, wrap
-from fyrehose_twisted.journal.cli.ls import RecordPrinter, StreamPosition
+from fyrehose_twisted.journal.cli.cat import RecordPrinter, StreamPosition
 from fyrehose_twisted.journal.reader import JournalReader, open_reader
 from fyrehose_twisted.journal.repeat_marking import RepeatMarker
 from fyrehose_twisted.journal.store import open_journal

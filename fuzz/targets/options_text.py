@@ -15,8 +15,13 @@ from fyrehose_twisted.fyrehose.config import AddressList, parse_network
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
 from fyrehose_twisted.hydra.irc.bots import parse_line
 from fyrehose_twisted.hydra.wire.irc_line import IrcLogin
-from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, parse_address
-from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port
+from fyrehose_twisted.net.addresses import (
+    endpoint_factory_from,
+    format_address,
+    loopback_endpoint,
+    parse_address,
+    parse_host_port,
+)
 from fyrehose_twisted.net.options import integer_option, number_option, parse_server_endpoint, require_protection
 from fyrehose_twisted.parcels.service.options import parse_advertised
 from fyrehose_twisted.parcels.web.webhooks.ssrf import AddressNotAllowed, InvalidUrl, check_url

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zope.interface import Attribute, Interface
 
+from fyrehose_twisted._exports import renamed
+
 if TYPE_CHECKING:
     from fyrehose_twisted.datagrams import Batch
     from fyrehose_twisted.effects import Address, Burst, Datagram, Peer
@@ -473,3 +475,7 @@ class IBot(Interface):
 
     def leading(leads: bool) -> None:
         """From now on this node leads, or no longer does."""
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"Drained": "Outputs"})

@@ -1,4 +1,4 @@
-"""Which messages were relayed already."""
+"""Bounded set of recently seen keys."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from collections.abc import Hashable
 
 
 class LruSet:
-    """The last keys that were put in, no more than a limit.
+    """Set that evicts its oldest key when it grows beyond a limit.
 
-    :param limit: how many keys are kept.
+    A key's age counts from when it was added. Adding it again does not renew it.
+
+    :param limit: maximum number of keys.
     """
+
+    __slots__ = ("_keys", "_limit")
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -23,7 +27,7 @@ class LruSet:
         return key in self._keys
 
     def add(self, key: Hashable) -> bool:
-        """Put a key in; return whether it is new."""
+        """Add a key; return whether it is new."""
         keys = self._keys
         if key in keys:
             return False
@@ -33,5 +37,5 @@ class LruSet:
         return True
 
     def discard(self, key: Hashable) -> None:
-        """Forget a key."""
+        """Remove a key if it is present."""
         self._keys.pop(key, None)

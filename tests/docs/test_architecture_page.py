@@ -1,4 +1,4 @@
-"""The maps on the page about the architecture are those of the code."""
+"""The maps of the architecture page match the code."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "architecture.md"
-KINDS = "layers", "rooms", "services", "message"
+KINDS = "layers", "protocol", "services", "message"
 
 each = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
 def maps() -> Iterator[Any]:
-    """``docs/maps.py``, which is in no package, as ``docs/conf.py`` gets it."""
+    """Import ``docs/maps.py`` as ``docs/conf.py`` does: it is in no package."""
     sys.path.insert(0, str(DOCS))
     yield import_module("maps")
     sys.path.remove(str(DOCS))
@@ -30,6 +30,11 @@ def maps() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def drawings(maps: Any) -> dict[str, str]:
     return {kind: getattr(maps, f"draw_{kind}")() for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def turns(maps: Any) -> Any:
+    return maps.follow()
 
 
 def named(svg: str) -> list[str]:
@@ -43,70 +48,115 @@ def fills(svg: str) -> dict[str, str]:
 
 
 @each
-def test_file_is_what_the_code_draws(maps: Any, drawings: dict[str, str], kind: str) -> None:
+def test_map_on_disk_is_up_to_date(maps: Any, drawings: dict[str, str], kind: str) -> None:
     path: Path = getattr(maps, kind.upper())
-    assert path.read_text(encoding="utf-8") == drawings[kind], "make docs draws it anew"
+    assert path.read_text(encoding="utf-8") == drawings[kind], "run make docs to redraw it"
 
 
 @each
-def test_page_uses_the_map(kind: str) -> None:
+def test_architecture_page_shows_the_map(kind: str) -> None:
     assert re.search(rf"!\[[^\]]+\]\({kind}\.svg\)", PAGE.read_text(encoding="utf-8"))
 
 
 @each
-def test_everything_is_on_the_sheet(drawings: dict[str, str], kind: str) -> None:
+def test_no_box_leaves_the_drawing(drawings: dict[str, str], kind: str) -> None:
     root = ElementTree.fromstring(drawings[kind])
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for box in root.iter("{http://www.w3.org/2000/svg}rect"):
-        at = box.attrib
-        assert float(at.get("x", 0)) + float(at["width"]) <= width
-        assert float(at.get("y", 0)) + float(at["height"]) <= height
+        assert float(box.attrib.get("x", 0)) + float(box.attrib["width"]) <= width
+        assert float(box.attrib.get("y", 0)) + float(box.attrib["height"]) <= height
 
 
-def test_layers_are_those_of_the_contract(maps: Any, drawings: dict[str, str]) -> None:
-    layers = maps.read_contract("house").layers
-    assert named(drawings["layers"]) == [name for layer in layers for name in layer]
-    planted = [*layers[:-1], [*layers[-1], "planted"]]
-    assert named(maps.draw_layers(maps.Contract(planted, [])))[-1] == "planted"
+def existing(directory: Path) -> set[str]:
+    """Return the names of the modules and packages in a directory."""
+    paths = (path for path in directory.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())
+    return {path.stem for path in paths} - {"__init__"}
 
 
-def test_every_part_of_the_package_is_in_a_layer(drawings: dict[str, str]) -> None:
-    package = DOCS.parent / "src" / "fyrehose_twisted"
-    there = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert there - {"__init__"} <= set(named(drawings["layers"]))
+def test_layers_are_drawn_in_the_order_of_the_contract(maps: Any, drawings: dict[str, str]) -> None:
+    layers = maps.read_contract("packages").layers
+    drawn = named(drawings["layers"])
+    assert drawn == [name for layer in layers for name in layer if name in drawn]
 
 
-def test_rooms_show_who_does_io(maps: Any, drawings: dict[str, str]) -> None:
-    coloured = fills(drawings["rooms"])
-    assert {coloured[name] for name in ("tap", "service", "protocol", "state")} == {maps.SHELL}
-    assert {coloured[name] for name in ("backbone", "client", "codec", "messages", "scenarios")} == {maps.PURE}
-    everybody = maps.Contract([["tap", "client"]], ["fyrehose_twisted.*.client"])
-    assert fills(maps.draw_rooms(everybody)) == {"tap": maps.PURE, "client": maps.SHELL}
+def test_layers_leave_out_modules_that_do_not_exist(maps: Any, tmp_path: Path) -> None:
+    (tmp_path / "there.py").touch()
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").touch()
+    contract = maps.Contract([["missing", "package"], ["absent"], ["there"]], [])
+    assert named(maps.draw_layers(contract, tmp_path)) == ["package", "there"]
+
+
+def test_every_module_of_the_package_is_in_a_layer(maps: Any, drawings: dict[str, str]) -> None:
+    assert existing(maps.SOURCE) == set(named(drawings["layers"]))
+
+
+def test_every_module_of_the_protocol_is_drawn(maps: Any, drawings: dict[str, str]) -> None:
+    drawn = named(drawings["protocol"])
+    protocol = maps.SOURCE / maps.EXAMPLE
+    assert existing(protocol) == {name.partition(".")[0] for name in drawn}
+    for layer in existing(protocol):
+        if (protocol / layer).is_dir():
+            modules = existing(protocol / layer)
+            assert {name for name in drawn if name.startswith(f"{layer}.")} == {f"{layer}.{name}" for name in modules}
+
+
+def test_protocol_map_colours_modules_that_do_io(maps: Any, drawings: dict[str, str]) -> None:
+    colours = fills(drawings["protocol"])
+    for names, colour in (
+        (("service.backbone_tap", "service.metrics", "protocol.journal", "frontend.service"), maps.SHELL),
+        (("node.backbone", "node.client", "wire.codec", "config", "simulation.scenarios"), maps.PURE),
+    ):
+        assert {colours[name] for name in names} == {colour}
+    planted = maps.Contract([["config", "events"]], ["fyrehose_twisted.*.events"])
+    assert fills(maps.draw_protocol(planted)) == {"config": maps.SHELL, "events": maps.PURE}
+
+
+@pytest.mark.parametrize(
+    ("module", "pattern", "pure"),
+    [
+        ("package.a.wire", "package.*.wire", True),
+        ("package.a.wire.codec", "package.*.wire", True),
+        ("package.a.b.wire", "package.*.wire", False),
+        ("package.a", "package.a.b", False),
+        ("package.ab", "package.a", False),
+    ],
+)
+def test_pattern_covers_the_modules_inside_what_it_matches(maps: Any, module: str, pattern: str, pure: bool) -> None:
+    assert maps._is_pure(module, [pattern]) is pure
 
 
 def test_every_service_is_drawn(maps: Any, drawings: dict[str, str]) -> None:
     plugins = (DOCS.parent / "src/twisted/plugins/fyrehose_twisted_plugins.py").read_text(encoding="utf-8")
     assert named(drawings["services"]) == re.findall(r'^    "([a-z]+-[a-z]+)",$', plugins, re.MULTILINE)
-    for told in ("UDP, --port [2323]", "its backbone, --backbone [2323]", "nodes, --listen [7878]"):
-        assert told in drawings["services"]
+    for text in ("UDP, --port [2323]", "its backbone, --backbone [2323]", "nodes, --listen [7878]"):
+        assert text in drawings["services"]
 
 
 ELSEWHERE = {"advertise", "dial"}
-"""Options that name an address and neither open a port nor say whom to talk to."""
+"""Options that name an address, but neither open a port nor name a peer."""
 
 
-def test_no_way_in_or_out_is_left_out(maps: Any) -> None:
+def test_every_option_that_takes_an_endpoint_is_drawn(maps: Any) -> None:
     known = {*maps.LISTENS, *maps.DIALS, *ELSEWHERE}
     for service in maps.read_services():
-        named = {name for name, told in service.told.items() if re.search(r"\bendpoint\b|HOST:PORT", told)}
-        assert named - known == set(), f"{service.name}: give them a place in docs/maps.py"
+        options = {name for name, text in service.help.items() if re.search(r"\bendpoint\b|HOST:PORT", text)}
+        assert options - known == set(), f"{service.name}: add them to LISTENS or DIALS in docs/maps.py"
 
 
-def test_path_goes_from_publisher_to_journal_and_back(maps: Any) -> None:
-    turns = maps.follow()
+@pytest.mark.parametrize(
+    ("turn", "process", "modules"),
+    [
+        (0, "publisher", ["fyrehose.node.client.client", "fyrehose.wire.codec", "net.udp"]),
+        (1, "backbone", ["net.udp", "fyrehose.node.backbone.backbone", "fyrehose.node.backbone.sequencer"]),
+        (2, "journal", ["fyrehose.node.client.client", "journal.store", "journal.format.disk"]),
+        (3, "publisher", ["net.udp", "fyrehose.node.client.publishing.send_queue", "fyrehose.protocol"]),
+    ],
+)
+def test_message_path_passes_the_modules_in_order(turns: Any, turn: int, process: str, modules: list[str]) -> None:
+    assert turns[turn].process == process
+    assert [name for name in turns[turn].modules if name in modules] == modules
+
+
+def test_message_path_ends_at_the_publisher(turns: Any) -> None:
     assert [turn.process for turn in turns] == ["publisher", "backbone", "journal", "publisher"]
-    sent, numbered, kept, told = [list(turn.modules) for turn in turns]
-    assert sent.index("fyrehose.client") < sent.index("fyrehose.codec") < sent.index("net.udp")
-    assert numbered.index("net.udp") < numbered.index("fyrehose.backbone") < numbered.index("fyrehose.numbering")
-    assert kept.index("fyrehose.client") < kept.index("journal.store") < kept.index("journal.disk")
-    assert told.index("net.udp") < told.index("fyrehose.outbox") < told.index("fyrehose.protocol")

@@ -93,7 +93,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
 
 def test_what_is_counted_is_told() -> None:
     told = set(re.findall(r"`([a-z_]+)`", page("howto/freenet").partition("What is counted:")[2]))
-    counted = set(re.findall(r'counts\["([a-z_]+)"\]', CODE))
+    counted = set(re.findall(r'counters\["([a-z_]+)"\]', CODE))
     counted |= {f"refused_{why}" for why in re.findall(r'_refuse\(peer, "([a-z_]+)"', CODE)}
     assert len(counted) > 30
     assert counted - told == set()
@@ -115,6 +115,6 @@ def test_table_of_options_is_complete() -> None:
 
 
 def test_every_reason_that_a_node_gives_is_explained() -> None:
-    given = set(re.findall(r'(?:NotPublished\(|_fails\(|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
+    given = set(re.findall(r'(?:PacketNotPublished\(|_fail\(stream|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
     assert len(given) >= 6
     assert given <= set(FAILURE_REASONS)

@@ -121,7 +121,7 @@ def test_what_is_counted_is_told() -> None:
     told = set(re.findall(r"`([a-z_]+)[^`\n]*`", text))
     counted = set(
         re.findall(
-            r'counts\["([a-z_]+)"\]',
+            r'count(?:er)?s\["([a-z_]+)"\]',
             "\n".join(path.read_text(encoding="utf-8") for path in PURE),
         )
     )

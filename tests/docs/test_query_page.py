@@ -116,7 +116,7 @@ def test_errors() -> None:
     rows = re.findall(r"^\| ([0-9, ]+) \| (`.+?`) \| .+ \|$", section("Errors"), re.MULTILINE)
     told = {name for _, names in rows for name in re.findall("`([a-z-]+)`", names)}
     code = "".join(path.read_text() for room in ("web", "query") for path in sorted((SOURCE / room).rglob("*.py")))
-    named = set(re.findall(r'(?:Problem\(\s*[\w.]+,|too_many\()\s*"([a-z-]+)"', code))
+    named = set(re.findall(r'(?:HttpError\(\s*[\w.]+,|too_many_requests\()\s*"([a-z-]+)"', code))
     # These are for what is published, and for mistakes in the program.
     assert told == named - {"queue-full", "key-reused", "internal"}
 
@@ -137,8 +137,8 @@ def test_metrics(tmp_path: Path) -> None:
     journal.append([Record("fyrehose://orders", 0, 1, 1, b"")])
     journal.commit()
     journal.close()
-    sources: Any = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
-    sources.look()
+    sources = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
+    sources.refresh()
     site = QuerySite(sources, QueryConfig(), Clock(), targets=[ScrapeTarget("b", "http://127.0.0.1:1/metrics")])
     told = rows_of([SiteCollector("fyrehose_query", site), QueryCollector(site)])
     sources.close()

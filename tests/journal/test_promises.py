@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from fyrehose_twisted.journal.cli.ls import RecordPrinter
+from fyrehose_twisted.journal.cli.cat import RecordPrinter
 from fyrehose_twisted.journal.errors import JournalDamaged, JournalError, JournalReplaced
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.watermark import POSITION_NAME

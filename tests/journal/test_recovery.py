@@ -450,7 +450,7 @@ class TestRefusal:
     def test_another_stream(self, tmp_path: Path) -> None:
         fill(tmp_path, range(2))
         (tmp_path / "0000000002.log").write_bytes(b"")
-        reason = self.refusal(tmp_path, "fyrehose://other")
+        reason = self.refusal_reason(tmp_path, "fyrehose://other")
         assert reason == f"{tmp_path} is the journal of fyrehose://test, not of fyrehose://other"
 
     @pytest.mark.parametrize("name", [LOG, "last"])
@@ -461,7 +461,7 @@ class TestRefusal:
         data[8] = 2
         data[60:64] = struct.pack("<I", zlib.crc32(data[:60]))
         path.write_bytes(data)
-        assert "it is of version 2, and this is made for version 1" in self.refusal(tmp_path)
+        assert "it is of version 2, and this is made for version 1" in self.refusal_reason(tmp_path)
         with pytest.raises(JournalError, match="version 2"):
             JournalReader(LocalDirectory(tmp_path))
 
@@ -473,7 +473,7 @@ class TestRefusal:
         journal.roll()
         journal.close()
         shutil.copy(other / "0000000002.log", tmp_path)
-        assert "segment 2 belongs to another journal" in self.refusal(tmp_path)
+        assert "segment 2 belongs to another journal" in self.refusal_reason(tmp_path)
 
     def test_a_lock_that_another_process_has(self, tmp_path: Path) -> None:
         fill(tmp_path, range(2))
@@ -486,7 +486,7 @@ class TestRefusal:
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "locked\n"
-            assert "is in use by another process that writes to it" in self.refusal(tmp_path)
+            assert "is in use by another process that writes to it" in self.refusal_reason(tmp_path)
             with pytest.raises(JournalInUse):
                 start(tmp_path)
             reader = JournalReader(LocalDirectory(tmp_path))

@@ -181,7 +181,7 @@ def test_a_segment_whose_first_frame_was_torn_is_begun_again() -> None:
     file = disk.open(last, writable=True)
     file.truncate(file.size() - 300)
     mark = disk.open("durable", writable=True)
-    store.write_mark(mark, store.Mark(1, 0, 7))
+    store.write_position(mark, store.DurablePosition(1, 0, 7))
     journal = start(disk)
     assert journal.recovery.truncated_bytes > 0
     assert all(segment.starts for segment in journal.catalog.segments.values())

@@ -700,7 +700,7 @@ class Epoch:
     def bounds(self) -> Bounds:
         return Bounds(self.first, self.next, max([self.first - 1, *self.held, *self.lost]))
 
-    def install_snapshot(self, first: int) -> None:
+    def begin_at(self, first: int) -> None:
         self.first, self.next = first, max(first, self.next)
         self.held = {position: payload for position, payload in self.held.items() if position >= first}
         self.lost = {position for position in self.lost if position >= first}
@@ -807,7 +807,7 @@ class JournalMachine(RuleBasedStateMachine):
                 assert bounds == known.bounds
 
     @rule()
-    def clear_floor(self) -> None:
+    def reopen(self) -> None:
         self.commit(True)
         self.journal.close()
         self.journal = self.opened()
@@ -836,7 +836,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.reading.append((epoch, self.reader.read(epoch, bounds.first, LAST), []))
 
     @rule()
-    def read_appended(self) -> None:
+    def continue_reading(self) -> None:
         for reading in list(self.reading):
             epoch, blocks, before = reading
             try:

@@ -9,7 +9,7 @@ from twisted.internet.error import DNSLookupError
 from twisted.internet.testing import MemoryReactor
 
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
-from fyrehose_twisted.net.host_port import loopback_endpoint, parse_host_port, resolve_host_port
+from fyrehose_twisted.net.addresses import loopback_endpoint, parse_host_port, resolve_host_port
 
 
 class Resolver:

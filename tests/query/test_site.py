@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from query.bench import Bench
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.journal.format import layout
@@ -23,7 +24,7 @@ def with_token(token: str) -> str:
 
 
 class TestTokens:
-    def test_one_is_needed(self, bench: Any, records: str) -> None:
+    def test_one_is_needed(self, bench: Bench, records: str) -> None:
         bench.make(tokens=TOKENS)
         bench.numbers(1)
         for path in ("/streams", "/streams/fyrehose-test", records, "/overview", "/metrics", "/nothing"):
@@ -34,13 +35,13 @@ class TestTokens:
         for token in "ab":
             assert bench.ask(records, authorization=with_token(token)).code == 200
 
-    def test_what_is_open(self, bench: Any) -> None:
+    def test_what_is_open(self, bench: Bench) -> None:
         bench.make(tokens=TOKENS)
         for path in ("/health", "/openapi.json"):
             assert bench.ask(path).code == 200
         assert bench.ask("/openapi.json").json["security"] == [{"token": []}]
 
-    def test_limits_are_those_of_a_token(self, bench: Any) -> None:
+    def test_limits_are_those_of_a_token(self, bench: Bench) -> None:
         bench.make(QueryConfig(burst_per_client=2, requests_per_client=1), tokens=TOKENS)
         assert [bench.ask("/streams", authorization=with_token("a")).code for _ in range(3)] == [200, 200, 429]
         assert bench.ask("/streams", authorization=with_token("b")).code == 200
@@ -50,7 +51,7 @@ class TestTokens:
         assert bench.ask("/streams", authorization=with_token("a")).code == 200
 
 
-def test_a_client_may_not_ask_too_often(bench: Any) -> None:
+def test_a_client_may_not_ask_too_often(bench: Bench) -> None:
     bench.make(QueryConfig(burst_per_client=3, requests_per_client=0.5))
     assert [bench.ask("/streams").code for _ in range(4)] == [200, 200, 200, 429]
     answer = bench.ask("/streams")
@@ -62,7 +63,7 @@ def test_a_client_may_not_ask_too_often(bench: Any) -> None:
     assert bench.ask("/metrics").body.count(b'fyrehose_query_limited_total{what="requests"} 2.0') == 1
 
 
-def test_pages_of_other_sites(bench: Any) -> None:
+def test_pages_of_other_sites(bench: Bench) -> None:
     bench.make(QueryConfig(allowed_origin="https://good.example"))
     assert bench.ask("/streams", origin="https://bad.example").code == 403
     answer = bench.ask("/streams", origin="https://good.example")
@@ -71,26 +72,26 @@ def test_pages_of_other_sites(bench: Any) -> None:
     assert (answer.code, answer.headers["access-control-allow-methods"]) == (204, "GET, HEAD")
 
 
-def test_cors_is_off_unless_it_is_asked_for(bench: Any) -> None:
+def test_cors_is_off_unless_it_is_asked_for(bench: Bench) -> None:
     answer = bench.ask("/streams")
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert bench.ask("/streams", "OPTIONS").code == 405
 
 
-def test_health(bench: Any) -> None:
+def test_health(bench: Bench) -> None:
     bench.numbers(1)
     assert bench.ask("/health").json == {"streams": 1, "problems": 0}
     (bench.path / "fyrehose-bad").mkdir()
     (segment,) = (bench.path / "fyrehose-test").glob("*.log")
     (bench.path / "fyrehose-bad" / segment.name).write_bytes(b"no journal" * 100)
-    bench.site.sources.look()
+    bench.site.sources.refresh()
     answer = bench.ask("/health")
     assert (answer.code, answer.json["problems"]) == (503, 1)
     assert [one["name"] for one in bench.ask("/overview").json["streams"]] == ["fyrehose-test", "fyrehose-bad"]
     assert bench.ask("/overview").json["streams"][1]["problem"]
 
 
-def test_journals_come_and_go(bench: Any) -> None:
+def test_journals_come_and_go(bench: Bench) -> None:
     assert bench.ask("/streams").json == []
     bench.numbers(2, stream="parcels://p")
     assert [one["stream"] for one in bench.ask("/streams").json] == ["parcels://p"]
@@ -101,7 +102,7 @@ def test_journals_come_and_go(bench: Any) -> None:
     assert bench.ask("/streams").json == []
 
 
-def test_metrics(bench: Any, records: str) -> None:
+def test_metrics(bench: Bench, records: str) -> None:
     bench.numbers(2)
     bench.ask(records)
     bench.follow(records)
@@ -117,7 +118,7 @@ def test_metrics(bench: Any, records: str) -> None:
         assert line in text, line
 
 
-def test_all_that_is_described_is_there(bench: Any) -> None:
+def test_all_that_is_described_is_there(bench: Bench) -> None:
     described = bench.ask("/openapi.json").json
     for path, methods in described["paths"].items():
         assert set(methods) == {"get", "head"}
@@ -172,7 +173,7 @@ fyrehose_x_odd NaN
             parse_metrics(page.encode())
 
 
-def test_the_page_asks_nobody_else(bench: Any) -> None:
+def test_the_page_asks_nobody_else(bench: Bench) -> None:
     answer = bench.ask("/")
     assert answer.code == 200
     policy = answer.headers["content-security-policy"]
@@ -181,7 +182,7 @@ def test_the_page_asks_nobody_else(bench: Any) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_journal_that_cannot_be_read_any_more(bench: Any, records: str) -> None:
+def test_a_journal_that_cannot_be_read_any_more(bench: Bench, records: str) -> None:
     bench.numbers(2)
     source = bench.site.sources.get("fyrehose-test")
     moved = Path(f"{bench.path}-moved")
@@ -194,7 +195,7 @@ def test_a_journal_that_cannot_be_read_any_more(bench: Any, records: str) -> Non
         moved.rename(bench.path / "fyrehose-test")
 
 
-def test_what_is_nobodys_business_hides_nothing(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_nobodys_business_hides_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(1)
     for name in ("lost+found", "fyrehose-closed"):
         (bench.path / name).mkdir()
@@ -206,12 +207,12 @@ def test_what_is_nobodys_business_hides_nothing(bench: Any, monkeypatch: pytest.
         return original(path)
 
     monkeypatch.setattr(layout, "_holds_segments", holds_segments)
-    bench.site.sources.look()
+    bench.site.sources.refresh()
     assert [one["name"] for one in bench.ask("/streams").json] == ["fyrehose-test"]
     assert list(bench.site.sources.problems) == ["fyrehose-closed"]
 
 
-def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_with_files_passes(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(1)
     source = bench.site.sources.get("fyrehose-test")
     monkeypatch.setattr(source.reader, "refresh", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))
@@ -223,7 +224,7 @@ def test_trouble_with_files_passes(bench: Any, records: str, monkeypatch: pytest
     assert bench.ask("/health").code == 200
 
 
-def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_journals_are_looked_at_once_a_second(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(
         journals, "MANY_JOURNALS", 10
@@ -245,7 +246,7 @@ def test_many_journals_are_looked_at_once_a_second(bench: Any, monkeypatch: pyte
     assert records("/overview") == records("/streams") == journals.MANY_JOURNALS + 6
 
 
-def test_of_many_journals_each_look_of_the_service_is_new(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_journals_each_look_of_the_service_is_new(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now, look = 1_000.0, journals.JournalDirectory.refresh
     monkeypatch.setattr(journals, "MANY_JOURNALS", 10)
     monkeypatch.setattr(journals, "monotonic", lambda: now)

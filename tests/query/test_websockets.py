@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from query.bench import Bench
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
@@ -24,7 +25,7 @@ from fyrehose_twisted.query.config import QueryConfig
 class Socket:
     """A client."""
 
-    def __init__(self, bench: Any, path: str) -> None:
+    def __init__(self, bench: Bench, path: str) -> None:
         self.client = bench.client()
         self._socket = WSConnection(ConnectionType.CLIENT)
         self._seen = 0
@@ -54,7 +55,7 @@ class Socket:
         return [message["sequence"] for message in self.messages if "sequence" in message]
 
 
-def test_what_there_is_and_what_comes(bench: Any, records: str) -> None:
+def test_what_there_is_and_what_comes(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 5)
     bench.numbers(1, first=6)
@@ -64,37 +65,37 @@ def test_what_there_is_and_what_comes(bench: Any, records: str) -> None:
     assert client.told == [2, 3, 6]
     assert {"skipped": {"epoch": 0, "first": 4, "last": 5}} in client.messages
     bench.numbers(2)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == [2, 3, 6, 7, 8]
-    bench.later_epoch_start(16)
+    bench.advance(16)
     assert client.messages[-1] == {"position": "8"}
 
 
-def test_it_goes_on_exactly(bench: Any, records: str) -> None:
+def test_it_goes_on_exactly(bench: Bench, records: str) -> None:
     bench.numbers(5)
     assert Socket(bench, f"{records}?id=3").told == [4, 5]
     assert Socket(bench, f"{records}?last=2&where=n").told == [4, 5]
 
 
-def test_what_makes_no_sense_is_told_before(bench: Any, records: str) -> None:
+def test_what_makes_no_sense_is_told_before(bench: Bench, records: str) -> None:
     bench.numbers(1)
     for path, code in ((f"{records}?to=5", 400), ("/streams/none/records", 404)):
         (event,) = (event for event in Socket(bench, path).look().events if isinstance(event, RejectConnection))
         assert event.status_code == code
 
 
-def test_no_page_of_another_site_gets_one(bench: Any, records: str) -> None:
+def test_no_page_of_another_site_gets_one(bench: Bench, records: str) -> None:
     bench.numbers(1)
     headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     headers["Sec-WebSocket-Key"] = "MDEyMzQ1Njc4OTAxMjM0NQ=="
     client = bench.client()
     client.send(records, headers={**headers, "Origin": "http://evil.example"})
     assert client.response().code == 403
-    assert bench.site.followers.follower_count("fyrehose-test") == 0
+    assert bench.site.live_streams.follower_count("fyrehose-test") == 0
 
 
 @pytest.mark.parametrize("left_out", ["Connection", "Sec-WebSocket-Version", "Sec-WebSocket-Key"])
-def test_what_is_no_handshake(bench: Any, records: str, left_out: str) -> None:
+def test_what_is_no_handshake(bench: Bench, records: str, left_out: str) -> None:
     bench.numbers(1)
     headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     headers["Sec-WebSocket-Key"] = "MDEyMzQ1Njc4OTAxMjM0NQ=="
@@ -104,7 +105,7 @@ def test_what_is_no_handshake(bench: Any, records: str, left_out: str) -> None:
     assert bench.site.clients._streams == {}
 
 
-def test_pings_are_answered_as_far_as_they_are_read(bench: Any, records: str) -> None:
+def test_pings_are_answered_as_far_as_they_are_read(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.send(Ping(b"one")).look()
@@ -117,22 +118,22 @@ def test_pings_are_answered_as_far_as_they_are_read(bench: Any, records: str) ->
 
 
 @pytest.mark.parametrize("event", [TextMessage("x"), BytesMessage(b"x"), TextMessage("x", message_finished=False)])
-def test_there_is_nothing_to_say(bench: Any, records: str, event: Any) -> None:
+def test_there_is_nothing_to_say(bench: Bench, records: str, event: Any) -> None:
     bench.numbers(1)
     client = Socket(bench, records).send(event).look()
     assert client.events[-1].code == 1003
     assert client.client.wire.disconnecting
-    assert bench.site.followers.ended == {"said something": 1}
+    assert bench.site.live_streams.ended == {"said something": 1}
 
 
-def test_garbage(bench: Any, records: str) -> None:
+def test_garbage(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.client.channel.dataReceived(b"\xff" * 100)
     assert client.client.wire.disconnecting
 
 
-def test_closing(bench: Any, records: str) -> None:
+def test_closing(bench: Bench, records: str) -> None:
     bench.numbers(1)
     ours, theirs = Socket(bench, records), Socket(bench, records)
     theirs.send(CloseConnection(1000)).look()
@@ -140,22 +141,22 @@ def test_closing(bench: Any, records: str) -> None:
     bench.site.close()
     ours.look()
     assert (ours.events[-1].code, ours.client.wire.disconnecting) == (1001, True)
-    assert bench.site.followers.ended == {"gone": 1, "closed": 1}
+    assert bench.site.live_streams.ended == {"gone": 1, "closed": 1}
     assert bench.site.clients._streams == {}
 
 
-def test_who_reads_nothing_is_cut_off(bench: Any, records: str) -> None:
+def test_who_reads_nothing_is_cut_off(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(stall_timeout=5))
     bench.numbers(1)
     client = Socket(bench, records)
     client.client.wire.producer.pauseProducing()
-    bench.later_epoch_start(6)
+    bench.advance(6)
     assert client.client.wire.aborted
 
 
-def test_who_hangs_up_leaves_nothing_behind(bench: Any, records: str) -> None:
+def test_who_hangs_up_leaves_nothing_behind(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.client.hang_up()
-    assert len(bench.site.followers) == 0
+    assert len(bench.site.live_streams) == 0
     assert bench.site.connections == 0

@@ -1,4 +1,4 @@
-"""Addresses of stream connections, as people write them, and how they are dialled."""
+"""Addresses and endpoints as people write them: parsing, formatting, resolving."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from twisted.internet.endpoints import (
     TCP6ClientEndpoint,
     clientFromString,
     quoteStringArgument,
+    serverFromString,
 )
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
@@ -38,6 +39,19 @@ def parse_address(text: str) -> Address:
     if not fine or (":" in host) != bracketed or (bracketed and ip_version(host) != 6) or not host.isprintable():
         raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:7878 or [::1]:7878")
     return str(ip_address(host)) if ip_version(host) else host, int(port)
+
+
+def parse_host_port(text: str) -> Address:
+    """Return host and port of ``HOST:PORT``, for protocols that use IPv4 only.
+
+    :raises ConfigurationError: if it is not that.
+    """
+    if any(ip_version(part.strip("[]")) == 6 for part in (text, text.rpartition(":")[0])):
+        raise ConfigurationError(f"{text!r} is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 address")
+    try:
+        return parse_address(text)
+    except ConfigurationError:
+        raise ConfigurationError(f"{text!r} is not HOST:PORT, such as 127.0.0.1:2323") from None
 
 
 def format_address(address: Address) -> str:
@@ -94,3 +108,28 @@ async def resolve_address(reactor: Any, address: Address) -> Address:
         raise
     except Exception as error:
         raise OperationalError(f"{host!r} has no IPv4 address ({error})") from error
+
+
+async def resolve_host_port(reactor: Any, text: str) -> Address:
+    """Return the IPv4 address and port of ``HOST:PORT``.
+
+    :raises ConfigurationError: if ``text`` is not that.
+    :raises OperationalError: if the name has no IPv4 address.
+    """
+    return await resolve_address(reactor, parse_host_port(text))
+
+
+def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
+    """Return a server endpoint; a TCP one that names no interface listens on loopback.
+
+    :raises ConfigurationError: if ``description`` is no endpoint.
+    """
+    if description.isdecimal():
+        description = f"tcp:{description}"
+    if description.startswith("tcp:") and "interface=" not in description:
+        description += ":interface=127.0.0.1"
+    try:
+        endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
+    except Exception as error:  # What parsers of endpoints raise is their own affair.
+        raise ConfigurationError(f"{description!r} is not an endpoint such as tcp:9100 ({error})") from error
+    return endpoint

@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.net.host_port import loopback_endpoint
+from fyrehose_twisted.net.addresses import loopback_endpoint
 from fyrehose_twisted.net.listening import ListeningEndpoint, ListeningPorts
 from fyrehose_twisted.net.metrics import metrics_site
 from fyrehose_twisted.web.site import Render

@@ -16,7 +16,7 @@ from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.fyrehose.service.options import check_stream_name
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import JournalConfig, check_unlocked, open_journal
-from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.options import (
     ServerEndpoint,
     ServiceOptions,

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import metadata
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from fyrehose_twisted.cli.doctor import java as ours
 from fyrehose_twisted.cli.doctor import software
 from fyrehose_twisted.cli.doctor.finding import Level
-from fyrehose_twisted.cli.doctor.java import JavaInstallation, parse_version
 from fyrehose_twisted.cli.doctor.software import (
     EXTRA_NAMES,
     Requirement,
@@ -21,14 +18,14 @@ from fyrehose_twisted.cli.doctor.software import (
     parse_release,
     parse_requirement,
 )
-from fyrehose_twisted.spark import java as theirs
+from fyrehose_twisted.spark.java import JavaRuntime
 
 TWISTED = Requirement("twisted", ((">=", "24.11"),), None)
 JAVA_8, JAVA_17 = (
-    JavaInstallation("JAVA_HOME", Path("/8/bin/java"), 8),
-    JavaInstallation("PATH", Path("/17/bin/java"), 17),
+    JavaRuntime("JAVA_HOME", Path("/8/bin/java"), 8),
+    JavaRuntime("PATH", Path("/17/bin/java"), 17),
 )
-BROKEN_JAVA = JavaInstallation("PATH", Path("/x/bin/java"), None)
+BROKEN_JAVA = JavaRuntime("PATH", Path("/x/bin/java"), None)
 
 
 @pytest.mark.parametrize(
@@ -110,31 +107,10 @@ def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
         (True, [], Level.WARN, "there is none"),
     ],
 )
-def test_java(spark: bool, found: Sequence[JavaInstallation], level: Level, said: str) -> None:
+def test_java(spark: bool, found: Sequence[JavaRuntime], level: Level, said: str) -> None:
     judged = assess_java(spark, found)
     assert judged.level == level
     assert said in judged.found
-
-
-@pytest.mark.parametrize(
-    ("said", "version"),
-    [('openjdk version "17.0.9" 2023-10-17', 17), ('java version "1.8.0_292"', 8), ("java: not found", None)],
-)
-def test_versions_of_java(said: str, version: int | None) -> None:
-    assert parse_version(said) == version
-
-
-def test_java_is_looked_for_as_spark_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (ours.OLDEST, ours.NEWEST) == (theirs.MIN_VERSION, theirs.MAX_VERSION)
-    program = tmp_path / "bin" / "java"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    found = [tuple(java) for java in islice(ours.find_javas(), 2)]
-    assert found == [("JAVA_HOME", program, 21), ("PATH", program, 21)]
-    assert found == [tuple(java) for java in islice(theirs.find_javas(), 2)]
 
 
 def test_a_source_tree_on_the_path_cannot_be_judged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from suite.freenet_bench import Bench
 
 from fyrehose_twisted.freenet.events import Subscribed
 from fyrehose_twisted.freenet.wire.messages import (
@@ -21,29 +22,29 @@ from fyrehose_twisted.freenet.wire.messages import (
 
 
 @pytest.fixture
-def looking(bench: Any) -> Any:
+def looking(bench: Bench) -> Any:
     """A node that has asked neighbour 1 for a tree, for itself."""
     bench.call("subscribe", bench.key)
-    bench.uid = bench.asked()[1].uid
+    bench.uid = bench.take_request()[1].uid
     return bench
 
 
 # Who waits for whom
 
 
-def test_a_request_that_is_farther_waits(looking: Any) -> None:
+def test_a_request_that_is_farther_waits(looking: Bench) -> None:
     uid = looking.request(3, best=0.4)
     assert looking.take() == [Accepted(uid), SubscribeRestarted(looking.key, looking.uid, looking.at(0.2))]
 
 
-def test_a_request_that_is_nearer_does_not_wait(looking: Any) -> None:
+def test_a_request_that_is_nearer_does_not_wait(looking: Bench) -> None:
     uid = looking.request(3, best=0.01)
     nearer = looking.at(0.01)
     assert looking.take(3) == [Accepted(uid), SubscribeRestarted(looking.key, uid, nearer)]
     assert [type(one) for one in looking.take(1)] == [SubscribeRequest]
 
 
-def test_of_two_that_are_as_near_the_one_of_the_higher_uid_waits(make_bench: Any) -> None:
+def test_of_two_that_are_as_near_the_one_of_the_higher_uid_waits(make_bench: type[Bench]) -> None:
     for uid, waits in ((2**64 - 1, True), (0, False)):
         bench = make_bench(0.25, {1: 0.1, 3: 0.3})
         bench.call("subscribe", bench.key)
@@ -52,131 +53,131 @@ def test_of_two_that_are_as_near_the_one_of_the_higher_uid_waits(make_bench: Any
         assert (bench.take(1) == []) is waits
 
 
-def test_who_waits_waits_for_the_smallest_pair(looking: Any) -> None:
+def test_who_waits_waits_for_the_smallest_pair(looking: Bench) -> None:
     first = looking.request(3, best=0.01)
     looking.take()
     looking.request(4, best=0.05)
     assert looking.take()[-1:] == [SubscribeRestarted(looking.key, first, looking.at(0.01))]
 
 
-def test_those_who_wait_join_when_a_parent_is_found(looking: Any) -> None:
+def test_those_who_wait_join_when_a_parent_is_found(looking: Bench) -> None:
     waiting = [looking.request(number, best=0.4) for number in (3, 4)]
     looking.take()
-    looking.say(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
+    looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
     joined = [SubscribeSucceeded(looking.key, uid, looking.at(0.0)) for uid in waiting]
     assert looking.take() == joined
     assert looking.subscribers == [3, 4]
 
 
-def test_those_who_are_on_their_way_too_join_when_a_parent_is_found(looking: Any) -> None:
+def test_those_who_are_on_their_way_too_join_when_a_parent_is_found(looking: Bench) -> None:
     uid = looking.request(3, best=0.01)
     looking.take()
-    looking.say(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
+    looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
     assert looking.take() == [SubscribeSucceeded(looking.key, uid, looking.at(0.0))]
     assert not looking.node.busy
 
 
-def test_the_application_joins_when_the_request_of_another_finds_a_parent(looking: Any) -> None:
+def test_the_application_joins_when_the_request_of_another_finds_a_parent(looking: Bench) -> None:
     uid = looking.request(3, best=0.01)
     looking.take()
-    looking.say(1, SubscribeSucceeded(looking.key, uid, looking.at(0.0)))
-    assert looking.of(Subscribed) == [Subscribed(looking.key, looking.at(0.0), False)]
+    looking.receive(1, SubscribeSucceeded(looking.key, uid, looking.at(0.0)))
+    assert looking.take_events(Subscribed) == [Subscribed(looking.key, looking.at(0.0), False)]
     assert not looking.node.busy
 
 
-def test_those_who_wait_join_a_new_root(make_bench: Any) -> None:
+def test_those_who_wait_join_a_new_root(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     first = bench.request(3)
     second = bench.request(4)
     bench.take()
-    bench.say(1, DataNotFound(first))
+    bench.receive(1, DataNotFound(first))
     here = bench.at(0.2)
     assert bench.take(3) == [SubscribeSucceededNewRoot(bench.key, first, here)]
     assert bench.take(4) == [SubscribeSucceeded(bench.key, second, here)]
 
 
-def test_those_who_wait_go_on_when_nothing_is_found(make_bench: Any) -> None:
+def test_those_who_wait_go_on_when_nothing_is_found(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     first = bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
     bench.take()
-    bench.say(1, DataNotFound(first))
+    bench.receive(1, DataNotFound(first))
     assert bench.take(3) == [DataNotFound(first)]
     assert bench.take(4) == []
-    assert bench.asked_of(1).uid == second
+    assert bench.take_request_to(1).uid == second
 
 
-def test_when_those_who_wait_have_no_hops_either_nothing_is_left(make_bench: Any) -> None:
+def test_when_those_who_wait_have_no_hops_either_nothing_is_left(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     first = bench.request(3, best=0.01)
     second = bench.request(4, best=0.02, htl=0)
     bench.take()
-    bench.say(1, DataNotFound(first))
+    bench.receive(1, DataNotFound(first))
     assert bench.take(3) == [DataNotFound(first)]
     assert bench.take(4) == [DataNotFound(second)]
     assert bench.node.streams == {}
 
 
-def test_the_application_goes_on_when_the_request_of_another_fails(make_bench: Any) -> None:
+def test_the_application_goes_on_when_the_request_of_another_fails(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     first = bench.request(3, best=0.01)
     bench.call("subscribe", bench.key)
     bench.take()
-    bench.say(1, DataNotFound(first))
-    assert bench.asked_of(1).uid != first
+    bench.receive(1, DataNotFound(first))
+    assert bench.take_request_to(1).uid != first
 
 
-def test_who_waits_goes_on_when_the_asker_before_it_is_gone(make_bench: Any) -> None:
+def test_who_waits_goes_on_when_the_asker_before_it_is_gone(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
     bench.take()
-    bench.lose(3)
+    bench.disconnect(3)
     assert bench.take(4) == []
-    assert bench.asked_of(1).uid == second
+    assert bench.take_request_to(1).uid == second
 
 
-def test_nothing_is_asked_on_a_link_that_is_just_replaced(make_bench: Any) -> None:
+def test_nothing_is_asked_on_a_link_that_is_just_replaced(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.15, 3: 0.1, 4: 0.4})
     bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
     bench.take()
-    bench.register(3, 0.1, boot=2)
+    bench.connect(3, 0.1, boot=2)
     assert bench.take(3) == []
-    assert bench.asked_of(1).uid == second
+    assert bench.take_request_to(1).uid == second
 
 
-def test_nobody_waits_longer_than_30_seconds(looking: Any) -> None:
-    looking.say(1, Accepted(looking.uid))
+def test_nobody_waits_longer_than_30_seconds(looking: Bench) -> None:
+    looking.receive(1, Accepted(looking.uid))
     uid = looking.request(3, best=0.4, htl=7)
     looking.take()
     looking.wait(29.9)
     assert looking.take() == []
     looking.wait(0.2)
     assert looking.take() == [RouteNotFound(uid, 7, looking.at(0.2))]
-    looking.say(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
+    looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
     assert looking.subscribers == []
 
 
-def test_who_is_gone_waits_no_more(looking: Any) -> None:
+def test_who_is_gone_waits_no_more(looking: Bench) -> None:
     looking.request(3, best=0.4)
-    looking.lose(3)
-    looking.say(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
+    looking.disconnect(3)
+    looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
     assert looking.subscribers == []
 
 
-def test_a_node_lets_32_wait(looking: Any) -> None:
+def test_a_node_lets_32_wait(looking: Bench) -> None:
     for number in range(200, 232):
-        looking.register(number, 0.45)
+        looking.connect(number, 0.45)
         looking.request(number, best=0.45)
     looking.take()
     uid = looking.request(3, best=0.45)
     assert looking.take() == [RejectedOverload(uid)]
 
 
-def test_a_node_has_16_requests_for_a_key_under_way(looking: Any) -> None:
+def test_a_node_has_16_requests_for_a_key_under_way(looking: Bench) -> None:
     for number in range(200, 215):
-        looking.register(number, 0.45)
+        looking.connect(number, 0.45)
         looking.request(number, best=0.1 - 0.001 * (number - 200))
     looking.take()
     uid = looking.request(3, best=0.01)
@@ -186,7 +187,7 @@ def test_a_node_has_16_requests_for_a_key_under_way(looking: Any) -> None:
 # The other policies
 
 
-def test_a_second_request_is_rejected_if_the_policy_says_so(make_bench: Any) -> None:
+def test_a_second_request_is_rejected_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, coalesce="reject")
     bench.call("subscribe", bench.key)
     bench.take()
@@ -194,66 +195,66 @@ def test_a_second_request_is_rejected_if_the_policy_says_so(make_bench: Any) -> 
     assert bench.take() == [RejectedOverload(uid)]
 
 
-def test_who_was_rejected_for_the_request_of_another_comes_back_later(make_bench: Any) -> None:
+def test_who_was_rejected_for_the_request_of_another_comes_back_later(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, coalesce="reject")
     uid = bench.request(3)
     bench.call("subscribe", bench.key)
     bench.take()
-    bench.say(1, RejectedOverload(uid))
+    bench.receive(1, RejectedOverload(uid))
     assert bench.take() == [RejectedOverload(uid)]
     bench.wait(2.0)
-    assert bench.asked_of(1).uid != uid
+    assert bench.take_request_to(1).uid != uid
 
 
-def test_a_second_request_is_routed_as_well_if_the_policy_says_so(make_bench: Any) -> None:
+def test_a_second_request_is_routed_as_well_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, coalesce="parallel")
     bench.call("subscribe", bench.key)
     bench.take()
     uid = bench.request(3)
-    assert bench.asked_of(1).uid == uid
+    assert bench.take_request_to(1).uid == uid
 
 
 # While a parent is looked for
 
 
-def test_who_asks_below_a_restart_waits_for_it(member: Any) -> None:
-    member.say(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
+def test_who_asks_below_a_restart_waits_for_it(member: Bench) -> None:
+    member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
     uid = member.request(3, best=0.4)
     assert member.take() == [Accepted(uid), SubscribeRestarted(member.key, 77, member.at(0.05))]
-    member.say(1, SubscribeSucceeded(member.key, 77, member.at(0.01)))
+    member.receive(1, SubscribeSucceeded(member.key, 77, member.at(0.01)))
     assert member.take() == [SubscribeSucceeded(member.key, uid, member.at(0.01))]
 
 
-def test_who_asks_somebody_without_a_parent_waits_for_its_restart(member: Any) -> None:
-    member.lose(1)
+def test_who_asks_somebody_without_a_parent_waits_for_its_restart(member: Bench) -> None:
+    member.disconnect(1)
     member.take()
     uid = member.request(3, best=0.4)
     accepted, restarted = member.take()
     assert (accepted, restarted.place) == (Accepted(uid), member.at(0.2))
     member.wait(1.1)
-    asked = member.asked()[1]
+    asked = member.take_request()[1]
     assert isinstance(asked, ResubscribeRequest)
     assert asked.uid == restarted.uid
 
 
-def test_who_waits_learns_of_later_restarts(member: Any) -> None:
-    member.say(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
+def test_who_waits_learns_of_later_restarts(member: Bench) -> None:
+    member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
     member.request(3, best=0.4)
     member.take()
     later = SubscribeRestarted(member.key, 78, member.at(0.06))
-    member.say(1, later)
+    member.receive(1, later)
     assert member.take(3) == [later]
 
 
-def test_who_waits_for_a_restart_waits_30_seconds(member: Any) -> None:
-    member.say(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
+def test_who_waits_for_a_restart_waits_30_seconds(member: Bench) -> None:
+    member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
     uid = member.request(3, best=0.4)
     member.take()
     member.wait(30.1)
     assert member.take(3) == [RouteNotFound(uid, 10, member.at(0.05))]
 
 
-def test_who_looks_for_a_parent_has_no_time_for_a_resubscriber(looking: Any) -> None:
+def test_who_looks_for_a_parent_has_no_time_for_a_resubscriber(looking: Bench) -> None:
     looking.request(4, best=0.01)
     looking.take()
     uid = looking.request(3, must_beat=0.3)
@@ -263,39 +264,39 @@ def test_who_looks_for_a_parent_has_no_time_for_a_resubscriber(looking: Any) -> 
 # The reply: only the most recent SubscribeRestarted counts
 
 
-def test_a_restart_of_who_was_asked_is_relayed_to_the_asker(bench: Any) -> None:
+def test_a_restart_of_who_was_asked_is_relayed_to_the_asker(bench: Bench) -> None:
     bench.request(3)
     bench.take()
     for uid in (77, 78):
         restarted = SubscribeRestarted(bench.key, uid, bench.at(0.05))
-        bench.say(1, restarted)
+        bench.receive(1, restarted)
         assert bench.take() == [restarted]
-    bench.say(1, SubscribeRestarted(bench.key, 78, bench.at(0.05)))
+    bench.receive(1, SubscribeRestarted(bench.key, 78, bench.at(0.05)))
     assert bench.take() == []
     assert bench.stream.restart_uid == 78
 
 
-def test_what_its_own_request_is_called_there_is_not_relayed(bench: Any) -> None:
+def test_what_its_own_request_is_called_there_is_not_relayed(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
-    bench.say(1, SubscribeRestarted(bench.key, uid, bench.at(0.1)))
+    bench.receive(1, SubscribeRestarted(bench.key, uid, bench.at(0.1)))
     assert bench.take() == []
 
 
-def test_only_the_resubscription_of_the_latest_restart_passes(looking: Any) -> None:
+def test_only_the_resubscription_of_the_latest_restart_passes(looking: Bench) -> None:
     for uid in (77, 78):
-        looking.say(1, SubscribeRestarted(looking.key, uid, looking.at(0.05)))
+        looking.receive(1, SubscribeRestarted(looking.key, uid, looking.at(0.05)))
     looking.request(3, must_beat=0.05, best=0.05, uid=77)
     assert looking.take() == [RejectedBusy(77, looking.at(0.2))]
     looking.request(3, must_beat=0.05, best=0.05, uid=78)
     assert looking.take(3)[:1] == [Accepted(78)]
-    assert isinstance(looking.asked_of(1), ResubscribeRequest)
+    assert isinstance(looking.take_request_to(1), ResubscribeRequest)
 
 
-def test_a_restart_of_somebody_else_is_not_relayed(bench: Any) -> None:
+def test_a_restart_of_somebody_else_is_not_relayed(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
-    bench.say(2, SubscribeRestarted(bench.key, 77, bench.at(0.05)))
+    bench.receive(2, SubscribeRestarted(bench.key, 77, bench.at(0.05)))
     assert bench.take() == []
-    bench.say(1, RejectedLoop(uid))
+    bench.receive(1, RejectedLoop(uid))
     assert bench.stream.restart_uid is None

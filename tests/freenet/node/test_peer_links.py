@@ -4,6 +4,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from suite.freenet_bench import Bench
 
 from fyrehose_twisted.effects import Close, Dial, Peer
 from fyrehose_twisted.errors import ConfigurationError
@@ -30,38 +31,38 @@ def link(*, dialled: bool = False, address: tuple[str, int] = ADDRESS) -> Peer:
     return Peer(address, next(ORDER), dialled)
 
 
-def greet(bench: Any, peer: Peer, node: int = 7, *, boot: int = 1, secret: bytes | None = None) -> Hello:
+def greet(bench: Bench, peer: Peer, node: int = 7, *, boot: int = 1, secret: bytes | None = None) -> Hello:
     """Open a link and say and prove who is there; return the Hello of the node."""
     bench.call("connected", peer)
     (ours,) = bench.take(peer)
     theirs = Hello(node, boot, bench.at(0.1), bytes(16))
-    bench.say(peer, theirs, Prove(_compute_proof(secret, theirs, ours)))
+    bench.receive(peer, theirs, Prove(_compute_proof(secret, theirs, ours)))
     return ours
 
 
-def kinds(bench: Any) -> list[type]:
-    return [type(one) for one in bench.others]
+def kinds(bench: Bench) -> list[type]:
+    return [type(one) for one in bench.effects]
 
 
 # Who is there
 
 
-def test_both_say_hello_and_prove_it(bench: Any) -> None:
+def test_both_say_hello_and_prove_it(bench: Bench) -> None:
     peer = link()
     ours = greet(bench, peer)
     assert ours == Hello(100, 1, bench.node.location, ours.nonce)
     assert len(ours.nonce) == 16
     assert bench.take(peer) == [Prove(b"")]
-    assert bench.of(NeighbourUp)[-1:] == [NeighbourUp(7, bench.at(0.1))]
-    bench.say(peer, Ping())
+    assert bench.take_events(NeighbourUp)[-1:] == [NeighbourUp(7, bench.at(0.1))]
+    bench.receive(peer, Ping())
     assert bench.take(peer) == [Pong()]
 
 
-def test_no_nonce_is_used_twice(bench: Any) -> None:
+def test_no_nonce_is_used_twice(bench: Bench) -> None:
     assert greet(bench, link(), 7).nonce != greet(bench, link(), 8).nonce
 
 
-def test_two_nodes_with_the_same_secret_are_neighbours(make_bench: Any) -> None:
+def test_two_nodes_with_the_same_secret_are_neighbours(make_bench: type[Bench]) -> None:
     one, other = (make_bench(0.2, {}, config={"secret": SECRET}) for _ in range(2))
     other.node._context.config = NodeConfig(101, 1, other.node.location, secret=SECRET)
     peers = {one: link(dialled=True), other: link()}
@@ -70,80 +71,80 @@ def test_two_nodes_with_the_same_secret_are_neighbours(make_bench: Any) -> None:
     for _ in range(2):
         said = [(to, bench.take()) for bench, to in ((one, other), (other, one))]
         for to, messages in said:
-            to.say(peers[to], *messages)
-    assert [told.node for told in one.told + other.told] == [101, 100]
+            to.receive(peers[to], *messages)
+    assert [told.node for told in one.events + other.events] == [101, 100]
 
 
 @pytest.mark.parametrize("secret", [None, b"another secret of 16 bytes"])
-def test_who_does_not_know_the_secret_is_no_neighbour(make_bench: Any, secret: bytes | None) -> None:
+def test_who_does_not_know_the_secret_is_no_neighbour(make_bench: type[Bench], secret: bytes | None) -> None:
     bench = make_bench(0.2, {}, config={"secret": SECRET})
     peer = link()
     greet(bench, peer, secret=secret)
-    assert bench.others == [Close(peer)]
-    assert [type(told) for told in bench.told] == [OperatorWarning]
-    assert bench.node.counts["refused_wrong_secret"] == 1
+    assert bench.effects == [Close(peer)]
+    assert [type(told) for told in bench.events] == [OperatorWarning]
+    assert bench.node.counters["refused_wrong_secret"] == 1
     assert bench.node.neighbours() == []
 
 
-def test_a_proof_is_good_for_one_link_only(make_bench: Any) -> None:
+def test_a_proof_is_good_for_one_link_only(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {}, config={"secret": SECRET})
     theirs = Hello(7, 1, bench.at(0.1), bytes(16))
     first, second = link(), link()
     bench.call("connected", first)
     proof = Prove(_compute_proof(SECRET, theirs, bench.take()[0]))
     bench.call("connected", second)
-    bench.say(second, theirs, proof)
-    assert bench.others == [Close(second)]
+    bench.receive(second, theirs, proof)
+    assert bench.effects == [Close(second)]
 
 
-def test_what_a_node_proves_cannot_be_said_back_to_it(make_bench: Any) -> None:
+def test_what_a_node_proves_cannot_be_said_back_to_it(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {}, config={"secret": SECRET})
     peer = link()
     bench.call("connected", peer)
     ours = bench.take()[0]
-    bench.say(peer, ours._replace(node=7))
-    bench.say(peer, *bench.take())
-    assert bench.others == [Close(peer)]
+    bench.receive(peer, ours._replace(node=7))
+    bench.receive(peer, *bench.take())
+    assert bench.effects == [Close(peer)]
 
 
-def test_who_dials_itself_hangs_up(bench: Any) -> None:
+def test_who_dials_itself_hangs_up(bench: Bench) -> None:
     peer = link()
     bench.call("connected", peer)
-    bench.say(peer, Hello(100, 1, bench.at(0.1), bytes(16)))
-    assert bench.others == [Close(peer)]
-    assert bench.node.counts["refused_self"] == 1
+    bench.receive(peer, Hello(100, 1, bench.at(0.1), bytes(16)))
+    assert bench.effects == [Close(peer)]
+    assert bench.node.counters["refused_self"] == 1
 
 
 @pytest.mark.parametrize("first", [Ping(), Prove(b""), Located(0.5)])
-def test_who_does_not_say_hello_first_is_hung_up_on(bench: Any, first: Message) -> None:
+def test_who_does_not_say_hello_first_is_hung_up_on(bench: Bench, first: Message) -> None:
     peer = link()
     bench.call("connected", peer)
-    bench.say(peer, first)
-    assert bench.others == [Close(peer)]
-    bench.say(peer, Ping())
-    assert len(bench.others) == 1
+    bench.receive(peer, first)
+    assert bench.effects == [Close(peer)]
+    bench.receive(peer, Ping())
+    assert len(bench.effects) == 1
 
 
-def test_who_says_hello_twice_is_hung_up_on(bench: Any) -> None:
+def test_who_says_hello_twice_is_hung_up_on(bench: Bench) -> None:
     peer = link()
     bench.call("connected", peer)
-    bench.say(peer, *[Hello(7, 1, bench.at(0.1), bytes(16))] * 2)
-    assert bench.others == [Close(peer)]
+    bench.receive(peer, *[Hello(7, 1, bench.at(0.1), bytes(16))] * 2)
+    assert bench.effects == [Close(peer)]
 
 
 @pytest.mark.parametrize("message", [Hello(7, 1, 0.5, bytes(16)), Prove(b"")])
-def test_a_greeting_of_a_neighbour_is_out_of_turn(bench: Any, message: Message) -> None:
-    bench.say(1, message)
-    assert bench.node.counts["out_of_turn"] == 1
+def test_a_greeting_of_a_neighbour_is_out_of_turn(bench: Bench, message: Message) -> None:
+    bench.receive(1, message)
+    assert bench.node.counters["out_of_turn"] == 1
     assert bench.take() == []
 
 
-def test_a_greeting_that_is_cut_short_is_forgotten(bench: Any) -> None:
+def test_a_greeting_that_is_cut_short_is_forgotten(bench: Bench) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.call("disconnected", peer, "closed")
     bench.take()
-    bench.say(peer, Hello(7, 1, bench.at(0.1), bytes(16)))
+    bench.receive(peer, Hello(7, 1, bench.at(0.1), bytes(16)))
     assert bench.take() == []
 
 
@@ -151,19 +152,19 @@ def test_a_greeting_that_is_cut_short_is_forgotten(bench: Any) -> None:
 
 
 @pytest.mark.parametrize(("node", "stays"), [(7, "theirs"), (200, "ours")])
-def test_of_two_links_that_of_the_lower_id_stays(make_bench: Any, node: int, stays: str) -> None:
+def test_of_two_links_that_of_the_lower_id_stays(make_bench: type[Bench], node: int, stays: str) -> None:
     for ours_first in (True, False):
         bench = make_bench(0.2, {})
         ours, theirs = link(dialled=True), link()
         for peer in (ours, theirs) if ours_first else (theirs, ours):
             greet(bench, peer, node)
         assert bench.node.neighbours() == [ours if stays == "ours" else theirs]
-        assert bench.others == [Close(theirs if stays == "ours" else ours)]
+        assert bench.effects == [Close(theirs if stays == "ours" else ours)]
 
 
 @pytest.mark.parametrize(("silence", "replaced"), [(14.0, False), (16.0, True)])
 def test_who_dials_again_is_believed_if_its_first_link_is_silent(
-    make_bench: Any, silence: float, replaced: bool
+    make_bench: type[Bench], silence: float, replaced: bool
 ) -> None:
     bench = make_bench(0.2, {}, config={"ping_every": 15.0})
     first, second = link(), link()
@@ -171,168 +172,168 @@ def test_who_dials_again_is_believed_if_its_first_link_is_silent(
     bench.now += silence
     greet(bench, second)
     assert bench.node.neighbours() == [second if replaced else first]
-    assert [told.reason for told in bench.of(NeighbourDown)] == (["linked anew"] if replaced else [])
+    assert [told.reason for told in bench.take_events(NeighbourDown)] == (["linked anew"] if replaced else [])
 
 
-def test_what_was_under_way_on_the_first_link_is_lost(make_bench: Any) -> None:
+def test_what_was_under_way_on_the_first_link_is_lost(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {})
     theirs, ours = link(), link(dialled=True)
     greet(bench, theirs, 200)
     bench.call("subscribe", bench.key)
-    request = bench.asked_of(theirs)
-    bench.say(theirs, SubscribeSucceeded(bench.key, request.uid, bench.at(0.0)))
+    request = bench.take_request_to(theirs)
+    bench.receive(theirs, SubscribeSucceeded(bench.key, request.uid, bench.at(0.0)))
     greet(bench, ours, 200)
-    assert bench.of(ParentLost) == [ParentLost(bench.key, "parent-lost")]
+    assert bench.take_events(ParentLost) == [ParentLost(bench.key, "parent-lost")]
 
 
-def test_who_is_crowded_takes_nobody_who_dials(make_bench: Any) -> None:
+def test_who_is_crowded_takes_nobody_who_dials(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1}, config={"max_neighbours": 1})
     theirs, ours = link(), link(dialled=True)
     greet(bench, theirs, 8)
-    assert bench.others == [Close(theirs)]
-    assert bench.node.counts["refused_crowded"] == 1
+    assert bench.effects == [Close(theirs)]
+    assert bench.node.counters["refused_crowded"] == 1
     greet(bench, ours, 9)
     assert bench.node.neighbours() == [1, ours]
 
 
-def test_a_link_that_does_not_greet_in_time_is_closed(make_bench: Any) -> None:
-    bench = make_bench(0.2, {}, config={"greeting_timeout": 5.0})
+def test_a_link_that_does_not_greet_in_time_is_closed(make_bench: type[Bench]) -> None:
+    bench = make_bench(0.2, {}, config={"handshake_timeout": 5.0})
     mute, slow, prompt = link(), link(), link()
     bench.call("connected", mute)
     bench.call("connected", slow)
-    bench.say(slow, Hello(7, 1, bench.at(0.1), bytes(16)))
+    bench.receive(slow, Hello(7, 1, bench.at(0.1), bytes(16)))
     greet(bench, prompt, 8)
     bench.wait(4.9)
-    assert bench.others == []
+    assert bench.effects == []
     bench.wait(0.2)
-    assert bench.others == [Close(mute), Close(slow)]
-    assert bench.node.counts["refused_late"] == 2
+    assert bench.effects == [Close(mute), Close(slow)]
+    assert bench.node.counters["refused_late"] == 2
     assert bench.node.neighbours() == [prompt]
 
 
-def test_the_oldest_link_of_an_address_that_has_not_greeted_makes_room(make_bench: Any) -> None:
-    bench = make_bench(0.2, {}, config={"max_greetings_per_host": 2})
+def test_the_oldest_link_of_an_address_that_has_not_greeted_makes_room(make_bench: type[Bench]) -> None:
+    bench = make_bench(0.2, {}, config={"max_handshakes_per_host": 2})
     elsewhere = link(address=("10.0.0.2", 6_174))
     bench.call("connected", elsewhere)
     silent = [link() for _ in range(2)]
     for peer in silent:
         bench.call("connected", peer)
-    assert bench.others == []
+    assert bench.effects == []
     greet(bench, link(), 8)
-    assert bench.others == [Close(silent[0])]
-    assert bench.node.counts["refused_silent"] == 1
+    assert bench.effects == [Close(silent[0])]
+    assert bench.node.counters["refused_silent"] == 1
     # A link that has greeted takes no room.
     bench.call("connected", link())
-    assert bench.others == [Close(silent[0])]
+    assert bench.effects == [Close(silent[0])]
 
 
 # Dialling
 
 
 @pytest.fixture
-def dialling(make_bench: Any) -> Any:
+def dialling(make_bench: type[Bench]) -> Any:
     """A node that has just been told to keep a link to somebody."""
     bench = make_bench(0.2, {}, config={"targets": (ADDRESS,)})
     bench.wait(0.0)
-    assert bench.others == [Dial(ADDRESS)]
-    bench.others.clear()
+    assert bench.effects == [Dial(ADDRESS)]
+    bench.effects.clear()
     return bench
 
 
-def test_who_does_not_answer_is_dialled_again_later_each_time(dialling: Any) -> None:
+def test_who_does_not_answer_is_dialled_again_later_each_time(dialling: Bench) -> None:
     pauses = []
     for _ in range(12):
         dialling.call("dial_failed", ADDRESS, "refused")
-        assert dialling.others == []
-        pauses.append(dialling.pause())
-        assert dialling.others == [Dial(ADDRESS)]
-        dialling.others.clear()
+        assert dialling.effects == []
+        pauses.append(dialling.wait_for_output())
+        assert dialling.effects == [Dial(ADDRESS)]
+        dialling.effects.clear()
     assert pauses == pytest.approx([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 6], rel=0.5001)
 
 
-def test_a_lost_link_is_dialled_again(dialling: Any) -> None:
+def test_a_lost_link_is_dialled_again(dialling: Bench) -> None:
     peer = link(dialled=True)
     greet(dialling, peer)
     dialling.wait(100.0)
-    assert dialling.others == []
+    assert dialling.effects == []
     dialling.call("disconnected", peer, "closed")
     dialling.wait(1.0)
-    assert dialling.others == [Dial(ADDRESS)]
+    assert dialling.effects == [Dial(ADDRESS)]
 
 
-def test_who_has_dialled_us_is_not_dialled(dialling: Any) -> None:
+def test_who_has_dialled_us_is_not_dialled(dialling: Bench) -> None:
     ours, theirs = link(dialled=True), link(address=("10.0.0.9", 40_000))
     greet(dialling, ours)
     greet(dialling, theirs)
     assert dialling.node.neighbours() == [theirs]
-    dialling.others.clear()
+    dialling.effects.clear()
     dialling.wait(100.0)
-    assert dialling.others == []
+    assert dialling.effects == []
     dialling.call("disconnected", theirs, "closed")
     dialling.wait(1.0)
-    assert dialling.others == [Dial(ADDRESS)]
+    assert dialling.effects == [Dial(ADDRESS)]
 
 
-def test_a_link_that_is_refused_is_dialled_again(dialling: Any) -> None:
+def test_a_link_that_is_refused_is_dialled_again(dialling: Bench) -> None:
     peer = link(dialled=True)
     dialling.call("connected", peer)
-    dialling.say(peer, Ping())
+    dialling.receive(peer, Ping())
     dialling.wait(2.0)
     assert kinds(dialling) == [Close, Dial]
 
 
-def test_somebody_else_who_is_not_dialled_does_not_matter(dialling: Any) -> None:
+def test_somebody_else_who_is_not_dialled_does_not_matter(dialling: Bench) -> None:
     dialling.call("dial_failed", ("10.9.9.9", 1), "refused")
     greet(dialling, link(), 8)
     dialling.call("disconnected", dialling.node.neighbours()[0], "closed")
     dialling.wait(50.0)
-    assert dialling.others == []
+    assert dialling.effects == []
 
 
 # Silence
 
 
-def test_a_silent_neighbour_is_asked_and_then_gone(make_bench: Any) -> None:
+def test_a_silent_neighbour_is_asked_and_then_gone(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 2: 0.2}, config={"ping_every": 15.0})
     for _ in range(3):
         bench.wait(15.0)
         assert bench.take(2) == [Ping()]
-        bench.say(2, Pong())
-    assert bench.others == []
+        bench.receive(2, Pong())
+    assert bench.effects == []
     bench.wait(15.0)
-    assert bench.others == [Close(1)]
-    assert bench.of(NeighbourDown) == [NeighbourDown(1, "silent")]
+    assert bench.effects == [Close(1)]
+    assert bench.take_events(NeighbourDown) == [NeighbourDown(1, "silent")]
     assert bench.node.neighbours() == [2]
 
 
-def test_a_neighbour_that_says_something_is_not_asked(make_bench: Any) -> None:
+def test_a_neighbour_that_says_something_is_not_asked(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1}, config={"ping_every": 15.0})
     for _ in range(10):
         bench.wait(10.0)
-        bench.say(1, SubscribeRestarted(bench.key, 1, 0.5))
+        bench.receive(1, SubscribeRestarted(bench.key, 1, 0.5))
         bench.wait(5.0)
     assert bench.take() == []
 
 
-def test_a_neighbour_that_moves_is_asked_where_it_is(bench: Any) -> None:
-    bench.say(4, Located(bench.at(0.01)))
+def test_a_neighbour_that_moves_is_asked_where_it_is(bench: Bench) -> None:
+    bench.receive(4, Located(bench.at(0.01)))
     bench.call("subscribe", bench.key)
-    assert bench.asked()[0] == 4
+    assert bench.take_request()[0] == 4
 
 
-def test_who_leaves_says_goodbye_and_hangs_up(member: Any) -> None:
-    member.adopt_cluster_id(3)
+def test_who_leaves_says_goodbye_and_hangs_up(member: Bench) -> None:
+    member.add_subscribers(3)
     member.call("leave")
     assert [(peer, type(one).__name__) for peer, one in member.sent] == [(3, "Dismissed"), (1, "Unsubscribe")]
-    assert member.others == [Close(number) for number in (1, 2, 3, 4)]
+    assert member.effects == [Close(number) for number in (1, 2, 3, 4)]
     assert member.node.neighbours() == []
     assert member.node.streams == {}
 
 
-def test_a_link_that_holds_up_what_is_written_is_counted(bench: Any) -> None:
+def test_a_link_that_holds_up_what_is_written_is_counted(bench: Bench) -> None:
     bench.call("blocked", 1)
     bench.call("unblocked", 1)
-    assert bench.node.counts["blocked"] == 1
+    assert bench.node.counters["blocked"] == 1
 
 
 # What a node is told
@@ -353,6 +354,6 @@ def test_a_secret_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("location", [1.0, -0.1, float("nan"), 1])
-def test_nobody_moves_to_what_is_no_location(bench: Any, location: Any) -> None:
+def test_nobody_moves_to_what_is_no_location(bench: Bench, location: Any) -> None:
     with pytest.raises(ConfigurationError, match="location"):
         bench.call("move", location)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from suite.freenet_bench import Bench
 
 from fyrehose_twisted.errors import TooManyStreams
 from fyrehose_twisted.freenet.events import PacketNotPublished, PacketPublished, PacketsDelivered
@@ -20,6 +21,7 @@ from fyrehose_twisted.freenet.wire.messages import (
     DataNotFound,
     Dismissed,
     Located,
+    Message,
     Ping,
     PublishCollision,
     PublishData,
@@ -71,7 +73,7 @@ policies = st.fixed_dictionaries(
 class AnyNeighbours(RuleBasedStateMachine):
     """A node among neighbours that say anything that can be said, in any order."""
 
-    make_bench: Callable[..., Any]
+    make_bench: Callable[..., Bench]
 
     @initialize(policy=policies, seed=st.integers(0, 1_000))
     def start(self, policy: dict[str, Any], seed: int) -> None:
@@ -84,7 +86,7 @@ class AnyNeighbours(RuleBasedStateMachine):
         self.failed: Counter[tuple[int, int]] = Counter()
         self.uids = 10**6
         self.tokens = 0
-        self.told: Counter[int] = Counter()
+        self.events: Counter[int] = Counter()
 
     def look(self) -> None:
         """Note what the node said."""
@@ -93,21 +95,21 @@ class AnyNeighbours(RuleBasedStateMachine):
                 self.answered[peer, message.uid] += 1
                 self.failed[peer, message.uid] += isinstance(message, FAILURES)
         self.bench.sent.clear()
-        for event in self.bench.told:
+        for event in self.bench.events:
             if isinstance(event, PacketPublished | PacketNotPublished):
-                self.told[event.token] += 1
+                self.events[event.token] += 1
         given = [
             (told.key, packet.number, packet.data)
-            for told in self.bench.told
+            for told in self.bench.events
             if isinstance(told, PacketsDelivered)
             for packet in told.packets
         ]
         assert len(set(given)) == len(given)
-        self.bench.told.clear()
+        self.bench.events.clear()
 
-    def say(self, number: int, message: Any) -> None:
+    def _receive(self, number: int, message: Message) -> None:
         if number in self.bench.node.neighbours():
-            self.bench.say(number, message)
+            self.bench.receive(number, message)
 
     def uid(self) -> int:
         self.uids += 1
@@ -120,7 +122,7 @@ class AnyNeighbours(RuleBasedStateMachine):
         if number in self.bench.node.neighbours():
             uid = self.uid()
             self.open.add((number, uid))
-            self.say(number, SubscribeRequest(uid, key, htl, last_seen, best))
+            self._receive(number, SubscribeRequest(uid, key, htl, last_seen, best))
 
     @rule(number=neighbours, key=keys, htl=few, best=places, must_beat=places, matching=st.booleans())
     def resubscribe_requested(
@@ -135,13 +137,13 @@ class AnyNeighbours(RuleBasedStateMachine):
             self.matched.add(uid)
         if number in self.bench.node.neighbours():
             self.open.add((number, uid))
-            self.say(number, ResubscribeRequest(uid, key, htl, -1, must_beat, best))
+            self._receive(number, ResubscribeRequest(uid, key, htl, -1, must_beat, best))
 
     # Answers
 
     @rule(which=few, kind=st.integers(0, 9), place=places, htl=few)
     def answered_for(self, which: int, kind: int, place: float, htl: int) -> None:
-        searches = list(self.core.searches.items())
+        searches = list(self.core.pending_requests.items())
         if not searches:
             return
         uid, search = searches[which % len(searches)]
@@ -158,7 +160,7 @@ class AnyNeighbours(RuleBasedStateMachine):
             SubscribeSucceeded(key, uid, place),
             SubscribeSucceededNewRoot(key, uid, place),
         ]
-        self.say(search.next.node, answers[kind])
+        self._receive(search.next_hop.node, answers[kind])
 
     @rule(which=few, place=places)
     def a_parent_is_found(self, which: int, place: float) -> None:
@@ -166,7 +168,7 @@ class AnyNeighbours(RuleBasedStateMachine):
 
     @rule(number=neighbours, key=keys, place=places)
     def success_came_too_late(self, number: int, key: bytes, place: float) -> None:
-        self.say(number, SubscribeSucceeded(key, self.uid(), place))
+        self._receive(number, SubscribeSucceeded(key, self.uid(), place))
 
     @rule(which=few, kind=st.integers(0, 3), packet=packets)
     def publish_answered(self, which: int, kind: int, packet: int) -> None:
@@ -175,7 +177,7 @@ class AnyNeighbours(RuleBasedStateMachine):
             uid, stream = upward[which % len(upward)]
             answer = PublishSucceeded(uid), PublishCollision(uid, packet), PublishFailed(uid, "no"), RejectedLoop(uid)
             if stream.parent is not None:
-                self.say(stream.parent.node, answer[kind])
+                self._receive(stream.parent.node, answer[kind])
 
     # What a parent, a subscriber or somebody else says of its own accord
 
@@ -194,7 +196,7 @@ class AnyNeighbours(RuleBasedStateMachine):
             Recall(key, packet),
             Dismissed(key),
         ]
-        self.say(stream.parent.node, said[kind])
+        self._receive(stream.parent.node, said[kind])
 
     @rule(number=neighbours, key=keys, place=places, kind=st.integers(0, 7), packet=packets, content=contents)
     def somebody_says(self, number: int, key: bytes, place: float, kind: int, packet: int, content: bytes) -> None:
@@ -208,7 +210,7 @@ class AnyNeighbours(RuleBasedStateMachine):
             Located(place),
             Ping(),
         ]
-        self.say(number, said[kind])
+        self._receive(number, said[kind])
 
     # The application, links and time
 
@@ -234,13 +236,13 @@ class AnyNeighbours(RuleBasedStateMachine):
 
     @rule(number=neighbours)
     def lose(self, number: int) -> None:
-        self.bench.lose(number)
+        self.bench.disconnect(number)
         self.open = {one for one in self.open if one[0] != number}
 
     @rule(number=neighbours, boot=st.integers(1, 2), offset=places)
     def register(self, number: int, boot: int, offset: float) -> None:
         if number not in self.bench.node.neighbours():
-            self.bench.register(number, offset, boot)
+            self.bench.connect(number, offset, boot)
 
     @rule(seconds=st.sampled_from([0.0, 0.5, 1.0, 1.0, 1.0, 2.0, 10.0, 61.0, 301.0]))
     def wait(self, seconds: float) -> None:
@@ -252,23 +254,23 @@ class AnyNeighbours(RuleBasedStateMachine):
     def a_stream_is_whole(self) -> None:
         core = self.core
         for stream in core.streams.values():
-            assert stream.wanted
+            assert stream.in_use
             assert stream.parent not in stream.subscribers
             assert stream.parent is None or stream.phase is StreamPhase.SETTLED
             assert stream.connected is (stream.root is not None) or stream.phase is not StreamPhase.SETTLED
             assert not (stream.subscribers and stream.phase is StreamPhase.SEARCHING)
             if stream.phase is StreamPhase.SETTLED:
-                assert all(search.must_beat is not None for search in stream.searches)
+                assert all(search.must_beat is not None for search in stream.requests)
             if stream.settled:
-                assert stream.held == []
-            assert all(search.next is not None and not search.over for search in stream.searches)
-            assert all(held.waits_for is None or held.waits_for in stream.searches for held in stream.held)
+                assert stream.queued_requests == []
+            assert all(search.next_hop is not None and not search.finished for search in stream.requests)
+            assert all(held.waits_for is None or held.waits_for in stream.requests for held in stream.queued_requests)
 
     @invariant()
     def nothing_is_left_over(self) -> None:
         core = self.core
-        searches = [search for stream in core.streams.values() for search in stream.searches]
-        assert sorted(map(id, searches)) == sorted(map(id, core.searches.values()))
+        searches = [search for stream in core.streams.values() for search in stream.requests]
+        assert sorted(map(id, searches)) == sorted(map(id, core.pending_requests.values()))
         upward = {uid: stream for stream in core.streams.values() for uid in stream.upstream}
         assert upward == core.upstream
         assert all(core.streams[stream.key] is stream for stream in upward.values())
@@ -278,8 +280,8 @@ class AnyNeighbours(RuleBasedStateMachine):
         core = self.core
         assert len(core.streams) <= 3
         for stream in core.streams.values():
-            assert len(stream.held) <= 4
-            assert len(stream.searches) <= MAX_PARALLEL_REQUESTS
+            assert len(stream.queued_requests) <= 4
+            assert len(stream.requests) <= MAX_PARALLEL_REQUESTS
             assert len(stream.upstream) <= 4
             assert len(stream.packets) <= 8
 
@@ -297,11 +299,11 @@ class AnyNeighbours(RuleBasedStateMachine):
         for key in KEYS:
             self.bench.call("unsubscribe", key)
         self.look()
-        assert self.told == Counter(range(self.tokens))
+        assert self.events == Counter(range(self.tokens))
 
 
 @pytest.mark.hypothesis
-def test_whatever_neighbours_say_a_node_stays_whole_and_answers_everybody(make_bench: Callable[..., Any]) -> None:
+def test_whatever_neighbours_say_a_node_stays_whole_and_answers_everybody(make_bench: Callable[..., Bench]) -> None:
     AnyNeighbours.make_bench = staticmethod(make_bench)  # type: ignore[method-assign]
     run_state_machine_as_test(
         AnyNeighbours,

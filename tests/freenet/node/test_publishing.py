@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from suite.freenet_bench import Bench
 
 from fyrehose_twisted.errors import MessageTooLarge, PublishQueueFull, UnencodableMessage
 from fyrehose_twisted.freenet.events import (
@@ -32,147 +33,147 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 
 
-def data(bench: Any, uid: int, number: int, what: bytes = b"x", key: bytes = bytes(20)) -> PublishData:
+def data(bench: Bench, uid: int, number: int, what: bytes = b"x", key: bytes = bytes(20)) -> PublishData:
     return PublishData(uid, key, number, bench.at(0.3), what, 5, True)
 
 
-def numbers(bench: Any) -> list[int]:
+def numbers(bench: Bench) -> list[int]:
     """Return the numbers of the packets that the application was given."""
-    return [packet.number for told in bench.of(PacketsDelivered) for packet in told.packets]
+    return [packet.number for told in bench.take_events(PacketsDelivered) for packet in told.packets]
 
 
 @pytest.fixture
-def relay(member: Any) -> Any:
+def relay(member: Bench) -> Any:
     """A node with parent 1 and subscribers 3 and 4, whose newest packet is 9."""
-    member.adopt_cluster_id(3, 4)
-    member.serve_fetch(1, 9, b"nine")
+    member.add_subscribers(3, 4)
+    member.receive_packet(1, 9, b"nine")
     member.take()
-    member.told.clear()
+    member.events.clear()
     return member
 
 
 @pytest.fixture
-def top(root: Any) -> Any:
+def top(root: Bench) -> Any:
     """A root with subscribers 3 and 4, whose newest packet is 9."""
-    root.adopt_cluster_id(3, 4)
-    root.say(3, data(root, 900, 9, b"nine"))
+    root.add_subscribers(3, 4)
+    root.receive(3, data(root, 900, 9, b"nine"))
     root.take()
-    root.told.clear()
+    root.events.clear()
     return root
 
 
 # At the root
 
 
-def test_the_root_takes_a_packet_and_gives_it_to_all_others(top: Any) -> None:
-    top.say(3, data(top, 901, 10))
+def test_the_root_takes_a_packet_and_gives_it_to_all_others(top: Bench) -> None:
+    top.receive(3, data(top, 901, 10))
     assert top.take(3) == [PublishSucceeded(901)]
     assert top.take(4) == [SubscribeData(top.key, 10, b"x")]
-    assert top.of(PacketsDelivered) == [PacketsDelivered(top.key, [Packet(10, b"x")])]
+    assert top.take_events(PacketsDelivered) == [PacketsDelivered(top.key, [Packet(10, b"x")])]
 
 
-def test_the_root_takes_what_its_own_application_publishes(top: Any) -> None:
+def test_the_root_takes_what_its_own_application_publishes(top: Bench) -> None:
     top.call("publish", top.key, b"own", "token")
-    assert top.of(PacketPublished) == [PacketPublished("token", top.key, 10)]
+    assert top.take_events(PacketPublished) == [PacketPublished("token", top.key, 10)]
     assert top.take() == [SubscribeData(top.key, 10, b"own")] * 2
     assert numbers(top) == [10]
 
 
-def test_the_first_number_of_a_stream_is_drawn(make_bench: Any) -> None:
+def test_the_first_number_of_a_stream_is_drawn(make_bench: type[Bench]) -> None:
     drawn = set()
     for seed in range(5):
         bench = make_bench(0.1, {}, seed=seed)
         bench.call("subscribe", bench.key)
         bench.call("publish", bench.key, b"x", None)
-        (told,) = bench.of(PacketPublished)
+        (told,) = bench.take_events(PacketPublished)
         drawn.add(told.number)
     assert len(drawn) == 5
     assert all(0 <= number < 2**62 for number in drawn)
 
 
-def test_0_follows_the_highest_number(make_bench: Any) -> None:
+def test_0_follows_the_highest_number(make_bench: type[Bench]) -> None:
     bench = make_bench(0.1, {})
     bench.call("subscribe", bench.key)
     bench.call("publish", bench.key, b"x", 1, number=MAX_PACKET)
     bench.call("publish", bench.key, b"y", 2)
-    assert [told.number for told in bench.of(PacketPublished)] == [MAX_PACKET, 0]
+    assert [told.number for told in bench.take_events(PacketPublished)] == [MAX_PACKET, 0]
     assert numbers(bench) == [MAX_PACKET, 0]
 
 
 @pytest.mark.parametrize(("number", "what"), [(9, b"other"), (9 - 32, b"old"), (9 + MAX_JUMP + 1, b"far")])
 def test_the_root_refuses_another_packet_with_a_number_that_is_taken_or_absurd(
-    top: Any, number: int, what: bytes
+    top: Bench, number: int, what: bytes
 ) -> None:
-    top.say(3, data(top, 901, number % 2**63, what))
+    top.receive(3, data(top, 901, number % 2**63, what))
     assert top.take() == [PublishCollision(901, 10)]
     assert numbers(top) == []
 
 
-def test_a_number_that_was_left_out_may_still_come(top: Any) -> None:
+def test_a_number_that_was_left_out_may_still_come(top: Bench) -> None:
     for uid, number in ((901, 11), (902, 10)):
-        top.say(3, data(top, uid, number))
+        top.receive(3, data(top, uid, number))
     assert top.take(3) == [PublishSucceeded(901), PublishSucceeded(902)]
 
 
 # Without subscribers
 
 
-def test_a_packet_that_only_its_publisher_would_get_is_not_published(root: Any) -> None:
+def test_a_packet_that_only_its_publisher_would_get_is_not_published(root: Bench) -> None:
     root.call("publish", root.key, b"own", "token", need_subscriber=True)
-    assert root.of(PacketNotPublished) == [PacketNotPublished("token", root.key, "no-subscribers")]
+    assert root.take_events(PacketNotPublished) == [PacketNotPublished("token", root.key, "no-subscribers")]
     assert (numbers(root), root.stream.packets.newest) == ([], None)
     root.call("publish", root.key, b"own", "again")
-    assert len(root.of(PacketPublished)) == 1
+    assert len(root.take_events(PacketPublished)) == 1
 
 
-def test_a_subscriber_below_its_publisher_makes_a_packet_wanted(root: Any) -> None:
-    root.adopt_cluster_id(3)
+def test_a_subscriber_below_its_publisher_makes_a_packet_wanted(root: Bench) -> None:
+    root.add_subscribers(3)
     root.call("publish", root.key, b"own", "token", need_subscriber=True)
-    assert len(root.of(PacketPublished)) == 1
+    assert len(root.take_events(PacketPublished)) == 1
 
 
-def test_the_root_refuses_a_packet_whose_sender_is_its_only_subscriber(make_bench: Any) -> None:
+def test_the_root_refuses_a_packet_whose_sender_is_its_only_subscriber(make_bench: type[Bench]) -> None:
     lone = make_bench(0.05, {3: 0.3, 4: -0.4})
     lone.request(3, best=0.3)
-    number, request = lone.asked()
-    lone.say(number, RejectedLoop(request.uid))
+    number, request = lone.take_request()
+    lone.receive(number, RejectedLoop(request.uid))
     assert lone.subscribers == [3]
     lone.take()
-    lone.say(3, data(lone, 900, 9)._replace(wanted=False))
+    lone.receive(3, data(lone, 900, 9)._replace(wanted=False))
     assert lone.take() == [PublishFailed(900, "no-subscribers")]
     # As the publisher says that it is wanted all the same, it is.
-    lone.say(3, data(lone, 901, 9))
+    lone.receive(3, data(lone, 901, 9))
     assert lone.take() == [PublishSucceeded(901)]
     # What is published stays so.
-    lone.say(3, data(lone, 902, 9)._replace(wanted=False))
+    lone.receive(3, data(lone, 902, 9)._replace(wanted=False))
     assert lone.take() == [PublishSucceeded(902)]
-    lone.adopt_cluster_id(4)
-    lone.say(3, data(lone, 903, 10)._replace(wanted=False))
+    lone.add_subscribers(4)
+    lone.receive(3, data(lone, 903, 10)._replace(wanted=False))
     assert lone.take(3) == [PublishSucceeded(903)]
 
 
-def test_the_application_of_a_root_makes_a_packet_wanted(root: Any) -> None:
-    root.adopt_cluster_id(3)
-    root.say(3, data(root, 900, 9)._replace(wanted=False))
+def test_the_application_of_a_root_makes_a_packet_wanted(root: Bench) -> None:
+    root.add_subscribers(3)
+    root.receive(3, data(root, 900, 9)._replace(wanted=False))
     assert root.take() == [PublishSucceeded(900)]
 
 
-def test_a_node_on_the_way_tells_that_it_has_another_subscriber(member: Any) -> None:
-    member.adopt_cluster_id(3)
+def test_a_node_on_the_way_tells_that_it_has_another_subscriber(member: Bench) -> None:
+    member.add_subscribers(3)
     member.call("publish", member.key, b"x", 1, need_subscriber=True)
-    member.say(3, data(member, 900, 9)._replace(wanted=False))
+    member.receive(3, data(member, 900, 9)._replace(wanted=False))
     member.call("unsubscribe", member.key)
-    member.say(3, data(member, 901, 9)._replace(wanted=False))
+    member.receive(3, data(member, 901, 9)._replace(wanted=False))
     sent = [message.wanted for message in member.take(1)]
     # With a subscriber; with an application of its own; with no subscriber but the sender.
     assert sent == [True, True, False]
 
 
-def test_a_packet_that_a_lost_root_may_have_given_out_is_wanted(member: Any) -> None:
+def test_a_packet_that_a_lost_root_may_have_given_out_is_wanted(member: Bench) -> None:
     member.call("publish", member.key, b"x", "token", need_subscriber=True)
     (sent,) = member.take(1)
     assert not sent.wanted
-    member.lose(1)
+    member.disconnect(1)
     member.wait(1.0)
     member.succeed()
     (again,) = [message for peer, message in member.sent if isinstance(message, PublishData)]
@@ -180,78 +181,78 @@ def test_a_packet_that_a_lost_root_may_have_given_out_is_wanted(member: Any) -> 
 
 
 @pytest.fixture
-def regrowing(member: Any) -> Any:
+def regrowing(member: Bench) -> Any:
     """A node that has just become the root, since its parent, the root, is gone; it has no subscriber yet."""
-    member.lose(1)
+    member.disconnect(1)
     member.wait(1.0)
-    uid = member.asked_of(2).uid
+    uid = member.take_request_to(2).uid
     for number in (2, 3, 4):
-        member.say(number, RejectedLoop(uid))
+        member.receive(number, RejectedLoop(uid))
     assert member.stream.is_root
     member.sent.clear()
-    member.told.clear()
+    member.events.clear()
     return member
 
 
-def test_a_new_root_accepts_a_packet_once_a_subscriber_of_the_old_one_has_found_it(regrowing: Any) -> None:
+def test_a_new_root_accepts_a_packet_once_a_subscriber_of_the_old_one_has_found_it(regrowing: Bench) -> None:
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
     regrowing.wait(8.0)
-    assert regrowing.told == []
-    regrowing.adopt_cluster_id(3)
+    assert regrowing.events == []
+    regrowing.add_subscribers(3)
     regrowing.wait(0.5)
-    assert [one.token for one in regrowing.of(PacketPublished)] == ["token"]
+    assert [one.token for one in regrowing.take_events(PacketPublished)] == ["token"]
     assert [one.data for one in regrowing.take(3) if isinstance(one, SubscribeData)] == [b"own"]
 
 
-def test_a_new_root_refuses_a_packet_that_no_subscriber_has_come_for(regrowing: Any) -> None:
+def test_a_new_root_refuses_a_packet_that_no_subscriber_has_come_for(regrowing: Bench) -> None:
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
     regrowing.wait(9.9)
-    assert regrowing.told == []
+    assert regrowing.events == []
     regrowing.wait(0.2)
-    assert regrowing.of(PacketNotPublished) == [PacketNotPublished("token", regrowing.key, "no-subscribers")]
+    assert regrowing.take_events(PacketNotPublished) == [PacketNotPublished("token", regrowing.key, "no-subscribers")]
     assert not regrowing.stream.upstream
     regrowing.call("publish", regrowing.key, b"own", "later", need_subscriber=True)
-    assert regrowing.of(PacketNotPublished) == [PacketNotPublished("later", regrowing.key, "no-subscribers")]
+    assert regrowing.take_events(PacketNotPublished) == [PacketNotPublished("later", regrowing.key, "no-subscribers")]
 
 
-def test_packets_that_waited_for_a_subscriber_come_before_later_ones(regrowing: Any) -> None:
+def test_packets_that_waited_for_a_subscriber_come_before_later_ones(regrowing: Bench) -> None:
     for token in range(3):
         regrowing.call("publish", regrowing.key, b"%d" % token, token, need_subscriber=True)
-    regrowing.adopt_cluster_id(3)
+    regrowing.add_subscribers(3)
     regrowing.call("publish", regrowing.key, b"3", 3, need_subscriber=True)
     assert [one.data for one in regrowing.take(3)] == [b"0", b"1", b"2", b"3"]
-    assert [one.token for one in regrowing.of(PacketPublished)] == [0, 1, 2, 3]
+    assert [one.token for one in regrowing.take_events(PacketPublished)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("offset", [0, -100_000, 2**61])
-def test_a_packet_collides_with_one_that_waited_for_a_subscriber(regrowing: Any, offset: int) -> None:
+def test_a_packet_collides_with_one_that_waited_for_a_subscriber(regrowing: Bench, offset: int) -> None:
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
     (own,) = regrowing.stream.upstream.values()
-    regrowing.adopt_cluster_id(3)
-    regrowing.adopt_cluster_id(4)
+    regrowing.add_subscribers(3)
+    regrowing.add_subscribers(4)
     regrowing.sent.clear()
-    regrowing.say(3, data(regrowing, 901, (own.number + offset) % NUMBER_SPACE, b"other"))
+    regrowing.receive(3, data(regrowing, 901, (own.number + offset) % NUMBER_SPACE, b"other"))
     first = SubscribeData(regrowing.key, own.number, b"own")
     assert regrowing.take(3) == [first, PublishCollision(901, own.number + 1)]
     assert regrowing.take(4) == [first]
-    assert [one.token for one in regrowing.of(PacketPublished)] == ["token"]
+    assert [one.token for one in regrowing.take_events(PacketPublished)] == ["token"]
 
 
-def test_packets_that_need_no_subscriber_do_not_wait_for_one(regrowing: Any) -> None:
+def test_packets_that_need_no_subscriber_do_not_wait_for_one(regrowing: Bench) -> None:
     regrowing.call("publish", regrowing.key, b"needs one", 1, need_subscriber=True)
     regrowing.call("publish", regrowing.key, b"needs none", 2)
-    assert [one.token for one in regrowing.of(PacketPublished)] == [2]
+    assert [one.token for one in regrowing.take_events(PacketPublished)] == [2]
     assert len(regrowing.stream.upstream) == 1
 
 
-def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Any) -> None:
+def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Bench) -> None:
     regrowing.call("publish", regrowing.key, b"own", "token", need_subscriber=True)
-    regrowing.register(5, 0.01)
-    number, request = regrowing.asked()
-    regrowing.say(number, SubscribeSucceeded(regrowing.key, request.uid, regrowing.at(0.0)))
+    regrowing.connect(5, 0.01)
+    number, request = regrowing.take_request()
+    regrowing.receive(number, SubscribeSucceeded(regrowing.key, request.uid, regrowing.at(0.0)))
     (sent,) = [one for one in regrowing.take(number) if isinstance(one, PublishData)]
     assert not sent.wanted
-    regrowing.say(number, PublishCollision(sent.uid, 99))
+    regrowing.receive(number, PublishCollision(sent.uid, 99))
     # No parent had it before, so it is no repeated one.
     assert [one.packet for one in regrowing.take(number)] == [99]
 
@@ -259,30 +260,30 @@ def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Any) -
 # Below the root
 
 
-def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_it(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
+def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_it(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
     assert relay.take() == [PublishData(901, relay.key, 10, relay.at(0.2), b"x", 10, True)]
     assert numbers(relay) == []
-    relay.say(1, PublishSucceeded(901))
+    relay.receive(1, PublishSucceeded(901))
     assert relay.take(3) == [PublishSucceeded(901)]
     assert relay.take(4) == [SubscribeData(relay.key, 10, b"x")]
-    assert relay.of(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
+    assert relay.take_events(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
 
 
-def test_a_packet_that_is_here_is_published_already(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 9, b"nine"))
+def test_a_packet_that_is_here_is_published_already(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 9, b"nine"))
     assert relay.take() == [PublishSucceeded(901)]
 
 
-def test_a_packet_whose_number_is_taken_here_collides(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 9, b"other"))
+def test_a_packet_whose_number_is_taken_here_collides(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 9, b"other"))
     assert relay.take() == [PublishCollision(901, 10)]
 
 
-def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Any) -> None:
-    relay.serve_fetch(1, 100)
+def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Bench) -> None:
+    relay.receive_packet(1, 100)
     relay.take()
-    relay.say(3, data(relay, 901, 50))
+    relay.receive(3, data(relay, 901, 50))
     assert [type(one) for one in relay.take(1)] == [PublishData]
 
 
@@ -294,54 +295,54 @@ def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Any) -> No
         (RejectedLoop(901), PublishFailed(901, "loop")),
     ],
 )
-def test_what_the_root_says_goes_down_to_the_publisher(relay: Any, answer: Any, passed_on: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
+def test_what_the_root_says_goes_down_to_the_publisher(relay: Bench, answer: Any, passed_on: Any) -> None:
+    relay.receive(3, data(relay, 901, 10))
     relay.take()
-    relay.say(1, answer)
+    relay.receive(1, answer)
     assert relay.take() == [passed_on]
     assert relay.stream.upstream == {}
 
 
-def test_only_the_parent_answers_for_the_root(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
+def test_only_the_parent_answers_for_the_root(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
     relay.take()
-    relay.say(2, PublishSucceeded(901), PublishCollision(901, 44), PublishFailed(901, "no"), RejectedLoop(901))
+    relay.receive(2, PublishSucceeded(901), PublishCollision(901, 44), PublishFailed(901, "no"), RejectedLoop(901))
     assert relay.take() == []
     assert list(relay.stream.upstream) == [901]
 
 
-def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
+def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
     relay.call("publish", relay.key, b"own", "token")
     relay.take()
     relay.wait(60.1)
     assert relay.take() == [PublishFailed(901, "timed-out")]
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
-    relay.say(1, PublishSucceeded(901))
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
+    relay.receive(1, PublishSucceeded(901))
     assert relay.take() == []
 
 
-def test_a_packet_for_no_stream_fails(bench: Any) -> None:
-    bench.say(3, data(bench, 901, 10))
+def test_a_packet_for_no_stream_fails(bench: Bench) -> None:
+    bench.receive(3, data(bench, 901, 10))
     assert bench.take() == [PublishFailed(901, "no-stream")]
 
 
-def test_a_packet_of_somebody_who_is_no_subscriber_fails(member: Any) -> None:
-    member.say(3, data(member, 901, 10))
+def test_a_packet_of_somebody_who_is_no_subscriber_fails(member: Bench) -> None:
+    member.receive(3, data(member, 901, 10))
     assert member.take() == [PublishFailed(901, "not-subscribed")]
-    assert member.node.counts["unsubscribed_publishers"] == 1
+    assert member.node.counters["unsubscribed_publishers"] == 1
 
 
-def test_a_packet_that_was_here_is_a_loop(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
+def test_a_packet_that_was_here_is_a_loop(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
     relay.take()
-    relay.say(4, data(relay, 901, 10))
+    relay.receive(4, data(relay, 901, 10))
     assert relay.take() == [RejectedLoop(901)]
 
 
-def test_32_packets_wait_for_the_root(relay: Any) -> None:
+def test_32_packets_wait_for_the_root(relay: Bench) -> None:
     for uid in range(901, 901 + 33):
-        relay.say(3, data(relay, uid, uid))
+        relay.receive(3, data(relay, uid, uid))
     assert relay.take(3) == [PublishFailed(933, "queue-full")]
     assert len(relay.take(1)) == 32
 
@@ -349,82 +350,82 @@ def test_32_packets_wait_for_the_root(relay: Any) -> None:
 # What the application publishes
 
 
-def test_a_packet_gets_the_next_number(relay: Any) -> None:
+def test_a_packet_gets_the_next_number(relay: Bench) -> None:
     for token in range(3):
         relay.call("publish", relay.key, b"%d" % token, token)
     sent = relay.take(1)
     assert [(one.packet, one.data) for one in sent] == [(10, b"0"), (11, b"1"), (12, b"2")]
-    relay.say(1, *(PublishSucceeded(one.uid) for one in sent))
-    assert relay.of(PacketPublished) == [PacketPublished(token, relay.key, 10 + token) for token in range(3)]
+    relay.receive(1, *(PublishSucceeded(one.uid) for one in sent))
+    assert relay.take_events(PacketPublished) == [PacketPublished(token, relay.key, 10 + token) for token in range(3)]
 
 
-def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Any) -> None:
+def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     (first,) = relay.take()
-    relay.say(1, PublishCollision(first.uid, 31))
+    relay.receive(1, PublishCollision(first.uid, 31))
     (second,) = relay.take()
     assert second.packet == 31
     assert second.uid != first.uid
-    relay.say(1, PublishSucceeded(second.uid))
-    assert relay.of(PacketPublished) == [PacketPublished("token", relay.key, 31)]
+    relay.receive(1, PublishSucceeded(second.uid))
+    assert relay.take_events(PacketPublished) == [PacketPublished("token", relay.key, 31)]
 
 
-def test_after_too_many_collisions_it_is_given_up(relay: Any) -> None:
+def test_after_too_many_collisions_it_is_given_up(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     tries = 0
     while sent := relay.take():
         tries += 1
-        relay.say(1, PublishCollision(sent[0].uid, 100 + tries))
+        relay.receive(1, PublishCollision(sent[0].uid, 100 + tries))
     assert tries == publishing_module.MAX_NUMBER_ATTEMPTS + 1
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 100 + tries)]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 100 + tries)]
 
 
-def test_a_number_that_the_application_insists_on_stays(relay: Any) -> None:
+def test_a_number_that_the_application_insists_on_stays(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token", number=9)
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 10)]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 10)]
 
 
-def test_a_number_that_the_application_insists_on_is_tried_once(relay: Any) -> None:
+def test_a_number_that_the_application_insists_on_is_tried_once(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token", number=20)
     (sent,) = relay.take()
-    relay.say(1, PublishCollision(sent.uid, 31))
+    relay.receive(1, PublishCollision(sent.uid, 31))
     assert relay.take() == []
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 31)]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 31)]
 
 
-def test_what_is_signed_is_signed_for_the_number(relay: Any) -> None:
+def test_what_is_signed_is_signed_for_the_number(relay: Bench) -> None:
     relay.call("publish", relay.key, b"", "token", sign=lambda number: b"signed %d" % number)
     (first,) = relay.take()
     assert first.data == b"signed 10"
-    relay.say(1, PublishCollision(first.uid, 31))
+    relay.receive(1, PublishCollision(first.uid, 31))
     assert relay.take()[0].data == b"signed 31"
 
 
-def test_a_signature_that_makes_a_packet_too_large_is_told(relay: Any) -> None:
+def test_a_signature_that_makes_a_packet_too_large_is_told(relay: Bench) -> None:
     relay.call("publish", relay.key, b"", "token", sign=lambda number: bytes(MAX_DATA + 1))
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "too-large")]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "too-large")]
     assert relay.take() == []
 
 
-def test_who_is_not_subscribed_does_not_publish(bench: Any) -> None:
+def test_who_is_not_subscribed_does_not_publish(bench: Bench) -> None:
     bench.call("publish", bench.key, b"x", "token")
     bench.request(3)
     bench.succeed()
     bench.call("publish", bench.key, b"x", "token")
-    assert bench.of(PacketNotPublished) == [PacketNotPublished("token", bench.key, "no-stream")] * 2
+    assert bench.take_events(PacketNotPublished) == [PacketNotPublished("token", bench.key, "no-stream")] * 2
 
 
-def test_packets_of_the_application_wait_until_there_is_room(relay: Any) -> None:
+def test_packets_of_the_application_wait_until_there_is_room(relay: Bench) -> None:
     for token in range(40):
         relay.call("publish", relay.key, b"x", token)
     sent = relay.take()
     assert len(sent) == 32
     for answer in (PublishSucceeded(sent[0].uid), PublishFailed(sent[1].uid, "no"), RejectedLoop(sent[2].uid)):
-        relay.say(1, answer)
+        relay.receive(1, answer)
     assert [one.packet for one in relay.take(1)] == [42, 43, 44]
 
 
-def test_too_many_packets_are_refused(relay: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_packets_are_refused(relay: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing_module, "MAX_QUEUED_PACKETS", 3)
     for token in range(35):
         relay.call("publish", relay.key, b"x", token)
@@ -432,35 +433,35 @@ def test_too_many_packets_are_refused(relay: Any, monkeypatch: pytest.MonkeyPatc
         relay.call("publish", relay.key, b"x", 35)
 
 
-def test_a_packet_has_1058_bytes_at_most(relay: Any) -> None:
+def test_a_packet_has_1058_bytes_at_most(relay: Bench) -> None:
     relay.call("publish", relay.key, bytes(MAX_DATA), 1)
     with pytest.raises(MessageTooLarge):
         relay.call("publish", relay.key, bytes(MAX_DATA + 1), 2)
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
-def test_a_number_that_is_none_is_refused(relay: Any, number: int) -> None:
+def test_a_number_that_is_none_is_refused(relay: Bench, number: int) -> None:
     with pytest.raises(UnencodableMessage, match="number"):
         relay.call("publish", relay.key, b"x", 1, number=number)
 
 
-def test_what_waits_when_the_stream_is_left_has_failed(relay: Any) -> None:
+def test_what_waits_when_the_stream_is_left_has_failed(relay: Bench) -> None:
     for token in range(33):
         relay.call("publish", relay.key, b"x", token)
-    relay.say(3, Unsubscribe(relay.key))
-    relay.say(4, Unsubscribe(relay.key))
+    relay.receive(3, Unsubscribe(relay.key))
+    relay.receive(4, Unsubscribe(relay.key))
     relay.call("unsubscribe", relay.key)
-    assert [told.token for told in relay.of(PacketNotPublished)] == list(range(33))
+    assert [told.token for told in relay.take_events(PacketNotPublished)] == list(range(33))
     assert not relay.node.busy
 
 
 # While there is no parent
 
 
-def test_packets_wait_for_a_parent(relay: Any) -> None:
-    relay.lose(1)
+def test_packets_wait_for_a_parent(relay: Bench) -> None:
+    relay.disconnect(1)
     relay.take()
-    relay.say(3, data(relay, 901, 20))
+    relay.receive(3, data(relay, 901, 20))
     relay.call("publish", relay.key, b"own", "token")
     assert relay.take() == []
     relay.wait(1.0)
@@ -469,44 +470,44 @@ def test_packets_wait_for_a_parent(relay: Any) -> None:
     assert [(one.packet, one.data) for one in sent] == [(20, b"x"), (10, b"own")]
 
 
-def test_what_the_root_has_not_answered_for_goes_to_the_new_parent_under_another_uid(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
-    relay.lose(1)
+def test_what_the_root_has_not_answered_for_goes_to_the_new_parent_under_another_uid(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
+    relay.disconnect(1)
     relay.wait(1.0)
-    request = relay.asked_of(2)
-    relay.say(2, SubscribeSucceeded(relay.key, request.uid, relay.at(0.0)))
+    request = relay.take_request_to(2)
+    relay.receive(2, SubscribeSucceeded(relay.key, request.uid, relay.at(0.0)))
     (sent,) = (one for one in relay.take(2) if one.packet == 10)
     assert sent.uid != 901
     relay.take()
-    relay.say(2, PublishSucceeded(sent.uid))
+    relay.receive(2, PublishSucceeded(sent.uid))
     assert relay.take(3) == [PublishSucceeded(901)]
 
 
-def test_a_new_root_takes_what_the_old_one_did_not_answer_for(relay: Any) -> None:
+def test_a_new_root_takes_what_the_old_one_did_not_answer_for(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
-    relay.lose(1)
+    relay.disconnect(1)
     relay.wait(1.0)
-    uid = relay.asked_of(2).uid
+    uid = relay.take_request_to(2).uid
     for number in (2, 3, 4):
-        relay.say(number, RejectedLoop(uid))
-    assert relay.of(PacketPublished) == [PacketPublished("token", relay.key, 10)]
+        relay.receive(number, RejectedLoop(uid))
+    assert relay.take_events(PacketPublished) == [PacketPublished("token", relay.key, 10)]
     assert relay.take(4)[-1:] == [SubscribeData(relay.key, 10, b"own")]
 
 
-def test_waiting_for_a_parent_takes_a_minute_at_most(relay: Any) -> None:
+def test_waiting_for_a_parent_takes_a_minute_at_most(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     relay.wait(30.0)
-    relay.lose(1)
+    relay.disconnect(1)
     relay.wait(1.0)
     relay.succeed()
     relay.wait(29.1)
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
 
 
-def test_a_publisher_that_is_gone_is_not_told(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
-    relay.lose(3)
-    relay.say(1, PublishSucceeded(901))
+def test_a_publisher_that_is_gone_is_not_told(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
+    relay.disconnect(3)
+    relay.receive(1, PublishSucceeded(901))
     assert relay.take(3) == []
     assert numbers(relay) == [10]
 
@@ -515,122 +516,122 @@ def test_a_publisher_that_is_gone_is_not_told(relay: Any) -> None:
 
 
 @pytest.fixture
-def repeated(relay: Any) -> Any:
+def repeated(relay: Bench) -> Any:
     """The same relay after it lost parent 1: parent 2 was sent again a packet of its own, and packet 901 of 3.
 
     Its attributes ``own`` and ``theirs`` are the uids.
     """
     relay.call("publish", relay.key, b"own", "token")
-    relay.say(3, data(relay, 901, 20))
-    relay.lose(1)
+    relay.receive(3, data(relay, 901, 20))
+    relay.disconnect(1)
     relay.wait(1.0)
     relay.succeed()
     sent = relay.take(2)
     assert [(one.packet, one.data) for one in sent] == [(10, b"own"), (20, b"x")]
     relay.own, relay.theirs = (one.uid for one in sent)
     relay.sent.clear()
-    relay.told.clear()
+    relay.events.clear()
     return relay
 
 
-def test_a_repeated_packet_gets_no_other_number(repeated: Any) -> None:
-    repeated.say(2, PublishCollision(repeated.own, 99))
+def test_a_repeated_packet_gets_no_other_number(repeated: Bench) -> None:
+    repeated.receive(2, PublishCollision(repeated.own, 99))
     assert repeated.take() == []
-    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
-    assert repeated.node.counts["uncertain"] == 1
+    assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
+    assert repeated.node.counters["uncertain"] == 1
 
 
-def test_the_publisher_of_a_packet_that_a_relay_repeated_gets_no_other_number(repeated: Any) -> None:
-    repeated.say(2, PublishCollision(repeated.theirs, 99))
+def test_the_publisher_of_a_packet_that_a_relay_repeated_gets_no_other_number(repeated: Bench) -> None:
+    repeated.receive(2, PublishCollision(repeated.theirs, 99))
     assert repeated.take() == [PublishFailed(901, "uncertain")]
 
 
-def test_a_repeated_packet_whose_number_the_application_insists_on_is_uncertain(relay: Any) -> None:
+def test_a_repeated_packet_whose_number_the_application_insists_on_is_uncertain(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token", number=20)
-    relay.lose(1)
+    relay.disconnect(1)
     relay.wait(1.0)
     relay.succeed()
     (sent,) = relay.take(2)
-    relay.say(2, PublishCollision(sent.uid, 31))
+    relay.receive(2, PublishCollision(sent.uid, 31))
     # A number that is free would invite the application to sign the packet for it.
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain", None)]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain", None)]
 
 
 @pytest.mark.parametrize("reason", ["no-stream", "not-subscribed", "queue-full", "no-subscribers", "loop"])
-def test_a_refusal_of_a_repeated_packet_is_uncertain(repeated: Any, reason: str) -> None:
+def test_a_refusal_of_a_repeated_packet_is_uncertain(repeated: Bench, reason: str) -> None:
     for uid in (repeated.own, repeated.theirs):
-        repeated.say(2, RejectedLoop(uid) if reason == "loop" else PublishFailed(uid, reason))
-    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
+        repeated.receive(2, RejectedLoop(uid) if reason == "loop" else PublishFailed(uid, reason))
+    assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
     assert repeated.take() == [PublishFailed(901, "uncertain")]
 
 
 @pytest.mark.parametrize("reason", ["bad-signature", "timed-out"])
-def test_a_reason_that_holds_for_a_repeated_packet_stays(repeated: Any, reason: str) -> None:
-    repeated.say(2, PublishFailed(repeated.own, reason), PublishFailed(repeated.theirs, reason))
-    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, reason)]
+def test_a_reason_that_holds_for_a_repeated_packet_stays(repeated: Bench, reason: str) -> None:
+    repeated.receive(2, PublishFailed(repeated.own, reason), PublishFailed(repeated.theirs, reason))
+    assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, reason)]
     assert repeated.take() == [PublishFailed(901, reason)]
 
 
-def test_a_repeated_packet_that_the_root_has_is_published(repeated: Any) -> None:
-    repeated.say(2, PublishSucceeded(repeated.own), PublishSucceeded(repeated.theirs))
-    assert repeated.of(PacketPublished) == [PacketPublished("token", repeated.key, 10)]
+def test_a_repeated_packet_that_the_root_has_is_published(repeated: Bench) -> None:
+    repeated.receive(2, PublishSucceeded(repeated.own), PublishSucceeded(repeated.theirs))
+    assert repeated.take_events(PacketPublished) == [PacketPublished("token", repeated.key, 10)]
     assert PublishSucceeded(901) in repeated.take(3)
 
 
-def test_a_packet_stays_repeated_at_a_third_parent(repeated: Any) -> None:
-    repeated.register(5, 0.12)
-    repeated.lose(2)
+def test_a_packet_stays_repeated_at_a_third_parent(repeated: Bench) -> None:
+    repeated.connect(5, 0.12)
+    repeated.disconnect(2)
     repeated.wait(1.0)
     repeated.succeed()
     own, theirs = repeated.take(5)
     repeated.sent.clear()
-    repeated.say(5, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
-    assert repeated.of(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
+    repeated.receive(5, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
+    assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
     assert repeated.take() == [PublishFailed(901, "uncertain")]
 
 
 @pytest.mark.parametrize("newest", [10, 10 + 32])
-def test_a_new_root_that_has_given_the_number_of_a_packet_does_not_renumber_it(relay: Any, newest: int) -> None:
+def test_a_new_root_that_has_given_the_number_of_a_packet_does_not_renumber_it(relay: Bench, newest: int) -> None:
     relay.call("publish", relay.key, b"own", "token")
-    relay.say(3, data(relay, 901, 10, b"theirs"))
-    relay.serve_fetch(1, newest, b"other")
-    relay.lose(1)
+    relay.receive(3, data(relay, 901, 10, b"theirs"))
+    relay.receive_packet(1, newest, b"other")
+    relay.disconnect(1)
     relay.wait(1.0)
-    uid = relay.asked_of(2).uid
+    uid = relay.take_request_to(2).uid
     for number in (2, 3, 4):
-        relay.say(number, RejectedLoop(uid))
+        relay.receive(number, RejectedLoop(uid))
     assert relay.stream.is_root
-    assert relay.of(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain")]
+    assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain")]
     assert PublishFailed(901, "uncertain") in relay.take(3)
     assert relay.stream.packets.newest == newest
 
 
-def test_a_packet_that_waited_for_its_first_parent_may_get_another_number(relay: Any) -> None:
-    relay.lose(1)
+def test_a_packet_that_waited_for_its_first_parent_may_get_another_number(relay: Bench) -> None:
+    relay.disconnect(1)
     relay.call("publish", relay.key, b"own", "token")
-    relay.say(3, data(relay, 901, 20))
+    relay.receive(3, data(relay, 901, 20))
     relay.wait(1.0)
     relay.succeed()
     theirs, own = sorted(relay.take(2), key=lambda one: -one.packet)
     relay.sent.clear()
-    relay.say(2, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
+    relay.receive(2, PublishCollision(own.uid, 99), PublishCollision(theirs.uid, 99))
     assert [one.packet for one in relay.take(2)] == [99]
     assert relay.take(3) == [PublishCollision(901, 99)]
 
 
-def test_a_packet_under_way_is_uncertain_when_the_stream_is_left(relay: Any) -> None:
+def test_a_packet_under_way_is_uncertain_when_the_stream_is_left(relay: Bench) -> None:
     relay.call("publish", relay.key, b"sent", 1)
-    relay.lose(1)
+    relay.disconnect(1)
     relay.call("publish", relay.key, b"not sent", 2)
     relay.call("leave")
-    reasons = {told.token: told.reason for told in relay.of(PacketNotPublished)}
+    reasons = {told.token: told.reason for told in relay.take_events(PacketNotPublished)}
     assert reasons == {1: "uncertain", 2: "no-stream"}
 
 
-def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 20))
-    relay.lose(1)
-    relay.say(4, data(relay, 902, 21))
+def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 20))
+    relay.disconnect(1)
+    relay.receive(4, data(relay, 902, 21))
     relay.take()
     relay.call("leave")
     assert relay.take(3) == [Dismissed(relay.key)]
@@ -640,96 +641,99 @@ def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(
 # On the way down
 
 
-def test_a_packet_of_the_parent_goes_to_everybody_below(relay: Any) -> None:
-    relay.serve_fetch(1, 10)
+def test_a_packet_of_the_parent_goes_to_everybody_below(relay: Bench) -> None:
+    relay.receive_packet(1, 10)
     assert relay.sent == [(3, SubscribeData(relay.key, 10, b"x")), (4, SubscribeData(relay.key, 10, b"x"))]
-    assert relay.of(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
+    assert relay.take_events(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
 
 
-def test_a_packet_of_somebody_else_is_dropped_and_corrected(relay: Any) -> None:
-    relay.serve_fetch(2, 10)
+def test_a_packet_of_somebody_else_is_dropped_and_corrected(relay: Bench) -> None:
+    relay.receive_packet(2, 10)
     assert relay.take() == [Unsubscribe(relay.key)]
     assert numbers(relay) == []
-    assert relay.node.counts["data_not_from_parent"] == 1
+    assert relay.node.counters["data_not_from_parent"] == 1
 
 
-def test_a_packet_of_an_unknown_stream_is_corrected(bench: Any) -> None:
-    bench.serve_fetch(1, 10)
+def test_a_packet_of_an_unknown_stream_is_corrected(bench: Bench) -> None:
+    bench.receive_packet(1, 10)
     assert bench.take() == [Unsubscribe(bench.key)]
 
 
-def test_a_packet_of_whoever_is_being_asked_is_not_corrected(bench: Any) -> None:
+def test_a_packet_of_whoever_is_being_asked_is_not_corrected(bench: Bench) -> None:
     bench.request(3)
     bench.take()
-    bench.serve_fetch(1, 10)
+    bench.receive_packet(1, 10)
     assert bench.take() == []
 
 
-def test_the_root_knows_better_which_of_two_packets_has_a_number(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10, b"x"))
-    relay.serve_fetch(1, 10, b"y")
+def test_the_root_knows_better_which_of_two_packets_has_a_number(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10, b"x"))
+    relay.receive_packet(1, 10, b"y")
     relay.take()
-    relay.say(1, PublishSucceeded(901))
+    relay.receive(1, PublishSucceeded(901))
     assert relay.sent == [(4, SubscribeData(relay.key, 10, b"x")), (3, PublishSucceeded(901))]
-    assert [told.packets[0].data for told in relay.of(PacketsDelivered)] == [b"y", b"x"]
+    assert [told.packets[0].data for told in relay.take_events(PacketsDelivered)] == [b"y", b"x"]
 
 
-def test_a_packet_is_delivered_once(relay: Any) -> None:
-    relay.serve_fetch(1, 10)
-    relay.serve_fetch(1, 10)
+def test_a_packet_is_delivered_once(relay: Bench) -> None:
+    relay.receive_packet(1, 10)
+    relay.receive_packet(1, 10)
     assert numbers(relay) == [10]
-    assert relay.node.counts["data_same"] == 1
+    assert relay.node.counters["data_same"] == 1
 
 
-def test_a_relay_keeps_packets_for_those_who_come_later(bench: Any) -> None:
+def test_a_relay_keeps_packets_for_those_who_come_later(bench: Bench) -> None:
     bench.request(3)
     bench.succeed()
     for number in range(40):
-        bench.serve_fetch(1, number)
+        bench.receive_packet(1, number)
     bench.take()
     bench.request(4)
     assert [one.packet for one in bench.take(4)[1:]] == list(range(8, 40))
-    assert bench.of(PacketsDelivered) == []
+    assert bench.take_events(PacketsDelivered) == []
 
 
-def test_packets_that_did_not_come_are_told(relay: Any) -> None:
-    relay.serve_fetch(1, 12)
-    relay.serve_fetch(1, 45)
-    assert relay.of(PacketsMissed) == [PacketsMissed(relay.key, 10, 11), PacketsMissed(relay.key, 13, 13)]
+def test_packets_that_did_not_come_are_told(relay: Bench) -> None:
+    relay.receive_packet(1, 12)
+    relay.receive_packet(1, 45)
+    assert relay.take_events(PacketsMissed) == [PacketsMissed(relay.key, 10, 11), PacketsMissed(relay.key, 13, 13)]
 
 
-def test_numbers_that_go_on_elsewhere_are_told(relay: Any) -> None:
-    relay.serve_fetch(1, 50_000)
-    assert relay.told == [StreamRenumbered(relay.key, 50_000), PacketsDelivered(relay.key, [Packet(50_000, b"x")])]
-    assert relay.of(PacketsMissed) == []
+def test_numbers_that_go_on_elsewhere_are_told(relay: Bench) -> None:
+    relay.receive_packet(1, 50_000)
+    assert relay.events == [StreamRenumbered(relay.key, 50_000), PacketsDelivered(relay.key, [Packet(50_000, b"x")])]
+    assert relay.take_events(PacketsMissed) == []
 
 
-def test_the_root_knows_better_what_the_numbers_are(relay: Any) -> None:
-    relay.serve_fetch(1, 9, b"another nine")
-    assert relay.of(StreamRenumbered) == [StreamRenumbered(relay.key, 9)]
-    assert relay.of(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(9, b"another nine")])]
+def test_the_root_knows_better_what_the_numbers_are(relay: Bench) -> None:
+    relay.receive_packet(1, 9, b"another nine")
+    assert relay.take_events(StreamRenumbered) == [StreamRenumbered(relay.key, 9)]
+    assert relay.take_events(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(9, b"another nine")])]
     assert len(relay.take()) == 2
 
 
 @pytest.mark.parametrize("number", [10, 5])
-def test_numbers_that_were_far_ahead_may_go_back(relay: Any, number: int) -> None:
-    relay.serve_fetch(1, 50_000)
-    relay.serve_fetch(1, number)
-    assert relay.of(StreamRenumbered) == [StreamRenumbered(relay.key, 50_000), StreamRenumbered(relay.key, number)]
+def test_numbers_that_were_far_ahead_may_go_back(relay: Bench, number: int) -> None:
+    relay.receive_packet(1, 50_000)
+    relay.receive_packet(1, number)
+    assert relay.take_events(StreamRenumbered) == [
+        StreamRenumbered(relay.key, 50_000),
+        StreamRenumbered(relay.key, number),
+    ]
     assert numbers(relay) == [50_000, number]
 
 
-def test_a_packet_that_was_delivered_before_the_numbers_changed_is_not_delivered_again(relay: Any) -> None:
-    relay.serve_fetch(1, 9, b"another nine")
-    relay.serve_fetch(1, 9, b"nine")
+def test_a_packet_that_was_delivered_before_the_numbers_changed_is_not_delivered_again(relay: Bench) -> None:
+    relay.receive_packet(1, 9, b"another nine")
+    relay.receive_packet(1, 9, b"nine")
     assert numbers(relay) == [9]
-    assert relay.node.counts["given_before"] == 1
+    assert relay.node.counters["given_before"] == 1
 
 
-def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(relay: Any) -> None:
-    relay.say(3, data(relay, 901, 10))
-    relay.serve_fetch(1, 10)
-    relay.say(1, PublishSucceeded(901))
+def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(relay: Bench) -> None:
+    relay.receive(3, data(relay, 901, 10))
+    relay.receive_packet(1, 10)
+    relay.receive(1, PublishSucceeded(901))
     assert numbers(relay) == [10]
     assert relay.take(3) == [SubscribeData(relay.key, 10, b"x"), PublishSucceeded(901)]
 
@@ -737,21 +741,21 @@ def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(re
 # Trees that grow together
 
 
-def test_who_gets_another_parent_gives_it_what_its_old_tree_had(relay: Any) -> None:
-    relay.lose(1)
+def test_who_gets_another_parent_gives_it_what_its_old_tree_had(relay: Bench) -> None:
+    relay.disconnect(1)
     relay.wait(1.0)
-    request = relay.asked_of(2)
+    request = relay.take_request_to(2)
     assert request.last_seen == 9
-    relay.say(3, data(relay, 901, 10))
-    relay.say(2, SubscribeSucceeded(relay.key, request.uid, relay.at(0.0)))
+    relay.receive(3, data(relay, 901, 10))
+    relay.receive(2, SubscribeSucceeded(relay.key, request.uid, relay.at(0.0)))
     assert [one.packet for one in relay.take(2)] == [10]
 
 
-def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Any) -> None:
+def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Bench) -> None:
     root.request(3, last_seen=20)
     recall = Recall(root.key, -1)
     assert root.take(3)[-1:] == [recall]
-    root.say(3, data(root, 901, 20, b"twenty"))
+    root.receive(3, data(root, 901, 20, b"twenty"))
     assert numbers(root) == [20]
     root.take()
     root.request(4, last_seen=25)
@@ -759,34 +763,34 @@ def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Any) -> None:
 
 
 @pytest.mark.parametrize("last_seen", [-1, 5, 9, 9 + MAX_JUMP + 1])
-def test_a_root_asks_nobody_who_has_no_more(top: Any, last_seen: int) -> None:
-    top.register(5, 0.4)
+def test_a_root_asks_nobody_who_has_no_more(top: Bench, last_seen: int) -> None:
+    top.connect(5, 0.4)
     top.request(5, last_seen=last_seen)
     assert not any(isinstance(one, Recall) for one in top.take())
 
 
-def test_what_the_parent_lacks_goes_up_once(relay: Any) -> None:
-    relay.serve_fetch(1, 10)
+def test_what_the_parent_lacks_goes_up_once(relay: Bench) -> None:
+    relay.receive_packet(1, 10)
     relay.take()
-    relay.say(1, Recall(relay.key, 9), Recall(relay.key, 8))
+    relay.receive(1, Recall(relay.key, 9), Recall(relay.key, 8))
     assert [one.packet for one in relay.take()] == [10]
-    assert relay.node.counts["strays"] == 1
+    assert relay.node.counters["strays"] == 1
 
 
-def test_nobody_is_told_what_becomes_of_packets_that_the_parent_lacked(relay: Any) -> None:
-    relay.say(1, Recall(relay.key, -1))
+def test_nobody_is_told_what_becomes_of_packets_that_the_parent_lacked(relay: Bench) -> None:
+    relay.receive(1, Recall(relay.key, -1))
     (sent,) = relay.take()
-    relay.say(1, PublishCollision(sent.uid, 20))
-    assert relay.take() == relay.told == []
+    relay.receive(1, PublishCollision(sent.uid, 20))
+    assert relay.take() == relay.events == []
 
 
-def test_who_has_nothing_that_the_parent_lacks_asks_below(relay: Any) -> None:
-    relay.say(1, Recall(relay.key, 9))
+def test_who_has_nothing_that_the_parent_lacks_asks_below(relay: Bench) -> None:
+    relay.receive(1, Recall(relay.key, 9))
     assert relay.sent == [(3, Recall(relay.key, 9)), (4, Recall(relay.key, 9))]
 
 
-def test_only_the_parent_recalls(relay: Any) -> None:
-    relay.say(3, Recall(relay.key, 8))
+def test_only_the_parent_recalls(relay: Bench) -> None:
+    relay.receive(3, Recall(relay.key, 8))
     assert relay.take() == []
 
 
@@ -797,44 +801,46 @@ SIGNED = b"\xed\x25\x51\x9f" + bytes(16)
 
 
 @pytest.fixture
-def signed(make_bench: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def signed(make_bench: type[Bench], monkeypatch: pytest.MonkeyPatch) -> Any:
     """The root of a signed stream with subscribers 3 and 4; a packet is signed right if it begins with "right"."""
     monkeypatch.setattr(publishing_module, "verify", lambda key, number, what: what.startswith(b"right"))
     bench = make_bench(0.1, {})
     bench.key = SIGNED
     bench.call("subscribe", SIGNED)
     for number in (3, 4):
-        bench.register(number, 0.4)
+        bench.connect(number, 0.4)
         bench.request(number, key=SIGNED)
-    bench.say(3, data(bench, 900, 9, b"right", SIGNED))
+    bench.receive(3, data(bench, 900, 9, b"right", SIGNED))
     bench.sent.clear()
-    bench.told.clear()
+    bench.events.clear()
     return bench
 
 
-def test_the_root_refuses_what_is_not_signed_right(signed: Any) -> None:
-    signed.say(3, data(signed, 901, 10, b"wrong", SIGNED))
+def test_the_root_refuses_what_is_not_signed_right(signed: Bench) -> None:
+    signed.receive(3, data(signed, 901, 10, b"wrong", SIGNED))
     assert signed.take() == [PublishFailed(901, "bad-signature")]
-    assert signed.node.counts["bad_signatures"] == 1
-    signed.say(3, data(signed, 902, 10, b"right", SIGNED))
+    assert signed.node.counters["bad_signatures"] == 1
+    signed.receive(3, data(signed, 902, 10, b"right", SIGNED))
     assert signed.take(4) == [SubscribeData(SIGNED, 10, b"right")]
 
 
-def test_who_cannot_check_a_signature_lets_it_pass_and_counts_it(signed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_cannot_check_a_signature_lets_it_pass_and_counts_it(
+    signed: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(publishing_module, "can_verify", lambda: False)
-    signed.say(3, data(signed, 901, 10, b"wrong", SIGNED))
+    signed.receive(3, data(signed, 901, 10, b"wrong", SIGNED))
     assert signed.take(3) == [PublishSucceeded(901)]
-    assert signed.node.counts["unverified"] == 1
+    assert signed.node.counters["unverified"] == 1
 
 
 @pytest.fixture
-def signed_relay(signed: Any) -> Any:
+def signed_relay(signed: Bench) -> Any:
     """The same node when 3 is its parent."""
     signed.wait(2.2)
-    uid = signed.asked_of(3).uid
-    signed.say(3, Unsubscribe(SIGNED), SubscribeSucceeded(SIGNED, uid, signed.at(0.0)))
+    uid = signed.take_request_to(3).uid
+    signed.receive(3, Unsubscribe(SIGNED), SubscribeSucceeded(SIGNED, uid, signed.at(0.0)))
     signed.sent.clear()
-    signed.told.clear()
+    signed.events.clear()
     return signed
 
 
@@ -842,39 +848,39 @@ def signed_relay(signed: Any) -> Any:
     ("number", "what"),
     [(10, b"wrong"), (9, b"wrong"), (9 + MAX_JUMP + 1, b"wrong"), (9 - 32 + 2**63, b"right, but old")],
 )
-def test_the_application_gets_nothing_that_is_not_signed_right(signed_relay: Any, number: int, what: bytes) -> None:
-    signed_relay.serve_fetch(3, number, what, SIGNED)
-    assert signed_relay.take() == signed_relay.told == []
+def test_the_application_gets_nothing_that_is_not_signed_right(signed_relay: Bench, number: int, what: bytes) -> None:
+    signed_relay.receive_packet(3, number, what, SIGNED)
+    assert signed_relay.take() == signed_relay.events == []
     # Neither does it change what is here.
-    assert signed_relay.stream.packets.after(-1) == [Packet(9, b"right")]
+    assert signed_relay.stream.packets.packets_after(-1) == [Packet(9, b"right")]
 
 
-def test_what_is_signed_right_may_take_the_place_of_another_packet(signed_relay: Any) -> None:
-    signed_relay.serve_fetch(3, 9, b"right, too", SIGNED)
+def test_what_is_signed_right_may_take_the_place_of_another_packet(signed_relay: Bench) -> None:
+    signed_relay.receive_packet(3, 9, b"right, too", SIGNED)
     assert numbers(signed_relay) == [9]
 
 
 @pytest.mark.parametrize("number", [10, 11])
-def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(signed_relay: Any, number: int) -> None:
-    signed_relay.say(4, data(signed_relay, 901, number, b"wrong", SIGNED))
-    signed_relay.serve_fetch(3, 11, b"right", SIGNED)
+def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(signed_relay: Bench, number: int) -> None:
+    signed_relay.receive(4, data(signed_relay, 901, number, b"wrong", SIGNED))
+    signed_relay.receive_packet(3, 11, b"right", SIGNED)
     signed_relay.take()
-    signed_relay.say(3, PublishSucceeded(901))
+    signed_relay.receive(3, PublishSucceeded(901))
     assert signed_relay.take() == [PublishFailed(901, "bad-signature")]
     assert numbers(signed_relay) == [11]
     assert signed_relay.stream.packets.newest == 11
 
 
-def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers(signed_relay: Any) -> None:
+def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers(signed_relay: Bench) -> None:
     signed_relay.stream.local = False
     for number, what in ((9, b"wrong"), (9 + MAX_JUMP + 1, b"wrong"), (10, b"anything")):
-        signed_relay.serve_fetch(3, number, what, SIGNED)
+        signed_relay.receive_packet(3, number, what, SIGNED)
     assert [one.packet for one in signed_relay.take()] == [10]
-    assert signed_relay.node.counts["bad_signatures"] == 2
+    assert signed_relay.node.counters["bad_signatures"] == 2
 
 
-def test_a_restart_does_not_keep_packets_from_those_below(relay: Any) -> None:
-    relay.say(1, SubscribeRestarted(relay.key, 77, relay.at(0.1)))
+def test_a_restart_does_not_keep_packets_from_those_below(relay: Bench) -> None:
+    relay.receive(1, SubscribeRestarted(relay.key, 77, relay.at(0.1)))
     relay.take()
-    relay.serve_fetch(1, 10)
+    relay.receive_packet(1, 10)
     assert relay.take() == [SubscribeData(relay.key, 10, b"x")] * 2

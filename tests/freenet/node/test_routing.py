@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from suite.freenet_bench import Bench
 
 from fyrehose_twisted.errors import ConfigurationError, LocalError, TooManyStreams
 from fyrehose_twisted.freenet.events import Packet, PacketsDelivered, ParentChanged, Subscribed, SubscribeFailed
@@ -25,29 +26,29 @@ from fyrehose_twisted.freenet.wire.messages import (
 # Those who have the stream
 
 
-def test_who_has_the_stream_takes_the_asker_in(member: Any) -> None:
+def test_who_has_the_stream_takes_the_asker_in(member: Bench) -> None:
     uid = member.request(3)
     assert member.take() == [SubscribeSucceeded(member.key, uid, member.at(0.0))]
     assert member.subscribers == [3]
 
 
-def test_a_subscriber_gets_the_packets_that_it_has_not_seen(member: Any) -> None:
+def test_a_subscriber_gets_the_packets_that_it_has_not_seen(member: Bench) -> None:
     for number in (5, 6, 7):
-        member.serve_fetch(1, number)
+        member.receive_packet(1, number)
     member.request(3, last_seen=5)
     assert [one.packet for one in member.take(3)[1:]] == [6, 7]
 
 
-def test_who_subscribes_again_gets_what_it_lacks_again(member: Any) -> None:
-    member.adopt_cluster_id(3)
-    member.serve_fetch(1, 5)
+def test_who_subscribes_again_gets_what_it_lacks_again(member: Bench) -> None:
+    member.add_subscribers(3)
+    member.receive_packet(1, 5)
     member.take()
     member.request(3, last_seen=4)
     assert member.take(3)[1:] == [SubscribeData(member.key, 5, b"x")]
     assert member.subscribers == [3]
 
 
-def test_the_parent_is_no_subscriber_at_the_same_time(member: Any) -> None:
+def test_the_parent_is_no_subscriber_at_the_same_time(member: Bench) -> None:
     uid = member.request(1)
     assert member.take() == [RejectedLoop(uid)]
     assert member.subscribers == []
@@ -56,76 +57,76 @@ def test_the_parent_is_no_subscriber_at_the_same_time(member: Any) -> None:
 # Where a request goes
 
 
-def test_a_request_is_accepted_and_goes_to_the_nearest_neighbour(bench: Any) -> None:
+def test_a_request_is_accepted_and_goes_to_the_nearest_neighbour(bench: Bench) -> None:
     uid = bench.request(3, best=0.4, last_seen=9)
     here = bench.at(0.2)
     assert bench.take(3) == [Accepted(uid), SubscribeRestarted(bench.key, uid, here)]
     assert bench.take(1) == [SubscribeRequest(uid, bench.key, 10, 9, here)]
 
 
-def test_a_request_that_was_here_is_a_loop(bench: Any) -> None:
+def test_a_request_that_was_here_is_a_loop(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.request(4, uid=uid)
     assert bench.take() == [RejectedLoop(uid)]
 
 
-def test_its_own_request_that_comes_back_is_a_loop(bench: Any) -> None:
+def test_its_own_request_that_comes_back_is_a_loop(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
-    _, asked = bench.asked()
+    _, asked = bench.take_request()
     bench.request(4, uid=asked.uid)
     assert bench.take() == [RejectedLoop(asked.uid)]
 
 
-def test_neighbours_are_asked_in_order_of_their_distance_but_not_the_asker(bench: Any) -> None:
+def test_neighbours_are_asked_in_order_of_their_distance_but_not_the_asker(bench: Bench) -> None:
     bench.request(2, best=0.4)
     order = []
     for _ in range(3):
-        number, asked = bench.asked()
+        number, asked = bench.take_request()
         order.append(number)
-        bench.say(number, RejectedLoop(asked.uid))
+        bench.receive(number, RejectedLoop(asked.uid))
     assert order == [1, 3, 4]
 
 
-def test_of_two_that_are_as_near_the_earlier_one_is_asked(make_bench: Any) -> None:
+def test_of_two_that_are_as_near_the_earlier_one_is_asked(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {7: 0.125, 5: 0.125, 6: 0.125})
     bench.call("subscribe", bench.key)
-    assert bench.asked()[0] == 7
+    assert bench.take_request()[0] == 7
 
 
-def test_the_next_is_asked_with_as_many_hops_after_a_loop_and_fewer_after_route_not_found(bench: Any) -> None:
+def test_the_next_is_asked_with_as_many_hops_after_a_loop_and_fewer_after_route_not_found(bench: Bench) -> None:
     uid = bench.request(2)
-    bench.say(1, RejectedLoop(uid))
-    assert bench.asked()[1].htl == 10
-    bench.say(3, RouteNotFound(uid, 4))
-    assert bench.asked()[1].htl == 4
+    bench.receive(1, RejectedLoop(uid))
+    assert bench.take_request()[1].htl == 10
+    bench.receive(3, RouteNotFound(uid, 4))
+    assert bench.take_request()[1].htl == 4
 
 
-def test_route_not_found_gives_no_hops_back(bench: Any) -> None:
+def test_route_not_found_gives_no_hops_back(bench: Bench) -> None:
     uid = bench.request(2, best=0.01, htl=3)
-    bench.say(1, RouteNotFound(uid, 8))
-    assert bench.asked()[1].htl == 2
+    bench.receive(1, RouteNotFound(uid, 8))
+    assert bench.take_request()[1].htl == 2
 
 
-def test_who_did_not_accept_in_time_is_passed_over_and_asked_last_for_five_minutes(bench: Any) -> None:
+def test_who_did_not_accept_in_time_is_passed_over_and_asked_last_for_five_minutes(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
-    assert bench.asked()[0] == 1
+    assert bench.take_request()[0] == 1
     bench.wait(9.9)
     assert bench.take() == []
     bench.wait(0.2)
-    assert bench.asked()[0] == 2
+    assert bench.take_request()[0] == 2
     order = []
     for pause in (299.0, 1.0):
         bench.call("unsubscribe", bench.key)
         bench.now += pause
         bench.call("subscribe", bench.key)
-        order.append(bench.asked()[0])
+        order.append(bench.take_request()[0])
     assert order == [2, 1]
 
 
-def test_who_accepts_has_two_minutes(bench: Any) -> None:
+def test_who_accepts_has_two_minutes(bench: Bench) -> None:
     uid = bench.request(3)
-    bench.say(1, Accepted(uid))
+    bench.receive(1, Accepted(uid))
     bench.take()
     bench.wait(119.9)
     assert bench.take() == []
@@ -134,46 +135,46 @@ def test_who_accepts_has_two_minutes(bench: Any) -> None:
     assert bench.key not in bench.node.streams
 
 
-def test_an_accepted_that_comes_twice_gives_no_more_time(bench: Any) -> None:
+def test_an_accepted_that_comes_twice_gives_no_more_time(bench: Bench) -> None:
     uid = bench.request(3)
-    bench.say(1, Accepted(uid))
+    bench.receive(1, Accepted(uid))
     bench.wait(60.0)
-    bench.say(1, Accepted(uid))
+    bench.receive(1, Accepted(uid))
     bench.take()
     bench.wait(60.1)
     assert bench.take() == [RejectedOverload(uid)]
 
 
-def test_who_answered_in_time_may_take_its_time_with_everything_else(bench: Any) -> None:
+def test_who_answered_in_time_may_take_its_time_with_everything_else(bench: Bench) -> None:
     uid = bench.request(3)
-    bench.say(1, Accepted(uid), SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
+    bench.receive(1, Accepted(uid), SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
     bench.take()
     bench.wait(200.0)
     assert bench.take() == []
 
 
-def test_answers_of_others_do_not_count(bench: Any) -> None:
+def test_answers_of_others_do_not_count(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     for answer in (Accepted(uid), RejectedLoop(uid), RejectedOverload(uid), DataNotFound(uid), RouteNotFound(uid, 1)):
-        bench.say(2, answer)
+        bench.receive(2, answer)
     assert bench.take() == []
-    bench.say(2, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
+    bench.receive(2, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
     assert not bench.stream.connected
     bench.wait(10.1)
-    assert bench.node.counts["not_accepted"] == 1
+    assert bench.node.counters["not_accepted"] == 1
 
 
-def test_when_the_one_that_was_asked_is_gone_the_next_is_asked(bench: Any) -> None:
+def test_when_the_one_that_was_asked_is_gone_the_next_is_asked(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
-    bench.lose(1)
-    assert bench.asked() == (2, SubscribeRequest(uid, bench.key, 10, -1, bench.at(0.2)))
+    bench.disconnect(1)
+    assert bench.take_request() == (2, SubscribeRequest(uid, bench.key, 10, -1, bench.at(0.2)))
 
 
-def test_a_request_of_somebody_who_is_gone_is_forgotten(bench: Any) -> None:
+def test_a_request_of_somebody_who_is_gone_is_forgotten(bench: Bench) -> None:
     bench.request(3)
-    bench.lose(3)
+    bench.disconnect(3)
     assert bench.node.streams == {}
     assert not bench.node.busy
 
@@ -181,20 +182,20 @@ def test_a_request_of_somebody_who_is_gone_is_forgotten(bench: Any) -> None:
 # Hops to live
 
 
-def hops(bench: Any, **request: Any) -> int:
+def hops(bench: Bench, **request: Any) -> int:
     """Return with how many hops a request of neighbour 3 is passed on."""
     bench.request(3, **request)
-    return int(bench.asked()[1].htl)
+    return int(bench.take_request()[1].htl)
 
 
 NEIGHBOURS = {1: 0.1, 2: 0.15, 3: 0.3}
 
 
-def test_who_is_nearer_than_all_before_gives_all_hops_back(make_bench: Any) -> None:
+def test_who_is_nearer_than_all_before_gives_all_hops_back(make_bench: type[Bench]) -> None:
     assert hops(make_bench(0.2, NEIGHBOURS, p_max=1.0), best=0.25, htl=3) == 10
 
 
-def test_who_is_nearer_keeps_the_hops_if_the_policy_says_so(make_bench: Any) -> None:
+def test_who_is_nearer_keeps_the_hops_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     assert hops(make_bench(0.2, NEIGHBOURS, htl_on_closer="keep", p_max=1.0), best=0.25, htl=3) == 3
 
 
@@ -210,15 +211,17 @@ def test_who_is_nearer_keeps_the_hops_if_the_policy_says_so(make_bench: Any) -> 
         ({"p_max": 1.0}, 200, 9),
     ],
 )
-def test_who_is_no_nearer_takes_a_hop_off(make_bench: Any, policy: dict[str, float], htl: int, left: int) -> None:
+def test_who_is_no_nearer_takes_a_hop_off(
+    make_bench: type[Bench], policy: dict[str, float], htl: int, left: int
+) -> None:
     assert hops(make_bench(0.2, NEIGHBOURS, **policy), best=0.1, htl=htl) == left
 
 
-def test_as_near_is_no_nearer(make_bench: Any) -> None:
+def test_as_near_is_no_nearer(make_bench: type[Bench]) -> None:
     assert hops(make_bench(0.25, NEIGHBOURS, p_max=1.0), best=0.25, htl=10) == 9
 
 
-def test_what_a_link_takes_off_is_drawn_once(make_bench: Any) -> None:
+def test_what_a_link_takes_off_is_drawn_once(make_bench: type[Bench]) -> None:
     seen = set()
     for seed in range(20):
         bench = make_bench(0.2, NEIGHBOURS, seed=seed, p_max=0.5, max_streams=100)
@@ -228,7 +231,7 @@ def test_what_a_link_takes_off_is_drawn_once(make_bench: Any) -> None:
     assert seen == {9, 10}
 
 
-def test_without_hops_the_data_is_not_found(make_bench: Any) -> None:
+def test_without_hops_the_data_is_not_found(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, NEIGHBOURS, p_min=1.0)
     uid = bench.request(3, best=0.1, htl=1)
     assert bench.take()[-1:] == [DataNotFound(uid)]
@@ -238,108 +241,108 @@ def test_without_hops_the_data_is_not_found(make_bench: Any) -> None:
 # What is found
 
 
-def test_success_goes_back_to_the_asker(bench: Any) -> None:
+def test_success_goes_back_to_the_asker(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
-    bench.say(1, SubscribeSucceeded(bench.key, uid, bench.at(0.03)))
+    bench.receive(1, SubscribeSucceeded(bench.key, uid, bench.at(0.03)))
     assert bench.take() == [SubscribeSucceeded(bench.key, uid, bench.at(0.03))]
     assert bench.stream.settled
-    assert bench.of(ParentChanged) == [ParentChanged(bench.key, 1)]
+    assert bench.take_events(ParentChanged) == [ParentChanged(bench.key, 1)]
     assert bench.subscribers == [3]
 
 
-def test_success_with_a_new_root_goes_back_just_as_it_came(bench: Any) -> None:
+def test_success_with_a_new_root_goes_back_just_as_it_came(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
-    bench.say(1, SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03)))
+    bench.receive(1, SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03)))
     assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03))]
 
 
-def test_whoever_is_nearest_when_nobody_is_left_is_the_root(bench: Any) -> None:
+def test_whoever_is_nearest_when_nobody_is_left_is_the_root(bench: Bench) -> None:
     uid = bench.request(3)
     for number in (1, 2, 4):
-        bench.say(number, RejectedLoop(uid))
+        bench.receive(number, RejectedLoop(uid))
     assert bench.take(3)[-1:] == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
     assert bench.stream.is_root
 
 
-def test_whoever_is_nearest_when_nothing_is_found_is_the_root(bench: Any) -> None:
+def test_whoever_is_nearest_when_nothing_is_found_is_the_root(bench: Bench) -> None:
     uid = bench.request(3)
-    bench.say(1, DataNotFound(uid))
+    bench.receive(1, DataNotFound(uid))
     assert bench.take(3)[-1:] == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
 
 
-def test_whoever_is_nearest_is_no_root_if_somebody_nearer_was_busy(bench: Any) -> None:
+def test_whoever_is_nearest_is_no_root_if_somebody_nearer_was_busy(bench: Bench) -> None:
     uid = bench.request(3)
-    bench.say(1, RouteNotFound(uid, 5, bench.at(0.05)))
+    bench.receive(1, RouteNotFound(uid, 5, bench.at(0.05)))
     for number in (2, 4):
-        bench.say(number, RejectedLoop(uid))
+        bench.receive(number, RejectedLoop(uid))
     assert bench.take(3)[-1:] == [RouteNotFound(uid, 5, bench.at(0.05))]
     assert bench.node.streams == {}
 
 
-def test_a_subscription_that_met_somebody_nearer_who_was_busy_is_tried_again(bench: Any) -> None:
+def test_a_subscription_that_met_somebody_nearer_who_was_busy_is_tried_again(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
-    bench.say(1, DataNotFound(bench.asked_of(1).uid, bench.at(0.05)))
-    assert bench.of(SubscribeFailed) == [SubscribeFailed(bench.key, "busy")]
+    bench.receive(1, DataNotFound(bench.take_request_to(1).uid, bench.at(0.05)))
+    assert bench.take_events(SubscribeFailed) == [SubscribeFailed(bench.key, "busy")]
     bench.wait(4.0)
-    assert bench.asked_of(1).last_seen == -1
+    assert bench.take_request_to(1).last_seen == -1
 
 
-def test_others_say_that_nothing_was_found(bench: Any) -> None:
+def test_others_say_that_nothing_was_found(bench: Bench) -> None:
     uid = bench.request(3, best=0.01)
-    bench.say(1, DataNotFound(uid))
+    bench.receive(1, DataNotFound(uid))
     assert bench.take(3)[-1:] == [DataNotFound(uid)]
     assert bench.take(2) == []
     assert bench.node.streams == {}
 
 
-def test_others_say_that_nobody_is_left_and_how_many_hops_are(bench: Any) -> None:
+def test_others_say_that_nobody_is_left_and_how_many_hops_are(bench: Bench) -> None:
     uid = bench.request(3, best=0.01, htl=5)
     for number in (1, 2, 4):
-        bench.say(number, RejectedLoop(uid))
+        bench.receive(number, RejectedLoop(uid))
     assert bench.take(3)[-1:] == [RouteNotFound(uid, 4)]
 
 
-def test_overload_goes_back_and_nobody_else_is_asked(bench: Any) -> None:
+def test_overload_goes_back_and_nobody_else_is_asked(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
-    bench.say(1, RejectedOverload(uid))
+    bench.receive(1, RejectedOverload(uid))
     assert bench.take() == [RejectedOverload(uid)]
     assert bench.node.streams == {}
 
 
-def test_a_success_that_comes_too_late_is_declined(bench: Any) -> None:
+def test_a_success_that_comes_too_late_is_declined(bench: Bench) -> None:
     bench.request(3)
     bench.take()
-    bench.say(2, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
+    bench.receive(2, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
     assert bench.take() == [Unsubscribe(bench.key)]
     assert not bench.stream.connected
 
 
-def test_a_late_success_of_who_was_asked_again_is_not_declined(bench: Any) -> None:
+def test_a_late_success_of_who_was_asked_again_is_not_declined(bench: Bench) -> None:
     bench.request(3)
     bench.take()
-    bench.say(1, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
+    bench.receive(1, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
     assert bench.take() == []
 
 
-def test_the_candidate_looks_twice_if_the_policy_says_so(make_bench: Any) -> None:
+def test_the_candidate_looks_twice_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, confirm_root=True)
     uid = bench.request(3)
     bench.take()
-    bench.say(1, RouteNotFound(uid, 2))
-    number, again = bench.asked()
+    bench.receive(1, RouteNotFound(uid, 2))
+    number, again = bench.take_request()
     assert (number, again.htl) == (1, 10)
     assert again.uid != uid
-    bench.say(1, RejectedLoop(again.uid))
+    bench.receive(1, RejectedLoop(again.uid))
     assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
 
 
-def test_the_second_look_may_find_a_tree(make_bench: Any) -> None:
+def test_the_second_look_may_find_a_tree(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, confirm_root=True)
     uid = bench.request(3)
-    bench.say(1, RouteNotFound(uid, 2))
+    bench.receive(1, RouteNotFound(uid, 2))
     bench.succeed(0.05)
     assert bench.stream.root == bench.at(0.05)
     assert bench.subscribers == [3]
@@ -348,12 +351,12 @@ def test_the_second_look_may_find_a_tree(make_bench: Any) -> None:
 # No room
 
 
-def fill(bench: Any, number: int, many: int) -> None:
+def fill(bench: Bench, number: int, many: int) -> None:
     for one in range(many):
         bench.request(number, key=bytes(18) + (one + 1).to_bytes(2, "big"), best=0.0)
 
 
-def test_a_node_has_32_streams(bench: Any) -> None:
+def test_a_node_has_32_streams(bench: Bench) -> None:
     fill(bench, 3, 32)
     bench.take()
     uid = bench.request(3)
@@ -361,10 +364,10 @@ def test_a_node_has_32_streams(bench: Any) -> None:
     again = bench.request(3, must_beat=0.3)
     assert bench.take() == [RejectedOverload(again)]
     assert len(bench.node.streams) == 32
-    assert bench.node.counts["overloads"] == 2
+    assert bench.node.counters["overloads"] == 2
 
 
-def test_the_application_is_told_that_there_is_no_room(bench: Any) -> None:
+def test_the_application_is_told_that_there_is_no_room(bench: Bench) -> None:
     for one in range(32):
         bench.call("subscribe", bytes([one]) * 20)
     with pytest.raises(TooManyStreams) as caught:
@@ -375,22 +378,22 @@ def test_the_application_is_told_that_there_is_no_room(bench: Any) -> None:
 # What the application wants
 
 
-def test_a_subscription_starts_here_with_all_hops(bench: Any) -> None:
+def test_a_subscription_starts_here_with_all_hops(bench: Bench) -> None:
     bench.call("subscribe", bench.key, last_seen=41)
-    number, asked = bench.asked()
+    number, asked = bench.take_request()
     assert (number, asked) == (1, SubscribeRequest(asked.uid, bench.key, 10, 41, bench.at(0.2)))
-    bench.say(1, SubscribeSucceeded(bench.key, asked.uid, bench.at(0.0)))
-    assert bench.of(Subscribed) == [Subscribed(bench.key, bench.at(0.0), False)]
+    bench.receive(1, SubscribeSucceeded(bench.key, asked.uid, bench.at(0.0)))
+    assert bench.take_events(Subscribed) == [Subscribed(bench.key, bench.at(0.0), False)]
 
 
-def test_who_is_alone_is_the_root(make_bench: Any) -> None:
+def test_who_is_alone_is_the_root(make_bench: type[Bench]) -> None:
     bench = make_bench(0.3, {})
     bench.call("subscribe", bench.key)
-    assert bench.told == [ParentChanged(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
+    assert bench.events == [ParentChanged(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
 
 
 @pytest.fixture
-def newcomer(make_bench: Any) -> Any:
+def newcomer(make_bench: type[Bench]) -> Any:
     """A node with a peer to dial, subscribed before it has a neighbour."""
     waiting = {"targets": (("10.0.0.1", 6_180),), "first_neighbour_timeout": 2.0}
     bench = make_bench(0.05, {}, config=waiting)
@@ -398,89 +401,89 @@ def newcomer(make_bench: Any) -> Any:
     return bench
 
 
-def test_a_node_with_peers_waits_for_its_first_neighbour_before_it_searches(newcomer: Any) -> None:
+def test_a_node_with_peers_waits_for_its_first_neighbour_before_it_searches(newcomer: Bench) -> None:
     newcomer.wait(1.9)
-    assert newcomer.told == []
-    newcomer.register(1, 0.3)
-    assert newcomer.asked_of(1).last_seen == 7
-    newcomer.register(2, 0.1)
+    assert newcomer.events == []
+    newcomer.connect(1, 0.3)
+    assert newcomer.take_request_to(1).last_seen == 7
+    newcomer.connect(2, 0.1)
     newcomer.wait(0.5)
     assert newcomer.take() == []
 
 
-def test_a_node_joins_the_tree_of_its_first_neighbour_before_that_one_may_join_it(newcomer: Any) -> None:
+def test_a_node_joins_the_tree_of_its_first_neighbour_before_that_one_may_join_it(newcomer: Bench) -> None:
     # The root sees at once that the new node is nearer, and its request comes in the packet that ends the greeting.
     newcomer.node.add_neighbour(1, 1, 1, newcomer.at(0.3), newcomer.now)
     uid = newcomer.request(1, must_beat=0.3, best=0.3)
     own, answer = newcomer.take()
     assert (type(own), answer) == (SubscribeRequest, RejectedBusy(uid, newcomer.at(0.05)))
-    newcomer.say(1, SubscribeSucceeded(newcomer.key, own.uid, newcomer.at(0.3)))
-    newcomer.serve_fetch(1, 8)
-    assert newcomer.of(Subscribed) == [Subscribed(newcomer.key, newcomer.at(0.3), False)]
-    assert newcomer.of(PacketsDelivered) == [PacketsDelivered(newcomer.key, [Packet(8, b"x")])]
+    newcomer.receive(1, SubscribeSucceeded(newcomer.key, own.uid, newcomer.at(0.3)))
+    newcomer.receive_packet(1, 8)
+    assert newcomer.take_events(Subscribed) == [Subscribed(newcomer.key, newcomer.at(0.3), False)]
+    assert newcomer.take_events(PacketsDelivered) == [PacketsDelivered(newcomer.key, [Packet(8, b"x")])]
 
 
-def test_a_node_that_finds_no_neighbour_in_time_is_the_root(newcomer: Any) -> None:
+def test_a_node_that_finds_no_neighbour_in_time_is_the_root(newcomer: Bench) -> None:
     newcomer.wait(2.0)
-    assert newcomer.told == [ParentChanged(newcomer.key, None), Subscribed(newcomer.key, newcomer.at(0.05), True)]
+    assert newcomer.events == [ParentChanged(newcomer.key, None), Subscribed(newcomer.key, newcomer.at(0.05), True)]
 
 
-def test_a_subscription_that_ends_while_it_waits_for_a_neighbour_asks_nobody(newcomer: Any) -> None:
+def test_a_subscription_that_ends_while_it_waits_for_a_neighbour_asks_nobody(newcomer: Bench) -> None:
     newcomer.call("unsubscribe", newcomer.key)
-    newcomer.register(1, 0.3)
+    newcomer.connect(1, 0.3)
     newcomer.wait(2.0)
     assert newcomer.take() == []
 
 
-def test_subscribing_twice_is_harmless(bench: Any) -> None:
+def test_subscribing_twice_is_harmless(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     bench.take()
     bench.call("subscribe", bench.key)
     assert bench.take() == []
 
 
-def test_who_is_in_the_tree_already_is_subscribed_at_once_and_gets_what_is_kept(bench: Any) -> None:
+def test_who_is_in_the_tree_already_is_subscribed_at_once_and_gets_what_is_kept(bench: Bench) -> None:
     uid = bench.request(3)
-    bench.say(1, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
+    bench.receive(1, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
     for number in (4, 5, 6):
-        bench.serve_fetch(1, number)
-    bench.told.clear()
+        bench.receive_packet(1, number)
+    bench.events.clear()
     bench.call("subscribe", bench.key, last_seen=4)
-    subscribed, delivered = bench.told
+    subscribed, delivered = bench.events
     assert subscribed == Subscribed(bench.key, bench.at(0.0), False)
     assert [one.number for one in delivered.packets] == [5, 6]
 
 
-def test_a_subscription_that_fails_is_tried_again(bench: Any) -> None:
+def test_a_subscription_that_fails_is_tried_again(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
-    _, first = bench.asked()
-    bench.say(1, RejectedOverload(first.uid))
-    assert bench.of(SubscribeFailed) == [SubscribeFailed(bench.key, "overload")]
+    _, first = bench.take_request()
+    bench.receive(1, RejectedOverload(first.uid))
+    assert bench.take_events(SubscribeFailed) == [SubscribeFailed(bench.key, "overload")]
     assert bench.take() == []
     bench.wait(5.0)
-    _, second = bench.asked()
+    _, second = bench.take_request()
     assert second.uid != first.uid
-    bench.say(1, Accepted(second.uid))
+    bench.receive(1, Accepted(second.uid))
     bench.wait(120.1)
-    assert bench.of(SubscribeFailed) == [SubscribeFailed(bench.key, "timed-out")]
+    assert bench.take_events(SubscribeFailed) == [SubscribeFailed(bench.key, "timed-out")]
 
 
-def test_a_subscription_that_fails_is_over_if_the_policy_says_so(make_bench: Any) -> None:
+def test_a_subscription_that_fails_is_over_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, NEIGHBOURS, retry=False)
     bench.call("subscribe", bench.key)
-    bench.say(1, RejectedOverload(bench.asked()[1].uid))
+    bench.receive(1, RejectedOverload(bench.take_request()[1].uid))
     bench.wait(100.0)
     assert bench.take() == []
     assert bench.node.streams == {}
 
 
-def test_a_key_that_is_none_is_refused(bench: Any) -> None:
+def test_a_key_that_is_none_is_refused(bench: Bench) -> None:
     with pytest.raises(ConfigurationError, match="20 bytes"):
         bench.call("subscribe", bytes(21))
     assert bench.node.streams == {}
 
 
-def test_a_signed_stream_needs_what_checks_it(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signed_stream_needs_what_checks_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_module, "can_verify", lambda: False)
     with pytest.raises(ConfigurationError, match="pip install"):
         bench.call("subscribe", b"\xed\x25\x51\x9f" + bytes(16))

@@ -57,7 +57,7 @@ class Service:
     def is_local(self, key: bytes) -> bool:
         return key in self.users
 
-    def kept(self, key: bytes, last_seen: int) -> list[Packet]:
+    def retained_packets(self, key: bytes, last_seen: int) -> list[Packet]:
         return [Packet(last_seen + 1, b"kept")]
 
     def next_number(self, key: bytes) -> int:

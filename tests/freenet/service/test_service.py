@@ -303,7 +303,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monke
     with capturedLogs() as logs:
         await node.publish(KEY, b"x", allow_no_subscribers=True)
         await listening.until(lambda: listening.packets)
-    assert [log["log_format"] for log in logs if "log_failure" in log] == ["{listener!r} failed on {what}"]
+    assert [log["log_format"] for log in logs if "log_failure" in log] == ["{listener!r} failed in {method}()"]
     for listener in (failing, listening, listening):
         node.unlisten(listener)
 
@@ -360,7 +360,7 @@ def test_who_waits_for_a_stream_goes_before_who_comes_when_it_has_just_connected
     service.when_connected(KEY).addCallback(lambda _: order.append(1))
     stream.connected = True  # The event that says so is not told yet.
     service.when_connected(KEY).addCallback(lambda _: order.append(2))
-    service._changed(Subscribed(KEY, 0.0, False))
+    service._resolve_connecting(Subscribed(KEY, 0.0, False))
     service.when_connected(KEY).addCallback(lambda _: order.append(3))
     assert order == [1, 2, 3]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from fyrehose_twisted.freenet.node.context import NodeContext
 from fyrehose_twisted.freenet.node.packet_window import PacketClass, PacketWindow
 from fyrehose_twisted.freenet.node.peer_links import PeerLinks
 from fyrehose_twisted.freenet.node.publishing import PacketForwarder
-from fyrehose_twisted.freenet.node.recent import RecentIds
 from fyrehose_twisted.freenet.node.reparenting import Reparenting
 from fyrehose_twisted.freenet.node.routing import RequestRouter
-from fyrehose_twisted.freenet.node.stream import Stream
+from fyrehose_twisted.freenet.node.stream import PendingRequest, QueuedRequest, Stream
 from fyrehose_twisted.freenet.node.tree import TreeMembership
+from fyrehose_twisted.freenet.node.upstream import UpstreamPacket
 from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.simulation.invariants import (
     DeliveredOnce,
@@ -43,6 +44,7 @@ from fyrehose_twisted.freenet.simulation.scenarios import (
     Storm,
 )
 from fyrehose_twisted.freenet.wire.messages import Dismissed, RejectedLoop, SubscribeSucceeded
+from fyrehose_twisted.lru_set import LruSet
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
 
@@ -67,8 +69,8 @@ def unsent(patch: Patch, kind: type) -> None:
 def is_a_root_wherever_it_is(patch: Patch) -> None:
     original = RequestRouter._exhausted
 
-    def exhausted(self: Any, search: Any, now: float) -> None:
-        search.is_closest, search.busy = True, None
+    def exhausted(self: Any, search: PendingRequest, now: float) -> None:
+        search.is_closest, search.busy_location = True, None
         original(self, search, now)
 
     patch.setattr(RequestRouter, "_exhausted", exhausted)
@@ -87,10 +89,10 @@ def gives_a_subscription_up(patch: Patch) -> None:
 def holds_requests_for_one_another(patch: Patch) -> None:
     original = RequestRouter._handle_request
 
-    def take(self: Any, stream: Stream, asked: Any, now: float, *, again: bool = False) -> None:
+    def take(self: Any, stream: Stream, asked: QueuedRequest, now: float, *, again: bool = False) -> None:
         if not stream.settled and stream.requests and not again:
             behind = stream.requests[0]
-            stream.queued_requests.append(asked._replace(behind=behind))
+            stream.queued_requests.append(asked._replace(waits_for=behind))
             self._context.send(asked.origin, SubscribeSucceeded._make((stream.key, asked.uid ^ 1, 0.0)))
             return
         original(self, stream, asked, now, again=again)
@@ -202,7 +204,7 @@ def follows_every_hint(patch: Patch) -> None:
 def looks_as_often_for_a_busy_node(patch: Patch) -> None:
     original = Reparenting.own_request_ended
 
-    def own_ended(self: Any, search: Any, reason: str | None, now: float) -> None:
+    def own_ended(self: Any, search: PendingRequest, reason: str | None, now: float) -> None:
         search.stream.busy_probes = 0
         original(self, search, reason, now)
 
@@ -250,11 +252,11 @@ def has_any_number_of_streams(patch: Patch) -> None:
 # Packets
 
 
-class EveryRecent(RecentIds):
-    """To it everything is new."""
+class EveryKeyIsNew(LruSet):
+    """Set that reports every key as new."""
 
-    def add(self, one: int) -> bool:
-        super().add(one)
+    def add(self, key: Hashable) -> bool:
+        super().add(key)
         return True
 
 
@@ -263,7 +265,7 @@ def delivers_what_it_has(patch: Patch) -> None:
 
     def init(self: Any, *arguments: Any) -> None:
         original(self, *arguments)
-        self.delivered_ids = EveryRecent(10)
+        self.delivered_ids = EveryKeyIsNew(10)
 
     def look_again(self: Any, number: int, data: bytes) -> PacketClass:
         found = look(self, number, data)
@@ -300,9 +302,9 @@ def gives_packets_to_the_first_only(patch: Patch) -> None:
 
 
 def says_that_it_has_published_too_soon(patch: Patch) -> None:
-    def send_up(self: Any, stream: Stream, upward: Any, uid: int) -> None:
-        if upward.own is not None:
-            self._context.tell(PacketPublished(upward.own.token, stream.key, upward.number))
+    def send_up(self: Any, stream: Stream, upward: UpstreamPacket, uid: int) -> None:
+        if upward.queued_packet is not None:
+            self._context.emit(PacketPublished(upward.queued_packet.token, stream.key, upward.number))
 
     patch.setattr(PacketForwarder, "_send_upstream", send_up)
 
@@ -314,8 +316,8 @@ def publishes_where_nobody_hears(patch: Patch) -> None:
 def renumbers_a_repeated_packet(patch: Patch) -> None:
     original = PacketForwarder._handle_collision
 
-    def collides(self: Any, stream: Stream, upward: Any, free: int, now: float) -> None:
-        original(self, stream, upward._replace(repeated=False), free, now)
+    def collides(self: Any, stream: Stream, upward: UpstreamPacket, free: int, now: float) -> None:
+        original(self, stream, upward._replace(resent=False), free, now)
 
     patch.setattr(PacketForwarder, "_handle_collision", collides)
 
@@ -323,8 +325,8 @@ def renumbers_a_repeated_packet(patch: Patch) -> None:
 def refuses_a_repeated_packet(patch: Patch) -> None:
     original = PacketForwarder._fail
 
-    def fails(self: Any, stream: Stream, upward: Any, reason: str) -> None:
-        original(self, stream, upward._replace(repeated=False), reason)
+    def fails(self: Any, stream: Stream, upward: UpstreamPacket, reason: str) -> None:
+        original(self, stream, upward._replace(resent=False), reason)
 
     patch.setattr(PacketForwarder, "_fail", fails)
 

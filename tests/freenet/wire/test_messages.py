@@ -1,8 +1,9 @@
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
+from suite.freenet_bench import Bench
 
 from fyrehose_twisted.freenet.wire import messages
 from fyrehose_twisted.freenet.wire.messages import Accepted, Hello, Message, Prove, RejectedLoop
@@ -15,11 +16,11 @@ def test_a_message_is_any_of_them() -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in (Hello, Prove)], ids=lambda kind: kind.__name__)
-def test_a_node_knows_what_to_do_with_each(bench: Any, kind: type) -> None:
+def test_a_node_knows_what_to_do_with_each(bench: Bench, kind: type) -> None:
     assert kind in bench.node._handlers
 
 
-def test_tests_tell_messages_of_two_kinds_apart(bench: Any) -> None:
+def test_tests_tell_messages_of_two_kinds_apart(bench: Bench) -> None:
     uid = bench.request(3)
     bench.request(3, uid=uid)
     said = bench.take(3)[-1:]

@@ -83,10 +83,10 @@ class Node:
         self.place = f"tcp:{self._listening.getsockname()[1]}"
         self.asked: list[dict[str, Any]] = []
         self._answer = answer
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
-    def _make_listener(self) -> None:
+    def _accept(self) -> None:
         with suppress(OSError):
             connection, _ = self._listening.accept()
             with connection, connection.makefile("rb") as lines:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hydra.harness import Cohort, Host, Leader, Net
 
 from fyrehose_twisted.hydra.config import Quorum
 from fyrehose_twisted.hydra.events import NodeDropped, NodeRegistered, Role
@@ -29,7 +31,7 @@ def kinds(messages: list[Any]) -> list[str]:
 # Whoever is knocked at
 
 
-def test_a_knock_is_answered_with_meet_welcome_hello_in_this_order(net: Any) -> None:
+def test_a_knock_is_answered_with_meet_welcome_hello_in_this_order(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
     end = net.join(host, 7)
@@ -39,7 +41,7 @@ def test_a_knock_is_answered_with_meet_welcome_hello_in_this_order(net: Any) -> 
     assert host.of(NodeRegistered)[-1] == NodeRegistered(7)
 
 
-def test_everybody_has_to_meet_before_the_welcome(make_leader: Any, net: Any) -> None:
+def test_everybody_has_to_meet_before_the_welcome(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     me = leader.host.id
     end = net.join(leader.host, 9)
@@ -48,54 +50,56 @@ def test_everybody_has_to_meet_before_the_welcome(make_leader: Any, net: Any) ->
         assert kinds(leader.ends[node].take(Knock, Meet)) == ["Knock", "Meet"]
     leader.ends[7].send(Meet(9, 7))
     assert end.take() == [Meet(9, 7)]
-    assert 9 not in leader.node._standing.registry
+    assert 9 not in leader.node._context.registry
     leader.ends[8].send(Meet(9, 8))
     assert kinds(end.take())[:3] == ["Meet", "Welcome", "Hello"]
     assert kinds(leader.ends[7].take(Welcome, Hello)) == ["Welcome", "Hello"]
-    assert 9 in leader.node._standing.registry
+    assert 9 in leader.node._context.registry
 
 
-def test_who_meets_for_somebody_else_counts_for_nothing(make_leader: Any, net: Any) -> None:
+def test_who_meets_for_somebody_else_counts_for_nothing(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     net.join(leader.host, 9)
     leader.ends[7].send(Meet(9, 7), Meet(9, 7), Meet(10, 8), Meet(9, 99))
-    assert 9 not in leader.node._standing.registry
+    assert 9 not in leader.node._context.registry
 
 
-def test_nobody_waits_for_a_node_that_was_dropped_meanwhile(make_leader: Any, net: Any) -> None:
+def test_nobody_waits_for_a_node_that_was_dropped_meanwhile(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     net.join(leader.host, 9)
     leader.ends[7].send(Meet(9, 7))
     leader.ends[7].send(Drop(8, "no PONG"))
-    assert 9 in leader.node._standing.registry
+    assert 9 in leader.node._context.registry
 
 
-def test_an_induction_that_lasts_too_long_is_given_up_and_its_places_are_free(make_leader: Any, net: Any) -> None:
+def test_an_induction_that_lasts_too_long_is_given_up_and_its_places_are_free(
+    make_leader: Callable[..., Leader], net: Net
+) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
-    assert leader.node._standing.registry.taken() == 4
+    assert leader.node._context.registry.places_taken() == 4
     for _ in range(3):
         end.send(Keepalive())
         net.run(3.4)
-    assert leader.node._standing.registry.taken() == 3
+    assert leader.node._context.registry.places_taken() == 3
     assert [one.id for one in leader.ends[7].take(Drop)] == [9]
-    assert leader.node.counts["inductions_failed"] == 1
-    assert leader.node._parts.induction.mediating is None
+    assert leader.node.counters["inductions_failed"] == 1
+    assert leader.node._components.induction.mediating is None
     leader.ends[7].send(Meet(9, 7))
     leader.ends[8].send(Meet(9, 8))
-    assert 9 not in leader.node._standing.registry
+    assert 9 not in leader.node._context.registry
 
 
-def test_an_inductee_that_goes_away_is_given_up(make_leader: Any, net: Any) -> None:
+def test_an_inductee_that_goes_away_is_given_up(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
     end.close()
     net.run(0.01)
-    assert leader.node._parts.induction.mediating is None
+    assert leader.node._components.induction.mediating is None
     assert [one.id for one in leader.ends[8].take(Drop)] == [9]
 
 
-def test_one_after_the_other(make_leader: Any, net: Any) -> None:
+def test_one_after_the_other(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(network_size=5)
     first, second = net.join(leader.host, 9), net.join(leader.host, 10)
     assert len(first.take()) == 1
@@ -106,7 +110,7 @@ def test_one_after_the_other(make_leader: Any, net: Any) -> None:
     assert second.take(Meet) == [Meet(10, leader.host.id)]
 
 
-def test_the_cap_holds_and_whoever_waits_for_a_place_gets_it(leader: Any, net: Any) -> None:
+def test_the_cap_holds_and_whoever_waits_for_a_place_gets_it(leader: Leader, net: Net) -> None:
     end = net.join(leader.host, 9)
     net.run(1.0)
     assert end.take(Meet) == []
@@ -115,108 +119,108 @@ def test_the_cap_holds_and_whoever_waits_for_a_place_gets_it(leader: Any, net: A
     assert end.take(Meet) == [Meet(9, leader.host.id)]
 
 
-def test_who_waits_for_too_long_is_not_answered(leader: Any, net: Any) -> None:
+def test_who_waits_for_too_long_is_not_answered(leader: Leader, net: Net) -> None:
     net.join(leader.host, 9)
     net.run(10.1)
-    assert leader.node.counts["knocks_unanswered"] == 1
+    assert leader.node.counters["knocks_unanswered"] == 1
     leader.ends[7].send(Drop(8, "no PONG"))
-    assert leader.node._parts.induction.mediating is None
+    assert leader.node._components.induction.mediating is None
 
 
-def test_only_so_many_may_wait(leader: Any, net: Any) -> None:
+def test_only_so_many_may_wait(leader: Leader, net: Net) -> None:
     for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3):
         net.join(leader.host, ind)
-    assert leader.node.counts["knocks_unanswered"] == 3
+    assert leader.node.counters["knocks_unanswered"] == 3
 
 
-def test_without_a_cap_there_is_room_for_all(net: Any) -> None:
+def test_without_a_cap_there_is_room_for_all(net: Net) -> None:
     host = net.node("one", 1, found=True, network_size=None, quorum=Quorum.REGISTRY)
     net.run(0.01)
     net.join(host, 7)
-    assert 7 in host.node._standing.registry
+    assert 7 in host.node._context.registry
 
 
-def test_whoever_was_dropped_is_told_so(leader: Any, net: Any) -> None:
+def test_whoever_was_dropped_is_told_so(leader: Leader, net: Net) -> None:
     leader.ends[7].send(Drop(8, "no PONG"))
     assert leader.host.of(NodeDropped) == [NodeDropped(8, "no PONG")]
     assert net.join(leader.host, 8).take() == [Drop(8, "dropped before")]
 
 
-def test_a_leader_without_a_lease_lets_nobody_in(make_leader: Any, net: Any) -> None:
+def test_a_leader_without_a_lease_lets_nobody_in(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
-    leader.seconds_silent(7, 8)
+    leader.silence(7, 8)
     net.run(7.5)
     for node in (7, 8):
         leader.ends[node].send(Meet(9, node))
     assert end.take(Welcome) == []
-    assert 9 not in leader.node._standing.registry
+    assert 9 not in leader.node._context.registry
 
 
-def test_a_second_link_of_a_node_is_bound_and_nobody_else_hears_of_it(leader: Any, net: Any) -> None:
+def test_a_second_link_of_a_node_is_bound_and_nobody_else_hears_of_it(leader: Leader, net: Net) -> None:
     end = net.join(leader.host, 7)
     assert end.take()[0] == Hello(7, leader.host.id)
     assert leader.ends[8].take() == []
 
 
-def test_its_own_id_is_not_answered(leader: Any, net: Any) -> None:
+def test_its_own_id_is_not_answered(leader: Leader, net: Net) -> None:
     assert net.join(leader.host, leader.host.id).take() == []
 
 
 # Everybody else
 
 
-def test_a_node_meets_whom_a_mediator_asks_about(make_cohort: Any) -> None:
+def test_a_node_meets_whom_a_mediator_asks_about(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9, "new"), Knock(9, "new"))
     assert cohort.end.take() == [Meet(9, cohort.host.id)]
     cohort.end.send(Welcome(9), Hello(9, 7))
     assert cohort.end.take() == [Hello(9, cohort.host.id)]
-    member = cohort.node._standing.registry.get(9)
+    member = cohort.node._context.registry.get(9)
     assert member is not None
     assert member.tag == "new"
 
 
-def test_it_meets_nobody_beyond_the_cap_even_with_two_mediators_at_once(make_cohort: Any) -> None:
+def test_it_meets_nobody_beyond_the_cap_even_with_two_mediators_at_once(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9, "new"), Knock(10, "newer"))
     assert cohort.end.take(Meet) == [Meet(9, cohort.host.id)]
-    assert cohort.node.counts["not_met"] == 1
+    assert cohort.node.counters["not_met"] == 1
     cohort.end.send(Welcome(10))
-    assert 10 not in cohort.node._standing.registry
+    assert 10 not in cohort.node._context.registry
 
 
-def test_two_mediators_at_once_may_both_succeed_where_there_is_room(make_cohort: Any) -> None:
+def test_two_mediators_at_once_may_both_succeed_where_there_is_room(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(network_size=5)
     cohort.end.send(Knock(9), Knock(10), Welcome(10), Welcome(9))
-    assert {9, 10} <= cohort.node._standing.registry.ids()
+    assert {9, 10} <= cohort.node._context.registry.ids()
 
 
-def test_a_place_is_kept_until_the_inductee_is_dropped(make_cohort: Any) -> None:
+def test_a_place_is_kept_until_the_inductee_is_dropped(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9))
-    assert cohort.node._standing.registry.taken() == 4
+    assert cohort.node._context.registry.places_taken() == 4
     cohort.end.send(Drop(9, "not everybody met it"))
-    assert cohort.node._standing.registry.taken() == 3
+    assert cohort.node._context.registry.places_taken() == 3
     cohort.end.send(Welcome(9))
-    assert 9 not in cohort.node._standing.registry
+    assert 9 not in cohort.node._context.registry
 
 
-def test_a_place_is_not_kept_for_ever(make_cohort: Any) -> None:
+def test_a_place_is_not_kept_for_ever(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9))
     for _ in range(6):
         cohort.ping()
         cohort.net.run(4.0)
-    assert cohort.node._standing.registry.taken() == 4
+    assert cohort.node._context.registry.places_taken() == 4
     cohort.ping()
     cohort.net.run(1.1)
-    assert cohort.node._standing.registry.taken() == 3
+    assert cohort.node._context.registry.places_taken() == 3
 
 
-def test_in_an_election_nobody_is_met(make_cohort: Any) -> None:
+def test_in_an_election_nobody_is_met(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
-    cohort.node._parts.election.due = cohort.net.now + 25.0
+    cohort.node._components.election.next_nomination = cohort.net.now + 25.0
     cohort.wait(15.1)
     cohort.end.send(Nominate(2, 8))
     assert cohort.node.role is Role.VOTER
@@ -225,15 +229,15 @@ def test_in_an_election_nobody_is_met(make_cohort: Any) -> None:
     assert cohort.end.take(Meet) == []
 
 
-def test_id_0_and_strangers_are_met_by_nobody(cohort: Any, net: Any) -> None:
+def test_id_0_and_strangers_are_met_by_nobody(cohort: Cohort, net: Net) -> None:
     stranger = net.link(cohort.host)
     stranger.send(Meet(9, 7), Welcome(9), Hello(9, 7))
     for count in ("unbound_meet", "unbound_welcome", "unbound_hello"):
-        assert cohort.node.counts[count] == 1
-    assert 9 not in cohort.node._standing.registry
+        assert cohort.node.counters[count] == 1
+    assert 9 not in cohort.node._context.registry
 
 
-def test_a_node_that_knocks_before_it_named_itself_is_registered_all_the_same(net: Any) -> None:
+def test_a_node_that_knocks_before_it_named_itself_is_registered_all_the_same(net: Net) -> None:
     played = net.play(9)
     host = net.node("new", 1, (9,))
     net.run(0.01)
@@ -243,22 +247,22 @@ def test_a_node_that_knocks_before_it_named_itself_is_registered_all_the_same(ne
     # 8 is a node already, and has a link to the new one; what it said to all comes later, over another link.
     other = net.join(host, 8)
     end.send(Hello(ind, 8))
-    assert host.node._standing.registry.ids() == {ind, 7, 8}
-    assert host.node._parts.induction.mediating is None
+    assert host.node._context.registry.ids() == {ind, 7, 8}
+    assert host.node._components.induction.mediating is None
     assert Hello(8, ind) in other.take()
 
 
-def test_a_node_that_joins_three_others_learns_of_all(trio: Any, net: Any) -> None:
+def test_a_node_that_joins_three_others_learns_of_all(trio: tuple[Host, Host, Host], net: Net) -> None:
     ids = {host.id for host in trio}
     for host in trio:
-        assert host.node._standing.registry.ids() == ids
+        assert host.node._context.registry.ids() == ids
         assert {view.id for view in host.node.state(net.now).nodes} == ids
 
 
 # Guardians
 
 
-def guarded(cohort: Any, net: Any) -> Any:
+def guarded(cohort: Cohort, net: Net) -> Any:
     end = net.link(cohort.host)
     end.take()
     end.send(Knock(7, GUARDIAN_TAG))
@@ -266,31 +270,31 @@ def guarded(cohort: Any, net: Any) -> Any:
     return end
 
 
-def test_a_guardian_may_drop_its_node(cohort: Any, net: Any) -> None:
+def test_a_guardian_may_drop_its_node(cohort: Cohort, net: Net) -> None:
     end = guarded(cohort, net)
     end.send(Drop(7, "guardian"))
-    assert 7 not in cohort.node._standing.registry
-    assert cohort.host.vow.promised == 0
+    assert 7 not in cohort.node._context.registry
+    assert cohort.host.durable.promised == 0
 
 
-def test_a_guardian_may_drop_nobody_else(cohort: Any, net: Any) -> None:
+def test_a_guardian_may_drop_nobody_else(cohort: Cohort, net: Net) -> None:
     end = guarded(cohort, net)
     end.send(Drop(8, "guardian"), Drop(cohort.host.id, "guardian"))
-    assert 8 in cohort.node._standing.registry
+    assert 8 in cohort.node._context.registry
     assert cohort.node.role is Role.COHORT
-    assert cohort.node.counts["unbound_drop"] == 2
+    assert cohort.node.counters["unbound_drop"] == 2
 
 
-def test_a_guardian_may_do_nothing_else_and_hears_nothing(cohort: Any, net: Any) -> None:
+def test_a_guardian_may_do_nothing_else_and_hears_nothing(cohort: Cohort, net: Net) -> None:
     end = guarded(cohort, net)
     end.send(Nominate(2, 7), Ping(2, "v", 7), Knock(8, GUARDIAN_TAG), Knock(9, "x"))
-    assert cohort.node.counts["unbound_nominate"] == cohort.node.counts["unbound_ping"] == 1
-    assert cohort.node.counts["unbound_knock"] == 2
+    assert cohort.node.counters["unbound_nominate"] == cohort.node.counters["unbound_ping"] == 1
+    assert cohort.node.counters["unbound_knock"] == 2
     cohort.ping()
     assert end.take() == []
 
 
-def test_the_guardian_of_nobody_is_not_answered(cohort: Any, net: Any) -> None:
+def test_the_guardian_of_nobody_is_not_answered(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.take()
     end.send(Knock(99, GUARDIAN_TAG))
@@ -298,20 +302,20 @@ def test_the_guardian_of_nobody_is_not_answered(cohort: Any, net: Any) -> None:
     assert cohort.end.take(Knock) == []
 
 
-def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(cohort: Any, net: Any) -> None:
+def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.take()
     end.send(Knock(9, GUARDIAN_TAG))
     assert end.take() == []
     cohort.end.send(Drop(8, "to make room"), Knock(9, "late"), Meet(9, 7), Welcome(9), Hello(9, 7))
-    assert 9 in cohort.node._standing.registry
+    assert 9 in cohort.node._context.registry
     assert end.take() == [Hello(9, cohort.host.id)]
-    assert 9 not in cohort.node._standing.links.primary
+    assert 9 not in cohort.node._context.links.primary
     end.send(Drop(9, "guardian"))
-    assert 9 not in cohort.node._standing.registry
+    assert 9 not in cohort.node._context.registry
 
 
-def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Any) -> None:
+def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
     guardian = net.link(host)
@@ -321,11 +325,11 @@ def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Any) ->
     net.join(host, 7)
     assert guardian.take() == [Hello(7, host.id)]
     guardian.send(Drop(7, "guardian"))
-    assert 7 not in host.node._standing.registry
+    assert 7 not in host.node._context.registry
 
 
 @pytest.mark.parametrize("tag", [GUARDIAN_TAG, "x"])
-def test_a_guardian_does_not_count_as_a_link_to_its_node(cohort: Any, net: Any, tag: str) -> None:
+def test_a_guardian_does_not_count_as_a_link_to_its_node(cohort: Cohort, net: Net, tag: str) -> None:
     end = net.link(cohort.host)
     end.send(Knock(8, tag))
-    assert (8 in cohort.node._standing.links.primary) is (tag == "x")
+    assert (8 in cohort.node._context.links.primary) is (tag == "x")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hydra.harness import Cohort, End, Host, Net
 
 from fyrehose_twisted.hydra.config import TERMS_PER_SECOND
 from fyrehose_twisted.hydra.events import IdChanged, OperatorWarning, Role
@@ -10,11 +12,11 @@ from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.wire.messages import Drop, Hello, Keepalive, Knock, Meet, Ping, Pong, Welcome
 
 
-def knocks(end: Any) -> list[int]:
+def knocks(end: End) -> list[int]:
     return [one.ind for one in end.take(Knock)]
 
 
-def pass_time(net: Any, seconds: float, *ends: Any) -> None:
+def pass_time(net: Net, seconds: float, *ends: Any) -> None:
     while seconds > 0:
         for end in ends:
             end.send(Keepalive())
@@ -22,7 +24,7 @@ def pass_time(net: Any, seconds: float, *ends: Any) -> None:
         seconds -= 1.0
 
 
-def test_it_knocks_at_one_link_after_the_other_and_begins_anew(net: Any) -> None:
+def test_it_knocks_at_one_link_after_the_other_and_begins_anew(net: Net) -> None:
     one, other = net.play(2), net.play(3)
     host = net.node("out", 1, (2, 3))
     net.run(0.01)
@@ -34,11 +36,11 @@ def test_it_knocks_at_one_link_after_the_other_and_begins_anew(net: Any) -> None
     assert [len(after) for after in second] == [1 - len(before) for before in first]
     pass_time(net, 30.0, *ends)
     assert sum(len(knocks(end)) for end in ends) >= 1
-    assert host.node.counts["knocks_in_vain"] >= 3
+    assert host.node.counters["knocks_in_vain"] >= 3
     assert host.node.role is Role.OUTSIDER
 
 
-def test_each_knock_has_another_id_and_none_is_0(net: Any) -> None:
+def test_each_knock_has_another_id_and_none_is_0(net: Net) -> None:
     played = net.play(2)
     net.node("out", 1, (2,))
     net.run(0.01)
@@ -50,7 +52,7 @@ def test_each_knock_has_another_id_and_none_is_0(net: Any) -> None:
     assert 0 not in found
 
 
-def test_it_becomes_a_node_by_meet_and_welcome_over_the_link_that_it_knocked_at(net: Any) -> None:
+def test_it_becomes_a_node_by_meet_and_welcome_over_the_link_that_it_knocked_at(net: Net) -> None:
     played = net.play(2)
     host = net.node("out", 1, (2,))
     net.run(0.01)
@@ -66,22 +68,22 @@ def test_it_becomes_a_node_by_meet_and_welcome_over_the_link_that_it_knocked_at(
     assert host.node.role is Role.COHORT
     assert host.of(IdChanged) == [IdChanged(ind)]
     # Who met it first is who mediates; the others name themselves.
-    assert host.node._standing.registry.ids() == {ind, 7}
+    assert host.node._context.registry.ids() == {ind, 7}
 
 
-def test_whoever_has_its_id_already_makes_it_take_another(net: Any) -> None:
+def test_whoever_has_its_id_already_makes_it_take_another(net: Net) -> None:
     played = net.play(2)
     host = net.node("out", 1, (2,))
     net.run(0.01)
     (end,) = played.accepted
     (ind,) = knocks(end)
     end.send(Hello(ind, 7))
-    assert host.node.counts["id_collisions"] == 1
+    assert host.node.counters["id_collisions"] == 1
     (other,) = knocks(end)
     assert other != ind
 
 
-def test_a_ping_makes_it_knock_there_at_once(net: Any) -> None:
+def test_a_ping_makes_it_knock_there_at_once(net: Net) -> None:
     played = net.play(2)
     host = net.node("out", 1, (2,))
     net.run(0.01)
@@ -92,26 +94,26 @@ def test_a_ping_makes_it_knock_there_at_once(net: Any) -> None:
     pass_time(net, 10.1, end)
     knocks(end)
     pass_time(net, 10.1, end)
-    if host.node._parts.joining.knocking is None:
+    if host.node._components.joining.knocking is None:
         end.send(Ping(1, "w", 7))
         assert len(knocks(end)) == 1
 
 
-def test_nobody_but_a_founder_founds_anything(net: Any) -> None:
+def test_nobody_but_a_founder_founds_anything(net: Net) -> None:
     host = net.node("out", 1)
     net.run(1_000.0)
     assert host.node.role is Role.OUTSIDER
     assert host.node.id is None
 
 
-def test_a_founder_founds_at_once_where_nobody_can_be_reached(net: Any) -> None:
+def test_a_founder_founds_at_once_where_nobody_can_be_reached(net: Net) -> None:
     host = net.node("one", 1, (2,), found=True)
     net.run(0.5)
     assert host.node.role is Role.LEADER
     assert host.node.term == 1
 
 
-def test_a_founder_waits_for_an_answer_where_somebody_can(net: Any) -> None:
+def test_a_founder_waits_for_an_answer_where_somebody_can(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,), found=True)
     net.run(0.01)
@@ -121,9 +123,9 @@ def test_a_founder_waits_for_an_answer_where_somebody_can(net: Any) -> None:
     assert host.node.role is Role.LEADER
 
 
-def test_it_knocks_only_where_a_promise_does_not_keep_it_from_answering(net: Any) -> None:
+def test_it_knocks_only_where_a_promise_does_not_keep_it_from_answering(net: Net) -> None:
     one, other = net.play(2), net.play(3)
-    net.node("out", 1, (2, 3), vow=DurableState(term=1, promised=7, until=net.now + 12.0))
+    net.node("out", 1, (2, 3), durable=DurableState(term=1, promised=7, until=net.now + 12.0))
     net.run(0.01)
     led_by_8, led_by_7 = one.accepted[0], other.accepted[0]
     led_by_8.send(Ping(1, "v", 8))
@@ -133,7 +135,7 @@ def test_it_knocks_only_where_a_promise_does_not_keep_it_from_answering(net: Any
     assert len(knocks(led_by_7)) == 1
 
 
-def two_links(net: Any) -> tuple[Any, Any]:
+def two_links(net: Net) -> tuple[Any, Any]:
     """Return the end at which a new node knocks, and the other."""
     one, other = net.play(2), net.play(3)
     net.node("out", 1, (2, 3))
@@ -142,7 +144,7 @@ def two_links(net: Any) -> tuple[Any, Any]:
     return ends if ends[0].received else ends[::-1]
 
 
-def test_without_an_answer_it_knocks_where_a_network_shows(net: Any) -> None:
+def test_without_an_answer_it_knocks_where_a_network_shows(net: Net) -> None:
     _, network = two_links(net)
     network.send(Ping(1, "v", 7))
     assert knocks(network) == []
@@ -150,7 +152,7 @@ def test_without_an_answer_it_knocks_where_a_network_shows(net: Any) -> None:
     assert len(knocks(network)) == 1
 
 
-def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: Any) -> None:
+def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: Net) -> None:
     end, _ = two_links(net)
     (first,) = knocks(end)
     net.run(0.5)
@@ -161,9 +163,9 @@ def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: An
     assert again != first
 
 
-def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Any) -> None:
+def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Net) -> None:
     one, other = net.play(2), net.play(3)
-    net.node("out", 1, (2, 3), vow=DurableState(term=1, promised=99, until=net.now + 5.0))
+    net.node("out", 1, (2, 3), durable=DurableState(term=1, promised=99, until=net.now + 5.0))
     net.run(0.01)
     shown, silent = one.accepted[0], other.accepted[0]
     for end in (shown, silent):
@@ -174,7 +176,7 @@ def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Any) -> 
     assert (len(knocks(shown)), len(knocks(silent))) == (1, 0)
 
 
-def test_it_waits_for_a_mediator_that_answers(net: Any) -> None:
+def test_it_waits_for_a_mediator_that_answers(net: Net) -> None:
     mediator, network = two_links(net)
     (ind,) = knocks(mediator)
     mediator.send(Meet(ind, 7))
@@ -184,7 +186,7 @@ def test_it_waits_for_a_mediator_that_answers(net: Any) -> None:
     assert knocks(network) == knocks(mediator) == []
 
 
-def test_a_founder_that_hears_of_a_network_founds_none(net: Any) -> None:
+def test_a_founder_that_hears_of_a_network_founds_none(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,), found=True)
     net.run(0.01)
@@ -195,19 +197,19 @@ def test_a_founder_that_hears_of_a_network_founds_none(net: Any) -> None:
     assert host.node.role is Role.OUTSIDER
 
 
-def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Any) -> None:
+def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(100.0)
     assert host.node.role is Role.LEADER
     assert host.node.lease_until is None
-    assert not host.irc_connections
+    assert not host.irc_online
 
 
 @pytest.mark.parametrize(
     ("vow", "size", "term"), [(DurableState(), 3, 1), (DurableState(), 1, 1), (DurableState(term=5, voted=9), 1, 10)]
 )
-def test_who_knows_of_nobody_else_counts_its_terms(net: Any, vow: DurableState, size: int, term: int) -> None:
-    host = net.node("one", 1, found=True, vow=vow, network_size=size)
+def test_who_knows_of_nobody_else_counts_its_terms(net: Net, vow: DurableState, size: int, term: int) -> None:
+    host = net.node("one", 1, found=True, durable=vow, network_size=size)
     net.run(0.01)
     assert host.node.term == term
 
@@ -216,17 +218,17 @@ def test_who_knows_of_nobody_else_counts_its_terms(net: Any, vow: DurableState, 
     ("vow", "first", "known"),
     [(DurableState(term=5), 1, 5), (DurableState(term=5, voted=9), 1, 9), (DurableState(term=10**9), 10**6, 10**9)],
 )
-def test_who_founds_again_does_not_take_the_very_next_term(net: Any, vow: DurableState, first: int, known: int) -> None:
+def test_who_founds_again_does_not_take_the_very_next_term(net: Net, vow: DurableState, first: int, known: int) -> None:
     terms = set()
     for number in range(1, 4):
-        host = net.node(str(number), number, found=True, vow=vow, first_term=first)
+        host = net.node(str(number), number, found=True, durable=vow, first_term=first)
         net.run(0.01)
         terms.add(host.node.term)
     assert len(terms) == 3  # Those that it knew may have gone on without it, and elect in that one.
     assert all(known < term <= known + TERMS_PER_SECOND for term in terms)
 
 
-def test_founders_that_remember_nothing_take_different_terms(net: Any) -> None:
+def test_founders_that_remember_nothing_take_different_terms(net: Net) -> None:
     first = 1_000_000
     hosts = [net.node(str(number), number, found=True, first_term=first) for number in (1, 2, 3)]
     net.run(0.01)
@@ -235,18 +237,18 @@ def test_founders_that_remember_nothing_take_different_terms(net: Any) -> None:
     assert all(first <= term < first + 65_536 for term in terms)
 
 
-def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Any) -> None:
+def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Net) -> None:
     host = net.node("one", 1, found=True, first_term=1_000_000)
     net.run(0.01)
     before = host.node.term
-    host.node._lifecycle.part("to see", net.now)
+    host.node._lifecycle.leave_network("to see", net.now)
     host.flush()
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
     assert host.node.term > before
 
 
-def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Any) -> None:
-    host = net.node("one", 1, found=True, vow=DurableState(term=1, promised=7, until=net.now + 9.0))
+def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Net) -> None:
+    host = net.node("one", 1, found=True, durable=DurableState(term=1, promised=7, until=net.now + 9.0))
     net.run(0.01)
     end = net.join(host, 8)
     end.owner.pongs_as = 8
@@ -254,7 +256,7 @@ def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Any) -> N
     assert host.node.lease_until is None or host.node.lease_until <= net.now
 
 
-def test_a_node_that_is_dropped_comes_again_with_another_id(cohort: Any, net: Any) -> None:
+def test_a_node_that_is_dropped_comes_again_with_another_id(cohort: Cohort, net: Net) -> None:
     before = cohort.host.id
     cohort.end.send(Drop(before, "no PONG"))
     assert cohort.node.role is Role.OUTSIDER
@@ -262,11 +264,11 @@ def test_a_node_that_is_dropped_comes_again_with_another_id(cohort: Any, net: An
     net.run(0.9)
     assert not [one for end in cohort.played.accepted for one in end.received if isinstance(one, Knock)]
     assert net.run(25.0, lambda: any(isinstance(one, Knock) for end in cohort.played.accepted for one in end.received))
-    assert cohort.node._standing.vow.until <= net.now or cohort.node._standing.vow.promised == 0
+    assert cohort.node._context.durable.until <= net.now or cohort.node._context.durable.promised == 0
     assert before not in {one.ind for end in cohort.played.accepted for one in end.take(Knock)}
 
 
-def test_who_hears_of_no_leader_for_too_long_leaves(cohort: Any, net: Any) -> None:
+def test_who_hears_of_no_leader_for_too_long_leaves(cohort: Cohort, net: Net) -> None:
     heard = net.now
     cohort.wait(29.0)
     assert cohort.node.role is not Role.OUTSIDER
@@ -275,7 +277,7 @@ def test_who_hears_of_no_leader_for_too_long_leaves(cohort: Any, net: Any) -> No
     assert "no leader for too long" in cohort.node.state(net.now).why
 
 
-def test_two_networks_that_were_founded_at_once_become_one(net: Any) -> None:
+def test_two_networks_that_were_founded_at_once_become_one(net: Net) -> None:
     one = net.node("one", 1, (2,), found=True)
     net.run(0.01)
     other = net.node("two", 2, found=True)
@@ -291,16 +293,16 @@ def test_two_networks_that_were_founded_at_once_become_one(net: Any) -> None:
     ids=["a quorum", "later term", "higher leader", "lower leader", "earlier term"],
 )
 def test_of_two_networks_one_gives_way_and_it_is_the_same_everywhere(
-    net: Any, val: str, term: int, leader: int, *, parts: bool
+    net: Net, val: str, term: int, leader: int, *, parts: bool
 ) -> None:
-    host = net.node("one", 1, found=True, vow=DurableState(term=5))
+    host = net.node("one", 1, found=True, durable=DurableState(term=5))
     net.run(0.01)
     assert host.node.role is Role.LEADER
     net.link(host).send(Ping(host.node.term + term, val, host.id + leader))
     assert (host.node.role is Role.OUTSIDER) is parts
 
 
-def test_a_founder_that_gives_way_frees_those_that_joined(net: Any) -> None:
+def test_a_founder_that_gives_way_frees_those_that_joined(net: Net) -> None:
     host = net.node("one", 1, found=True, network_size=5)
     net.run(0.01)
     founder, end = host.id, net.join(host, 7)
@@ -314,24 +316,26 @@ def test_a_founder_that_gives_way_frees_those_that_joined(net: Any) -> None:
     [({"network": "other"}, "is of another network"), ({"network_size": 5}, "says --network-size")],
     ids=["another name", "another size"],
 )
-def test_a_node_of_another_network_is_left_alone(trio: Any, net: Any, options: dict[str, Any], text: str) -> None:
-    before = trio[0].node._standing.registry.ids()
+def test_a_node_of_another_network_is_left_alone(
+    trio: tuple[Host, Host, Host], net: Net, options: dict[str, Any], text: str
+) -> None:
+    before = trio[0].node._context.registry.ids()
     host = net.node("stray", 9, (1, 2), **options)
     assert net.run(10.0, lambda: any(text in one.text for one in host.of(OperatorWarning)))
     net.run(60.0)
     assert host.node.role is Role.OUTSIDER
-    assert host.node.counts["other_network"]
-    assert all(one.node._standing.registry.ids() == before for one in trio)
+    assert host.node.counters["other_network"]
+    assert all(one.node._context.registry.ids() == before for one in trio)
     assert all(one.node.leader == trio[0].node.id for one in trio)
 
 
-def test_a_node_that_learns_too_late_that_a_network_is_another_leaves_it(cohort: Any) -> None:
+def test_a_node_that_learns_too_late_that_a_network_is_another_leaves_it(cohort: Cohort) -> None:
     cohort.end.send(Ping(1, "v/0000.3", 7))
     assert cohort.node.role is Role.OUTSIDER
     assert "is of another network" in cohort.node.state(cohort.net.now).why
 
 
-def test_it_lets_no_node_of_another_network_in(make_cohort: Any, net: Any) -> None:
+def test_it_lets_no_node_of_another_network_in(make_cohort: Callable[..., Cohort], net: Net) -> None:
     cohort = make_cohort(network_size=5)
     end = net.link(cohort.host)
     end.send(Ping(1, "v/0000.3", 9), Knock(99, "stray"))
@@ -339,29 +343,29 @@ def test_it_lets_no_node_of_another_network_in(make_cohort: Any, net: Any) -> No
     assert len(net.join(cohort.host, 98).take(Meet)) == 1
 
 
-def test_it_complains_once_of_each_host_of_another_network(cohort: Any, net: Any) -> None:
+def test_it_complains_once_of_each_host_of_another_network(cohort: Cohort, net: Net) -> None:
     for _ in range(3):
         net.link(cohort.host).send(Ping(1, "v/0000.3", 7))
-    assert cohort.node.counts["other_network"] == 3
+    assert cohort.node.counters["other_network"] == 3
     assert ["is of another network" in one.text for one in cohort.host.of(OperatorWarning)] == [True]
 
 
-def test_a_network_that_knew_no_better_forgets_a_node_of_another(net: Any) -> None:
+def test_a_network_that_knew_no_better_forgets_a_node_of_another(net: Net) -> None:
     end, _ = two_links(net)
     (ind,) = knocks(end)
     end.send(Ping(1, "v/0000.3", 7), Meet(ind, 7), Welcome(ind))
     assert [one.id for one in end.take(Drop)] == [ind]
 
 
-def test_who_says_nothing_of_its_network_may_be_of_this_one(cohort: Any) -> None:
+def test_who_says_nothing_of_its_network_may_be_of_this_one(cohort: Cohort) -> None:
     cohort.end.send(Ping(1, "v/of/the.document", 7))
     assert cohort.node.leader == 7
 
 
-def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Any, net: Any) -> None:
+def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Cohort, net: Net) -> None:
     heard = net.now
     cohort.end.close()
-    cohort.node._standing.follow(None, 1, net.now)
+    cohort.node._context.follow(None, 1, net.now)
     net.run(14.0)
     net.join(cohort.host, 99)
     assert cohort.node.id is not None
@@ -371,10 +375,10 @@ def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Any, 
     assert "can be reached" in cohort.node.state(net.now).why
 
 
-def test_an_answer_counts_only_when_it_has_come(net: Any) -> None:
+def test_an_answer_counts_only_when_it_has_come(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
-    before = host.node._standing.val
+    before = host.node._context.val
     end = net.join(host, 7)
     assert host.node.lease_until is None
     # What was sent before it was a node does not count.
@@ -384,7 +388,7 @@ def test_an_answer_counts_only_when_it_has_come(net: Any) -> None:
     assert host.node.lease_until is not None
 
 
-def test_who_was_just_taken_in_does_not_take_its_own_network_for_another(net: Any) -> None:
+def test_who_was_just_taken_in_does_not_take_its_own_network_for_another(net: Net) -> None:
     mediator, leader = net.play(9), net.play(7)
     host = net.node("new", 1, (9, 7), network_size=5)
     assert net.run(60.0, lambda: bool(mediator.accepted and leader.accepted))
@@ -403,4 +407,4 @@ def test_who_was_just_taken_in_does_not_take_its_own_network_for_another(net: An
         if host.node.id is not None:
             leading.send(Ping(5, f"v{number}", 7))
     assert host.node.id is None
-    assert host.node.counts["foreign_ping"]
+    assert host.node.counters["foreign_ping"]

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+
+from hydra.harness import Cohort, Net
 
 from fyrehose_twisted.hydra.node.link_table import MAX_MALFORMED_LINES
 from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Malformed, Meet, Ping, Welcome
 
 
-def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Any) -> None:
+def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Net) -> None:
     host = net.node("one", 1, (2,))
     net.run(60.0)
     times = [at for at, _ in host.dialled]
@@ -17,7 +19,7 @@ def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Any) -
     assert len(gaps) > 10
 
 
-def test_a_link_that_worked_is_dialled_anew_at_once(net: Any) -> None:
+def test_a_link_that_worked_is_dialled_anew_at_once(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,))
     net.run(0.01)
@@ -29,7 +31,7 @@ def test_a_link_that_worked_is_dialled_anew_at_once(net: Any) -> None:
     assert len(played.accepted) == 6
 
 
-def test_a_silent_link_gets_signs_of_life_and_is_closed_in_the_end(net: Any) -> None:
+def test_a_silent_link_gets_signs_of_life_and_is_closed_in_the_end(net: Net) -> None:
     host = net.node("one", 1)
     end = net.link(host)
     end.owner.arrived = lambda end, messages: end.received.extend(messages)
@@ -38,10 +40,10 @@ def test_a_silent_link_gets_signs_of_life_and_is_closed_in_the_end(net: Any) -> 
     assert len([one for one in end.received if isinstance(one, Keepalive)]) == 2
     net.run(0.2)
     assert end.hung_up
-    assert host.node.counts["links_silent"] == 1
+    assert host.node.counters["links_silent"] == 1
 
 
-def test_empty_lines_keep_a_link_open(net: Any) -> None:
+def test_empty_lines_keep_a_link_open(net: Net) -> None:
     host = net.node("one", 1)
     end = net.link(host)
     for _ in range(10):
@@ -50,7 +52,7 @@ def test_empty_lines_keep_a_link_open(net: Any) -> None:
     assert not end.hung_up
 
 
-def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Any) -> None:
+def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Net) -> None:
     host = net.node("one", 1)
     end, other = net.link(host), net.link(host)
     for _ in range(MAX_MALFORMED_LINES - 1):
@@ -60,18 +62,18 @@ def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Any) -> Non
     net.run(0.01)
     assert end.hung_up
     assert not other.hung_up
-    assert host.node.counts["malformed"] == host.node.counts["malformed_number"] == MAX_MALFORMED_LINES
+    assert host.node.counters["malformed"] == host.node.counters["malformed_number"] == MAX_MALFORMED_LINES
 
 
-def test_only_so_many_links_are_accepted(net: Any) -> None:
+def test_only_so_many_links_are_accepted(net: Net) -> None:
     host = net.node("one", 1, max_links=2)
     ends = [net.link(host) for _ in range(3)]
     net.run(0.01)
     assert [end.hung_up for end in ends] == [False, False, True]
-    assert host.node.counts["links_refused"] == 1
+    assert host.node.counters["links_refused"] == 1
 
 
-def test_one_of_several_links_carries_what_goes_to_everybody_and_another_takes_over(cohort: Any, net: Any) -> None:
+def test_one_of_several_links_carries_what_goes_to_everybody_and_another_takes_over(cohort: Cohort, net: Net) -> None:
     first, second = net.join(cohort.host, 8), net.join(cohort.host, 8)
     for end in (first, second):
         end.take()
@@ -85,7 +87,7 @@ def test_one_of_several_links_carries_what_goes_to_everybody_and_another_takes_o
     assert len(second.take(Ping)) == 1
 
 
-def test_a_link_that_takes_over_says_first_in_which_term_its_lines_are(cohort: Any, net: Any) -> None:
+def test_a_link_that_takes_over_says_first_in_which_term_its_lines_are(cohort: Cohort, net: Net) -> None:
     first, second = net.join(cohort.host, 8), net.join(cohort.host, 8)
     second.take()
     first.close()
@@ -94,7 +96,7 @@ def test_a_link_that_takes_over_says_first_in_which_term_its_lines_are(cohort: A
     assert (ping.term, ping.id) == (1, 7)
 
 
-def test_the_node_says_which_links_are_open(net: Any) -> None:
+def test_the_node_says_which_links_are_open(net: Net) -> None:
     net.play(2)
     host = net.node("one", 1, (2, 3))
     net.run(0.01)
@@ -104,7 +106,7 @@ def test_the_node_says_which_links_are_open(net: Any) -> None:
     }
 
 
-def test_a_stranger_learns_that_there_is_a_network(cohort: Any, net: Any) -> None:
+def test_a_stranger_learns_that_there_is_a_network(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     (ping,) = end.take(Ping)
     assert (ping.term, ping.id) == (1, 7)
@@ -112,7 +114,7 @@ def test_a_stranger_learns_that_there_is_a_network(cohort: Any, net: Any) -> Non
     assert len(end.take(Ping)) == 1
 
 
-def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bound(cohort: Any, net: Any) -> None:
+def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bound(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.send(Keepalive())
     assert end.take(Knock) == []  # HELLOs of others may still be on their way to it.
@@ -125,10 +127,10 @@ def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bou
 
 
 def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of_another(
-    make_cohort: Any, net: Any
+    make_cohort: Callable[..., Cohort], net: Net
 ) -> None:
     cohort = make_cohort(network_size=5)
-    me, ties = cohort.host.id, cohort.node._standing.links
+    me, ties = cohort.host.id, cohort.node._context.links
     end = net.link(cohort.host)
     for _ in range(10):
         cohort.ping()
@@ -136,7 +138,7 @@ def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of
     end.send(Keepalive())
     assert [one.ind for one in end.take(Knock)] == [me]
     end.send(Hello(me, 9), Hello(me, 8))  # Of 9 itself, whom nobody knows yet, and one that it passes on.
-    (tie,) = (tie for tie in ties if tie.knocked == 9)
+    (tie,) = (tie for tie in ties if tie.peer_knock_id == 9)
     assert tie.node == 8
     cohort.end.send(Knock(9, "nine"), Meet(9, 7), Welcome(9))
     end.take()
@@ -147,7 +149,7 @@ def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of
     assert tie.node == 9
 
 
-def test_whoever_speaks_of_the_same_network_is_told_who_is_here(cohort: Any, net: Any) -> None:
+def test_whoever_speaks_of_the_same_network_is_told_who_is_here(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.take()
     end.send(Ping(1, "x", 8), Ping(1, "y", 8))

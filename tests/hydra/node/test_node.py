@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from hydra.harness import Cohort, Host, Leader, Net
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.effects import Peer, Write
@@ -36,109 +37,111 @@ def test_it_is_a_node() -> None:
     assert verifyObject(ILinkNode, HydraNode(NodeConfig(), Random(1), 0.0))
 
 
-def test_three_nodes_are_one_network_with_one_lease(trio: Any, net: Any) -> None:
+def test_three_nodes_are_one_network_with_one_lease(trio: tuple[Host, Host, Host], net: Net) -> None:
     assert [host.node.role for host in trio] == [Role.LEADER, Role.COHORT, Role.COHORT]
     assert [host.node.lease_until is not None for host in trio] == [True, False, False]
     assert len({host.node.term for host in trio}) == 1
     assert [len(host.of(OpenIrc)) for host in trio] == [1, 0, 0]
     net.run(300.0)
     assert [host.node.role for host in trio] == [Role.LEADER, Role.COHORT, Role.COHORT]
-    assert all(host.node.counts["disagreements"] == 0 for host in trio)
+    assert all(host.node.counters["disagreements"] == 0 for host in trio)
 
 
-def test_when_the_leader_dies_another_leads_within_the_time_that_is_promised(trio: Any, net: Any) -> None:
+def test_when_the_leader_dies_another_leads_within_the_time_that_is_promised(
+    trio: tuple[Host, Host, Host], net: Net
+) -> None:
     first, *rest = trio
     began = net.now
     first.kill()
-    assert net.run(60.0, lambda: any(host.irc_connections for host in rest))
+    assert net.run(60.0, lambda: any(host.irc_online for host in rest))
     assert 10.0 <= net.now - began <= 55.0
     dead = first.id
     net.run(20.0)
-    assert {host.node.leader for host in rest} == {next(host.id for host in rest if host.irc_connections)}
+    assert {host.node.leader for host in rest} == {next(host.id for host in rest if host.irc_online)}
     assert all(NodeDropped(dead, "no PONG") in host.of(NodeDropped) for host in rest)
 
 
-def test_when_the_leader_leaves_another_leads_at_once(trio: Any, net: Any) -> None:
+def test_when_the_leader_leaves_another_leads_at_once(trio: tuple[Host, Host, Host], net: Net) -> None:
     first, *rest = trio
     first.call("leave")
     assert first.of(CloseIrc)
-    assert net.run(2.0, lambda: any(host.irc_connections for host in rest))
+    assert net.run(2.0, lambda: any(host.irc_online for host in rest))
     assert first.of(LeftNetwork) == [LeftNetwork()]
 
 
-def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Any, net: Any) -> None:
-    leader.seconds_silent(7, 8)
+def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Leader, net: Net) -> None:
+    leader.silence(7, 8)
     until = leader.node.lease_until
     net.run(until - net.now - 0.001)
-    assert leader.host.irc_connections
+    assert leader.host.irc_online
     net.run(0.002)
-    assert not leader.host.irc_connections
+    assert not leader.host.irc_online
     assert leader.node.role is Role.COHORT
     assert leader.node.lease_until is None
-    assert leader.node.counts["leases_lost"] == 1
+    assert leader.node.counters["leases_lost"] == 1
     for end in leader.ends.values():
         assert end.take(Drop) == []
 
 
-def test_one_of_two_who_answers_is_enough_and_the_other_is_dropped(leader: Any, net: Any) -> None:
-    leader.seconds_silent(8)
+def test_one_of_two_who_answers_is_enough_and_the_other_is_dropped(leader: Leader, net: Net) -> None:
+    leader.silence(8)
     net.run(30.0)
-    assert leader.host.irc_connections
+    assert leader.host.irc_online
     assert leader.host.of(NodeDropped) == [NodeDropped(8, "no PONG")]
     assert leader.ends[7].take(Drop) == [Drop(8, "no PONG")]
 
 
-def test_a_leader_that_stood_still_notices_before_it_takes_anything_in(leader: Any, net: Any) -> None:
-    val, at = leader.node._standing.val, net.now + 60.0
+def test_a_leader_that_stood_still_notices_before_it_takes_anything_in(leader: Leader, net: Net) -> None:
+    val, at = leader.node._context.val, net.now + 60.0
     leader.node.receive(Pong(val, 8, 0), leader.ends[7].other.peer, at)
     assert leader.node.role is not Role.LEADER
     assert leader.node.lease_until is None
 
 
-def test_a_late_answer_is_worth_no_more_than_one_in_time(leader: Any, net: Any) -> None:
-    leader.seconds_silent(7, 8)
-    before = leader.node._standing.val
-    assert net.run(5.1, lambda: leader.node._standing.val != before)
+def test_a_late_answer_is_worth_no_more_than_one_in_time(leader: Leader, net: Net) -> None:
+    leader.silence(7, 8)
+    before = leader.node._context.val
+    assert net.run(5.1, lambda: leader.node._context.val != before)
     sent = net.now
     net.run(2.0)
-    leader.ends[7].send(Pong(leader.node._standing.val, 7, 0))
+    leader.ends[7].send(Pong(leader.node._context.val, 7, 0))
     assert leader.node.lease_until == pytest.approx(sent + 7.5, abs=0.001)
 
 
-def test_what_is_handed_over_late_is_late(leader: Any, net: Any) -> None:
+def test_what_is_handed_over_late_is_late(leader: Leader, net: Net) -> None:
     leader.host.call("say", b"PRIVMSG #c :hi", 1)
-    assert leader.host.said[-1][0] < leader.node.lease_until
+    assert leader.host.irc_lines[-1][0] < leader.node.lease_until
 
 
-def test_lines_wait_while_irc_is_opening_and_go_when_it_is_open(net: Any) -> None:
+def test_lines_wait_while_irc_is_opening_and_go_when_it_is_open(net: Net) -> None:
     host = net.node("alone", 1, network_size=1, found=True)
     host.irc = "waits"
     host.call("say", b"PRIVMSG #c :hi", 1)
     net.run(1.0)
     assert len(host.of(OpenIrc)) == 1
-    assert host.said == []
-    host.irc_connections = True
+    assert host.irc_lines == []
+    host.irc_online = True
     host.node.irc_opened(net.now, b"")
     host.flush()
-    assert [line for _, line in host.said] == [b"PRIVMSG #c :hi"]
+    assert [line for _, line in host.irc_lines] == [b"PRIVMSG #c :hi"]
 
 
-def test_a_higher_nomination_makes_the_leader_close_irc(leader: Any, net: Any) -> None:
+def test_a_higher_nomination_makes_the_leader_close_irc(leader: Leader, net: Net) -> None:
     leader.ends[7].send(Nominate(leader.node.term + 1, 7))
     # It promised itself what the others promised.
     assert leader.node.role is Role.LEADER
     leader.ends[8].send(Ping(leader.node.term + 1, "v", 8))
     assert leader.node.role is Role.COHORT
-    assert not leader.host.irc_connections
+    assert not leader.host.irc_online
     assert leader.node.leader == 8
 
 
-def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Any, net: Any) -> None:
+def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Leader, net: Net) -> None:
     term = leader.node.term
     leader.ends[8].send(Ping(term, "v", 8))
     assert leader.node.role is Role.LEADER
     assert net.run(5.1, lambda: leader.node.role is Role.NOMINEE)
-    assert not leader.host.irc_connections
+    assert not leader.host.irc_online
     net.run(0.01)
     assert Nominate(term + 1, leader.host.id) in leader.ends[7].take(Nominate)
 
@@ -146,7 +149,7 @@ def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Any, net: An
 # Leaving
 
 
-def test_a_cohort_that_leaves_says_so(cohort: Any, net: Any) -> None:
+def test_a_cohort_that_leaves_says_so(cohort: Cohort, net: Net) -> None:
     me = cohort.host.id
     cohort.host.call("leave")
     net.run(0.01)
@@ -156,7 +159,7 @@ def test_a_cohort_that_leaves_says_so(cohort: Any, net: Any) -> None:
     assert cohort.node.id is None
 
 
-def test_whoever_left_says_no_more(cohort: Any, net: Any) -> None:
+def test_whoever_left_says_no_more(cohort: Cohort, net: Net) -> None:
     cohort.host.call("leave")
     cohort.host.call("leave")
     net.run(0.01)
@@ -168,13 +171,13 @@ def test_whoever_left_says_no_more(cohort: Any, net: Any) -> None:
     assert cohort.host.of(LeftNetwork) == [LeftNetwork()]
 
 
-def test_whoever_left_takes_part_in_nothing(cohort: Any, net: Any) -> None:
-    cohort.node._parts.election.due = net.now + 25.0
+def test_whoever_left_takes_part_in_nothing(cohort: Cohort, net: Net) -> None:
+    cohort.node._components.election.next_nomination = net.now + 25.0
     net.run(15.1)  # No promise stands against another leader any more.
     cohort.host.call("leave")
     net.run(0.01)
     cohort.end.take()
-    vow, told = cohort.host.vow, list(cohort.host.told)
+    vow, told = cohort.host.durable, list(cohort.host.events)
     # Nobody has answered its DROP yet, so its links are open.
     messages = [
         *(Nominate(9, 8), Pledge(9, 8, 7), Call(9), Elect(9, 8, 7), Knock(5), Meet(5, 8), Welcome(5), Hello(5, 8)),
@@ -183,23 +186,23 @@ def test_whoever_left_takes_part_in_nothing(cohort: Any, net: Any) -> None:
     ]
     for message in messages:
         cohort.end.send(message)
-    assert cohort.node.counts["came_after_leaving"] == len(messages)
+    assert cohort.node.counters["came_after_leaving"] == len(messages)
     assert cohort.end.take() == []
-    assert (cohort.host.vow, cohort.host.told) == (vow, told)
+    assert (cohort.host.durable, cohort.host.events) == (vow, told)
     assert cohort.node.next_deadline() is None
 
 
-def test_an_outsider_leaves_at_once(net: Any) -> None:
+def test_an_outsider_leaves_at_once(net: Net) -> None:
     host = net.node("out", 1)
     host.call("leave")
     assert host.of(LeftNetwork) == [LeftNetwork()]
     assert host.node.role is Role.GONE
 
 
-def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Any, net: Any) -> None:
+def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Leader, net: Net) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
-    leader.seconds_silent(7, 8)
+    leader.silence(7, 8)
     net.run(20.0)
     leader.host.call("irc_closed", "closed")
     net.run(0.01)
@@ -209,7 +212,7 @@ def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Any,
 # How it looks
 
 
-def test_its_state_says_it_all(leader: Any, cohort: Any, net: Any) -> None:
+def test_its_state_says_it_all(leader: Leader, cohort: Cohort, net: Net) -> None:
     state = leader.node.state(net.now)
     assert (state.network, state.tag, state.role, state.leader) == ("test", "leader", Role.LEADER, leader.host.id)
     assert (state.size, state.quorum, state.irc, state.promised) == (3, 2, "open", leader.host.id)
@@ -222,14 +225,14 @@ def test_its_state_says_it_all(leader: Any, cohort: Any, net: Any) -> None:
     assert other.why == "7 took it in"
 
 
-def test_an_outsider_has_a_state_too(net: Any) -> None:
+def test_an_outsider_has_a_state_too(net: Net) -> None:
     state = net.node("out", 1, (2,)).node.state(net.now)
     assert (state.id, state.leader, state.role, state.nodes) == (None, None, Role.OUTSIDER, ())
     assert [view.open for view in state.links] == [False]
 
 
-def test_changes_are_told_in_order(cohort: Any) -> None:
-    told = [one for one in cohort.host.told if isinstance(one, RoleChanged | LeaderChanged)]
+def test_changes_are_told_in_order(cohort: Cohort) -> None:
+    told = [one for one in cohort.host.events if isinstance(one, RoleChanged | LeaderChanged)]
     assert [type(one) for one in told] == [RoleChanged, LeaderChanged]
     assert told[1] == LeaderChanged(1, 7, "")
 
@@ -289,7 +292,7 @@ def random_message(rng: Random, ids: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_message_at_any_moment_breaks_it_or_makes_it_spin(seed: int, net: Any) -> None:
+def test_no_message_at_any_moment_breaks_it_or_makes_it_spin(seed: int, net: Net) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     played = net.play(9)
@@ -305,8 +308,8 @@ def test_no_message_at_any_moment_breaks_it_or_makes_it_spin(seed: int, net: Any
         # A node that wants to be called at the same moment again and again is found by the network.
         net.run(rng.choice((0.001, 0.1, 1.0, 5.0)))
     for host in hosts:
-        assert 0 not in host.node._standing.registry
-        assert host.node._standing.registry.taken() <= 3
+        assert 0 not in host.node._context.registry
+        assert host.node._context.registry.places_taken() <= 3
         host.node.state(net.now)
 
 

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
+from hydra.harness import Cohort, Leader
 
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.wire.messages import Drop, Pong
 
 
-def lead(cohort: Any, seconds: float, *answer: int) -> None:
+def lead(cohort: Cohort, seconds: float, *answer: int) -> None:
     """Let 7 lead for a while, and nodes answer."""
     end = cohort.net.now + seconds
     while cohort.net.now < end and cohort.node.id is not None:
@@ -16,48 +16,48 @@ def lead(cohort: Any, seconds: float, *answer: int) -> None:
         cohort.net.run(4.0)
 
 
-def test_where_all_answer_nothing_is_wrong(cohort: Any) -> None:
+def test_where_all_answer_nothing_is_wrong(cohort: Cohort) -> None:
     lead(cohort, 120.0, 8)
     assert cohort.node.role is Role.COHORT
-    assert cohort.node.counts["disagreements"] == 0
+    assert cohort.node.counters["disagreements"] == 0
 
 
-def test_a_node_that_answers_nobody_and_is_not_dropped_was_dropped_elsewhere(cohort: Any) -> None:
+def test_a_node_that_answers_nobody_and_is_not_dropped_was_dropped_elsewhere(cohort: Cohort) -> None:
     began = cohort.net.now
     lead(cohort, 120.0)
     assert cohort.node.role is Role.OUTSIDER
-    assert cohort.node.counts["disagreements"] == 1
+    assert cohort.node.counters["disagreements"] == 1
     assert 30.0 <= cohort.net.now - began <= 50.0
 
 
-def test_a_stranger_that_answers_again_and_again_is_a_node_that_was_not_heard_of(cohort: Any) -> None:
+def test_a_stranger_that_answers_again_and_again_is_a_node_that_was_not_heard_of(cohort: Cohort) -> None:
     began = cohort.net.now
     lead(cohort, 120.0, 8, 99)
     assert cohort.node.role is Role.OUTSIDER
-    assert cohort.node.counts["disagreements"] == 1
+    assert cohort.node.counters["disagreements"] == 1
     assert 20.0 <= cohort.net.now - began <= 45.0
 
 
-def test_a_stranger_that_falls_silent_is_forgotten(cohort: Any) -> None:
+def test_a_stranger_that_falls_silent_is_forgotten(cohort: Cohort) -> None:
     lead(cohort, 8.0, 8, 99)
     lead(cohort, 60.0, 8)
-    assert cohort.node.counts["disagreements"] == 0
+    assert cohort.node.counters["disagreements"] == 0
 
 
-def test_a_stranger_that_is_dropped_is_forgotten(cohort: Any) -> None:
+def test_a_stranger_that_is_dropped_is_forgotten(cohort: Cohort) -> None:
     lead(cohort, 16.0, 8, 99)
     cohort.node._lifecycle.drop(99, "not registered", cohort.net.now)
     lead(cohort, 4.0, 8, 99)
     lead(cohort, 30.0, 8)
-    assert cohort.node.counts["disagreements"] == 0
+    assert cohort.node.counters["disagreements"] == 0
 
 
-def test_only_so_many_strangers_are_remembered(cohort: Any) -> None:
+def test_only_so_many_strangers_are_remembered(cohort: Cohort) -> None:
     cohort.end.send(*(Pong(f"v{number}", number, 0) for number in range(1_000, 2_000)))
-    assert len(cohort.node._parts.registry_check._unregistered) == 64
+    assert len(cohort.node._components.registry_check._unregistered) == 64
 
 
-def test_the_leader_drops_whoever_answers_and_is_not_registered(leader: Any) -> None:
+def test_the_leader_drops_whoever_answers_and_is_not_registered(leader: Leader) -> None:
     leader.ends[7].send(Pong("v", 99, 0))
     assert Drop(99, "not registered") in leader.ends[8].take(Drop)
     leader.ends[7].send(Pong("w", 99, 0))

@@ -171,7 +171,7 @@ def test_who_does_not_read_is_cut_off(client: Client, service: Service) -> None:
         listener.lines_received(lines)
     assert client.transport.aborted
     assert service.listeners == []
-    assert client.control.waiting == 0
+    assert client.control.unsent_bytes == 0
 
 
 def test_there_are_not_too_many_and_all_end_with_the_node(factory: ControlFactory) -> None:

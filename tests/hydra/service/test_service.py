@@ -276,9 +276,9 @@ async def test_lines_that_come_too_late_are_not_handed_to_irc(start: Any, ircd: 
     node = start(ircd)
     await node.on_irc()
     now = node.reactor.seconds()
-    node._told(ToIrc(b"PRIVMSG #c :too late", now - 0.001))
-    assert node.node.counts["too_late"] == 1
-    node._told(ToIrc(b"PRIVMSG #c :in time", now + 60.0))
+    node._on_event(ToIrc(b"PRIVMSG #c :too late", now - 0.001))
+    assert node.node.counters["too_late"] == 1
+    node._on_event(ToIrc(b"PRIVMSG #c :in time", now + 60.0))
     await ircd.waiting.until(lambda: ircd.said)
     assert ircd.said == [b"PRIVMSG #c :in time"]
 
@@ -331,7 +331,7 @@ async def test_a_lease_that_is_over_leaves_no_time_for_a_goodbye(start: Any, irc
     node = start(ircd)
     await node.on_irc()
     node._lease_until = node.reactor.seconds() - 0.001
-    node._close_irc("its time is over", polite=True)
+    node._close_irc("its time is over", graceful=True)
     await ircd.waiting.until(lambda: not ircd.ends)
     assert not any(line.startswith(b"QUIT") for line in ircd.lines)
 
@@ -342,10 +342,10 @@ async def test_a_lease_that_is_over_leaves_no_time_for_questions(start: Any, irc
     await node.on_irc()
     lease, node._lease_until = node._lease_until, node.reactor.seconds() - 0.001
     # It remembers the latest lease that it is told of.
-    node.node._parts.leading.lease.until = node._lease_until
-    node._told(AskIrc(7))
-    node.node._parts.leading.lease.until = lease
-    node._told(AskIrc(8))
+    node.node._components.leadership.lease.until = node._lease_until
+    node._on_event(AskIrc(7))
+    node.node._components.leadership.lease.until = lease
+    node._on_event(AskIrc(8))
     await ircd.waiting.until(lambda: b"PING :hydra-8" in ircd.lines)
     assert b"PING :hydra-7" not in ircd.lines
 
@@ -393,13 +393,13 @@ async def test_what_cannot_be_promised_ends_it_and_says_nothing_more(start: Any,
 
 @pytest_twisted.ensureDeferred
 async def test_what_keeps_it_from_starting_is_told(start: Any, tmp_path: Path) -> None:
-    first = start(None, state=tmp_path / "state", keeping=Storage(tmp_path / "journal"), control="tcp:0")
-    await first.until(lambda: first.node is not None and first._ports.places)
+    first = start(None, state=tmp_path / "state", storage=Storage(tmp_path / "journal"), control="tcp:0")
+    await first.until(lambda: first.node is not None and first._ports.addresses)
     second = start(None, state=tmp_path / "state")
     assert "in use by another node" in str(second.failures[0])
-    third = start(None, keeping=Storage(tmp_path / "journal"))
+    third = start(None, storage=Storage(tmp_path / "journal"))
     assert "in use by another process" in str(third.failures[0])
-    place = first._ports.places["control"][0].rpartition(":")[2]
+    place = first._ports.addresses["control"][0].rpartition(":")[2]
     fourth = start(None, metrics=f"tcp:{place}")
     await fourth.until(lambda: fourth.failures)
     assert str(fourth.failures[0]) == (
@@ -429,7 +429,7 @@ async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
             self.led.append(leads)
 
     bot = Counting()
-    node = start(ircd, keeping=Storage(tmp_path), bots=[bot])
+    node = start(ircd, storage=Storage(tmp_path), bots=[bot])
     await node.on_irc()
     ircd.send(b":n!u@h PRIVMSG #c :one", b":n!u@h PRIVMSG #c :two")
     await ircd.waiting.until(lambda: len(ircd.said) == 2)
@@ -445,7 +445,7 @@ async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
     assert payloads == [line for _, _, line in node.heard.lines]
 
     bot = Counting()
-    again = start(ircd, keeping=Storage(tmp_path), bots=[bot])
+    again = start(ircd, storage=Storage(tmp_path), bots=[bot])
     assert bot.seen == [("one", True), ("two", True)]
     await again.on_irc()
     assert again.node.term > before
@@ -466,8 +466,8 @@ async def test_two_nodes_and_what_a_subclass_sees(start: Any, ircd: Ircd) -> Non
 
     secret = b"a secret that is long enough"
     first = start(ircd, network_size=2, secret=secret, protocol=Watching)
-    await first.until(lambda: first._ports.places)
-    (place,) = first._ports.places["listen"]
+    await first.until(lambda: first._ports.addresses)
+    (place,) = first._ports.addresses["listen"]
     second = start(ircd, "b", [f"tcp:{place}"], network_size=2, found=False, secret=secret)
     await second.until(lambda: second.node.role is Role.COHORT)
     await first.on_irc()
@@ -542,7 +542,7 @@ async def test_metrics(start: Any, ircd: Ircd) -> None:
 async def test_without_irc_it_says_so(start: Any) -> None:
     with capturedLogs() as logs:
         node = start(None)
-        await node.until(lambda: node.node.counts["irc_failed"] > 0)
+        await node.until(lambda: node.node.counters["irc_failed"] > 0)
     assert node.failures == []
     assert not [event for event in logs if event.get("log_failure") is not None]
 

@@ -60,9 +60,9 @@ def test_a_kill_loses_nothing(path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from fyrehose_twisted.hydra.service.state_file import StateFile;"
-        "from fyrehose_twisted.hydra.node.durable_state import Vow;"
-        f"file = StateFile(Path({str(path)!r}), 'n', quiet=15.0, now=100.0, boot_id=lambda: {BOOT!r});"
-        "[file.keep(Vow(term=number)) for number in range(1, 1001)]; os.kill(os.getpid(), signal.SIGKILL)"
+        "from fyrehose_twisted.hydra.node.durable_state import DurableState;"
+        f"file = StateFile(Path({str(path)!r}), 'n', promise_period=15.0, now=100.0, boot_id=lambda: {BOOT!r});"
+        "[file.save(DurableState(term=number)) for number in range(1, 1001)]; os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
     file = opened(path)

@@ -211,7 +211,7 @@ def test_what_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert service.config.targets == tuple(LinkTarget(*one) for one in zip(addresses, legacy, strict=True))
     assert service._dialer.dialable == ["tcp:b:6174", "udp:b:1"]
     assert service._guardian is not None
-    assert isinstance(service._make_link(), OfOurs)
+    assert isinstance(service._build_connection(), OfOurs)
     assert [type(bot) for bot in service._bots._bots] == [Bot]
     assert service_of("--link tcp:b:6174 --no-guardian")._guardian is None
     assert service_of("--link fifo:d")._guardian is None

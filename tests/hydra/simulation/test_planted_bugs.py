@@ -85,8 +85,8 @@ def votes_twice(patch: Patch) -> None:
     original = Election._consider
 
     def consider(self: Any, message: Nominate, now: float) -> None:
-        standing = self._standing
-        standing.vow = standing.vow._replace(voted=min(standing.vow.voted, message.term - 1))
+        context = self._context
+        context.durable = context.durable._replace(voted=min(context.durable.voted, message.term - 1))
         original(self, message, now)
 
     patch.setattr(Election, "_consider", consider)
@@ -96,8 +96,8 @@ def remembering(patch: Patch, change: Callable[[DurableState], DurableState], *,
     original = HydraNode.__init__
 
     def init(self: Any, *arguments: Any, **options: Any) -> None:
-        if options.get("vow") is not None:
-            options["vow"] = change(options["vow"])
+        if options.get("durable") is not None:
+            options["durable"] = change(options["durable"])
         if remembers is not None:
             options["remembers"] = remembers
         original(self, *arguments, **options)
@@ -106,26 +106,26 @@ def remembering(patch: Patch, change: Callable[[DurableState], DurableState], *,
 
 
 def forgets_its_vote_in_a_crash(patch: Patch) -> None:
-    remembering(patch, lambda vow: vow._replace(voted=0, nominee=0, voter=0))
+    remembering(patch, lambda state: state._replace(voted=0, nominee=0, voter=0))
 
 
 def makes_nothing_durable(patch: Patch) -> None:
-    patch.setattr(NodeOutput, "persist", lambda self, vow: None)
+    patch.setattr(NodeOutput, "persist", lambda self, state: None)
 
 
 def nominates_itself_in_the_same_term_again(patch: Patch) -> None:
     original = Election.nominate
 
     def nominate(self: Any, now: float) -> None:
-        standing = self._standing
-        standing.vow, self._highest = standing.vow._replace(voted=standing.vow.term), 0
+        context = self._context
+        context.durable, self._highest = context.durable._replace(voted=context.durable.term), 0
         original(self, now)
 
     patch.setattr(Election, "nominate", nominate)
 
 
 def wins_with_too_few_votes(patch: Patch) -> None:
-    patch.setattr(Election, "_known", lambda self, voters: self._standing.quorum)
+    patch.setattr(Election, "_known", lambda self, voters: self._context.quorum)
 
 
 def founds_in_the_same_term_again(patch: Patch) -> None:
@@ -155,7 +155,7 @@ def counts_the_lease_from_the_answer(patch: Patch) -> None:
         before = self.lease.until if self.lease else None
         original(self, val, node, now)
         if self.lease is not None and self.lease.until != before:
-            self.lease.until = now + self._standing.timers.lease
+            self.lease.until = now + self._context.timers.lease
 
     patch.setattr(Leadership, "_answered", answered)
 
@@ -175,10 +175,10 @@ def goes_on_without_a_lease(patch: Patch) -> None:
 
     def tick(self: Any, now: float) -> bool:
         again = original(self, now)
-        if self.lost is not None and self._ping_at <= now:
-            self.lost = None
+        if self.loss_reason is not None and self._ping_at <= now:
+            self.loss_reason = None
             self.ping(now)
-        self.lost = None
+        self.loss_reason = None
         return bool(again)
 
     patch.setattr(Leadership, "tick", tick)
@@ -200,10 +200,10 @@ def drops_others_without_a_quorum(patch: Patch) -> None:
 
     def tick(self: Any, now: float) -> bool:
         again = original(self, now)
-        if self.lost is not None and not self._standing.founding:
-            for node in self._standing.registry.ids() - {self._standing.id}:
-                self._standing.registry.drop(node)
-                self._standing.flood(Drop(node, "no PONG"), now)
+        if self.loss_reason is not None and not self._context.bootstrapping:
+            for node in self._context.registry.ids() - {self._context.id}:
+                self._context.registry.drop(node)
+                self._context.flood(Drop(node, "no PONG"), now)
         return bool(again)
 
     patch.setattr(Leadership, "tick", tick)
@@ -226,17 +226,17 @@ def helps_whom_it_did_not_promise_to(patch: Patch) -> None:
 
 
 @contextmanager
-def helping(standing: Any) -> Iterator[None]:
-    standing.may_help = lambda node, now: True
+def helping(context: Any) -> Iterator[None]:
+    context.may_help = lambda node, now: True
     try:
         yield
     finally:
-        vars(standing).pop("may_help", None)
+        vars(context).pop("may_help", None)
 
 
 def joins_and_answers_while_promised(patch: Patch) -> None:
     """Either is enough to keep a lease from being taken twice."""
-    patch.setattr(JoinProcedure, "_may_knock", lambda self, tie, now: tie.is_regular)
+    patch.setattr(JoinProcedure, "_may_knock", lambda self, link, now: link.is_regular)
     original = NodeContext.answer_deferred_ping
 
     def answer_withheld(self: Any, now: float) -> None:
@@ -249,19 +249,19 @@ def joins_and_answers_while_promised(patch: Patch) -> None:
 def is_released_by_any_nomination(patch: Patch) -> None:
     original = Election.nominate_received
 
-    def nominate_received(self: Any, message: Nominate, tie: Any, now: float) -> None:
-        self._standing.release(self._standing.vow.promised)
-        original(self, message, tie, now)
+    def nominate_received(self: Any, message: Nominate, link: Any, now: float) -> None:
+        self._context.release_promise(self._context.durable.promised)
+        original(self, message, link, now)
 
     patch.setattr(Election, "nominate_received", nominate_received)
 
 
 def forgets_its_promise_in_a_crash(patch: Patch) -> None:
-    remembering(patch, lambda vow: vow._replace(promised=0, until=0.0))
+    remembering(patch, lambda state: state._replace(promised=0, until=0.0))
 
 
 def does_not_keep_quiet_after_it_started(patch: Patch) -> None:
-    remembering(patch, lambda vow: vow, remembers=True)
+    remembering(patch, lambda state: state, remembers=True)
 
 
 def has_a_guardian_that_takes_a_pause_for_death(patch: Patch) -> None:
@@ -276,12 +276,12 @@ def has_a_guardian_that_takes_a_pause_for_death(patch: Patch) -> None:
 def is_released_by_a_link_that_broke(patch: Patch) -> None:
     original = Lifecycle.link_closed
 
-    def ended(self: Any, tie: Any, now: float) -> None:
-        original(self, tie, now)
-        standing = self._parts.standing
-        if tie.node is not None and tie.node == standing.leader:
-            standing.release(tie.node)
-            self._parts.election.leader_lost(now)
+    def ended(self: Any, link: Any, now: float) -> None:
+        original(self, link, now)
+        context = self._components.context
+        if link.node is not None and link.node == context.leader:
+            context.release_promise(link.node)
+            self._components.election.leader_lost(now)
 
     patch.setattr(Lifecycle, "link_closed", ended)
 
@@ -326,7 +326,7 @@ def never_gives_up_an_induction(patch: Patch) -> None:
     def mediate(self: Any, *arguments: Any, **options: Any) -> None:
         original(self, *arguments, **options)
         if self._mediation is not None:
-            self._mediation.until = inf
+            self._mediation.deadline = inf
 
     patch.setattr(Induction, "_mediate", mediate)
 
@@ -334,9 +334,9 @@ def never_gives_up_an_induction(patch: Patch) -> None:
 def takes_guardians_for_nodes(patch: Patch) -> None:
     original = Induction.unbound_knock
 
-    def knocked(self: Any, message: Any, tie: Any, *arguments: Any, **options: Any) -> None:
-        original(self, message, tie, *arguments, **options)
-        tie.guardian = tie.guardian and tie.node is not None
+    def knocked(self: Any, message: Any, link: Any, *arguments: Any, **options: Any) -> None:
+        original(self, message, link, *arguments, **options)
+        link.guardian = link.guardian and link.node is not None
 
     patch.setattr(Induction, "unbound_knock", knocked)
 
@@ -368,11 +368,11 @@ def stays_without_a_leader(patch: Patch) -> None:
 
 
 def never_nominates_itself(patch: Patch) -> None:
-    patch.setattr(Election, "nominate", lambda self, now: self.wait(now))
+    patch.setattr(Election, "nominate", lambda self, now: self.postpone(now))
 
 
 def never_looks_whether_it_agrees(patch: Patch) -> None:
-    patch.setattr(RegistryCheck, "tick", lambda self, now: setattr(self, "_look_at", now + 10.0))
+    patch.setattr(RegistryCheck, "tick", lambda self, now: setattr(self, "_check_at", now + 10.0))
 
 
 # Lines
@@ -381,9 +381,9 @@ def never_looks_whether_it_agrees(patch: Patch) -> None:
 def takes_lines_of_another_term(patch: Patch) -> None:
     original = RecvRelay.recv_received
 
-    def recv_received(self: Any, message: Any, tie: Any, now: float) -> bool:
-        tie.term = self._standing.vow.term
-        return original(self, message, tie, now)
+    def recv_received(self: Any, message: Any, link: Any, now: float) -> bool:
+        link.term = self._context.durable.term
+        return original(self, message, link, now)
 
     patch.setattr(RecvRelay, "recv_received", recv_received)
 
@@ -405,10 +405,10 @@ def counts_on_in_the_next_term(patch: Patch) -> None:
 def takes_lines_twice(patch: Patch) -> None:
     original = RecvRelay.recv_received
 
-    def recv_received(self: Any, message: Any, tie: Any, now: float) -> bool:
+    def recv_received(self: Any, message: Any, link: Any, now: float) -> bool:
         if self.expected is not None and message.idx < self.expected:
             self.expected = message.idx
-        return original(self, message, tie, now)
+        return original(self, message, link, now)
 
     patch.setattr(RecvRelay, "recv_received", recv_received)
 
@@ -416,17 +416,17 @@ def takes_lines_twice(patch: Patch) -> None:
 def says_lines_as_often_as_they_come(patch: Patch) -> None:
     original = HydraNode._relay_send
 
-    def pass_on(self: Any, message: Send, tie: Any, now: float) -> None:
-        if self._standing.leader == self._standing.id:
+    def pass_on(self: Any, message: Send, link: Any, now: float) -> None:
+        if self._context.leader == self._context.id:
             self._seen_sends.discard(message)
-        original(self, message, tie, now)
+        original(self, message, link, now)
 
     patch.setattr(HydraNode, "_relay_send", pass_on)
     original_init = IrcWriter.__init__
 
-    def init(self: Any, standing: Any) -> None:
-        original_init(self, standing)
-        self._said = EverySeen(10)
+    def init(self: Any, context: Any) -> None:
+        original_init(self, context)
+        self._seen_line_ids = EverySeen(10)
 
     patch.setattr(IrcWriter, "__init__", init)
 
@@ -435,7 +435,7 @@ def sends_what_is_uncertain_again(patch: Patch) -> None:
     original = LineSendQueue.leader_changed
 
     def leader_changed(self: Any) -> None:
-        for wish in self._under_way.values():
+        for wish in self._in_flight.values():
             wish.retry = True
         original(self)
 
@@ -448,7 +448,7 @@ def tells_that_lines_were_said_too_soon(patch: Patch) -> None:
     def take(self: Any, now: float) -> Any:
         going = original(self, now)
         for name, send in going:
-            self.heard(name, send.line)
+            self.line_relayed(name, send.line)
         return going
 
     patch.setattr(LineSendQueue, "take_sendable", take)
@@ -460,7 +460,7 @@ def believes_what_tcp_took(patch: Patch) -> None:
     def irc_handed(self: Any, event: ToIrc, handed: bool, now: float) -> None:
         original(self, event, handed, now)
         if handed and event.line_id is not None:
-            self._parts.send_queue.heard(event.line_id, event.line)
+            self._components.send_queue.line_relayed(event.line_id, event.line)
 
     patch.setattr(HydraNode, "irc_handed", irc_handed)
 
@@ -581,7 +581,7 @@ class Awakened(_Struck):
         sleeper.stop(CrashMode.KILLED)
         self.network.call_in(25.0, partial(self._wake, leader, first, sleeper))
 
-    def _wake_reader(self, leader: Host, first: Host, sleeper: Host) -> None:
+    def _wake(self, leader: Host, first: Host, sleeper: Host) -> None:
         self.change([leader], [first, sleeper], 30.0, up=False)
         self.change([first, sleeper], [leader], 30.0, up=False)
         if first.up:
@@ -606,7 +606,7 @@ class Refounded(_Struck):
         first.stop(CrashMode.KILLED)
         self.network.call_in(25.0, partial(self._wake, leader, first, other))
 
-    def _wake_reader(self, leader: Host, first: Host, other: Host) -> None:
+    def _wake(self, leader: Host, first: Host, other: Host) -> None:
         self.change([leader], [first, other], 30.0, up=False)
         self.change([first, other], [leader], 30.0, up=False)
         if other.up:

@@ -207,7 +207,7 @@ class TestSuccess:
             assert end.speaker.transport is end.wire
             assert end.counted == []
             assert end.clock.getDelayedCalls() == []
-            assert repr(end.proving) == "<Proving with 0 under way>"
+            assert repr(end.proving) == "<Authenticator with 0 under way>"
         assert ours.connected == [ours.speaker]
 
     def test_what_is_said_are_lines_that_others_ignore(self) -> None:
@@ -633,7 +633,7 @@ async def test_real_links_prove_and_then_write_to_their_sockets() -> None:
         for one in (link, other):
             await one.enough.addTimeout(DEADLINE, reactor)
             assert one.messages == [Call(1), *messages]
-        link.hang_up()
+        link.close()
         assert await other.ended.addTimeout(DEADLINE, reactor) == "closed"
     finally:
         await maybeDeferred(port.stopListening)

@@ -64,7 +64,7 @@ class Pair:
                 if not self.lose(index, message):
                     self.way[index].append(message)
 
-    def transmit(self) -> None:
+    def carry(self) -> None:
         """Let everything arrive that is on the way, and whatever that causes."""
         self.collect()
         while any(self.way):
@@ -456,7 +456,7 @@ class Net:
             for nick in tuple(self.users):
                 self.pass_on(nick)
 
-    def deliver_directly(self, nick: str) -> None:
+    def pass_on(self, nick: str) -> None:
         user = self.users[nick]
         lines = user.transport.value().split(b"\r\n")
         user.transport.clear()

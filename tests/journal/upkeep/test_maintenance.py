@@ -172,7 +172,7 @@ def test_a_start_makes_room_before_anything_is_written(tmp_path: Path) -> None:
 
 def test_what_waits_is_made_durable_when_the_clock_says_so(keep: Keep) -> None:
     synced: list[object] = []
-    kept = keep(sync_interval=0.25, synced=lambda: synced.append(kept.journal.bounds(0)))
+    kept: Kept = keep(sync_interval=0.25, on_synced=lambda: synced.append(kept.journal.bounds(0)))
     kept.write(1, 3, sync=False)
     assert kept.journal.bounds(0) == (1, 1, 3)
     kept.reactor.advance(0.24)
@@ -207,7 +207,7 @@ def test_it_stops_when_no_thread_is_at_work_any_more(keep: Keep) -> None:
     assert kept.ordered[0]
     kept.reactor.advance(10)
     assert not kept.reactor.pool
-    assert kept.maintenance.stop().called
+    assert kept.upkeep.stop().called
     assert [call for call in kept.reactor.getDelayedCalls() if call.active()] == []
 
 
@@ -222,7 +222,7 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(
         raise why
 
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr("fyrehose_twisted.journal.upkeep.maintenance.reorder", failing)
+        patch.setattr("fyrehose_twisted.journal.upkeep.maintenance.compact", failing)
         for _ in range(2):
             kept.look()
             kept.reactor.pool.work()
@@ -288,7 +288,7 @@ def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> Non
     assert len(damages) == 1
 
 
-@pytest.mark.parametrize("what", ["trim", "commit", "install"])
+@pytest.mark.parametrize("what", ["trim", "commit", "install_compacted"])
 def test_who_runs_the_service_is_told_what_the_journal_cannot_do(
     what: str, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from query.bench import Bench
 from twisted.internet.testing import MemoryReactorClock
 
 from fyrehose_twisted.query.config import QueryConfig
@@ -17,7 +18,7 @@ from fyrehose_twisted.query.service import QueryService
 STREAM = "fyrehose://test"
 
 
-def overview(bench: Any) -> Any:
+def overview(bench: Bench) -> Any:
     return bench.ask("/overview").json
 
 
@@ -25,7 +26,7 @@ def texts(told: Any) -> list[str]:
     return [event["text"] for event in told["events"]]
 
 
-def test_with_nothing_wrong_it_is_ok(bench: Any) -> None:
+def test_with_nothing_wrong_it_is_ok(bench: Bench) -> None:
     bench.numbers(3)
     told = overview(bench)
     assert (told["state"], told["findings"], told["events"], told["clusters"]) == ("ok", [], [], [])
@@ -34,7 +35,7 @@ def test_with_nothing_wrong_it_is_ok(bench: Any) -> None:
     assert 0 < told["disk"]["free"] <= told["disk"]["total"]
 
 
-def test_lost_messages_want_attention_and_are_an_event(bench: Any) -> None:
+def test_lost_messages_want_attention_and_are_an_event(bench: Bench) -> None:
     bench.numbers(3)
     overview(bench)
     bench.clock.advance(2)
@@ -53,7 +54,7 @@ def test_lost_messages_want_attention_and_are_an_event(bench: Any) -> None:
     assert texts(told)[0] == "is OK again"
 
 
-def test_a_journal_that_cannot_be_read_is_down_and_back(bench: Any) -> None:
+def test_a_journal_that_cannot_be_read_is_down_and_back(bench: Bench) -> None:
     bench.numbers(1)
     (segment,) = (bench.path / "fyrehose-test").glob("*.log")
     bad = bench.path / "fyrehose-bad"
@@ -67,14 +68,14 @@ def test_a_journal_that_cannot_be_read_is_down_and_back(bench: Any) -> None:
     assert (told["state"], texts(told)[0]) == ("ok", "is back")
 
 
-def test_a_disk_with_little_room_wants_attention(bench: Any) -> None:
+def test_a_disk_with_little_room_wants_attention(bench: Bench) -> None:
     found = os.statvfs(bench.path)
     bench.make(QueryConfig(min_free_bytes=found.f_blocks * found.f_frsize + 1))
     told = overview(bench)
     assert [(one["subject"], one["level"]) for one in told["findings"]] == [("this service", "attention")]
 
 
-def test_history_is_that_of_the_service_however_late_a_client_asks(bench: Any) -> None:
+def test_history_is_that_of_the_service_however_late_a_client_asks(bench: Bench) -> None:
     for _ in range(30):
         bench.numbers(50)
         overview(bench)

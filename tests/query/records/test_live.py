@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from query.bench import Bench
 from twisted.logger import LogLevel, capturedLogs
 
 from fyrehose_twisted.journal.errors import JournalError
@@ -13,25 +14,25 @@ from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.records.journals import JournalSource
 
 
-def test_from_now_on(bench: Any, records: str) -> None:
+def test_from_now_on(bench: Bench, records: str) -> None:
     bench.numbers(3)
     client = bench.follow(records)
     assert client.response().headers["content-type"] == "text/event-stream"
     assert (client.told, client.id) == ([], "3")
     bench.put(b"a", b"b")
-    bench.later_epoch_start()
+    bench.advance()
     assert (client.told, client.id) == ([4, 5], "5")
 
 
-def test_from_a_number_on(bench: Any, records: str) -> None:
+def test_from_a_number_on(bench: Bench, records: str) -> None:
     bench.numbers(2_000)
     client = bench.follow(f"{records}?from=5")
     bench.put(b"a")
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == list(range(5, 2_002))
 
 
-def test_the_newest_and_on(bench: Any, records: str) -> None:
+def test_the_newest_and_on(bench: Bench, records: str) -> None:
     bench.numbers(20)
     bench.journal().lose(0, 21, 25)
     bench.numbers(3, first=26)
@@ -40,7 +41,7 @@ def test_the_newest_and_on(bench: Any, records: str) -> None:
     assert bench.follow(f"{records}?last=1000").told == [*range(1, 21), 26, 27, 28]
 
 
-def test_since_a_time(bench: Any, records: str) -> None:
+def test_since_a_time(bench: Bench, records: str) -> None:
     bench.put(b"x", first=1, at=1_700_000_001)
     bench.put(b"x", first=3, at=1_700_000_003)
     bench.put(b"x", first=2, at=1_700_000_009)
@@ -51,7 +52,7 @@ def test_since_a_time(bench: Any, records: str) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_who_comes_back_goes_on_exactly(bench: Any, records: str, cut: int) -> None:
+def test_who_comes_back_goes_on_exactly(bench: Bench, records: str, cut: int) -> None:
     bench.numbers(6)
     bench.journal().lose(0, 7, 8)
     bench.numbers(3, first=9)
@@ -63,7 +64,7 @@ def test_who_comes_back_goes_on_exactly(bench: Any, records: str, cut: int) -> N
     ]
 
 
-def test_with_a_query_where_there_can_be_no_header(bench: Any, records: str) -> None:
+def test_with_a_query_where_there_can_be_no_header(bench: Bench, records: str) -> None:
     bench.numbers(6)
     assert bench.follow(f"{records}?id=4").told == [5, 6]
 
@@ -79,7 +80,9 @@ def test_with_a_query_where_there_can_be_no_header(bench: Any, records: str) -> 
         ("", str(2**64 - 2), f"what follows Last-Event-ID, {2**64 - 1},"),
     ],
 )
-def test_a_start_beyond_the_end_is_answered(bench: Any, records: str, query: str, seen: str | None, named: str) -> None:
+def test_a_start_beyond_the_end_is_answered(
+    bench: Bench, records: str, query: str, seen: str | None, named: str
+) -> None:
     bench.numbers(3)
     answer = bench.follow(records + query, **({} if seen is None else {"last_event_id": seen})).response()
     assert answer.code == 409
@@ -88,38 +91,38 @@ def test_a_start_beyond_the_end_is_answered(bench: Any, records: str, query: str
     assert answer.json["message"] == f"{named} lies beyond the end; the next one here will be 4"
 
 
-def test_the_next_number_is_waited_for(bench: Any, records: str) -> None:
+def test_the_next_number_is_waited_for(bench: Bench, records: str) -> None:
     bench.numbers(3)
     clients = [bench.follow(f"{records}?from=4"), bench.follow(records, last_event_id="3")]
     assert [client.told for client in clients] == [[], []]
     bench.put(b"a")
-    bench.later_epoch_start()
+    bench.advance()
     assert [client.told for client in clients] == [[4], [4]]
 
 
-def test_the_first_number_is_waited_for_where_nothing_is_known(bench: Any, records: str) -> None:
+def test_the_first_number_is_waited_for_where_nothing_is_known(bench: Bench, records: str) -> None:
     bench.journal()
-    bench.site.sources.look()
+    bench.site.sources.refresh()
     assert bench.follow(f"{records}?from=2").response().code == 409
     client = bench.follow(f"{records}?from=1")
     bench.numbers(2)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == [1, 2]
 
 
-def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(bench: Any, records: str) -> None:
+def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(bench: Bench, records: str) -> None:
     bench.numbers(3)
     keepalive = QueryConfig().keepalive + 0.5
     clients = [bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1&where=none")]
     before = [client.response().body.decode() for client in clients]
-    bench.later_epoch_start(keepalive)
+    bench.advance(keepalive)
     assert clients[0].response().body.decode().removeprefix(before[0]) == ": alive\n"
     assert (
         clients[1].response().body.decode().removeprefix(before[1])
         == 'event: position\ndata: {"position":"3"}\nid: 3\n\n'
     )
     before = [client.response().body.decode() for client in clients]
-    bench.later_epoch_start(keepalive)
+    bench.advance(keepalive)
     assert [client.response().body.decode().removeprefix(old) for client, old in zip(clients, before, strict=True)] == [
         ": alive\n"
     ] * 2
@@ -127,13 +130,13 @@ def test_a_sign_of_life_is_a_comment_unless_a_filter_has_passed_something_over(b
 
 @pytest.mark.extended
 @pytest.mark.parametrize("path", ["/streams/fyrehose-test/records?from=2&where=n", "/overview"])
-def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Any, path: str) -> None:
+def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Bench, path: str) -> None:
     httpx, httpx_sse = pytest.importorskip("httpx"), pytest.importorskip("httpx_sse")
     bench.numbers(3)
     client = bench.follow(path)
-    bench.later_epoch_start(QueryConfig().keepalive + 0.5)
+    bench.advance(QueryConfig().keepalive + 0.5)
     bench.put(b"passed over")
-    bench.later_epoch_start(QueryConfig().keepalive + 0.5)
+    bench.advance(QueryConfig().keepalive + 0.5)
     answer = client.response()
     response = httpx.Response(200, headers={"Content-Type": answer.headers["content-type"]}, content=answer.body)
     events = [(event.event, event.json()) for event in httpx_sse.EventSource(response).iter_sse()]
@@ -143,45 +146,45 @@ def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Any, path:
         assert [data for name, data in events if name == "position"] == [{"position": "1"}, {"position": "4"}]
 
 
-def test_before_anything_is_there(bench: Any, records: str) -> None:
+def test_before_anything_is_there(bench: Bench, records: str) -> None:
     bench.journal().begin(0, 5)
     bench.journal().commit()
-    bench.site.sources.look()
+    bench.site.sources.refresh()
     client = bench.follow(records)
     bench.numbers(2)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told[-1] == bench.journal().bounds(0).last
 
 
-def test_what_nobody_has(bench: Any, records: str) -> None:
+def test_what_nobody_has(bench: Bench, records: str) -> None:
     bench.numbers(2)
     client = bench.follow(f"{records}?from=1")
     bench.numbers(2, first=6)
-    bench.later_epoch_start()
+    bench.advance()
     assert (client.told, client.skipped) == ([1, 2], [])
     bench.journal().lose(0, 3, 5)
     bench.journal().commit()
-    bench.later_epoch_start()
+    bench.advance()
     assert (client.told, client.skipped) == ([1, 2, 6, 7], [(3, 5)])
     assert [frame.id for frame in client.frames() if frame.event == "skipped"] == ["5"]
 
 
-def test_what_was_dropped(bench: Any, records: str) -> None:
+def test_what_was_dropped(bench: Bench, records: str) -> None:
     bench.journal().begin(0, 10)
     bench.numbers(2, first=10)
     client = bench.follow(f"{records}?from=4")
     assert (client.told, client.skipped) == ([10, 11], [(4, 9)])
 
 
-def test_epoch_after_epoch(bench: Any) -> None:
+def test_epoch_after_epoch(bench: Bench) -> None:
     stream = {"stream": "hydra://net"}
     bench.numbers(2, epoch=3, **stream)
     client = bench.follow("/streams/hydra-net/records?from=3:1")
     bench.numbers(1, epoch=3, first=5, **stream)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.id == "3:2"
     bench.numbers(2, epoch=4, **stream)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == [1, 2, 1, 2]
     # Of the hole, and of what is behind it, there is no more to come in order.
     assert client.skipped == [(3, 5)]
@@ -190,42 +193,42 @@ def test_epoch_after_epoch(bench: Any) -> None:
     assert (again.told, again.skipped) == ([1, 2], [(3, 5)])
 
 
-def test_a_filter_passes_over_what_is_not_wanted(bench: Any, records: str) -> None:
+def test_a_filter_passes_over_what_is_not_wanted(bench: Bench, records: str) -> None:
     bench.numbers(10)
     client = bench.follow(f"{records}?from=1&where=n%3E%608%60")
     assert client.told == [9, 10]
     bench.numbers(3)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == [9, 10]
     # Whoever comes back need not look at those again.
-    bench.later_epoch_start(16)
+    bench.advance(16)
     assert client.id == "13"
 
 
-def test_payloads_as_base64(bench: Any, records: str) -> None:
+def test_payloads_as_base64(bench: Bench, records: str) -> None:
     bench.put(b"{}")
     client = bench.follow(f"{records}?from=1&encoding=base64")
     (frame,) = (frame for frame in client.frames() if frame.event == "message")
     assert json.loads(frame.data)["data"] == "e30="
 
 
-def test_compressed(bench: Any, records: str) -> None:
+def test_compressed(bench: Bench, records: str) -> None:
     bench.numbers(3)
     client = bench.follow(f"{records}?from=1", accept_encoding="gzip")
     assert client.response().headers["content-encoding"] == "gzip"
     assert client.told == [1, 2, 3]
     bench.numbers(2)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == [1, 2, 3, 4, 5]
 
 
-def test_a_slow_reader_keeps_nobody_waiting(bench: Any, records: str) -> None:
+def test_a_slow_reader_keeps_nobody_waiting(bench: Bench, records: str) -> None:
     bench.put(*[b"x" * 1_000] * 100)
     slow, quick = bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1")
     slow.wire.producer.pauseProducing()
     for _ in range(5):
         bench.put(*[b"x" * 1_000] * 100)
-        bench.later_epoch_start()
+        bench.advance()
     assert quick.told == list(range(1, 601))
     assert slow.told == list(range(1, 101))
     before = len(slow.wire.value())
@@ -235,29 +238,29 @@ def test_a_slow_reader_keeps_nobody_waiting(bench: Any, records: str) -> None:
     assert len(slow.wire.value()) > before
 
 
-def test_who_reads_nothing_is_cut_off(bench: Any, records: str) -> None:
+def test_who_reads_nothing_is_cut_off(bench: Bench, records: str) -> None:
     bench.numbers(3)
     slow = bench.follow(f"{records}?from=1")
     slow.wire.producer.pauseProducing()
-    bench.later_epoch_start(29)
+    bench.advance(29)
     assert not slow.wire.aborted
-    bench.later_epoch_start(2)
+    bench.advance(2)
     assert slow.wire.aborted
-    assert bench.site.followers.ended == {"stalled": 1}
-    assert bench.site.followers.follower_count("fyrehose-test") == 0
+    assert bench.site.live_streams.ended == {"stalled": 1}
+    assert bench.site.live_streams.follower_count("fyrehose-test") == 0
 
 
-def test_whoever_is_paused_gets_nothing(bench: Any, records: str) -> None:
+def test_whoever_is_paused_gets_nothing(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     client.wire.producer.pauseProducing()
     before = client.wire.value()
     bench.numbers(3)
-    bench.later_epoch_start(20)
+    bench.advance(20)
     assert client.wire.value() == before
 
 
-def test_turns_are_taken(bench: Any, records: str) -> None:
+def test_turns_are_taken(bench: Bench, records: str) -> None:
     bench.put(*[b"x" * 1_000] * 600)
     clients = [bench.client() for _ in range(3)]
     for client in clients:
@@ -271,7 +274,7 @@ def test_turns_are_taken(bench: Any, records: str) -> None:
     assert most <= 256
 
 
-def test_limits(bench: Any, records: str) -> None:
+def test_limits(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_streams=3, streams_per_client=2))
     bench.numbers(1)
     clients = [bench.follow(records) for _ in range(2)]
@@ -285,10 +288,10 @@ def test_limits(bench: Any, records: str) -> None:
     assert third.response().code == 503
     clients[0].hang_up()
     assert bench.follow(records).response().code == 200
-    assert bench.site.followers.ended == {"gone": 1}
+    assert bench.site.live_streams.ended == {"gone": 1}
 
 
-def test_nobody_looks_where_nobody_follows(bench: Any, records: str) -> None:
+def test_nobody_looks_where_nobody_follows(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     calls = len(bench.clock.getDelayedCalls())
@@ -296,19 +299,19 @@ def test_nobody_looks_where_nobody_follows(bench: Any, records: str) -> None:
     assert len(bench.clock.getDelayedCalls()) < calls
     again = bench.follow(records)
     bench.numbers(1)
-    bench.later_epoch_start()
+    bench.advance()
     assert again.told == [2]
 
 
-def test_all_end_when_the_site_is_closed(bench: Any, records: str) -> None:
+def test_all_end_when_the_site_is_closed(bench: Bench, records: str) -> None:
     bench.numbers(1)
     clients = [bench.follow(records), bench.follow("/overview")]
     bench.site.close()
     assert all(client.wire.disconnecting and not client.wire.aborted for client in clients)
-    assert bench.site.followers.ended == {"closed": 1}
+    assert bench.site.live_streams.ended == {"closed": 1}
 
 
-def test_a_mistake_ends_one_stream(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_ends_one_stream(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(3)
     good = bench.follow(records)
     original = JournalSource.read_span
@@ -324,55 +327,55 @@ def test_a_mistake_ends_one_stream(bench: Any, records: str, monkeypatch: pytest
     assert [log["log_level"] for log in logs if log["log_level"] >= LogLevel.warn] == [LogLevel.critical]
     assert bad.wire.disconnecting
     bench.numbers(1)
-    bench.later_epoch_start()
+    bench.advance()
     assert good.told == [4]
-    assert bench.site.followers.ended == {"failed": 1}
+    assert bench.site.live_streams.ended == {"failed": 1}
 
 
-def test_more_comes_at_once_than_is_kept(bench: Any, records: str) -> None:
+def test_more_comes_at_once_than_is_kept(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(tail_records=10))
     bench.numbers(1)
     client = bench.follow(records)
     bench.numbers(50)
-    bench.later_epoch_start()
+    bench.advance()
     bench.numbers(5)
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == list(range(2, 57))
 
 
-def test_the_tail_is_bounded_in_bytes(bench: Any, records: str) -> None:
+def test_the_tail_is_bounded_in_bytes(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(tail_bytes=2_000))
     bench.numbers(1)
     client = bench.follow(records)
     for _ in range(4):
         bench.put(*[b"x" * 900] * 3)
-        bench.later_epoch_start()
+        bench.advance()
     assert client.told == list(range(2, 14))
-    tail = bench.site.followers._tails["fyrehose-test"]
+    tail = bench.site.live_streams._tails["fyrehose-test"]
     assert sum(len(item.payload) for item in tail.records) <= 2_000
 
 
-def test_while_others_ask_for_ranges(bench: Any, records: str) -> None:
+def test_while_others_ask_for_ranges(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     bench.numbers(1)
     assert bench.ask(records).numbers == [1, 2]  # This looked at the journal, too.
-    bench.later_epoch_start()
+    bench.advance()
     assert client.told == [2]
 
 
-def test_an_overview(bench: Any) -> None:
+def test_an_overview(bench: Bench) -> None:
     bench.numbers(3)
     client = bench.follow("/overview")
     (told,) = (json.loads(frame.data) for frame in client.frames() if frame.event == "message")
     assert [one["name"] for one in told["streams"]] == ["fyrehose-test"]
     bench.numbers(2)
-    bench.site.overviews.look()
+    bench.site.overviews.send_all()
     *_, told = (json.loads(frame.data) for frame in client.frames() if frame.event == "message")
     assert told["streams"][0]["epochs"][0]["next"] == 6
     client.wire.producer.pauseProducing()
-    bench.site.overviews.look()
-    bench.site.overviews.look()
+    bench.site.overviews.send_all()
+    bench.site.overviews.send_all()
     before = len(client.frames())
     client.wire.producer.resumeProducing()
     assert len(client.frames()) == before + 1  # Only the newest is of interest.
@@ -381,7 +384,7 @@ def test_an_overview(bench: Any) -> None:
     assert bench.site.clients._streams == {}
 
 
-def test_a_browser_that_comes_back_after_an_epoch_began(bench: Any) -> None:
+def test_a_browser_that_comes_back_after_an_epoch_began(bench: Bench) -> None:
     stream = {"stream": "hydra://net"}
     bench.numbers(3, epoch=0, **stream)
     path = "/streams/hydra-net/records?from=1"
@@ -392,7 +395,7 @@ def test_a_browser_that_comes_back_after_an_epoch_began(bench: Any) -> None:
     assert (again.response().code, again.told) == (200, [1, 2])
 
 
-def test_a_client_that_followed_a_journal_which_is_ahead_comes_back_later(bench: Any, records: str) -> None:
+def test_a_client_that_followed_a_journal_which_is_ahead_comes_back_later(bench: Bench, records: str) -> None:
     bench.numbers(5)
     assert bench.follow(records, last_event_id="7").response().json["next"] == "6"
     bench.numbers(4)
@@ -400,22 +403,22 @@ def test_a_client_that_followed_a_journal_which_is_ahead_comes_back_later(bench:
     assert (client.told, client.skipped) == ([8, 9], [])
 
 
-def test_another_journal_takes_the_place_of_one(bench: Any, records: str) -> None:
+def test_another_journal_takes_the_place_of_one(bench: Bench, records: str) -> None:
     bench.numbers(5)
     client = bench.follow(f"{records}?from=1")
     bench.journals.pop("fyrehose://test").close()
     (bench.path / "fyrehose-test").rename(bench.path / "old")
     bench.numbers(2)
-    assert bench.site.followers.ended == {"replaced": 1}
+    assert bench.site.live_streams.ended == {"replaced": 1}
     assert client.wire.disconnecting
     assert bench.ask(records).numbers == [1, 2]
     again = bench.follow(f"{records}?from=1")
     bench.numbers(1)
-    bench.later_epoch_start()
+    bench.advance()
     assert again.told == [1, 2, 3]
 
 
-def test_trouble_that_passes(bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trouble_that_passes(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(3)
     original = JournalSource.read_span
     left = [OSError(24, "Too many open files"), JournalError("not now")]
@@ -428,11 +431,11 @@ def test_trouble_that_passes(bench: Any, records: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(JournalSource, "read_span", stretch)
     client = bench.follow(f"{records}?from=1")
     assert client.told == []
-    bench.later_epoch_start(3)
+    bench.advance(3)
     assert client.told == [1, 2, 3]
 
 
-def test_overviews_count_as_streams(bench: Any, records: str) -> None:
+def test_overviews_count_as_streams(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_streams=2))
     bench.numbers(1)
     assert bench.follow("/overview").response().code == 200

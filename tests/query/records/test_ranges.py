@@ -8,11 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from query.bench import Bench
 
 from fyrehose_twisted.query.config import QueryConfig
 
 
-def test_all_there_is(bench: Any, records: str) -> None:
+def test_all_there_is(bench: Bench, records: str) -> None:
     bench.put(b'{"a": 1.10}', b"text", b"\xff\x00", b"null", b'"\\ud800"', b"")
     answer = bench.ask(records)
     assert answer.code == 200
@@ -28,7 +29,7 @@ def test_all_there_is(bench: Any, records: str) -> None:
     assert answer.next is None
 
 
-def test_base64_where_it_is_asked_for(bench: Any, records: str) -> None:
+def test_base64_where_it_is_asked_for(bench: Bench, records: str) -> None:
     bench.put(b'{"a": 1}', b"text")
     assert [b64decode(record["data"]) for record in bench.ask(f"{records}?encoding=base64").json] == [
         b'{"a": 1}',
@@ -36,13 +37,13 @@ def test_base64_where_it_is_asked_for(bench: Any, records: str) -> None:
     ]
 
 
-def test_line_ends_in_json_do_not_end_lines(bench: Any, records: str) -> None:
+def test_line_ends_in_json_do_not_end_lines(bench: Bench, records: str) -> None:
     bench.put(b'{\r\n"a":\n1}')
     (line,) = bench.ask(records, accept="application/x-ndjson").body.splitlines()
     assert json.loads(line)["json"] == {"a": 1}
 
 
-def test_a_part(bench: Any, records: str) -> None:
+def test_a_part(bench: Bench, records: str) -> None:
     bench.numbers(9)
     assert bench.ask(f"{records}?from=3&to=5").numbers == [3, 4, 5]
     assert bench.ask(f"{records}?from=0:8").numbers == [8, 9]
@@ -51,7 +52,7 @@ def test_a_part(bench: Any, records: str) -> None:
     assert bench.ask(f"{records}?from=5&to=4").numbers == []
 
 
-def test_pages(bench: Any, records: str) -> None:
+def test_pages(bench: Bench, records: str) -> None:
     bench.numbers(25)
     found, path, pages = [], f"{records}?from=2&to=24&limit=10", 0
     while path is not None:
@@ -62,7 +63,7 @@ def test_pages(bench: Any, records: str) -> None:
     assert (found, pages) == (list(range(2, 25)), 3)
 
 
-def test_a_page_ends_where_it_has_enough_bytes(bench: Any, records: str) -> None:
+def test_a_page_ends_where_it_has_enough_bytes(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(page_bytes=2_000))
     bench.put(*[b"x" * 900] * 5)
     answer = bench.ask(records)
@@ -70,7 +71,7 @@ def test_a_page_ends_where_it_has_enough_bytes(bench: Any, records: str) -> None
     assert bench.ask(answer.next).numbers == [4, 5]
 
 
-def test_nothing_that_is_not_whole_up_to_there(bench: Any, records: str) -> None:
+def test_nothing_that_is_not_whole_up_to_there(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.numbers(2, first=6)
     assert bench.ask(records).numbers == [1, 2, 3]
@@ -80,7 +81,7 @@ def test_nothing_that_is_not_whole_up_to_there(bench: Any, records: str) -> None
     assert bench.ask(f"{records}?last=3").numbers == [3, 6, 7]
 
 
-def test_the_newest(bench: Any, records: str) -> None:
+def test_the_newest(bench: Bench, records: str) -> None:
     bench.numbers(2_000)
     assert bench.ask(f"{records}?last=3").numbers == [1_998, 1_999, 2_000]
     where = "where=n%20%3C%20%6015%60"
@@ -92,7 +93,7 @@ def test_the_newest(bench: Any, records: str) -> None:
 @pytest.mark.parametrize("where", ["", "&where=length(@)%20%3E%20%60100%60"])
 @pytest.mark.parametrize("last", [1, 7, 300, 1_000])
 @pytest.mark.parametrize(("page_bytes", "scan_records"), [(1, 10**6), (700, 10**6), (10**6, 1), (700, 300)])
-def test_back_to_the_beginning(bench: Any, where: str, last: int, page_bytes: int, scan_records: int) -> None:
+def test_back_to_the_beginning(bench: Bench, where: str, last: int, page_bytes: int, scan_records: int) -> None:
     bench.make(
         QueryConfig(page_bytes=page_bytes, scan_records=scan_records, burst_per_client=9_999, max_connections=9_999)
     )
@@ -114,7 +115,7 @@ def test_back_to_the_beginning(bench: Any, where: str, last: int, page_bytes: in
     assert pages > 1 or len(found) <= last
 
 
-def test_what_is_lost_is_passed_over_however_much_it_is(bench: Any, records: str) -> None:
+def test_what_is_lost_is_passed_over_however_much_it_is(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 10**13)
     bench.numbers(3, first=10**13 + 1)
@@ -122,7 +123,7 @@ def test_what_is_lost_is_passed_over_however_much_it_is(bench: Any, records: str
     assert bench.ask(f"{records}?last=1&where=n%3C%602%60&to={10**13}").numbers == [1]
 
 
-def test_the_newest_up_to_a_number(bench: Any, records: str) -> None:
+def test_the_newest_up_to_a_number(bench: Bench, records: str) -> None:
     bench.numbers(20)
     assert bench.ask(f"{records}?last=3&to=15").numbers == [13, 14, 15]
     assert bench.ask(f"{records}?last=3&to=2").numbers == [1, 2]
@@ -132,7 +133,7 @@ def test_the_newest_up_to_a_number(bench: Any, records: str) -> None:
     assert back.previous == f"{records}?last=3&to=0:17&where=n&encoding=base64"
 
 
-def test_the_newest_over_epochs(bench: Any) -> None:
+def test_the_newest_over_epochs(bench: Bench) -> None:
     for epoch in (2, 3, 5):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
     answer = bench.ask("/streams/hydra-net/records?last=6")
@@ -142,7 +143,7 @@ def test_the_newest_over_epochs(bench: Any) -> None:
     ]
 
 
-def test_epochs_one_after_another(bench: Any) -> None:
+def test_epochs_one_after_another(bench: Bench) -> None:
     for epoch in (2, 3):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
     path: Any = "/streams/hydra-net/records?from=2:3&to=3:2&limit=1"
@@ -157,12 +158,12 @@ def test_epochs_one_after_another(bench: Any) -> None:
     assert "EPOCH:3" in answer.json["message"]
 
 
-def test_a_number_needs_no_epoch_where_there_is_only_one(bench: Any) -> None:
+def test_a_number_needs_no_epoch_where_there_is_only_one(bench: Bench) -> None:
     bench.numbers(4, epoch=7, stream="hydra://net")
     assert bench.ask("/streams/hydra-net/records?from=3").numbers == [3, 4]
 
 
-def test_what_was_dropped(bench: Any, records: str) -> None:
+def test_what_was_dropped(bench: Bench, records: str) -> None:
     journal = bench.journal()
     journal.begin(0, 10)
     bench.numbers(3, first=10)
@@ -173,7 +174,7 @@ def test_what_was_dropped(bench: Any, records: str) -> None:
 
 
 class TestTimes:
-    def test_since_and_until(self, bench: Any, records: str) -> None:
+    def test_since_and_until(self, bench: Bench, records: str) -> None:
         for number in range(10):
             bench.put(b"x", at=1_700_000_000 + number)
         assert bench.ask(f"{records}?since=1700000003&until=1700000006").numbers == [4, 5, 6]
@@ -182,7 +183,7 @@ class TestTimes:
         assert bench.ask(f"{records}?since=1700000003.000001&limit=1").numbers == [5]
         assert bench.ask(f"{records}?until=1").numbers == []
 
-    def test_pages_keep_them(self, bench: Any, records: str) -> None:
+    def test_pages_keep_them(self, bench: Bench, records: str) -> None:
         for number in range(10):
             bench.put(b"x", at=1_700_000_000 + number)
         answer = bench.ask(f"{records}?since=1700000003&until=1700000008&limit=2&encoding=base64")
@@ -192,7 +193,7 @@ class TestTimes:
         assert answer.json[0]["data"] == "eA=="
         assert bench.ask(answer.next).numbers == [8]
 
-    def test_repairs_come_late(self, bench: Any, records: str) -> None:
+    def test_repairs_come_late(self, bench: Bench, records: str) -> None:
         bench.put(b"x", first=1, at=1_700_000_001)
         bench.put(b"x", first=3, at=1_700_000_003)
         bench.put(b"x", first=2, at=1_700_000_009)
@@ -200,7 +201,9 @@ class TestTimes:
         assert bench.ask(f"{records}?until=1700000005").numbers == [1, 3, 4]
         assert bench.ask(f"{records}?since=1700000004").numbers == [2, 4]
 
-    def test_what_is_too_old_is_not_even_read(self, bench: Any, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_is_too_old_is_not_even_read(
+        self, bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for number in range(5):
             bench.put(b"x", at=1_700_000_000 + number)
         read: list[int] = []
@@ -218,13 +221,13 @@ class TestTimes:
 
 
 class TestFilters:
-    def test_on_payloads(self, bench: Any, records: str) -> None:
+    def test_on_payloads(self, bench: Bench, records: str) -> None:
         bench.put(b'{"kind": "a", "n": 1}', b'{"kind": "b"}', b"a", b'{"kind": "a", "n": 0}', b"[1]")
         assert bench.ask(f"{records}?where=kind%3D%3D'a'").numbers == [1, 4]
         assert bench.ask(f"{records}?where=n").numbers == [1, 4]
         assert bench.ask(f"{records}?where=%5B0%5D").numbers == [5]
 
-    def test_a_long_search_ends_and_goes_on(self, bench: Any, records: str) -> None:
+    def test_a_long_search_ends_and_goes_on(self, bench: Bench, records: str) -> None:
         bench.make(QueryConfig(scan_records=1_000))
         bench.numbers(5_000)
         path: Any = f"{records}?where=n%3E%604998%60"
@@ -236,7 +239,7 @@ class TestFilters:
         assert found == [4_999, 5_000]
         assert pages == 5
 
-    def test_what_does_not_fit_is_not_wanted(self, bench: Any, records: str) -> None:
+    def test_what_does_not_fit_is_not_wanted(self, bench: Bench, records: str) -> None:
         bench.put(b'{"tags": 5}', b'{"tags": ["x"]}', b"{}")
         assert bench.ask(f"{records}?where=contains(tags,'x')").numbers == [2]
 
@@ -265,27 +268,27 @@ class TestFilters:
         ("x=1", "unknown parameter 'x'"),
     ],
 )
-def test_what_makes_no_sense(bench: Any, records: str, query: str, said: str) -> None:
+def test_what_makes_no_sense(bench: Bench, records: str, query: str, said: str) -> None:
     bench.numbers(1)
     answer = bench.ask(f"{records}?{query}")
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
     assert said in answer.json["message"]
 
 
-def test_the_filter_has_a_longest_length(bench: Any, records: str) -> None:
+def test_the_filter_has_a_longest_length(bench: Bench, records: str) -> None:
     bench.numbers(1)
     assert bench.ask(f"{records}?where={'a' * 1_024}").code == 200
     assert bench.ask(f"{records}?where={'a' * 1_025}").code == 400
 
 
-def test_streams_that_are_not_there(bench: Any) -> None:
+def test_streams_that_are_not_there(bench: Bench) -> None:
     bench.numbers(1)
     for path in ("/streams/x", "/streams/x/records", "/streams/..%2F..%2Fetc/records", "/streams/%00"):
         answer = bench.ask(path)
         assert (answer.code, answer.json["error"]) == (404, "no-stream"), path
 
 
-def test_names_with_signs_of_their_own(bench: Any) -> None:
+def test_names_with_signs_of_their_own(bench: Bench) -> None:
     bench.numbers(2, stream="fyrehose://a/b c")
     (told,) = bench.ask("/streams").json
     assert told["name"] == "fyrehose-a%2Fb%20c"
@@ -293,7 +296,7 @@ def test_names_with_signs_of_their_own(bench: Any) -> None:
         assert bench.ask(path).numbers == [1, 2]
 
 
-def test_what_a_stream_has(bench: Any) -> None:
+def test_what_a_stream_has(bench: Bench) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 5)
     bench.numbers(2, first=6)
@@ -316,7 +319,7 @@ def test_what_a_stream_has(bench: Any) -> None:
     }
 
 
-def test_a_long_search_lets_others_in_between(bench: Any, records: str) -> None:
+def test_a_long_search_lets_others_in_between(bench: Bench, records: str) -> None:
     bench.numbers(20_000)
     slow, quick = bench.client(), bench.client()
     slow.send(f"{records}?where=n%3E%6019999%60")
@@ -331,19 +334,19 @@ def test_a_long_search_lets_others_in_between(bench: Any, records: str) -> None:
     assert slow.response().numbers == [20_000]
 
 
-def test_who_has_gone_is_not_searched_for(bench: Any, records: str) -> None:
+def test_who_has_gone_is_not_searched_for(bench: Bench, records: str) -> None:
     bench.numbers(20_000)
     client = bench.client()
     client.send(f"{records}?where=n%3E%6019999%60")
     bench.clock.turn()
-    assert len(bench.site.searches) == 1
+    assert len(bench.site.scans) == 1
     client.hang_up()
     bench.clock.turn()
     bench.clock.turn()
-    assert len(bench.site.searches) == 0
+    assert len(bench.site.scans) == 0
 
 
-def test_too_many_searches(bench: Any, records: str) -> None:
+def test_too_many_searches(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=1, max_waiting=1))
     bench.numbers(5_000)
     clients = [bench.client() for _ in range(3)]
@@ -355,7 +358,7 @@ def test_too_many_searches(bench: Any, records: str) -> None:
     assert [client.response().numbers for client in clients[:2]] == [[5_000]] * 2
 
 
-def test_damage_is_left_out_and_counted(bench: Any, records: str) -> None:
+def test_damage_is_left_out_and_counted(bench: Bench, records: str) -> None:
     for _ in range(3):
         bench.put(b"x" * 100)
     (path,) = bench.path.glob("*/*.log")
@@ -368,7 +371,7 @@ def test_damage_is_left_out_and_counted(bench: Any, records: str) -> None:
     assert 'fyrehose_query_damaged_total{stream="fyrehose://test"}' in bench.ask("/metrics").body.decode()
 
 
-def test_answers_are_compressed(bench: Any, records: str) -> None:
+def test_answers_are_compressed(bench: Bench, records: str) -> None:
     bench.numbers(1_000)
     plain, packed = bench.ask(records), bench.ask(records, accept_encoding="br, gzip;q=0.5")
     assert packed.headers["content-encoding"] == "gzip"
@@ -378,19 +381,19 @@ def test_answers_are_compressed(bench: Any, records: str) -> None:
     assert "content-encoding" not in bench.ask(records, accept_encoding="gzip;q=0").headers
 
 
-def test_head(bench: Any, records: str) -> None:
+def test_head(bench: Bench, records: str) -> None:
     bench.numbers(3)
     answer = bench.ask(records, "HEAD")
     assert (answer.code, answer.body) == (200, b"")
 
 
-def test_other_methods(bench: Any, records: str) -> None:
+def test_other_methods(bench: Bench, records: str) -> None:
     for method in ("POST", "DELETE", "PUT"):
         answer = bench.ask(records, method)
         assert (answer.code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_large_records_do_not_keep_others_waiting(bench: Any, records: str) -> None:
+def test_large_records_do_not_keep_others_waiting(bench: Bench, records: str) -> None:
     bench.put(*[b'{"a": [%b]}' % b",".join([b"1"] * 10_000)] * 40)
     slow, quick = bench.client(), bench.client()
     slow.send(f"{records}?where=a%5B%3F%40%3E%605%60%5D")
@@ -404,7 +407,7 @@ def test_large_records_do_not_keep_others_waiting(bench: Any, records: str) -> N
     assert slow.response().json == []
 
 
-def test_the_newest_of_large_records_are_bounded(bench: Any, records: str) -> None:
+def test_the_newest_of_large_records_are_bounded(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(page_bytes=100_000))
     bench.put(*[b"x" * 30_000] * 20)
     answer = bench.ask(f"{records}?last=1000")
@@ -412,13 +415,13 @@ def test_the_newest_of_large_records_are_bounded(bench: Any, records: str) -> No
     assert bench.ask(answer.previous).numbers == [13, 14, 15, 16]
 
 
-def test_each_client_has_its_share_of_searches(bench: Any, records: str) -> None:
+def test_each_client_has_its_share_of_searches(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=3, reads_per_client=2))
     bench.numbers(20_000)
     greedy = [bench.client() for _ in range(5)]
     for client in greedy:
         client.send(f"{records}?where=n%3E%6019999%60")
-    assert (len(bench.site.searches), bench.site.searches.waiting) == (2, 3)
+    assert (len(bench.site.scans), bench.site.scans.waiting) == (2, 3)
     other = bench.client(host="192.0.2.7")
     other.send(f"{records}?limit=1")
     while not other.wire.value():
@@ -426,13 +429,13 @@ def test_each_client_has_its_share_of_searches(bench: Any, records: str) -> None
     assert other.response().numbers == [1]
     assert all(client.wire.value() == b"" for client in greedy)
     greedy[4].hang_up()
-    assert bench.site.searches.waiting <= 2
+    assert bench.site.scans.waiting <= 2
     greedy[0].settle()
     assert [client.response().numbers for client in greedy[:4]] == [[20_000]] * 4
-    assert (len(bench.site.searches), bench.site.searches.waiting) == (0, 0)
+    assert (len(bench.site.scans), bench.site.scans.waiting) == (0, 0)
 
 
-def test_a_filter_does_not_keep_the_newest_records_of_its_own_address_waiting(bench: Any, records: str) -> None:
+def test_a_filter_does_not_keep_the_newest_records_of_its_own_address_waiting(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=2, reads_per_client=2))
     bench.numbers(20_000)
     filters = [bench.client() for _ in range(4)]
@@ -447,7 +450,7 @@ def test_a_filter_does_not_keep_the_newest_records_of_its_own_address_waiting(be
 
 
 @pytest.mark.parametrize("query", ["?last=10", "?last=10&where=n", "?where=n", "?since=0"])
-def test_small_blocks_are_read_together(bench: Any, records: str, query: str) -> None:
+def test_small_blocks_are_read_together(bench: Bench, records: str, query: str) -> None:
     for _ in range(300):
         bench.put(b'{"n": 1}')
     (source,) = bench.site.sources
@@ -464,7 +467,7 @@ def test_small_blocks_are_read_together(bench: Any, records: str, query: str) ->
     "narrowed",
     ["from=4", "from=4&to=9", "from=12", "since=1700000004", "until=1700000009", "since=1700000003&until=1700000008"],
 )
-def test_the_newest_of_what_is_wanted_page_by_page(bench: Any, records: str, last: int, narrowed: str) -> None:
+def test_the_newest_of_what_is_wanted_page_by_page(bench: Bench, records: str, last: int, narrowed: str) -> None:
     for number in range(1, 13):
         bench.put(b'{"n": %d}' % number, first=number, at=1_700_000_000 + number)
     wanted = bench.ask(f"{records}?{narrowed}").numbers
@@ -478,13 +481,13 @@ def test_the_newest_of_what_is_wanted_page_by_page(bench: Any, records: str, las
     assert found == wanted
 
 
-def test_a_stream_begins_with_the_newest_from_a_number_on(bench: Any, records: str) -> None:
+def test_a_stream_begins_with_the_newest_from_a_number_on(bench: Bench, records: str) -> None:
     bench.numbers(12)
     assert bench.follow(f"{records}?from=10&last=5").told == [10, 11, 12]
     assert bench.follow(f"{records}?from=3&last=5").told == [8, 9, 10, 11, 12]
 
 
-def test_blocks_of_any_size_are_read_once_and_in_order(bench: Any, records: str) -> None:
+def test_blocks_of_any_size_are_read_once_and_in_order(bench: Bench, records: str) -> None:
     rng, held = Random(3), []
     first = 1
     while first < 6_000:
@@ -504,20 +507,20 @@ def test_blocks_of_any_size_are_read_once_and_in_order(bench: Any, records: str)
     assert found == [(number, number) for number in held]
 
 
-def test_searches_end_with_the_service(bench: Any, records: str) -> None:
+def test_searches_end_with_the_service(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(reads_per_client=1))
     bench.numbers(20_000)
     clients = [bench.client() for _ in range(3)]
     for client in clients:
         client.send(f"{records}?where=n%3E%6019999%60")
     bench.clock.turn()
-    bench.site.searches.stop()
+    bench.site.scans.stop()
     bench.clock.advance(0)
     assert [client.response().code for client in clients] == [503] * 3
     assert clients[2].response().json["error"] == "stopping"
 
 
-def test_who_does_not_read_gets_no_more_answers(bench: Any, records: str) -> None:
+def test_who_does_not_read_gets_no_more_answers(bench: Bench, records: str) -> None:
     bench.put(*[b"x" * 1_000] * 50)
     client = bench.client()
     client.channel.pauseProducing()

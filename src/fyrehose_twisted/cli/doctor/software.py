@@ -10,7 +10,7 @@ from importlib import import_module, metadata
 from typing import NamedTuple
 
 from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn, wrong
-from fyrehose_twisted.cli.doctor.java import NEWEST, OLDEST, JavaInstallation, find_javas
+from fyrehose_twisted.spark.java import MAX_VERSION, MIN_VERSION, JavaRuntime, find_javas
 
 PYTHON, PACKAGES, EXTRAS, JAVA = "python", "packages", "extras", "java"
 
@@ -118,7 +118,7 @@ def assess_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) ->
     return ok(EXTRAS, f"{found}; not installed: {', '.join(missing)}", advice)
 
 
-def assess_java(spark: bool, found: Iterable[JavaInstallation]) -> DoctorFinding:
+def assess_java(spark: bool, found: Iterable[JavaRuntime]) -> DoctorFinding:
     """Say whether Spark has a Java.
 
     :param spark: whether the extra is usable.
@@ -128,12 +128,12 @@ def assess_java(spark: bool, found: Iterable[JavaInstallation]) -> DoctorFinding
         return ok(JAVA, "not needed: the extra spark is not usable here")
     misfits = []
     for java in found:
-        if java.version is not None and OLDEST <= java.version <= NEWEST:
-            return ok(JAVA, f"Java {java.version} of {java.origin}, {java.program}")
+        if java.version is not None and MIN_VERSION <= java.version <= MAX_VERSION:
+            return ok(JAVA, f"Java {java.version} of {java.source}, {java.program}")
         what = "does not start" if java.version is None else f"is Java {java.version}"
-        misfits.append(f"{java.program} of {java.origin} {what}")
-    said = f"Spark has no Java {OLDEST} to {NEWEST}: {'; '.join(misfits) or 'there is none'}"
-    return warn(JAVA, said, f"install Java {OLDEST}, or one from PyPI: pip install '{DISTRIBUTION}[spark]'")
+        misfits.append(f"{java.program} of {java.source} {what}")
+    said = f"Spark has no Java {MIN_VERSION} to {MAX_VERSION}: {'; '.join(misfits) or 'there is none'}"
+    return warn(JAVA, said, f"install Java {MIN_VERSION}, or one from PyPI: pip install '{DISTRIBUTION}[spark]'")
 
 
 def check_software() -> list[DoctorFinding]:

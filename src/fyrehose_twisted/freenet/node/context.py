@@ -12,9 +12,12 @@ from fyrehose_twisted.effects import Write
 from fyrehose_twisted.freenet.config import NodeConfig
 from fyrehose_twisted.freenet.events import Event
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
-from fyrehose_twisted.freenet.node.recent import RecentIds
 from fyrehose_twisted.freenet.node.stream import PendingRequest, Stream
 from fyrehose_twisted.freenet.wire.messages import Message, Unsubscribe
+from fyrehose_twisted.lru_set import LruSet
+
+MAX_RECENT_UIDS = 10_000
+"""Uids of requests and packets that a node remembers in order to drop duplicates."""
 
 TIMER_PRUNE_THRESHOLD = 64
 """So many timers are kept without a look at which of them still matter."""
@@ -45,7 +48,7 @@ class NodeContext:
         self.links: dict[Any, Neighbour] = {}
         self.pending_requests: dict[int, PendingRequest] = {}
         self.upstream: dict[int, Stream] = {}
-        self.recent_uids = RecentIds()
+        self.recent_uids = LruSet(MAX_RECENT_UIDS)
         self.effects: list[Any] = []
         self.events: list[Event] = []
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fyrehose_twisted.freenet.events import Packet
 from fyrehose_twisted.freenet.node.neighbour import Neighbour
 from fyrehose_twisted.freenet.node.packet_window import PacketWindow
-from fyrehose_twisted.freenet.node.recent import RecentIds
 from fyrehose_twisted.freenet.wire.location import key_location
+from fyrehose_twisted.lru_set import LruSet
 
 if TYPE_CHECKING:
     from fyrehose_twisted.freenet.node.upstream import QueuedPacket, UpstreamPacket
@@ -140,7 +140,7 @@ class Stream:
         self.publish_queue: deque[QueuedPacket] = deque()
         self.retry_at = float("-inf")
         self.attempts = 0
-        self.delivered_ids = RecentIds(DELIVERED_IDS_KEPT)
+        self.delivered_ids = LruSet(DELIVERED_IDS_KEPT)
         self.last_restart_at = float("-inf")
         self.deferred_until = float("-inf")
         self.last_hint_at = float("-inf")

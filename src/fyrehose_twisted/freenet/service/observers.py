@@ -1,8 +1,7 @@
-"""Those who want to know what a node tells, and its log."""
+"""Log lines of what a freenet node reports."""
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from twisted.logger import Logger
@@ -11,7 +10,6 @@ from fyrehose_twisted.freenet.events import (
     NeighbourDown,
     NeighbourUp,
     OperatorWarning,
-    PacketsDelivered,
     PacketsMissed,
     ParentChanged,
     ParentLost,
@@ -20,46 +18,8 @@ from fyrehose_twisted.freenet.events import (
     Subscribed,
     SubscribeFailed,
 )
-from fyrehose_twisted.interfaces import IFreenetListener
 
 StreamChange = Subscribed | SubscribeFailed | ParentLost | ParentChanged | StreamDropped | StreamRenumbered
-
-
-class Observers:
-    """Tells all of them; one that raises is logged, and does not keep the others from being told."""
-
-    log = Logger()
-
-    def __init__(self) -> None:
-        self._observers: list[Any] = []
-
-    def add(self, listener: Any) -> None:
-        """Tell an :class:`~fyrehose_twisted.interfaces.IFreenetListener` from now on."""
-        self._observers.append(IFreenetListener(listener))
-
-    def discard(self, listener: Any) -> None:
-        """Tell it no more."""
-        with suppress(ValueError):
-            self._observers.remove(listener)
-
-    def packets_received(self, event: PacketsDelivered) -> None:
-        """Packets came."""
-        self._notify("packets_received", event.key, event.packets)
-
-    def packets_missed(self, event: PacketsMissed) -> None:
-        """Packets did not come."""
-        self._notify("packets_missed", event.key, event.first, event.last)
-
-    def stream_changed(self, event: StreamChange) -> None:
-        """Something became of a stream."""
-        self._notify("stream_changed", event)
-
-    def _notify(self, method: str, *arguments: Any) -> None:
-        for listener in tuple(self._observers):
-            try:
-                getattr(listener, method)(*arguments)
-            except Exception:
-                self.log.failure("{listener!r} failed on {what}", listener=listener, what=method)
 
 
 def log_event(log: Logger, event: Any) -> None:

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
@@ -39,22 +38,22 @@ from fyrehose_twisted.freenet.protocol import FreenetPeerProtocol
 from fyrehose_twisted.freenet.service.control import FreenetControl
 from fyrehose_twisted.freenet.service.dialer import endpoint_for, parse_peer
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
-from fyrehose_twisted.freenet.service.observers import Observers, log_event
+from fyrehose_twisted.freenet.service.observers import log_event
 from fyrehose_twisted.freenet.service.state_file import StateFile
 from fyrehose_twisted.freenet.service.storage import PacketJournal, Storage
 from fyrehose_twisted.freenet.wire.codec import FreenetCodec
 from fyrehose_twisted.freenet.wire.location import check_key
 from fyrehose_twisted.freenet.wire.messages import MAX_UID, NONE_SEEN
 from fyrehose_twisted.freenet.wire.signing import SigningKey, is_signed
+from fyrehose_twisted.interfaces import IFreenetListener
 from fyrehose_twisted.net.boottime import BoottimeReactor
-from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.net.metrics import metrics_site
+from fyrehose_twisted.net.node_service import NodeService
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.process.sd_notify import systemd_notifier
-from fyrehose_twisted.process.shutdown import exit_with_failure
-from fyrehose_twisted.process.sighup import ReloadOnHup
 
 DEFAULT_PORT = 6180
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -81,7 +80,7 @@ FAILURE_REASONS = {
 """Why a packet was not published."""
 
 
-class FreenetService(Service):
+class FreenetService(NodeService):
     """One node, and what it needs to run.
 
         node = FreenetService(peers=["10.0.0.7:6180"])
@@ -131,11 +130,20 @@ class FreenetService(Service):
     ) -> None:
         if reactor is None:
             from twisted.internet import reactor
-        self.reactor: Any = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
+        reactor = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
+        super().__init__(
+            ListeningPorts(reactor, f"tcp:{DEFAULT_PORT}", "freenet"),
+            IFreenetListener,
+            protocol=protocol,
+            codec=FreenetCodec(),
+            limits=link_limits(max_neighbours) if limits is None else limits,
+            on_failure=failed,
+            rng=rng,
+            reactor=reactor,
+        )
         self.node: FreenetNode | None = None
         self.links: StreamDriver | None = None
         self.policy = Policy() if policy is None else policy
-        self._rng = SystemRandom() if rng is None else rng
         self._targets = tuple(dict.fromkeys(parse_peer(peer, self.reactor) for peer in peers))
         self._location = location
         # Whatever is wrong with what was said is said now, and not when it starts.
@@ -145,24 +153,17 @@ class FreenetService(Service):
         self._state_path = state
         self._state: StateFile | None = None
         self._storage = storage
-        self._protocol = protocol
-        self._codec = FreenetCodec()
-        self._limits = link_limits(max_neighbours) if limits is None else limits
-        self._failed = failed
-        self._error: Exception | None = None
-        self._observers = Observers()
         self._subscriptions: Counter[bytes] = Counter(dict.fromkeys(streams, 1))
+        """Subscriptions of the application by stream."""
         self._journal_subscriptions = self._subscriptions.copy()
-        """How often it did so for the packets, which a journal keeps."""
-        self._last_seen: dict[bytes, int] = {}  # Of streams that are subscribed to before the start.
-        """How often the application subscribed to each stream."""
+        """Those of them whose packets a journal keeps."""
+        self._last_seen: dict[bytes, int] = {}
+        """Last packet number that the application has, by stream, of subscriptions made before the start."""
         for key in self._subscriptions:
             check_key(key)
         self._connecting: dict[bytes, list[Deferred[None]]] = {}
         self._pending_publishes: dict[int, Deferred[int]] = {}
         self._tokens = count()
-        self._reload_on_hup = ReloadOnHup.ignore(reactor)
-        self._ports = ListeningPorts(self.reactor, f"tcp:{DEFAULT_PORT}", "freenet")
         for endpoint in listen:
             self._ports.add("listen", endpoint, self._ports.gate)
         self._control = ControlFactory(lambda gone: FreenetControl(self, gone))
@@ -305,14 +306,6 @@ class FreenetService(Service):
         if self._state is not None:
             self._state.save(location)
 
-    def listen(self, listener: Any) -> None:
-        """Tell an :class:`~fyrehose_twisted.interfaces.IFreenetListener` of packets from now on."""
-        self._observers.add(listener)
-
-    def unlisten(self, listener: Any) -> None:
-        """Tell it no more."""
-        self._observers.discard(listener)
-
     def state(self) -> NodeStatus | None:
         """Return how the node looks, ``None`` while there is none."""
         if self.node is None or self.links is None:
@@ -346,15 +339,7 @@ class FreenetService(Service):
 
     # Starting and stopping
 
-    def privilegedStartService(self) -> None:
-        """Twisted: bind ports, while there may be privileges."""
-        super().privilegedStartService()
-        self._ports.bind()
-
-    def startService(self) -> None:
-        """Twisted: start."""
-        super().startService()
-        self._reload_on_hup.start()
+    def _start_node(self) -> None:
         try:
             self._start()
         except FyrehoseError as error:
@@ -363,24 +348,9 @@ class FreenetService(Service):
             self.log.failure("the node cannot start")
             self.fail(error)
 
-    def stopService(self) -> Deferred[None]:
-        """Twisted: say goodbye, and stop."""
-        super().stopService()
-        return Deferred.fromCoroutine(self._stop())
-
-    def fail(self, error: Exception) -> None:
-        """Stop because of ``error``."""
-        if self._error is not None:
-            return
-        self._error = error
-        self.log.critical("stopping: {error}", error=error)
+    def _halt(self, error: Exception) -> None:
         if self.links is not None:
             self.links.halt()
-        if self._failed is None:
-            exit_with_failure(self.reactor)
-        else:
-            self._failed(error)
-        self._fail_pending()
 
     def _config(self, node: int, location: float, secret: bytes | None, max_neighbours: int) -> NodeConfig:
         return NodeConfig(
@@ -412,7 +382,7 @@ class FreenetService(Service):
         self.node = FreenetNode(config, self._rng, float(self.reactor.seconds()))
         self.links = StreamDriver(
             self.node,
-            self._make_link,
+            self._build_connection,
             self.reactor,
             on_event=self._on_event,
             on_failure=self.fail,
@@ -427,8 +397,7 @@ class FreenetService(Service):
         if self._error is None:
             systemd_notifier.ready(self.reactor, f"listening on {self._ports}")
 
-    async def _stop(self) -> None:
-        self._reload_on_hup.stop()
+    async def _stop_node(self) -> None:
         node, links = self.node, self.links
         if node is not None and links is not None and self._error is None:
             node.leave(links.now())
@@ -439,17 +408,10 @@ class FreenetService(Service):
         await self._ports.close()
         if links is not None:
             await links.stop()
-        self._fail_pending()
+        self._fail_pending(None)
         if self._state is not None:
             self._state.close()
-        if self._storage is not None:
-            try:
-                await self._storage.close()
-            except FyrehoseError as error:
-                self.fail(error)
-
-    def _make_link(self) -> NodeConnection:
-        return self._protocol(self._codec)
+        await self._close_storage(self._storage)
 
     def _subscribe_node(self, key: bytes, last_seen: int | None, *, keep: bool) -> None:
         assert self.node is not None, "the callers have looked"
@@ -465,8 +427,7 @@ class FreenetService(Service):
             return None
         return keeping.open(key, self.reactor, self.fail)
 
-    def _fail_pending(self) -> None:
-        """Nothing more will be known of what is under way."""
+    def _fail_pending(self, error: Exception | None) -> None:
         publishing, self._pending_publishes = self._pending_publishes, {}
         connecting, self._connecting = self._connecting, {}
         for done in publishing.values():
@@ -493,16 +454,16 @@ class FreenetService(Service):
                 return
             case PacketsDelivered():
                 self._journal_event(event)
-                self._observers.packets_received(event)
+                self._observers.notify("packets_received", event.key, event.packets)
                 return
             case PacketsMissed():
                 self._journal_event(event)
-                self._observers.packets_missed(event)
+                self._observers.notify("packets_missed", event.key, event.first, event.last)
             case StreamRenumbered():
                 self._journal_event(event)
-                self._observers.stream_changed(event)
+                self._observers.notify("stream_changed", event)
             case Subscribed() | SubscribeFailed() | ParentLost() | ParentChanged() | StreamDropped():
-                self._observers.stream_changed(event)
+                self._observers.notify("stream_changed", event)
                 self._resolve_connecting(event)
         log_event(self.log, event)
 

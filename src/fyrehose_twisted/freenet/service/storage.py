@@ -16,8 +16,8 @@ from fyrehose_twisted.freenet.wire.messages import NONE_SEEN
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.format.layout import directory_name
-from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
-from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
+from fyrehose_twisted.journal.store import JournalConfig, check_unlocked
+from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0
@@ -85,8 +85,7 @@ class PacketJournal:
 
 
 class _OpenJournal(NamedTuple):
-    journal: Journal
-    maintenance: Maintenance
+    maintained: MaintainedJournal
     packets: PacketJournal
 
 
@@ -95,8 +94,6 @@ class Storage:
 
     :param directory: where they lie; made if need be.
     """
-
-    log = Logger()
 
     def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
         self.directory = directory
@@ -122,12 +119,15 @@ class Storage:
         :raises JournalError: if it cannot be read or written, or is in use.
         """
         if key not in self._journals:
-            journal = open_journal(self.directory, stream_uri(key), config=self._config)
-            for line in journal.recovery.messages():
-                self.log.warn("{journal}: {line}", journal=journal, line=line)
-            upkeep = Maintenance(journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=on_failure)
-            self._journals[key] = _OpenJournal(journal, upkeep, PacketJournal(journal))
-            upkeep.start()
+            maintained = MaintainedJournal(
+                self.directory,
+                stream_uri(key),
+                reactor,
+                config=self._config,
+                sync_interval=SYNC_INTERVAL,
+                on_failure=on_failure,
+            )
+            self._journals[key] = _OpenJournal(maintained, PacketJournal(maintained.journal))
         return self._journals[key].packets
 
     async def close(self) -> None:
@@ -137,6 +137,6 @@ class Storage:
         """
         every, self._journals = self._journals, {}
         for one in every.values():
-            await one.maintenance.stop()
+            await one.maintained.stop()
         for one in every.values():
-            one.journal.close()
+            one.maintained.journal.close()

@@ -13,7 +13,7 @@ from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
-from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.options import (
     ServiceOptions,
     endpoint_description,

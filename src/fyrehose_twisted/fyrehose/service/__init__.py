@@ -21,8 +21,8 @@ from fyrehose_twisted.fyrehose.service.clients_page import ClientsPage
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS
 from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.addresses import resolve_host_port
 from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
-from fyrehose_twisted.net.host_port import resolve_host_port
 from fyrehose_twisted.net.metrics import InfoCollector
 from fyrehose_twisted.net.metrics_port import MetricsPort
 from fyrehose_twisted.net.udp import KERNEL_BUFFER, DatagramPort, source_address_for

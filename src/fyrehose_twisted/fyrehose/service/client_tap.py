@@ -12,7 +12,7 @@ from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, ClientConfi
 from fyrehose_twisted.fyrehose.protocol import ClientProtocol
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
 from fyrehose_twisted.fyrehose.service.options import check_stream_name, float_option
-from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
 from fyrehose_twisted.process.secret import read_secret
 

@@ -26,7 +26,7 @@ from fyrehose_twisted.journal.format.layout import directory_name
 from fyrehose_twisted.journal.remote.server import JournalServerFactory, journal_endpoint
 from fyrehose_twisted.journal.retention import Retention, parse_retention
 from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
-from fyrehose_twisted.net.host_port import parse_host_port
+from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.listening import ListeningEndpoint
 from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class
 from fyrehose_twisted.process.secret import read_secret

@@ -9,10 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
@@ -44,20 +43,20 @@ from fyrehose_twisted.hydra.protocol import HydraProtocol
 from fyrehose_twisted.hydra.service.control import HydraControl
 from fyrehose_twisted.hydra.service.listening import HydraPorts
 from fyrehose_twisted.hydra.service.metrics import HydraCollector
-from fyrehose_twisted.hydra.service.observers import Observers, log_event
+from fyrehose_twisted.hydra.service.observers import log_event
 from fyrehose_twisted.hydra.service.state_file import StateFile
 from fyrehose_twisted.hydra.service.storage import Storage
 from fyrehose_twisted.hydra.transports.auth import Authenticator
 from fyrehose_twisted.hydra.transports.dialer import MAX_DIAL_TIMEOUT, Dialer
 from fyrehose_twisted.hydra.wire.codec import HydraCodec
+from fyrehose_twisted.interfaces import IIrcListener
 from fyrehose_twisted.net.boottime import BoottimeReactor
-from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.control.server import ControlFactory
 from fyrehose_twisted.net.metrics import metrics_site
+from fyrehose_twisted.net.node_service import NodeService
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.process.sd_notify import systemd_notifier
-from fyrehose_twisted.process.shutdown import exit_with_failure
-from fyrehose_twisted.process.sighup import ReloadOnHup
 
 DEFAULT_PORT = 6174
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -70,7 +69,7 @@ MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
 """Roles of a node that belongs to a network."""
 
 
-class HydraService(Service):
+class HydraService(NodeService):
     """One node of a network, and what it needs to run.
 
         node = HydraService(NodeConfig(tag="a", found=True), irc=IrcConfig(("127.0.0.1:6667",), "bot", channels))
@@ -123,27 +122,29 @@ class HydraService(Service):
         if reactor is None:
             from twisted.internet import reactor
         # What a node promises goes by a clock that nobody sets.
-        self.reactor: Any = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
+        reactor = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
+        proving = None if secret is None else Authenticator(secret, reactor)
+        self._ports: HydraPorts = HydraPorts(reactor, listen, secret, config.timers, authenticator=proving)
+        super().__init__(
+            self._ports,
+            IIrcListener,
+            protocol=protocol,
+            codec=HydraCodec(),
+            limits=link_limits(config) if limits is None else limits,
+            on_failure=failed,
+            rng=rng,
+            reactor=reactor,
+        )
         self.node: HydraNode | None = None
         self.links: StreamDriver | None = None
         self.leader: LeaderChanged | None = None
         self.counters: Counter[str] = Counter()
-        proving = None if secret is None else Authenticator(secret, self.reactor)
-        self._ports = HydraPorts(self.reactor, listen, secret, config.timers, authenticator=proving)
         self._dialer = Dialer(self.reactor, links, secret, config.timers, authenticator=proving, udp=self._ports.udp)
         self._dialer.check()
         self.config = replace(config, targets=self._dialer.targets)
-        self._codec = HydraCodec()
-        self._protocol = protocol
-        self._limits = link_limits(config) if limits is None else limits
         self._state_path = state
         self._sync = sync
         self._storage = storage
-        self._rng = SystemRandom() if rng is None else rng
-        self._failed = failed
-        self._error: Exception | None = None
-        self._accepts_lines = False
-        self._observers = Observers()
         self._bots = BotRunner(bots, self._send_bot_reply)
         self._state: StateFile | None = None
         self._lease_until = -inf
@@ -151,7 +152,6 @@ class HydraService(Service):
         self._pending_sends: dict[int, Deferred[LineOutcome]] = {}
         self._irc_closed: Deferred[None] | None = None
         self._left: Deferred[None] | None = None
-        self._reloading = ReloadOnHup.ignore(reactor)
         self._irc: ActiveConnection | None = None
         if irc is not None:
             self._irc = ActiveConnection(
@@ -205,7 +205,7 @@ class HydraService(Service):
         :raises PublishQueueFull: if too many wait.
         """
         node, links = self.node, self.links
-        if node is None or links is None or not self._accepts_lines or self._error is not None:
+        if node is None or links is None or not self._accepting or self._error is not None:
             return succeed(LineOutcome(None, Outcome.REFUSED, "not-running"))
         self._number += 1
         number = self._number
@@ -214,14 +214,6 @@ class HydraService(Service):
         saying = self._pending_sends[number] = Deferred()
         links.flush_soon()
         return saying
-
-    def listen(self, listener: Any) -> None:
-        """Tell an :class:`~fyrehose_twisted.interfaces.IIrcListener` of lines and leaders from now on."""
-        self._observers.add(listener)
-
-    def unlisten(self, listener: Any) -> None:
-        """Tell it no more."""
-        self._observers.discard(listener)
 
     def state(self) -> NodeStatus | None:
         """Return how the node looks, ``None`` while there is none."""
@@ -252,16 +244,7 @@ class HydraService(Service):
 
     # Starting and stopping
 
-    def privilegedStartService(self) -> None:
-        """Twisted: bind ports, while there may be privileges."""
-        super().privilegedStartService()
-        self._ports.bind()
-
-    def startService(self) -> None:
-        """Twisted: start."""
-        super().startService()
-        self._accepts_lines = True
-        self._reloading.start()
+    def _start_node(self) -> None:
         try:
             self._start()
         except FyrehoseError as error:
@@ -270,28 +253,12 @@ class HydraService(Service):
             self.log.failure("the node cannot start")
             self.fail(error)
 
-    def stopService(self) -> Deferred[None]:
-        """Twisted: say goodbye, leave IRC for certain, and stop."""
-        super().stopService()
-        self._accepts_lines = False
-        return Deferred.fromCoroutine(self._stop())
-
-    def fail(self, error: Exception) -> None:
-        """Stop because of ``error``."""
-        if self._error is not None:
-            return
-        self._error = error
-        self.log.critical("stopping: {error}", error=error)
+    def _halt(self, error: Exception) -> None:
         if self.links is not None:
             self.links.halt()
         if self._irc is not None:
             # What it promises can no longer be kept, so nothing more may be said.
             self._irc.close("failed", graceful=False)
-        if self._failed is None:
-            exit_with_failure(self.reactor)
-        else:
-            self._failed(error)
-        self._fail_pending_sends("failed")
 
     def _start(self) -> None:
         config, now = self.config, float(self.reactor.seconds())
@@ -326,7 +293,7 @@ class HydraService(Service):
         self.node = HydraNode(config, self._rng, now, durable=vow, remembers=remembers)
         self.links = StreamDriver(
             self.node,
-            self._make_link,
+            self._build_connection,
             self.reactor,
             on_event=self._on_event,
             persist=None if self._state is None else self._persist,
@@ -345,8 +312,7 @@ class HydraService(Service):
         if self._error is None:
             systemd_notifier.ready(self.reactor, f"node {config.tag} of network {config.network}")
 
-    async def _stop(self) -> None:
-        self._reloading.stop()
+    async def _stop_node(self) -> None:
         node, links = self.node, self.links
         left = False
         if node is not None and links is not None and self._error is None:
@@ -367,14 +333,10 @@ class HydraService(Service):
             await links.stop()
         await self._ports.close_udp()
         await self._dialer.close()
-        self._fail_pending_sends("stopped")
+        self._fail_pending(None)
         if self._state is not None:
             self._state.close()
-        if self._storage is not None:
-            try:
-                await self._storage.close()
-            except FyrehoseError as error:
-                self.fail(error)
+        await self._close_storage(self._storage)
 
     async def _leave_irc(self) -> None:
         """Return when the connection to IRC is closed for certain."""
@@ -386,15 +348,12 @@ class HydraService(Service):
         with suppress(DeferredTimeout):
             await closed
 
-    def _make_link(self) -> NodeConnection:
-        return self._protocol(self._codec)
-
     def _persist(self, durable: DurableState) -> None:
         assert self._state is not None, "or nothing is kept"
         self._state.save(durable, 0 if self.node is None else self.node.id or 0)
 
-    def _fail_pending_sends(self, reason: str) -> None:
-        """Nothing more will be known of what was to be said here."""
+    def _fail_pending(self, error: Exception | None) -> None:
+        reason = "stopped" if error is None else "failed"
         sayings, self._pending_sends = self._pending_sends, {}
         for number, saying in sayings.items():
             saying.callback(LineOutcome(number, Outcome.UNCERTAIN, reason))
@@ -412,11 +371,11 @@ class HydraService(Service):
             case LinesReceived() | LinesMissed():
                 self._store_lines(event)
                 if isinstance(event, LinesReceived):
-                    self._observers.lines_received(event)
+                    self._observers.notify("lines_received", event)
                     self._bots.lines_received(event)
                 else:
                     log_event(self.log, event)
-                    self._observers.lines_missed(event)
+                    self._observers.notify("lines_missed", event)
                     self._bots.lines_missed(event)
             case LineOutcome(token, _, _):
                 saying = self._pending_sends.pop(token, None) if isinstance(token, int) else None
@@ -438,7 +397,7 @@ class HydraService(Service):
         assert node is not None
         if isinstance(event, LeaderChanged):
             self.leader = event
-            self._observers.leader_changed(event)
+            self._observers.notify("leader_changed", event)
         if isinstance(event, RoleChanged | IdChanged) and self._guardian is not None:
             self._guardian.set_node_id(node.id if node.role in MEMBER_ROLES else None)
         if isinstance(event, RoleChanged):

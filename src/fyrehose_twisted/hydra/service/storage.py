@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from twisted.logger import Logger
-
 from fyrehose_twisted.hydra.events import LinesMissed, LinesReceived
 from fyrehose_twisted.interfaces import IJournal
 from fyrehose_twisted.journal.coverage import Bounds
 from fyrehose_twisted.journal.errors import Damage
-from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
-from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
+from fyrehose_twisted.journal.store import JournalConfig, check_unlocked
+from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0
@@ -96,14 +94,11 @@ class Storage:
     :ivar lines: the journal; ``None`` while it is not open.
     """
 
-    log = Logger()
-
     def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
         self.directory = directory
         self.lines: LineJournal | None = None
         self._config = config
-        self._journal: Journal | None = None
-        self._maintenance: Maintenance | None = None
+        self._journal: MaintainedJournal | None = None
 
     def check(self, network: str) -> None:
         """See whether somebody else writes to the journal, as far as that can be known without making anything.
@@ -118,12 +113,15 @@ class Storage:
         :param failed: told if it cannot go on later.
         :raises JournalError: if it cannot be read or written, or is in use.
         """
-        journal = self._journal = open_journal(self.directory, stream_uri(network), config=self._config)
-        for line in journal.recovery.messages():
-            self.log.warn("{journal}: {line}", journal=journal, line=line)
-        self._maintenance = Maintenance(journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=failed)
-        self._maintenance.start()
-        self.lines = LineJournal(journal)
+        self._journal = MaintainedJournal(
+            self.directory,
+            stream_uri(network),
+            reactor,
+            config=self._config,
+            sync_interval=SYNC_INTERVAL,
+            on_failure=failed,
+        )
+        self.lines = LineJournal(self._journal.journal)
         return self.lines
 
     async def close(self) -> None:
@@ -131,10 +129,7 @@ class Storage:
 
         :raises JournalError: if that failed.
         """
-        upkeep, self._maintenance = self._maintenance, None
         journal, self._journal = self._journal, None
         self.lines = None
-        if upkeep is not None:
-            await upkeep.stop()
         if journal is not None:
-            journal.close()
+            await journal.close()

@@ -298,8 +298,8 @@ class Participants(Observer):
             if boot.last_crash is CrashMode.POWER:
                 # The clock of the machine begins anew, so what it says of the past means nothing.
                 disk.durable = disk.durable._replace(promised=0, until=0.0)
-                return self._make(config, rng, boot.now, vow=disk.durable, remembers=False)
-            return self._make(config, rng, boot.now, vow=disk.durable, remembers=True)
+                return self._make(config, rng, boot.now, durable=disk.durable, remembers=False)
+            return self._make(config, rng, boot.now, durable=disk.durable, remembers=True)
 
         host = self.network.add(name, address, start)
         if disk.has_state_file:

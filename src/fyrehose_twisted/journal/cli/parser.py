@@ -16,7 +16,7 @@ from fyrehose_twisted.sim.runs.cli import print_error
 
 # What reads journals is imported when it is needed: this module is imported for `fyrehose --help` too.
 if TYPE_CHECKING:
-    from fyrehose_twisted.journal.cli.ls import StreamPosition, StripFraming
+    from fyrehose_twisted.journal.cli.cat import StreamPosition, StripFraming
     from fyrehose_twisted.journal.reader import JournalReader
     from fyrehose_twisted.journal.repeat_marking import FindEnvelopes
 
@@ -156,7 +156,7 @@ def _print_rows(options: argparse.Namespace) -> None:
 
 
 def _cat(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.cli.ls import RecordPrinter
+    from fyrehose_twisted.journal.cli.cat import RecordPrinter
     from fyrehose_twisted.journal.repeat_marking import RepeatMarker
 
     if options.follow and options.end is not None and options.end.is_time:
@@ -213,8 +213,7 @@ def _wait_for_more(reader: JournalReader) -> None:
 
 
 def _check(options: argparse.Namespace, path: Path) -> int:
-    from fyrehose_twisted.journal.cli.ls import has_writer
-    from fyrehose_twisted.journal.format.disk import LocalDirectory
+    from fyrehose_twisted.journal.format.disk import LocalDirectory, has_writer
     from fyrehose_twisted.journal.upkeep.check import check
 
     with _progress_bar(path) as (say, progress):
@@ -300,7 +299,7 @@ def _progress_bar(path: Path) -> Iterator[tuple[Callable[[str], None], Callable[
 
 
 def _parse_position(text: str) -> StreamPosition:
-    from fyrehose_twisted.journal.cli.ls import StreamPosition
+    from fyrehose_twisted.journal.cli.cat import StreamPosition
 
     if text.isdecimal():
         return StreamPosition(int(text), False)

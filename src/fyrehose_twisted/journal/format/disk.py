@@ -132,3 +132,18 @@ class LocalDirectory:
             lock.close()
             raise
         return lock
+
+
+def has_writer(path: Path) -> bool:
+    """Return whether a process holds the lock of the journal in ``path`` to write it."""
+    try:
+        descriptor = os.open(path / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

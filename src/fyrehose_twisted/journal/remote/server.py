@@ -26,7 +26,7 @@ from fyrehose_twisted.journal.compaction import FRAME_RECORDS
 from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError, NotInJournal
 from fyrehose_twisted.journal.format.frames import MAX_RECORDS
 from fyrehose_twisted.journal.remote import wire
-from fyrehose_twisted.net.host_port import loopback_endpoint
+from fyrehose_twisted.net.addresses import loopback_endpoint
 from fyrehose_twisted.process.secret import check_secret
 from fyrehose_twisted.wording import pluralize
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -14,7 +15,7 @@ from fyrehose_twisted.journal.compaction import compact
 from fyrehose_twisted.journal.errors import JournalError
 from fyrehose_twisted.journal.format.disk import LocalDirectory
 from fyrehose_twisted.journal.format.segment import Segment
-from fyrehose_twisted.journal.store import Journal
+from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.process.repeating import PeriodicCall
 
 INTERVAL = 1.0
@@ -124,3 +125,42 @@ class Maintenance:
                 self._on_failure(error)
 
         return PeriodicCall(what, carefully, self._reactor)
+
+
+class MaintainedJournal:
+    """The journal of a stream that a service writes, opened and maintained.
+
+    :param directory: directory of journals; made if need be.
+    :param on_failure: called if the journal cannot go on.
+    :raises JournalError: if it cannot be read or written, or is in use.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        directory: Path,
+        stream: str,
+        reactor: Any,
+        *,
+        config: JournalConfig | None,
+        sync_interval: float,
+        on_failure: Callable[[Exception], object],
+    ) -> None:
+        self.journal = open_journal(directory, stream, config=config)
+        for line in self.journal.recovery.messages():
+            self.log.warn("{journal}: {line}", journal=self.journal, line=line)
+        self._maintenance = Maintenance(self.journal, reactor, sync_interval=sync_interval, on_failure=on_failure)
+        self._maintenance.start()
+
+    async def stop(self) -> None:
+        """Stop the maintenance; the journal can still be written."""
+        await self._maintenance.stop()
+
+    async def close(self) -> None:
+        """Stop the maintenance, make everything durable and close the journal.
+
+        :raises JournalError: if that failed.
+        """
+        await self.stop()
+        self.journal.close()

@@ -11,7 +11,8 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import FyrehoseError, MessageTooLarge, NotOrdered, PublishQueueFull
-from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.interfaces import IEventListener, IOrderedEvents
+from fyrehose_twisted.net.node_service import Observers
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.parcels.client.publications import (
     Publication,
@@ -23,7 +24,6 @@ from fyrehose_twisted.parcels.client.publications import (
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.status import NodeStatus, format_cluster_id
-from fyrehose_twisted.parcels.service.observers import Observers
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, Event, Mode, PublisherRun, node_id
 
 EVENT_OVERHEAD = 8
@@ -44,7 +44,7 @@ class OrderedEventsMixin:
         self.config = config
         self.node: ClusterNode | None = None
         self.driver: StreamDriver | None = None
-        self._observers = Observers()
+        self._observers = Observers(IEventListener)
         self._publications: set[Publication] = set()
         self._pending_bytes = 0
         """Bytes of events that their publishers numbered; for the others the node knows."""

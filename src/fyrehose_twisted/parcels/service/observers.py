@@ -1,14 +1,11 @@
-"""Who is told of events, and what a node says of itself in the log."""
+"""Log lines of what a parcels node reports."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.parcels.events import (
     MembershipChanged,
@@ -17,41 +14,6 @@ from fyrehose_twisted.parcels.events import (
     NeighbourRemoved,
     OperatorWarning,
 )
-from fyrehose_twisted.parcels.wire.messages import Event
-
-
-class Observers:
-    """Tells all of them; one that raises is logged, and does not keep the others from being told."""
-
-    log = Logger()
-
-    def __init__(self) -> None:
-        self._observers: list[Any] = []
-
-    def add(self, observer: Any) -> None:
-        """Tell an :class:`~fyrehose_twisted.interfaces.IEventListener` from now on."""
-        self._observers.append(IEventListener(observer))
-
-    def discard(self, observer: Any) -> None:
-        """Tell it no more."""
-        with suppress(ValueError):
-            self._observers.remove(observer)
-
-    def events_ordered(self, events: Sequence[Event]) -> None:
-        """The next events of the order."""
-        for listener in tuple(self._observers):
-            try:
-                listener.events_ordered(events)
-            except Exception:
-                self.log.failure("{listener!r} failed on events", listener=listener)
-
-    def events_skipped(self, first: int, last: int) -> None:
-        """Events can no longer be had."""
-        for listener in tuple(self._observers):
-            try:
-                listener.events_skipped(first, last)
-            except Exception:
-                self.log.failure("{listener!r} failed on events that are skipped", listener=listener)
 
 
 def log_event(log: Logger, event: Any) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from random import Random, SystemRandom
+from random import Random
 from typing import Any
 
-from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
@@ -14,9 +13,11 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.interfaces import IEventListener
 from fyrehose_twisted.net.addresses import endpoint_factory_from, format_address, tcp_endpoint
-from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.connection import ConnectionLimits
 from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.net.node_service import NodeService
 from fyrehose_twisted.net.stream_driver import StreamDriver
 from fyrehose_twisted.parcels.client.publications import publish_error
 from fyrehose_twisted.parcels.config import NodeConfig
@@ -31,8 +32,6 @@ from fyrehose_twisted.parcels.service.storage import Storage
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import node_id
 from fyrehose_twisted.process.sd_notify import systemd_notifier
-from fyrehose_twisted.process.shutdown import exit_with_failure
-from fyrehose_twisted.process.sighup import ReloadOnHup
 
 DEFAULT_PORT = 7878
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
@@ -41,7 +40,7 @@ SHUTDOWN_TIMEOUT = 1.5
 """Seconds after which a node that is told to stop does so, whatever others still have to say."""
 
 
-class ParcelsNode(OrderedEventsMixin, Service):
+class ParcelsNode(OrderedEventsMixin, NodeService):
     """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`: one node of a cluster, and what it needs to run.
 
         node = ParcelsNode(NodeConfig("a", found=True))
@@ -81,11 +80,20 @@ class ParcelsNode(OrderedEventsMixin, Service):
     ) -> None:
         if reactor is None:
             from twisted.internet import reactor
-        super().__init__(config)
-        self.reactor = reactor
+        OrderedEventsMixin.__init__(self, config)
+        NodeService.__init__(
+            self,
+            ListeningPorts(reactor, DEFAULT_LISTEN, "parcels"),
+            IEventListener,
+            protocol=protocol,
+            codec=ParcelCodec(node_id(config.name)),
+            limits=connection_limits(config) if limits is None else limits,
+            on_failure=failed,
+            rng=rng,
+            reactor=reactor,
+        )
         self.address: Address | None = None
         self._started: Deferred[Exception | None] = Deferred()
-        self._ports = ListeningPorts(reactor, DEFAULT_LISTEN, "parcels")
         self._ports.add("listen", listen, self._ports.gate)
         self._storage = keeping
         self._http: HttpSite | None = None
@@ -94,26 +102,11 @@ class ParcelsNode(OrderedEventsMixin, Service):
             self._http = HttpSite(self, token, web, directory, reactor)
             self._ports.add("http", http, self._http.factory)
         self._dialer = Dialer(reactor, tcp_endpoint if dial is None else endpoint_factory_from(dial))
-        self._codec = ParcelCodec(node_id(config.name))
-        self._protocol = protocol
-        self._limits = connection_limits(config) if limits is None else limits
-        self._on_failure = failed
-        self._rng = SystemRandom() if rng is None else rng
         self._starting: Deferred[None] = succeed(None)
-        self._reload_hook = ReloadOnHup.ignore(reactor)
 
     # Starting and stopping
 
-    def privilegedStartService(self) -> None:
-        """Twisted: bind ports, while there may be privileges."""
-        super().privilegedStartService()
-        self._ports.bind()
-
-    def startService(self) -> None:
-        """Twisted: start."""
-        super().startService()
-        self._accepting = True
-        self._reload_hook.start()
+    def _start_node(self) -> None:
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addCallbacks(self._started.callback, self._start_failed)
 
@@ -131,26 +124,13 @@ class ParcelsNode(OrderedEventsMixin, Service):
         self._started.addCallback(tell)
         return started
 
-    def stopService(self) -> Deferred[None]:
-        """Twisted: say goodbye, make everything durable and stop."""
-        super().stopService()
-        self._accepting = False
-        return Deferred.fromCoroutine(self._stop())
-
-    def fail(self, error: Exception) -> None:
-        """Stop because of ``error``."""
-        if self._error is not None:
-            return
-        self._error = error
-        self.log.critical("stopping: {error}", error=error)
+    def _halt(self, error: Exception) -> None:
         if self.node is not None and self.driver is not None:
             self.node.panic(str(error), self.driver.now())
             self.driver.halt()
-        if self._on_failure is None:
-            exit_with_failure(self.reactor)
-        else:
-            self._on_failure(error)
-        self._fail_publications(f"the node failed: {error}")
+
+    def _fail_pending(self, error: Exception | None) -> None:
+        self._fail_publications("the node has stopped" if error is None else f"the node failed: {error}")
 
     async def _start(self) -> None:
         if self._storage is not None:
@@ -200,8 +180,7 @@ class ParcelsNode(OrderedEventsMixin, Service):
         self.fail(error)
         self._started.callback(error)
 
-    async def _stop(self) -> None:
-        self._reload_hook.stop()
+    async def _stop_node(self) -> None:
         self._starting.cancel()  # Or a name that is still being looked up would start it afterwards.
         await self._ports.close()
         if self._http is not None:
@@ -213,16 +192,9 @@ class ParcelsNode(OrderedEventsMixin, Service):
                 await self.driver.when_all_closed().addTimeout(SHUTDOWN_TIMEOUT, self.reactor)
         if self.driver is not None:
             await self.driver.stop()
-        self._fail_publications("the node has stopped")
-        if self._storage is not None:
-            try:
-                await self._storage.close()
-            except FyrehoseError as error:
-                self.fail(error)
+        self._fail_pending(None)
+        await self._close_storage(self._storage)
         self.address = None
-
-    def _build_connection(self) -> NodeConnection:
-        return self._protocol(self._codec)
 
     # What the node tells
 
@@ -230,7 +202,7 @@ class ParcelsNode(OrderedEventsMixin, Service):
         match event:
             case EventsDelivered(events):
                 self._save()
-                self._observers.events_ordered(events)
+                self._observers.notify("events_ordered", events)
             case PublishConfirmed(token, numbers):
                 token.answered(numbers)
             case PublishUnconfirmed(token, _, why, text, unknown):
@@ -238,7 +210,7 @@ class ParcelsNode(OrderedEventsMixin, Service):
             case EventsSkipped(first, last):
                 self.log.error("events {first:,} to {last:,} can no longer be had", first=first, last=last)
                 self._save()
-                self._observers.events_skipped(first, last)
+                self._observers.notify("events_skipped", first, last)
             case _:
                 log_event(self.log, event)
 

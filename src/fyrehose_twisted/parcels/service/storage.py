@@ -8,8 +8,8 @@ from typing import Any
 
 from twisted.logger import Logger
 
-from fyrehose_twisted.journal.store import Journal, JournalConfig, check_unlocked, open_journal
-from fyrehose_twisted.journal.upkeep.maintenance import Maintenance
+from fyrehose_twisted.journal.store import JournalConfig, check_unlocked
+from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.persistent_state import StateChange
 from fyrehose_twisted.parcels.service.journal_history import EPOCH, JournalHistory, stream_uri
@@ -39,8 +39,7 @@ class Storage:
         self.history: JournalHistory | None = None
         self._sync = sync
         self._config = journal
-        self._journal: Journal | None = None
-        self._maintenance: Maintenance | None = None
+        self._journal: MaintainedJournal | None = None
 
     def check(self, config: NodeConfig) -> None:
         """See whether somebody else writes to the journal, as far as that can be known without making anything.
@@ -56,9 +55,15 @@ class Storage:
         :raises JournalError: if the journal cannot be read or written, or is in use.
         :raises StateFileError: if the promises cannot.
         """
-        journal = self._journal = open_journal(self.directory, stream_uri(config.cluster), config=self._config)
-        for line in journal.recovery.messages():
-            self.log.warn("{journal}: {line}", journal=journal, line=line)
+        self._journal = MaintainedJournal(
+            self.directory,
+            stream_uri(config.cluster),
+            reactor,
+            config=self._config,
+            sync_interval=SYNC_INTERVAL,
+            on_failure=on_failure,
+        )
+        journal = self._journal.journal
         bounds = journal.bounds(EPOCH)
         if bounds is not None:
             first, last = bounds.first, bounds.next - 1
@@ -71,8 +76,6 @@ class Storage:
                 path=promises.path,
             )
         self.history = JournalHistory(journal, config.window_bytes, reactor.seconds)
-        self._maintenance = Maintenance(journal, reactor, sync_interval=SYNC_INTERVAL, on_failure=on_failure)
-        self._maintenance.start()
 
     def persist(self, change: StateChange) -> None:
         """Make promises durable, and before them the events that they no longer have.
@@ -96,14 +99,13 @@ class Storage:
         history, self.history = self.history, None
         promises, self.persistent_state = self.persistent_state, None
         journal, self._journal = self._journal, None
-        if self._maintenance is not None:
-            await self._maintenance.stop()
-            self._maintenance = None
+        if journal is not None:
+            await journal.stop()
         try:
             if history is not None:
                 history.save(sync=True)
         finally:
             if journal is not None:
-                journal.close()
+                journal.journal.close()
             if promises is not None:
                 promises.close()

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from hydra.harness import Cohort, Net
 
 from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.durable_state import DurableState
@@ -21,7 +22,7 @@ from fyrehose_twisted.hydra.wire.messages import (
 )
 
 
-def nominated(cohort: Any) -> int:
+def nominated(cohort: Cohort) -> int:
     """Let the leader fall silent until the node nominates itself; return the term."""
     for _ in range(20):
         cohort.wait(2.0)
@@ -32,9 +33,9 @@ def nominated(cohort: Any) -> int:
     raise AssertionError("it never nominated itself")
 
 
-def free(cohort: Any) -> None:
+def free(cohort: Cohort) -> None:
     """Let the promise to 7 end, without an election."""
-    cohort.node._parts.election.due = cohort.net.now + 25.0
+    cohort.node._components.election.next_nomination = cohort.net.now + 25.0
     cohort.wait(15.1)
     cohort.end.take()
 
@@ -42,33 +43,33 @@ def free(cohort: Any) -> None:
 # Promises
 
 
-def test_whoever_answered_the_leader_is_bound_for_15_seconds(cohort: Any, net: Any) -> None:
-    assert cohort.host.vow.promised == 7
-    assert cohort.host.vow.until == pytest.approx(net.now + 15.0, abs=0.01)
+def test_whoever_answered_the_leader_is_bound_for_15_seconds(cohort: Cohort, net: Net) -> None:
+    assert cohort.host.durable.promised == 7
+    assert cohort.host.durable.until == pytest.approx(net.now + 15.0, abs=0.01)
 
 
-def test_a_nomination_that_comes_too_early_is_answered_when_the_promise_ends(cohort: Any, net: Any) -> None:
-    until = cohort.host.vow.until
+def test_a_nomination_that_comes_too_early_is_answered_when_the_promise_ends(cohort: Cohort, net: Net) -> None:
+    until = cohort.host.durable.until
     cohort.wait(12.0)
     cohort.end.take()
     cohort.end.send(Nominate(2, 8))
     assert cohort.end.take(Pledge) == []
-    assert cohort.node.counts["nominations_too_early"] == 1
-    cohort.node._parts.election.due = net.now + 20.0
+    assert cohort.node.counters["nominations_too_early"] == 1
+    cohort.node._components.election.next_nomination = net.now + 20.0
     net.run(until - net.now - 0.01)
     assert cohort.end.take(Pledge) == []
     net.run(0.02)
     assert cohort.end.take(Pledge) == [Pledge(2, 8, cohort.host.id)]
 
 
-def test_a_nomination_that_came_much_too_early_is_forgotten(cohort: Any, net: Any) -> None:
+def test_a_nomination_that_came_much_too_early_is_forgotten(cohort: Cohort, net: Net) -> None:
     cohort.end.send(Nominate(2, 8))
-    cohort.node._parts.election.due = net.now + 40.0
+    cohort.node._components.election.next_nomination = net.now + 40.0
     cohort.wait(16.0)
     assert cohort.end.take(Pledge) == []
 
 
-def test_a_ping_of_the_leader_makes_it_forget_too(cohort: Any, net: Any) -> None:
+def test_a_ping_of_the_leader_makes_it_forget_too(cohort: Cohort, net: Net) -> None:
     cohort.wait(12.0)
     cohort.end.send(Nominate(2, 8))
     cohort.ping()
@@ -78,107 +79,107 @@ def test_a_ping_of_the_leader_makes_it_forget_too(cohort: Any, net: Any) -> None
     assert cohort.node.leader == 7
 
 
-def test_the_drop_of_the_leader_by_itself_ends_the_promise(cohort: Any, net: Any) -> None:
+def test_the_drop_of_the_leader_by_itself_ends_the_promise(cohort: Cohort, net: Net) -> None:
     cohort.end.send(Drop(7, "left"))
-    assert cohort.host.vow.promised == 0
+    assert cohort.host.durable.promised == 0
     assert cohort.node.leader is None
     # Over that link nothing comes any more: it led to 7.
     assert cohort.end.hung_up
 
 
-def test_the_leader_s_wish_to_be_elected_ends_the_promise(cohort: Any) -> None:
+def test_the_leader_s_wish_to_be_elected_ends_the_promise(cohort: Cohort) -> None:
     cohort.end.send(Nominate(2, 7))
-    assert cohort.host.vow.promised == 0
+    assert cohort.host.durable.promised == 0
     assert cohort.end.take(Pledge) == [Pledge(2, 7, cohort.host.id)]
 
 
-def test_somebody_else_s_wish_does_not(cohort: Any) -> None:
+def test_somebody_else_s_wish_does_not(cohort: Cohort) -> None:
     cohort.end.send(Nominate(2, 8))
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
     assert cohort.end.take(Pledge) == []
 
 
-def test_the_drop_of_somebody_else_does_not(cohort: Any) -> None:
+def test_the_drop_of_somebody_else_does_not(cohort: Cohort) -> None:
     cohort.end.send(Drop(8, "no PONG"))
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
     assert cohort.node.leader == 7
 
 
-def test_a_link_that_breaks_does_not(cohort: Any, net: Any) -> None:
+def test_a_link_that_breaks_does_not(cohort: Cohort, net: Net) -> None:
     cohort.end.close()
     net.run(0.01)
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
     assert cohort.node.leader == 7
 
 
-def test_a_new_leader_is_followed_but_not_answered_while_the_old_one_may_have_a_lease(cohort: Any, net: Any) -> None:
-    until = cohort.host.vow.until
+def test_a_new_leader_is_followed_but_not_answered_while_the_old_one_may_have_a_lease(cohort: Cohort, net: Net) -> None:
+    until = cohort.host.durable.until
     cohort.ping(term=2, leader=8)
     assert cohort.node.leader == 8
     assert cohort.end.take(Pong) == []
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
     while net.now < until - 3.0:
         net.run(2.0)
         val = cohort.ping(term=2, leader=8)
         assert cohort.end.take(Pong) == []
     net.run(until - net.now + 0.01)
     assert cohort.end.take(Pong) == [Pong(val, cohort.host.id, 0, "cohort")]
-    assert cohort.host.vow.promised == 8
+    assert cohort.host.durable.promised == 8
 
 
-def test_the_answer_of_the_old_leader_to_the_new_one_ends_the_promise(cohort: Any) -> None:
+def test_the_answer_of_the_old_leader_to_the_new_one_ends_the_promise(cohort: Cohort) -> None:
     val = cohort.ping(term=2, leader=8)
     cohort.end.take()
     cohort.end.send(Pong(val, 7, 0))
     assert [one.id for one in cohort.end.take(Pong)] == [cohort.host.id]
-    assert cohort.host.vow.promised == 8
+    assert cohort.host.durable.promised == 8
 
 
-def test_an_old_answer_of_the_old_leader_does_not(cohort: Any) -> None:
+def test_an_old_answer_of_the_old_leader_does_not(cohort: Cohort) -> None:
     cohort.ping(term=2, leader=8)
     cohort.end.take()
     cohort.end.send(Pong("v0", 7, 0))
     assert cohort.end.take(Pong) == []
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
 
 
 def test_who_does_not_know_what_it_promised_helps_nobody_for_as_long_as_that_may_last(
-    make_cohort: Callable[..., Any], net: Any
+    make_cohort: Callable[..., Any], net: Net
 ) -> None:
     # It does not even knock before.
     began = net.now
     cohort = make_cohort(remembers=False)
     assert net.now >= began + 15.0
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
 
 
-def test_a_promise_of_a_former_life_binds(make_cohort: Callable[..., Any], net: Any) -> None:
+def test_a_promise_of_a_former_life_binds(make_cohort: Callable[..., Any], net: Net) -> None:
     began = net.now
-    cohort = make_cohort(vow=DurableState(term=1, promised=99, until=began + 12.0))
+    cohort = make_cohort(durable=DurableState(term=1, promised=99, until=began + 12.0))
     assert net.now >= began + 12.0
-    assert cohort.host.vow.promised == 7
+    assert cohort.host.durable.promised == 7
 
 
 def test_an_answer_to_a_network_without_a_quorum_promises_nothing(make_cohort: Callable[..., Any]) -> None:
-    cohort = make_cohort(vow=DurableState(term=1))
+    cohort = make_cohort(durable=DurableState(term=1))
     cohort.ping()
-    before = cohort.host.vow
+    before = cohort.host.durable
     cohort.end.take()
     cohort.end.send(Ping(1, "~v", 7))
     assert [one.val for one in cohort.end.take(Pong)] == ["~v"]
-    assert cohort.host.vow == before
+    assert cohort.host.durable == before
     cohort.wait(1.0)
     cohort.ping()
-    assert cohort.host.vow.until > before.until
+    assert cohort.host.durable.until > before.until
 
 
 # When nodes are reached again
 
 
-def test_it_nominates_itself_soon_after_a_link_speaks_again(cohort: Any, net: Any) -> None:
+def test_it_nominates_itself_soon_after_a_link_speaks_again(cohort: Cohort, net: Net) -> None:
     free(cohort)
-    cohort.node._standing.follow(None, 1, net.now)
-    cohort.node._parts.election.due = net.now + 30.0
+    cohort.node._context.follow(None, 1, net.now)
+    cohort.node._components.election.next_nomination = net.now + 30.0
     net.cuts.append({cohort.end.owner})
     net.run(8.0)  # Longer than a lease.
     net.cuts.clear()
@@ -187,21 +188,21 @@ def test_it_nominates_itself_soon_after_a_link_speaks_again(cohort: Any, net: An
     assert [one.id for one in cohort.end.take(Nominate)] == [cohort.host.id]
 
 
-def test_it_nominates_itself_soon_once_a_link_is_bound(cohort: Any, net: Any) -> None:
+def test_it_nominates_itself_soon_once_a_link_is_bound(cohort: Cohort, net: Net) -> None:
     free(cohort)
-    cohort.node._standing.follow(None, 1, net.now)
-    cohort.node._parts.election.due = net.now + 15.0
+    cohort.node._context.follow(None, 1, net.now)
+    cohort.node._components.election.next_nomination = net.now + 15.0
     end = net.join(cohort.host, 8)
     net.run(1.0)
     assert [one.id for one in end.take(Nominate)] == [cohort.host.id]
 
 
-def test_two_nominations_are_a_while_apart(cohort: Any, net: Any) -> None:
+def test_two_nominations_are_a_while_apart(cohort: Cohort, net: Net) -> None:
     free(cohort)
-    cohort.node._standing.follow(None, 1, net.now)
+    cohort.node._context.follow(None, 1, net.now)
     times = []
     for _ in range(200):
-        cohort.node._parts.election.hasten(net.now)
+        cohort.node._components.election.hasten(net.now)
         cohort.end.send(Keepalive())
         net.run(0.05)
         times += [net.now for _ in cohort.end.take(Nominate)]
@@ -212,7 +213,7 @@ def test_two_nominations_are_a_while_apart(cohort: Any, net: Any) -> None:
 # Pledges and votes
 
 
-def test_it_pledges_once_in_a_term(cohort: Any) -> None:
+def test_it_pledges_once_in_a_term(cohort: Cohort) -> None:
     free(cohort)
     cohort.end.send(Nominate(2, 8))
     assert cohort.end.take(Pledge) == [Pledge(2, 8, cohort.host.id)]
@@ -223,7 +224,7 @@ def test_it_pledges_once_in_a_term(cohort: Any) -> None:
 
 
 def test_a_vote_in_a_former_life_counts(make_cohort: Callable[..., Any]) -> None:
-    cohort = make_cohort(vow=DurableState(term=1, voted=5, nominee=3, voter=4))
+    cohort = make_cohort(durable=DurableState(term=1, voted=5, nominee=3, voter=4))
     free(cohort)
     cohort.end.send(Nominate(5, 8))
     assert cohort.end.take(Pledge) == []
@@ -233,7 +234,7 @@ def test_a_vote_in_a_former_life_counts(make_cohort: Callable[..., Any]) -> None
     assert len(cohort.end.take(Pledge)) == 1
 
 
-def test_it_votes_for_whom_it_pledged_to_and_only_once(cohort: Any) -> None:
+def test_it_votes_for_whom_it_pledged_to_and_only_once(cohort: Cohort) -> None:
     free(cohort)
     cohort.end.send(Nominate(2, 8))
     assert cohort.end.take(Elect) == []
@@ -243,7 +244,7 @@ def test_it_votes_for_whom_it_pledged_to_and_only_once(cohort: Any) -> None:
     assert cohort.end.take(Elect) == []
 
 
-def test_what_it_promised_meanwhile_stands_against_a_vote(cohort: Any) -> None:
+def test_what_it_promised_meanwhile_stands_against_a_vote(cohort: Cohort) -> None:
     free(cohort)
     cohort.end.send(Nominate(2, 8))
     cohort.ping()
@@ -253,33 +254,33 @@ def test_what_it_promised_meanwhile_stands_against_a_vote(cohort: Any) -> None:
 
 
 @pytest.mark.parametrize("term", [0, 1])
-def test_nominations_for_terms_that_are_over_are_ignored(cohort: Any, term: int) -> None:
+def test_nominations_for_terms_that_are_over_are_ignored(cohort: Cohort, term: int) -> None:
     free(cohort)
     cohort.end.send(Nominate(term, 8))
     assert cohort.end.take(Pledge) == []
     assert cohort.node.role is Role.COHORT
 
 
-def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Any) -> None:
+def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Cohort) -> None:
     free(cohort)
-    before = len(cohort.host.output)
+    before = len(cohort.host.outputs)
     cohort.end.send(Nominate(2, 8))
     (drained,) = [
         one
-        for one in cohort.host.output[before:]
+        for one in cohort.host.outputs[before:]
         if any(isinstance(message, Pledge) for effect in one.effects for message in getattr(effect, "messages", ()))
     ]
     assert drained.persist is not None
     assert (drained.persist.voted, drained.persist.nominee, drained.persist.voter) == (2, 8, cohort.host.id)
 
 
-def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Any) -> None:
-    before = len(cohort.host.output)
+def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Cohort) -> None:
+    before = len(cohort.host.outputs)
     cohort.net.run(3.0)
     cohort.ping()
     (drained,) = [
         one
-        for one in cohort.host.output[before:]
+        for one in cohort.host.outputs[before:]
         if any(isinstance(message, Pong) for effect in one.effects for message in getattr(effect, "messages", ()))
     ]
     assert drained.persist is not None
@@ -289,16 +290,16 @@ def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Any) -> None:
 # Its own candidacy
 
 
-def test_nobody_nominates_itself_before_the_leader_was_silent_for_15_seconds(cohort: Any, net: Any) -> None:
+def test_nobody_nominates_itself_before_the_leader_was_silent_for_15_seconds(cohort: Cohort, net: Net) -> None:
     heard = net.now
     term = nominated(cohort)
     assert term == 2
     assert net.now >= heard + 15.0
-    assert cohort.host.vow.nominee == cohort.host.id
+    assert cohort.host.durable.nominee == cohort.host.id
     assert cohort.node.role is Role.NOMINEE
 
 
-def test_it_calls_for_votes_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_votes(cohort: Any, net: Any) -> None:
+def test_it_calls_for_votes_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_votes(cohort: Cohort, net: Net) -> None:
     me, term = None, nominated(cohort)
     me = cohort.host.id
     cohort.end.take()
@@ -327,7 +328,7 @@ def test_it_calls_for_votes_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_
         lambda term, me: [Call(term)],
     ],
 )
-def test_what_is_no_pledge_for_it_does_not_count(cohort: Any, votes: Any) -> None:
+def test_what_is_no_pledge_for_it_does_not_count(cohort: Cohort, votes: Any) -> None:
     term = nominated(cohort)
     me = cohort.host.id
     cohort.end.take()
@@ -344,7 +345,7 @@ def test_what_is_no_pledge_for_it_does_not_count(cohort: Any, votes: Any) -> Non
         lambda term, me: [Elect(term - 1, me, 7), Elect(term + 1, me, 7)],
     ],
 )
-def test_what_is_no_vote_for_it_does_not_count(cohort: Any, votes: Any) -> None:
+def test_what_is_no_vote_for_it_does_not_count(cohort: Cohort, votes: Any) -> None:
     term = nominated(cohort)
     me = cohort.host.id
     cohort.end.send(Pledge(term, me, 7))
@@ -352,24 +353,24 @@ def test_what_is_no_vote_for_it_does_not_count(cohort: Any, votes: Any) -> None:
     assert cohort.node.role is Role.NOMINEE
 
 
-def test_after_a_vote_in_vain_it_tries_in_a_higher_term(cohort: Any) -> None:
+def test_after_a_vote_in_vain_it_tries_in_a_higher_term(cohort: Cohort) -> None:
     term = nominated(cohort)
     cohort.end.take()
-    cohort.node._parts.election.due = cohort.net.now + 5.0
+    cohort.node._components.election.next_nomination = cohort.net.now + 5.0
     assert nominated(cohort) == term + 1
 
 
-def test_a_term_that_others_spoke_of_is_not_used_again(cohort: Any) -> None:
+def test_a_term_that_others_spoke_of_is_not_used_again(cohort: Cohort) -> None:
     cohort.end.send(Nominate(40, 8))
     assert nominated(cohort) == 41
 
 
-def test_a_term_out_of_reach_does_not_lead_there(cohort: Any) -> None:
+def test_a_term_out_of_reach_does_not_lead_there(cohort: Cohort) -> None:
     cohort.end.send(Nominate(MAX_TERM, 8), Pledge(MAX_TERM, 8, 8), Elect(MAX_TERM, 8, 8), Call(MAX_TERM))
     assert nominated(cohort) == 2
 
 
-def test_when_the_leader_is_gone_somebody_nominates_itself_soon(cohort: Any, net: Any) -> None:
+def test_when_the_leader_is_gone_somebody_nominates_itself_soon(cohort: Cohort, net: Net) -> None:
     other = net.join(cohort.host, 8)
     other.take()
     cohort.end.send(Drop(7, "left"))
@@ -377,7 +378,7 @@ def test_when_the_leader_is_gone_somebody_nominates_itself_soon(cohort: Any, net
     assert [one.id for one in other.take(Nominate)] == [cohort.host.id]
 
 
-def test_election_messages_go_on_once(cohort: Any, net: Any) -> None:
+def test_election_messages_go_on_once(cohort: Cohort, net: Net) -> None:
     other = net.join(cohort.host, 8)
     cohort.end.take()
     for message in (Nominate(5, 8), Pledge(5, 8, 7), Call(5), Elect(5, 8, 7)):
@@ -400,14 +401,14 @@ def test_election_messages_go_on_once(cohort: Any, net: Any) -> None:
         (Pong("v", 99, 0), "unregistered_pong"),
     ],
 )
-def test_who_is_not_registered_is_ignored_and_counted(cohort: Any, net: Any, message: Any, count: str) -> None:
+def test_who_is_not_registered_is_ignored_and_counted(cohort: Cohort, net: Net, message: Any, count: str) -> None:
     other = net.join(cohort.host, 8)
     other.take()
     free(cohort)
-    vow = cohort.host.vow
+    vow = cohort.host.durable
     cohort.end.send(message)
-    assert cohort.node.counts[count] == 1
-    assert (cohort.host.vow, cohort.node.leader, cohort.node.role) == (vow, 7, Role.COHORT)
+    assert cohort.node.counters[count] == 1
+    assert (cohort.host.durable, cohort.node.leader, cohort.node.role) == (vow, 7, Role.COHORT)
     if not isinstance(message, Pong):
         assert other.take(type(message)) == []
 
@@ -424,26 +425,26 @@ def test_who_is_not_registered_is_ignored_and_counted(cohort: Any, net: Any, mes
         (Pong("v", 8, 0), "unbound_pong"),
     ],
 )
-def test_over_a_link_of_a_stranger_nothing_counts(cohort: Any, net: Any, message: Any, count: str) -> None:
+def test_over_a_link_of_a_stranger_nothing_counts(cohort: Cohort, net: Net, message: Any, count: str) -> None:
     stranger = net.link(cohort.host)
     free(cohort)
-    vow = cohort.host.vow
+    vow = cohort.host.durable
     stranger = net.link(cohort.host)
     stranger.send(Keepalive(), message)
-    assert cohort.node.counts[count] == 1
-    assert (cohort.host.vow, cohort.node.leader, cohort.node.role) == (vow, 7, Role.COHORT)
+    assert cohort.node.counters[count] == 1
+    assert (cohort.host.durable, cohort.node.leader, cohort.node.role) == (vow, 7, Role.COHORT)
     assert cohort.end.take(type(message)) == []
-    assert 8 in cohort.node._standing.registry
+    assert 8 in cohort.node._context.registry
 
 
-def test_a_ping_of_the_past_does_not_lead_back(cohort: Any) -> None:
+def test_a_ping_of_the_past_does_not_lead_back(cohort: Cohort) -> None:
     cohort.ping(term=5, leader=8)
     cohort.ping(term=4, leader=7)
     assert (cohort.node.leader, cohort.node.term) == (8, 5)
-    assert cohort.node.counts["ping_of_the_past"] == 1
+    assert cohort.node.counters["ping_of_the_past"] == 1
 
 
-def test_of_two_leaders_in_one_term_the_first_stays(cohort: Any) -> None:
+def test_of_two_leaders_in_one_term_the_first_stays(cohort: Cohort) -> None:
     cohort.ping(term=1, leader=8)
     assert cohort.node.leader == 7
-    assert cohort.node.counts["ping_of_a_rival"] == 1
+    assert cohort.node.counters["ping_of_a_rival"] == 1

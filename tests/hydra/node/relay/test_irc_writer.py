@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from random import Random
 from typing import Any
 
 import pytest
+from hydra.harness import Cohort, Leader, Net
 
 from fyrehose_twisted.hydra.config import NodeConfig, OverlongPolicy
 from fyrehose_twisted.hydra.events import AskIrc, CloseIrc, LineOutcome, OpenIrc, Outcome, Role, ToIrc
@@ -351,19 +353,19 @@ def test_who_leads_again_waits_for_the_old_connection_to_close() -> None:
 # Within a node
 
 
-def test_three_failures_in_a_row_and_somebody_else_shall_try(net: Any) -> None:
+def test_three_failures_in_a_row_and_somebody_else_shall_try(net: Net) -> None:
     host = net.node("alone", 1, network_size=1, found=True)
     host.irc = "fails"
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
     assert net.run(60.0, lambda: host.node.role is Role.OUTSIDER)
     assert len(host.of(OpenIrc)) == MAX_FAILED_CONNECTS
-    assert host.node.counts["irc_failed"] == MAX_FAILED_CONNECTS
+    assert host.node.counters["irc_failed"] == MAX_FAILED_CONNECTS
     assert "IRC cannot be reached" in host.node.state(net.now).why
 
 
-def test_a_lost_connection_makes_the_leader_resign_and_tell_the_others(leader: Any, net: Any) -> None:
+def test_a_lost_connection_makes_the_leader_resign_and_tell_the_others(leader: Leader, net: Net) -> None:
     host, me = leader.host, leader.host.id
-    host.irc_connections = False
+    host.irc_online = False
     host.call("irc_closed", "reset by peer")
     net.run(0.01)
     for end in leader.ends.values():
@@ -374,7 +376,7 @@ def test_a_lost_connection_makes_the_leader_resign_and_tell_the_others(leader: A
     assert host.node.lease_until is None
 
 
-def test_the_others_are_told_only_once_irc_is_closed(leader: Any, net: Any) -> None:
+def test_the_others_are_told_only_once_irc_is_closed(leader: Leader, net: Net) -> None:
     host = leader.host
     host.irc = "waits"
     host.call("leave")
@@ -389,14 +391,14 @@ def test_the_others_are_told_only_once_irc_is_closed(leader: Any, net: Any) -> N
     assert host.node.role is Role.GONE
 
 
-def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Any, net: Any) -> None:
+def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :hi")))
-    assert [line for _, line in host.said] == [b"PRIVMSG #c :hi"]
+    assert [line for _, line in host.irc_lines] == [b"PRIVMSG #c :hi"]
     net.run(0.1)
     assert leader.ends[8].take(Recv) == []
-    assert host.node.counts["said"] == 0
+    assert host.node.counters["said"] == 0
     (question,) = host.of(AskIrc)
     host.node.irc_received([b":anna!a@b PRIVMSG #c :before"], net.now)
     host.call("irc_answered", question.number)
@@ -406,10 +408,10 @@ def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Any, net: Any) -> None:
             Recv(0, b":anna!a@b PRIVMSG #c :before"),
             Recv(1, add_tag("x.1", b":bot!u@h PRIVMSG #c :hi")),
         ]
-    assert host.node.counts["said"] == 1
+    assert host.node.counters["said"] == 1
 
 
-def test_what_irc_refuses_comes_back_in_its_place(leader: Any, net: Any) -> None:
+def test_what_irc_refuses_comes_back_in_its_place(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     host.call("say", b"PRIVMSG #c :one", "one")
@@ -429,11 +431,11 @@ def test_what_irc_refuses_comes_back_in_its_place(leader: Any, net: Any) -> None
         LineOutcome("two", Outcome.REFUSED, "482 #c You're not channel operator"),
         LineOutcome("three", Outcome.SAID, ""),
     ]
-    counts = host.node.counts
+    counts = host.node.counters
     assert (counts["said"], counts["irc_refused"], counts["irc_not_relayed"]) == (2, 1, 1)
 
 
-def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Any, net: Any) -> None:
+def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Cohort, net: Net) -> None:
     cohort.host.call("say", b"PRIVMSG #d :hi", "mine")
     net.run(0.01)
     (wanted,) = cohort.end.take(Send)
@@ -443,17 +445,17 @@ def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Any, net: An
     assert cohort.host.of(LineOutcome) == [LineOutcome("mine", Outcome.REFUSED, "404 #d Cannot send to channel")]
 
 
-def test_a_long_line_is_refused_where_it_may_not_be_split(make_leader: Any, net: Any) -> None:
+def test_a_long_line_is_refused_where_it_may_not_be_split(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(irc_long=OverlongPolicy.REFUSE)
     leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :" + b"x" * 490)))
     net.run(0.01)
     (recv,) = leader.ends[8].take(Recv)
     assert untag(recv.line)[0] == "x.1"
     assert server_error_text(untag(recv.line)[1]) == "417 PRIVMSG the line has 502 bytes; behind its sender 501 fit"
-    assert leader.host.said == []
+    assert leader.host.irc_lines == []
 
 
-def test_a_silent_server_costs_the_lead(leader: Any, net: Any) -> None:
+def test_a_silent_server_costs_the_lead(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     host.call("say", b"PRIVMSG #c :hi", "mine")
@@ -468,22 +470,22 @@ def test_a_silent_server_costs_the_lead(leader: Any, net: Any) -> None:
     assert not close.graceful
 
 
-def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Any, net: Any) -> None:
+def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :hi")))
     net.run(0.01)
-    host.node._parts.leading.lease.until = net.now
+    host.node._components.leadership.lease.until = net.now
     host.call("irc_answered", host.of(AskIrc)[-1].number)
     assert leader.ends[8].take(Recv) == []
-    assert host.node.counts["irc_without_lease"] == 1
+    assert host.node.counters["irc_without_lease"] == 1
 
 
-def test_what_came_too_late_is_not_echoed_but_refused(leader: Any, net: Any) -> None:
+def test_what_came_too_late_is_not_echoed_but_refused(leader: Leader, net: Net) -> None:
     host = leader.host
-    host.irc_connections = False
+    host.irc_online = False
     host.call("say", b"PRIVMSG #c :hi", "mine")
     net.run(0.01)
     assert host.of(LineOutcome) == [LineOutcome("mine", Outcome.REFUSED, "too-late")]
     assert leader.ends[7].take(Recv) == []
-    assert host.node.counts["too_late"] == 1
+    assert host.node.counters["too_late"] == 1

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from hydra.harness import Cohort, Host, Leader
 
 from fyrehose_twisted.hydra.events import LeftNetwork, LinesMissed, LinesReceived
 from fyrehose_twisted.hydra.wire.messages import MAX_LINE, Hello, Meet, Ping, Recv
@@ -10,11 +9,11 @@ from fyrehose_twisted.hydra.wire.messages import MAX_LINE, Hello, Meet, Ping, Re
 LINE = b":a!b@c PRIVMSG #c :hi"
 
 
-def heard(host: Any) -> list[tuple[int, int, list[bytes]]]:
+def heard(host: Host) -> list[tuple[int, int, list[bytes]]]:
     return [(one.term, one.first, list(one.lines)) for one in host.of(LinesReceived)]
 
 
-def test_lines_come_in_order_and_those_in_a_row_together(cohort: Any) -> None:
+def test_lines_come_in_order_and_those_in_a_row_together(cohort: Cohort) -> None:
     cohort.end.send(Recv(0, b"a"))
     host = cohort.host
     for line in (Recv(1, b"b"), Recv(2, b"c")):
@@ -23,48 +22,48 @@ def test_lines_come_in_order_and_those_in_a_row_together(cohort: Any) -> None:
     assert heard(host) == [(1, 0, [b"a"]), (1, 1, [b"b", b"c"])]
 
 
-def test_a_new_node_begins_with_the_line_that_it_hears_first(cohort: Any) -> None:
+def test_a_new_node_begins_with_the_line_that_it_hears_first(cohort: Cohort) -> None:
     cohort.end.send(Recv(41, b"a"), Recv(42, b"b"))
     assert [first for _, first, _ in heard(cohort.host)] == [41, 42] or heard(cohort.host)[0][1] == 41
     assert cohort.host.of(LinesMissed) == []
 
 
-def test_a_gap_is_told_before_what_comes_after_it(cohort: Any) -> None:
+def test_a_gap_is_told_before_what_comes_after_it(cohort: Cohort) -> None:
     cohort.end.send(Recv(0, b"a"), Recv(3, b"d"))
-    told = [one for one in cohort.host.told if isinstance(one, LinesMissed | LinesReceived)]
+    told = [one for one in cohort.host.events if isinstance(one, LinesMissed | LinesReceived)]
     assert told == [LinesReceived(1, 0, [b"a"]), LinesMissed(1, 1, 2), LinesReceived(1, 3, [b"d"])]
-    assert cohort.node.counts["recv_missed"] == 2
+    assert cohort.node.counters["recv_missed"] == 2
 
 
-def test_who_was_there_in_the_term_before_misses_the_first_lines_of_the_next(cohort: Any) -> None:
+def test_who_was_there_in_the_term_before_misses_the_first_lines_of_the_next(cohort: Cohort) -> None:
     cohort.ping(term=2, leader=8)
     cohort.end.send(Recv(2, b"c"))
     assert cohort.host.of(LinesMissed) == [LinesMissed(2, 0, 1)]
 
 
-def test_a_line_comes_once(cohort: Any) -> None:
+def test_a_line_comes_once(cohort: Cohort) -> None:
     cohort.end.send(Recv(0, b"a"), Recv(0, b"a"), Recv(1, b"b"), Recv(0, b"a"), Recv(1, b"b"))
     assert [one for _, _, lines in heard(cohort.host) for one in lines] == [b"a", b"b"]
 
 
-def test_lines_of_another_term_are_dropped_and_counted(cohort: Any) -> None:
+def test_lines_of_another_term_are_dropped_and_counted(cohort: Cohort) -> None:
     cohort.ping(term=2, leader=8)
     other = cohort.net.join(cohort.host, 8)
     other.send(Ping(1, "old", 7), Recv(0, b"a"))
     assert heard(cohort.host) == []
-    assert cohort.node.counts["recv_of_another_term"] == 1
+    assert cohort.node.counters["recv_of_another_term"] == 1
     other.send(Ping(2, "new", 8), Recv(0, b"a"))
     assert heard(cohort.host) == [(2, 0, [b"a"])]
 
 
-def test_lines_of_a_stranger_are_dropped_and_counted(cohort: Any) -> None:
+def test_lines_of_a_stranger_are_dropped_and_counted(cohort: Cohort) -> None:
     stranger = cohort.net.link(cohort.host)
     stranger.send(Ping(1, "v", 7), Recv(0, b"a"))
     assert heard(cohort.host) == []
-    assert cohort.node.counts["unbound_recv"] == 1
+    assert cohort.node.counters["unbound_recv"] == 1
 
 
-def test_lines_go_on_to_others_but_not_back(cohort: Any) -> None:
+def test_lines_go_on_to_others_but_not_back(cohort: Cohort) -> None:
     other = cohort.net.join(cohort.host, 8)
     other.take()
     cohort.end.send(Recv(0, b"a"), Recv(0, b"a"))
@@ -72,7 +71,7 @@ def test_lines_go_on_to_others_but_not_back(cohort: Any) -> None:
     assert cohort.end.take(Recv) == []
 
 
-def test_over_two_links_to_one_node_a_line_goes_once(leader: Any) -> None:
+def test_over_two_links_to_one_node_a_line_goes_once(leader: Leader) -> None:
     second = leader.net.join(leader.host, 7)
     second.take()
     leader.host.call("irc_received", [LINE])
@@ -80,7 +79,7 @@ def test_over_two_links_to_one_node_a_line_goes_once(leader: Any) -> None:
     assert len(leader.ends[7].take(Recv) + second.take(Recv)) == 1
 
 
-def test_who_reads_too_slowly_misses_lines(leader: Any) -> None:
+def test_who_reads_too_slowly_misses_lines(leader: Leader) -> None:
     ours = leader.ends[7].other.peer
     leader.node.blocked(ours, leader.net.now)
     leader.host.call("irc_received", [LINE])
@@ -89,32 +88,32 @@ def test_who_reads_too_slowly_misses_lines(leader: Any) -> None:
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == [Recv(1, LINE)]
     assert leader.ends[8].take(Recv) == [Recv(0, LINE), Recv(1, LINE)]
-    assert leader.node.counts["lines_held_back"] == 1
+    assert leader.node.counters["lines_held_back"] == 1
 
 
-def test_the_leader_numbers_what_it_hears_on_irc(leader: Any) -> None:
+def test_the_leader_numbers_what_it_hears_on_irc(leader: Leader) -> None:
     leader.host.call("irc_received", [LINE, b":x 001 bot :welcome", b"PING :x", b":a!b@c QUIT :bye"])
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == [Recv(0, LINE), Recv(1, b":a!b@c QUIT :bye")]
     assert heard(leader.host)[-1][1:] == (0, [LINE, b":a!b@c QUIT :bye"])
-    assert leader.node.counts["irc_not_relayed"] == 2
+    assert leader.node.counters["irc_not_relayed"] == 2
 
 
 @pytest.mark.parametrize("line", [b":a PRIVMSG #c :" + b"x" * MAX_LINE, b":a PRIVMSG #c :\r", b":a PRIVMSG #c :\0"])
-def test_what_fits_no_line_between_nodes_is_dropped_and_counted(leader: Any, line: bytes) -> None:
+def test_what_fits_no_line_between_nodes_is_dropped_and_counted(leader: Leader, line: bytes) -> None:
     leader.host.call("irc_received", [line])
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == []
-    assert leader.node.counts["irc_too_long"] == 1
+    assert leader.node.counters["irc_too_long"] == 1
 
 
-def test_who_has_no_lease_relays_nothing(cohort: Any) -> None:
+def test_who_has_no_lease_relays_nothing(cohort: Cohort) -> None:
     cohort.host.call("irc_received", [LINE])
     assert heard(cohort.host) == []
-    assert cohort.node.counts["irc_without_lease"] == 1
+    assert cohort.node.counters["irc_without_lease"] == 1
 
 
-def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Any) -> None:
+def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Leader) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
     leader.host.call("irc_received", [LINE])
@@ -122,30 +121,30 @@ def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Any) -> None:
     leader.host.call("irc_received", [LINE])
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == [Recv(0, LINE)]
-    assert leader.node.counts["irc_without_lease"] == 1
+    assert leader.node.counters["irc_without_lease"] == 1
     assert leader.host.of(LeftNetwork) == [LeftNetwork()]
 
 
-def test_a_leader_that_leaves_relays_no_longer_than_it_has_a_lease(leader: Any) -> None:
+def test_a_leader_that_leaves_relays_no_longer_than_it_has_a_lease(leader: Leader) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
     leader.net.now += 10.0
     leader.host.call("irc_received", [LINE])
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == []
-    assert leader.node.counts["irc_without_lease"] == 1
+    assert leader.node.counters["irc_without_lease"] == 1
 
 
-def test_the_leader_takes_no_lines_from_others(leader: Any) -> None:
+def test_the_leader_takes_no_lines_from_others(leader: Leader) -> None:
     leader.ends[7].send(Recv(0, LINE))
     assert heard(leader.host) == []
-    assert leader.node.counts["recv_from_others"] == 1
+    assert leader.node.counters["recv_from_others"] == 1
 
 
-def test_who_comes_later_hears_what_is_said_from_then_on(leader: Any) -> None:
+def test_who_comes_later_hears_what_is_said_from_then_on(leader: Leader) -> None:
     # There is room for three, so 8 has to go first.
-    leader.seconds_silent(8)
-    assert leader.net.run(30.0, lambda: 8 not in leader.node._standing.registry)
+    leader.silence(8)
+    assert leader.net.run(30.0, lambda: 8 not in leader.node._context.registry)
     leader.host.call("irc_received", [LINE])
     end = leader.net.join(leader.host, 9)
     leader.ends[7].send(Meet(9, 7), Hello(9, 7))

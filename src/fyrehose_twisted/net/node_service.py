@@ -1,0 +1,153 @@
+"""Base of the services that run one node on stream connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from random import Random, SystemRandom
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface.interface import InterfaceClass
+
+from fyrehose_twisted.errors import FyrehoseError
+from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
+from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.process.shutdown import exit_with_failure
+from fyrehose_twisted.process.sighup import ReloadOnHup
+
+
+class Observers:
+    """Observers of a service. An exception of one is logged and does not keep the others from being notified.
+
+    :param interface: what each has to provide.
+    """
+
+    log = Logger()
+
+    def __init__(self, interface: InterfaceClass) -> None:
+        self._interface = interface
+        self._observers: list[Any] = []
+
+    def add(self, observer: Any) -> None:
+        """Notify ``observer`` from now on. :raises TypeError: if it does not provide the interface."""
+        self._observers.append(self._interface(observer))
+
+    def discard(self, observer: Any) -> None:
+        """Stop notifying ``observer``, if it is one."""
+        with suppress(ValueError):
+            self._observers.remove(observer)
+
+    def notify(self, method: str, *arguments: Any) -> None:
+        """Call a method of each observer."""
+        for observer in tuple(self._observers):
+            try:
+                getattr(observer, method)(*arguments)
+            except Exception:
+                self.log.failure("{listener!r} failed in {method}()", listener=observer, method=method)
+
+
+class NodeService(Service):
+    """A service that runs one node: its ports, its start, its failure and its end.
+
+    Subclasses say how the node starts (:meth:`_start_node`), stops (:meth:`_stop_node`), and what a failure stops at
+    once (:meth:`_halt`).
+
+    :param observed: the interface of observers.
+    :param protocol: protocol of each connection.
+    :param codec: codec of the protocol.
+    :param on_failure: told what stopped the service; by default the process exits with status 1.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        ports: ListeningPorts,
+        observed: InterfaceClass,
+        *,
+        protocol: Callable[[Any], NodeConnection],
+        codec: Any,
+        limits: ConnectionLimits,
+        on_failure: Callable[[Exception], object] | None,
+        rng: Random | None,
+        reactor: Any,
+    ) -> None:
+        self.reactor = reactor
+        self._ports = ports
+        self._observers = Observers(observed)
+        self._protocol = protocol
+        self._codec = codec
+        self._limits = limits
+        self._on_failure = on_failure
+        self._rng = SystemRandom() if rng is None else rng
+        self._error: Exception | None = None
+        self._accepting = False
+        self._reload_on_hup = ReloadOnHup.ignore(reactor)
+
+    def listen(self, listener: Any) -> None:
+        """Notify a listener from now on."""
+        self._observers.add(listener)
+
+    def unlisten(self, listener: Any) -> None:
+        """Stop notifying a listener."""
+        self._observers.discard(listener)
+
+    def privilegedStartService(self) -> None:
+        """Twisted: bind ports, while there may be privileges."""
+        super().privilegedStartService()
+        self._ports.bind()
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self._accepting = True
+        self._reload_on_hup.start()
+        self._start_node()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: take leave of the other nodes, make everything durable and stop."""
+        super().stopService()
+        self._accepting = False
+        self._reload_on_hup.stop()
+        return Deferred.fromCoroutine(self._stop_node())
+
+    def fail(self, error: Exception) -> None:
+        """Stop because of ``error``."""
+        if self._error is not None:
+            return
+        self._error = error
+        self.log.critical("stopping: {error}", error=error)
+        self._halt(error)
+        if self._on_failure is None:
+            exit_with_failure(self.reactor)
+        else:
+            self._on_failure(error)
+        self._fail_pending(error)
+
+    def _start_node(self) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how its node starts")
+
+    async def _stop_node(self) -> None:
+        raise NotImplementedError(f"{type(self).__name__} does not say how its node stops")
+
+    def _halt(self, error: Exception) -> None:
+        """Stop what must not go on after a failure."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what a failure stops")
+
+    def _fail_pending(self, error: Exception | None) -> None:
+        """Fail the operations in flight, because of ``error`` or of the end of the service."""
+        raise NotImplementedError(f"{type(self).__name__} does not say what is in flight")
+
+    def _build_connection(self) -> NodeConnection:
+        return self._protocol(self._codec)
+
+    async def _close_storage(self, storage: Any) -> None:
+        """Close what has a coroutine ``close``, if there is such a thing; a failure is one of the service."""
+        if storage is not None:
+            try:
+                await storage.close()
+            except FyrehoseError as error:
+                self.fail(error)

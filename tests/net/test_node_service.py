@@ -1,0 +1,133 @@
+"""What every service that runs a node on stream connections does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import LogLevel, capturedLogs
+from zope.interface import Interface, implementer
+
+from fyrehose_twisted.net.connection import ConnectionLimits
+from fyrehose_twisted.net.listening import ListeningPorts
+from fyrehose_twisted.net.node_service import NodeService, Observers
+
+
+class IEar(Interface):
+    def heard(text: str) -> None:  # noqa: N805
+        """Text arrived."""
+
+
+@implementer(IEar)
+class Ear:
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def heard(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@implementer(IEar)
+class BrokenEar:
+    def heard(self, text: str) -> None:
+        raise RuntimeError("deaf")
+
+
+class Plain(NodeService):
+    """A service whose node is a list of what happened."""
+
+    def __init__(self, **options: Any) -> None:
+        reactor = MemoryReactorClock()
+        self.happened: list[Any] = []
+        super().__init__(
+            ListeningPorts(reactor, "tcp:1", "plain"),
+            IEar,
+            protocol=lambda codec: codec,
+            codec=object(),
+            limits=ConnectionLimits(max_accepted=1, max_per_source=1),
+            on_failure=options.get("on_failure"),
+            rng=None,
+            reactor=reactor,
+        )
+
+    def _start_node(self) -> None:
+        self.happened.append("start")
+
+    async def _stop_node(self) -> None:
+        self.happened.append("stop")
+
+    def _halt(self, error: Exception) -> None:
+        self.happened.append(("halt", error))
+
+    def _fail_pending(self, error: Exception | None) -> None:
+        self.happened.append(("pending", error))
+
+
+def test_an_observer_that_raises_is_logged_and_the_others_are_notified() -> None:
+    observers, ear = Observers(IEar), Ear()
+    observers.add(BrokenEar())
+    observers.add(ear)
+    with capturedLogs() as logs:
+        observers.notify("heard", "one")
+    assert ear.texts == ["one"]
+    [event] = [log for log in logs if log["log_level"] is LogLevel.critical]
+    assert "BrokenEar" in repr(event["listener"])
+    assert event["method"] == "heard"
+
+
+def test_an_observer_has_to_provide_the_interface() -> None:
+    with pytest.raises(TypeError, match="Could not adapt"):
+        Observers(IEar).add(object())
+
+
+def test_a_discarded_observer_is_not_notified_and_an_unknown_one_is_ignored() -> None:
+    observers, ear = Observers(IEar), Ear()
+    observers.add(ear)
+    observers.discard(ear)
+    observers.discard(ear)
+    observers.notify("heard", "one")
+    assert ear.texts == []
+
+
+def test_a_service_starts_and_stops_its_node() -> None:
+    service = Plain()
+    service.startService()
+    assert service.happened == ["start"]
+    assert service.running
+    done: list[None] = []
+    service.stopService().addCallback(done.append)
+    assert (service.happened, done) == (["start", "stop"], [None])
+
+
+def test_a_failure_halts_the_node_then_is_reported_then_fails_what_is_in_flight() -> None:
+    failures: list[Exception] = []
+    service = Plain(on_failure=lambda error: (failures.append(error), service.happened.append("reported")))
+    error = OSError("no space")
+    service.fail(error)
+    service.fail(OSError("again"))
+    assert failures == [error]
+    assert service.happened == [("halt", error), "reported", ("pending", error)]
+
+
+@pytest.mark.parametrize("name", ["_start_node", "_halt", "_fail_pending"])
+def test_a_subclass_that_leaves_out_a_part_is_told_which(name: str) -> None:
+    service = Plain()
+    with pytest.raises(NotImplementedError, match="Plain does not say"):
+        getattr(NodeService, name)(service, *([] if name == "_start_node" else [None]))
+
+
+def test_storage_that_cannot_be_closed_is_a_failure_of_the_service() -> None:
+    from fyrehose_twisted.errors import OperationalError
+
+    class Storage:
+        async def close(self) -> None:
+            raise OperationalError("the disk is gone")
+
+    failures: list[Exception] = []
+    service = Plain(on_failure=failures.append)
+    with pytest.raises(StopIteration):
+        service._close_storage(Storage()).send(None)
+    assert [str(error) for error in failures] == ["the disk is gone"]
+    with pytest.raises(StopIteration):
+        service._close_storage(None).send(None)

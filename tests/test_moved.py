@@ -1,0 +1,97 @@
+"""Import paths and names that earlier documentation showed go on working, with a warning at the caller."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from importlib import import_module
+
+import pytest
+
+from fyrehose_twisted import _moved
+
+
+def imported(path: str) -> object:
+    try:
+        return import_module(path)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("fyrehose_twisted"):
+            raise
+        pytest.skip(f"{error.name} is not installed")
+
+
+@pytest.mark.parametrize("old", _moved.MODULES)
+def test_a_moved_module_can_be_imported_from_its_old_path_with_a_warning(
+    old: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, f"fyrehose_twisted.{old}", raising=False)
+    new = imported(f"fyrehose_twisted.{_moved.MODULES[old]}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        module = import_module(f"fyrehose_twisted.{old}")
+    [warning] = [one for one in caught if f"fyrehose_twisted.{old} has moved" in str(one.message)]
+    assert warning.category is DeprecationWarning
+    assert warning.filename == __file__
+    for name in [name for name in vars(new) if not name.startswith("__")]:
+        assert getattr(module, name) is getattr(new, name)
+
+
+@pytest.mark.parametrize(("old", "name"), [(old, name) for old, names in _moved.NAMES.items() for name in names])
+def test_a_renamed_name_is_found_under_its_old_path_and_name(old: str, name: str) -> None:
+    new = imported(f"fyrehose_twisted.{_moved.MODULES[old]}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = import_module(f"fyrehose_twisted.{old}")
+    assert getattr(module, name) is getattr(new, _moved.NAMES[old][name])
+
+
+def test_a_renamed_name_of_a_module_that_stayed_warns() -> None:
+    interfaces = import_module("fyrehose_twisted.interfaces")
+    with pytest.warns(DeprecationWarning, match="Drained is called Outputs now") as caught:
+        assert interfaces.Drained is interfaces.Outputs
+    assert caught[0].filename == __file__
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = interfaces.Nothing
+
+
+def test_an_unknown_module_is_still_not_found() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        import_module("fyrehose_twisted.fyrehose.nothing")
+
+
+def test_a_moved_module_has_no_name_that_the_new_one_lacks() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        module = import_module("fyrehose_twisted.fyrehose.codec")
+    with pytest.raises(AttributeError):
+        _ = module.nothing
+
+
+PACKAGES = "fyrehose", "hydra", "freenet", "parcels"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_public_names_are_those_that_type_checkers_see(package: str) -> None:
+    module = import_module(f"fyrehose_twisted.{package}")
+    path = module.__file__
+    assert path is not None
+    with open(path, encoding="utf-8") as file:
+        typed = {line.split()[-1].rstrip(",") for line in file.read().replace(",", "\n").split("\n") if " as " in line}
+    assert typed <= set(dir(module))
+    assert typed
+    for name in typed:
+        value = getattr(module, name)
+        assert getattr(module, name) is value
+    with pytest.raises(AttributeError, match=f"module 'fyrehose_twisted.{package}' has no attribute 'Nothing'"):
+        _ = module.Nothing
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_and_its_codec_load_no_reactor(package: str) -> None:
+    program = (
+        f"import fyrehose_twisted.{package}, fyrehose_twisted.{package}.wire.codec, sys;"
+        "print([name for name in sys.modules if name.partition('.')[0] in ('twisted', 'asyncio')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
