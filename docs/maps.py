@@ -130,11 +130,11 @@ def _is_pure(module: str, patterns: Iterable[str]) -> bool:
 
 
 def _modules_in(directory: Path) -> list[str]:
-    """Return the names of the modules and packages in a directory, sorted."""
+    """Return the names of the modules and packages in a directory, sorted, without private ones."""
     return sorted(
         path.stem
         for path in directory.iterdir()
-        if (path.suffix == ".py" and path.stem != "__init__") or (path / "__init__.py").exists()
+        if (path.suffix == ".py" and not path.stem.startswith("_")) or (path / "__init__.py").exists()
     )
 
 

@@ -57,9 +57,7 @@ class Demo:
             f" subscribers\nand {JOURNALS} journals. Links lose {options.loss:.1%} of all datagrams and reorder as many"
             f" (--seed {options.seed})."
         )
-        story.run_command(
-            "Start a backbone, journals, subscribers, a publisher, bad links between them, and a dashboard"
-        )
+        story.begin_act("Start a backbone, journals, subscribers, a publisher, bad links between them, and a dashboard")
         self.network = Network(self.processes, story, options.loss, options.seed)
         story.outcome("all of them run")
         story.say(f"   Dashboard while this runs: {self.network.dashboard}")
@@ -77,7 +75,7 @@ class Demo:
             whole = journal.next() - 1
             journal.process.start()
 
-        story.run_command(f"Publish {len(messages):,} flights; halfway, kill -9 journal {JOURNALS} and start it again")
+        story.begin_act(f"Publish {len(messages):,} flights; halfway, kill -9 journal {JOURNALS} and start it again")
         self.network.publish(messages, kill)
         outcome = "every flight is at all subscribers, once and in order, and the journals are equal"
         nobody = check_streams(story, self.network, outcome)
@@ -96,7 +94,7 @@ class Demo:
             last = network.backbone.last_number()
             network.backbone.process.start()
 
-        story.run_command(f"Publish {len(messages):,} of them again; halfway, kill -9 the backbone and start it again")
+        story.begin_act(f"Publish {len(messages):,} of them again; halfway, kill -9 the backbone and start it again")
         network.publish(messages, kill)
         story.check("numbers given twice", len(network.numbers) - len(set(network.numbers)))
         nobody = check_streams(story, network, "no number was given twice, and no flight is lost", before)
@@ -112,7 +110,7 @@ class Demo:
     def compare(self, pipeline: Pipeline, nobody: int) -> None:
         """Let Spark compare the journals."""
         story = self.story
-        story.run_command("Spark compares the journals number by number")
+        story.begin_act("Spark compares the journals number by number")
         with self.network.waiting("Spark compares"):
             found, verdict = pipeline.verify()
         findings = {name: one["numbers"] for name, one in found["findings"].items()}
@@ -125,7 +123,7 @@ class Demo:
     def count(self, pipeline: Pipeline, messages: Sequence[bytes]) -> None:
         """Let Spark make tables of the journals, and compare them with what was published."""
         story = self.story
-        story.run_command("Spark makes tables of the journals, and counts flights and miles of each carrier")
+        story.begin_act("Spark makes tables of the journals, and counts flights and miles of each carrier")
         with self.network.waiting("Spark counts"):
             pipeline.refine()
         traffic, expected, carriers = pipeline.traffic(), counted(messages), pipeline.carriers()
@@ -136,7 +134,7 @@ class Demo:
 
     def draw(self, pipeline: Pipeline) -> None:
         """Let Spark draw the page."""
-        self.story.run_command("Spark draws a page of what it found")
+        self.story.begin_act("Spark draws a page of what it found")
         with self.network.waiting("Spark draws"):
             page = pipeline.report()
         self.story.outcome(f"{page.stat().st_size / 1e6:.1f} MB that need nothing else")

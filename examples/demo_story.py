@@ -34,7 +34,7 @@ class Story:
         """Print lines."""
         print(*lines, sep="\n", flush=True)
 
-    def run_command(self, what: str) -> None:
+    def begin_act(self, what: str) -> None:
         """Begin an act."""
         self._acts += 1
         self._act_began = time.monotonic()

@@ -162,7 +162,7 @@ class Talker:
         thread.start()
         return thread
 
-    def without_subscribers(self, after: int = 0) -> int:
+    def lines_missed(self, after: int = 0) -> int:
         """Return about how much was said while nobody else was there, from some line on."""
         count, gone = 0, None
         for at, line in self.lines[after:]:
@@ -221,7 +221,7 @@ def main(stack: ExitStack, scale: float) -> None:
         killed = time.monotonic()
         leader.kill()
         back, _ = talker.wait_for("^:karma_*!.* JOIN", before)
-        gaps.append((back - killed, talker.unheard(before)))
+        gaps.append((back - killed, talker.lines_missed(before)))
         say(f"{leader.name} was killed with -9; somebody else is in {CHANNEL} after {back - killed:.2f} s")
         leader.start(stack)
         leader = wait_until(lambda: all_in(nodes), "the nodes do not find together")
@@ -233,7 +233,7 @@ def main(stack: ExitStack, scale: float) -> None:
     talker.send(f"PRIVMSG {CHANNEL} :!karma tea")
     _, answer = talker.wait_for("tea has karma", before)
     counted, said = int(answer.rsplit(" ", 1)[1]), len(talker.said)
-    nobody = talker.unheard()
+    nobody = talker.lines_missed()
     print(f"\ntea++ was said {said:,} times, while the node that heard it was killed twice.")
     print(f"The bot, now on {leader.name}, answers {counted:,}; about {nobody:,} fell while nobody was in the channel:")
     for number, (seconds, lost) in enumerate(gaps, 1):

@@ -72,7 +72,7 @@ class Upstream(DatagramProtocol):
 
     def batch_received(self, batch: Batch) -> None:
         """The backbone, or a client that repairs, sent something for our client."""
-        self.relay.pass_on(batch, batch.runs, self.relay.downstream, self.client)
+        self.relay.forward(batch, batch.runs, self.relay.downstream, self.client)
 
 
 @implementer(IBatchReceiver)
@@ -111,9 +111,9 @@ class Relay(DatagramProtocol):
                 if len(self._upstreams) >= MAX_CLIENTS:
                     continue
                 self._upstreams[client] = Upstream(self, client)
-            self.pass_on(batch, runs, self._upstreams[client].port, self.backbone)
+            self.forward(batch, runs, self._upstreams[client].port, self.backbone)
 
-    def deliver_directly(self, batch: Batch, runs: Iterable[DatagramRun], port: DatagramPort, peer: Address) -> None:
+    def forward(self, batch: Batch, runs: Iterable[DatagramRun], port: DatagramPort, peer: Address) -> None:
         """Send what is not lost to ``peer``, some of it later."""
         now: list[Burst] = []
         late: list[bytes] = []
@@ -125,7 +125,7 @@ class Relay(DatagramProtocol):
                     now.append(Burst(batch.view[start:hit], size))
                     self.forwarded += passing
                 start, left = min(hit + size, run.stop), left - passing - 1
-                if self._fate.loses():
+                if self._fate.draw_loss():
                     self.lost += 1
                 else:
                     late.append(bytes(batch.view[hit:start]))

@@ -52,7 +52,7 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
     try:
         if options.role == "publish":
             publisher = await join(reactor, TickPublisher(), options.backbone)
-            await publisher.tick(options.name, options.publish_interval, options.count)
+            await publisher.tick(options.name, options.interval, options.count)
             await publisher.leave()
         else:
             subscriber = await join(reactor, TickSubscriber(options.count), options.backbone)

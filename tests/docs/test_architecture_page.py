@@ -68,9 +68,9 @@ def test_no_box_leaves_the_drawing(drawings: dict[str, str], kind: str) -> None:
 
 
 def existing(directory: Path) -> set[str]:
-    """Return the names of the modules and packages in a directory."""
+    """Return the names of the modules and packages in a directory, without private ones."""
     paths = (path for path in directory.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists())
-    return {path.stem for path in paths} - {"__init__"}
+    return {path.stem for path in paths if not path.stem.startswith("_")}
 
 
 def test_layers_are_drawn_in_the_order_of_the_contract(maps: Any, drawings: dict[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""README's picture shows what the nodes do, and its figures are those that were measured."""
+"""README: its picture shows packets of real nodes, its figures were measured, and its examples run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from documented.pages import PAGES, ROOT
+from documented.terminal import Terminal
 
 SVG = "{http://www.w3.org/2000/svg}"
 README = PAGES[0].path.read_text(encoding="utf-8")
@@ -77,4 +78,36 @@ def test_figures_stand_among_the_benchmarks() -> None:
 
 
 def test_readme_has_few_links() -> None:
-    assert PAGES[0].links == ["docs/repair.svg", "docs/tutorial.md", "docs/comparison.md", "docs/index.md"]
+    guides = [f"docs/howto/{name}.md" for name in ("parcels", "hydra", "freenet")]
+    assert PAGES[0].links == ["docs/repair.svg", "docs/tutorial.md", "docs/comparison.md", *guides, "docs/index.md"]
+
+
+def test_readme_fits_on_two_screens() -> None:
+    assert len(README.splitlines()) <= 100
+
+
+RUN_THE_OTHERS = """\
+from twisted.internet.task import react
+
+from fyrehose_twisted.hydra.irc.bots import parse_line
+from others import *
+
+
+async def main(reactor):
+    root = FreenetService(listen=["tcp:6180:interface=127.0.0.1"])
+    root.startService()
+    await root.subscribe(named_key("weather"))
+    assert await report("127.0.0.1:6180") >= 0
+    print(await book())
+    print(*Pong().line_received(parse_line(b":ann!a@b PRIVMSG #tea :!ping", 1, 1)))
+
+
+react(main)
+"""
+
+
+def test_examples_of_the_other_protocols_run(terminal: Terminal) -> None:
+    [example] = [block.text for block in PAGES[0].blocks if block.file_name == "others.py"]
+    for name, text in (("others.py", example), ("run.py", RUN_THE_OTHERS)):
+        (terminal.directory / name).write_text(terminal.spell_ports(text), encoding="utf-8")
+    terminal.run("python run.py", "1\nPRIVMSG #tea :pong, ann\n")
