@@ -1,5 +1,7 @@
-"""Fyrehose: a backbone numbers every message and fans it out; clients repair gaps from one another.
+"""Fyrehose: ordered messaging over UDP.
 
-Applications start at :mod:`~fyrehose_twisted.fyrehose.protocol`; the rules are in
+A backbone numbers every message and sends it to all subscribers. The backbone and other clients repair gaps.
+
+Applications start at :mod:`~fyrehose_twisted.fyrehose.protocol`. The protocol rules are in
 :mod:`~fyrehose_twisted.fyrehose.node.backbone.backbone` and :mod:`~fyrehose_twisted.fyrehose.node.client.client`.
 """
