@@ -188,9 +188,9 @@ async def test_a_mislaid_state_file(
     assert await deferToThread(again.finish) == 1
     ended = again.wait_for(r"stopping: (client [0-9.:]+ holds message 1 .*)")
     assert ended[1] == (
-        f"client 127.0.0.1:{leaving_port.getHost().port} holds message 1 of this stream, but the state file says that"
-        " no number was ever given. Restore the file, or start with --start-at N, N above every number that any client"
-        " or journal has seen"
+        f"client 127.0.0.1:{leaving_port.getHost().port} holds message 1 of this stream, but the state file"
+        " contains no number. Restore the file, or start with --start-at N, where N is above every number that any"
+        " client or journal has seen"
     )
     assert again.out.count("stopping:") == 1
     assert "Traceback" not in again.out
@@ -206,7 +206,7 @@ def test_one_client_alone_cannot_stop_a_fresh_backbone(start_backbone: Any, peer
     honest.publish(b"data")
     assert honest.delivered(1) == [(1, b"data")]
     backbone.program.wait_for(
-        rf"says that it holds message {2**40} of this stream, and none of 1 others .*not believed"
+        rf"claims to hold message {2**40} of this stream, but none of 1 other clients .*claim ignored"
     )
 
 

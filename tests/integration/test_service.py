@@ -48,7 +48,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--interface [::1]", r"--interface '\[::1\]': a backbone uses IPv4 only, so give an IPv4 address"),
         (
             "--interface 0.0.0.0",
-            r"--interface 0.0.0.0 is not loopback, .* --secret-file FILE, --allow CIDR, or --open for everybody",
+            r"--interface 0.0.0.0 is not loopback, .* --secret-file FILE, --allow CIDR, or --open to serve all clients",
         ),
         ("--allow 10.0.0.1/8", r"'10.0.0.1/8' is not an IPv4 network such as 10.0.0.0/8"),
         ("--allow-push x", r"'x' is not an IPv4 network"),
@@ -116,7 +116,7 @@ def test_the_secret_is_no_option(start: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ("--interface 0.0.0.0", r"--interface 0.0.0.0 is .* --allow CIDR, or --open for everybody"),
+        ("--interface 0.0.0.0", r"--interface 0.0.0.0 is .* --allow CIDR, or --open to serve all clients"),
         ("--port banana", "--port 'banana' is not a whole number"),
         ("--banana", "option --banana not recognized"),
     ],

@@ -14,18 +14,18 @@ from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_SEQUENCE, Di
 from fyrehose_twisted.process.secret import check_secret
 
 DEFAULT_MEMORY_LIMIT = 64 * 2**20
-"""Bytes of memory for messages that a client can repair others with."""
+"""Bytes of memory for messages from which a client answers repair requests."""
 
 DEFAULT_BUFFER_BYTES = 32 * 2**20
-"""Bytes of memory for messages that wait for missing ones."""
+"""Bytes of memory for the reorder buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WindowConfig:
-    """Limits of the window, in messages, and of the timer, in seconds.
+    """Limits of a publisher's congestion window, in messages, and of its retransmission timer, in seconds.
 
-    The timer's lower limit is that of common TCPs rather than the whole second of RFC 6298: what is lost on
-    the way back is repaired by a REQUEST long before.
+    The lower limit of the timer is that of common TCP implementations, not the 1 s of RFC 6298. A message that is lost
+    on its way back is repaired by a REQUEST long before 1 s has passed.
     """
 
     initial: int = 64
@@ -34,18 +34,18 @@ class WindowConfig:
     minimum_timeout: float = 0.2
     maximum_timeout: float = 4.0
     congested_loss: float = 0.125
-    """Share of a round that may get lost before that counts as congestion; a radio link loses some at any rate."""
+    """Share of a round that may be lost before it counts as congestion. Radio links always lose some datagrams."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxConfig:
-    """Limits of a publisher.
+    """Limits of a publisher's send queue.
 
-    :ivar raw: send payloads bare, without an envelope; then equal payloads acknowledge each other, and a
-        message may be published more than once.
-    :ivar queue_messages: messages that may wait, those under way included.
-    :ivar queue_bytes: bytes that may wait.
-    :ivar timeout: seconds after which a message that did not come back fails.
+    :ivar raw: send payloads without an envelope. Equal payloads then acknowledge each other, and a message may be
+        published more than once.
+    :ivar queue_messages: maximum number of queued messages, including those in flight.
+    :ivar queue_bytes: maximum size of the queue in bytes.
+    :ivar timeout: seconds after which an unacknowledged message fails.
     """
 
     raw: bool = False
@@ -57,13 +57,13 @@ class OutboxConfig:
 
 @dataclass(frozen=True, slots=True)
 class RepairConfig:
-    """How patient and how greedy repairs are.
+    """Timing and limits of repair requests.
 
-    :ivar reorder_delay: seconds to wait for a late datagram before asking for it.
-    :ivar first_retry: seconds until the second attempt; doubles with each, up to ``last_retry``.
-    :ivar attempts: REQUESTs for a number before it is given up.
-    :ivar rate: REQUESTs a second at most; half of what a backbone honours by default.
-    :ivar in_flight: numbers asked for at once.
+    :ivar reorder_delay: seconds to wait for a late datagram before requesting it.
+    :ivar first_retry: seconds until the second attempt; doubled after each attempt, up to ``last_retry``.
+    :ivar attempts: REQUESTs for a number before it is reported as lost.
+    :ivar rate: maximum REQUESTs per second; half of what a backbone accepts by default.
+    :ivar in_flight: maximum count of numbers requested at once.
     """
 
     reorder_delay: float = 0.02
@@ -75,15 +75,15 @@ class RepairConfig:
 
 
 class AddressList:
-    """A list of IPv4 networks in CIDR form."""
+    """Allow list of IPv4 networks in CIDR form."""
 
     def __init__(self, networks: Iterable[str | IPv4Network]) -> None:
-        """:raises ConfigurationError: if one is not an IPv4 network."""
+        """:raises ConfigurationError: if an entry is not an IPv4 network."""
         self.networks = tuple(map(parse_network, networks))
         self.permits = lru_cache(maxsize=4096)(self._permits)
 
     def _permits(self, host: str) -> bool:
-        """Say whether ``host``, in dotted form, is in one of the networks."""
+        """Return whether ``host``, in dotted form, is in one of the networks."""
         address = IPv4Address(host)
         return any(address in network for network in self.networks)
 
@@ -92,7 +92,7 @@ class AddressList:
 
 
 def parse_network(text: str | IPv4Network) -> IPv4Network:
-    """Return the network that ``text`` names. :raises ConfigurationError: if it names none."""
+    """Parse an IPv4 network. :raises ConfigurationError: if ``text`` is not one."""
     try:
         return IPv4Network(text)
     except ValueError as error:
@@ -100,28 +100,29 @@ def parse_network(text: str | IPv4Network) -> IPv4Network:
 
 
 MAX_RETRANSMIT = 2**40
-"""Bytes."""
+"""Upper limit of the retransmit buffer in bytes."""
 
 MIN_KEEPALIVE_INTERVAL, MAX_KEEPALIVE_INTERVAL = 0.1, 0.9
-"""Seconds. A client owes its backbone a KEEPALIVE at least every second (000, client rule 1), and timers are late."""
+"""Limits of the KEEPALIVE interval in seconds. A KEEPALIVE is due every second (000, client rule 1), and timers may
+fire late."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackboneConfig:
-    """What a backbone is told.
+    """Limits and access control of a backbone.
 
-    :ivar max_clients: clients served at once; one more gets no ACK.
-    :ivar max_per_host: of those, how many may send from one host; by default a quarter of them, or 16 if that is more.
-    :ivar allow: whom to serve at all; ``None`` for anyone.
-    :ivar allow_push: whose PUSHes to number; ``None`` for anyone who is served.
-    :ivar secret: shared secret for KEEPALIVE tokens; with one, only admitted clients may PUSH.
-    :ivar trust_addresses: take ADDR at its word, for clients behind address translation.
-    :ivar request_rate: REQUESTs a second honoured for each client.
-    :ivar request_burst: REQUESTs at once.
-    :ivar retransmit: bytes of memory for the latest messages, from which the backbone answers REQUESTs itself.
-    :ivar min_rate: bytes a second that publishers are allowed in any case. Above that rate they are slowed down while a
-        subscriber has yet to be repaired from the older half of that memory and no durable journal holds what it
-        misses. ``None`` never to slow them down.
+    :ivar max_clients: maximum number of clients. The backbone sends no ACK to further clients.
+    :ivar max_per_host: maximum number of clients on one host; by default a quarter of ``max_clients``, at least 16.
+    :ivar allow: networks whose clients are served; ``None`` for all.
+    :ivar allow_push: networks whose PUSHes are numbered; ``None`` for all clients that are served.
+    :ivar secret: shared secret for KEEPALIVE tokens. With a secret, only admitted clients may PUSH.
+    :ivar trust_addresses: accept any ADDR, for clients behind address translation.
+    :ivar request_rate: accepted REQUESTs per second and client.
+    :ivar request_burst: REQUESTs accepted at once from one client.
+    :ivar retransmit: size in bytes of the retransmit buffer, from which the backbone answers REQUESTs itself.
+    :ivar min_rate: bytes per second that publishers may always send. Above this rate, they are slowed down while a
+        subscriber waits for repairs from the older half of the retransmit buffer that no durable journal holds.
+        ``None`` turns this backpressure off.
     """
 
     max_clients: int = 1_024
@@ -137,40 +138,43 @@ class BackboneConfig:
 
     def __post_init__(self) -> None:
         if self.max_clients < 1:
-            raise ConfigurationError(f"a table of {self.max_clients} clients serves nobody; allow at least 1")
+            raise ConfigurationError(f"maximum number of clients is {self.max_clients}; allow at least 1")
         if self.max_per_host is not None and self.max_per_host < 1:
-            raise ConfigurationError(
-                f"a limit of {self.max_per_host} clients of one host serves none; allow at least 1"
-            )
+            raise ConfigurationError(f"maximum number of clients on one host is {self.max_per_host}; allow at least 1")
         if not 0 <= self.retransmit <= MAX_RETRANSMIT:
             raise ConfigurationError(
-                f"retransmit memory of {self.retransmit} bytes; it must lie in 0 to {MAX_RETRANSMIT}"
+                f"retransmit buffer of {self.retransmit} bytes; choose 0 to {MAX_RETRANSMIT} bytes"
             )
         if self.min_rate is not None and self.min_rate <= 0:
-            raise ConfigurationError(f"a minimum rate of {self.min_rate:g} bytes a second stops publishers for good")
+            raise ConfigurationError(
+                f"minimum rate of {self.min_rate:g} bytes per second would stop all publishers;"
+                " choose a positive rate, or None for no backpressure"
+            )
         if self.secret is not None:
             check_secret(self.secret)
 
     @property
     def host_limit(self) -> int:
-        """How many clients of one host are served at once."""
+        """Maximum number of clients on one host."""
         return max(self.max_clients // 4, 16) if self.max_per_host is None else self.max_per_host
 
 
 def check_exposure(interface: str, config: BackboneConfig) -> None:
-    """Refuse to serve anybody who asks, except on loopback: packets can be forged to flood others.
+    """Require a secret or an allow list on interfaces other than loopback.
 
-    :raises ConfigurationError: if ``interface`` is not loopback and ``config`` does not say whom to serve.
+    Without either, forged packets could make the backbone flood other hosts.
+
+    :raises ConfigurationError: if ``interface`` is not loopback and ``config`` has neither.
     """
     if not IPv4Address(interface).is_loopback and config.secret is None and config.allow is None:
         raise ConfigurationError(
-            f"--interface {interface} is not loopback, and packets can be forged to flood others."
-            " Say whom to serve: --secret-file FILE, --allow CIDR, or --open for everybody"
+            f"--interface {interface} is not loopback, and forged packets could be used to flood other hosts;"
+            " pass --secret-file FILE, --allow CIDR, or --open to serve all clients"
         )
 
 
 class Start(Enum):
-    """Where a subscriber begins, if not at a number."""
+    """Start position of a subscriber, other than a number."""
 
     LIVE = "live"
     OLDEST = "oldest"
@@ -178,21 +182,22 @@ class Start(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """What a client is told.
+    """Settings of a client.
 
-    :ivar start: the first message to hand over: the next one, the oldest that anyone holds, or a number.
-    :ivar raw: hand over DATA as it is, repeats included; do not look for envelopes.
-    :ivar subscribe: receive the stream. A client that does not can publish with CONFIRM, or just ask for ACKs.
-    :ivar journal: keep messages and answer FORWARDs.
-    :ivar history_bytes: memory for that.
-    :ivar buffer_bytes: memory for messages that wait for others or for the application.
-    :ivar keepalive_interval: seconds between KEEPALIVEs, 0.1 to 0.9: one a second is due, and timers are late.
-    :ivar dialect: which document to speak; version 1 has no flags, so its clients always subscribe and journal.
-    :ivar watch: be told all the time how far durable journals have synced.
-    :ivar secret: shared secret of the backbone; needs ``address``.
-    :ivar address: ADDR and PORT to give; by default "where this packet came from".
-    :ivar outbox: for publishers.
-    :ivar repair: patience and greed of repairs.
+    :ivar start: first message to deliver: the next one, the oldest that any client holds, or a number.
+    :ivar raw: deliver DATA unchanged, including repeats, without parsing envelopes.
+    :ivar subscribe: receive the stream. Clients that do not subscribe can publish with CONFIRM, or only send
+        KEEPALIVEs.
+    :ivar journal: store messages and answer FORWARDs.
+    :ivar history_bytes: bytes of memory for stored messages.
+    :ivar buffer_bytes: bytes of memory for messages that wait for a repair or for the application.
+    :ivar keepalive_interval: seconds between KEEPALIVEs, 0.1 to 0.9. One is due each second, and timers may fire late.
+    :ivar dialect: protocol version. Version 1 has no flags, so its clients always subscribe and journal.
+    :ivar watch: receive the progress of durable journals continuously.
+    :ivar secret: shared secret of the backbone; requires ``address``.
+    :ivar address: ADDR and PORT to announce; by default the source address of the packet.
+    :ivar outbox: limits of the send queue of a publisher.
+    :ivar repair: timing and limits of repair requests.
     """
 
     start: Start | int = Start.LIVE
@@ -212,16 +217,16 @@ class ClientConfig:
     def __post_init__(self) -> None:
         if not MIN_KEEPALIVE_INTERVAL <= self.keepalive_interval <= MAX_KEEPALIVE_INTERVAL:
             raise ConfigurationError(
-                f"keepalive interval of {self.keepalive_interval:g} s; it must lie in {MIN_KEEPALIVE_INTERVAL} to"
-                f" {MAX_KEEPALIVE_INTERVAL} s, for a backbone is owed one every second"
+                f"keepalive interval of {self.keepalive_interval:g} s; choose {MIN_KEEPALIVE_INTERVAL} to"
+                f" {MAX_KEEPALIVE_INTERVAL} s: a KEEPALIVE is due every second"
             )
         if isinstance(self.start, int) and not 1 <= self.start <= MAX_SEQUENCE:
             raise ConfigurationError(f"start at number {self.start}; numbers go from 1 to {MAX_SEQUENCE}")
         if self.dialect is Dialect.V1 and (self.secret is not None or not (self.subscribe and self.journal)):
             raise ConfigurationError(
-                "dialect v1 has no flags and no token: its clients subscribe, journal, have no secret"
+                "dialect v1 has no flags and no token, so its clients subscribe, journal and have no secret; use v2"
             )
         if self.watch and self.dialect is Dialect.V1:
-            raise ConfigurationError("dialect v1 cannot watch journals: it has no way to ask what they have; use v2")
+            raise ConfigurationError("dialect v1 cannot watch journals; use v2")
         if self.secret is not None:
             check_secret(self.secret)

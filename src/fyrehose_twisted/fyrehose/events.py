@@ -1,4 +1,4 @@
-"""What the nodes tell: applications of a client, operators of a backbone."""
+"""Events and counters of backbone and client nodes."""
 
 from __future__ import annotations
 
@@ -15,51 +15,51 @@ from fyrehose_twisted.record import Record
 
 
 class Message(NamedTuple):
-    """A message as a subscriber gets it."""
+    """Message delivered to a subscriber."""
 
     sequence: int
     received_at: int
     """UTC microseconds since 1970."""
     data: bytes
-    """What was published, without the envelope."""
+    """Published data, without the envelope."""
     payload: bytes
-    """DATA as it was on the wire."""
+    """DATA as received from the wire."""
 
     def record(self, stream: str) -> Record:
-        """Return this as a record of ``stream``."""
+        """Return the message as a record of ``stream``."""
         return Record(stream, 0, self.sequence, self.received_at, self.payload)
 
 
 _make_message: Callable[[tuple[int, int, bytes, bytes]], Message] = partial(tuple.__new__, Message)
-"""What ``Message._make`` does, without a call in Python for each."""
+"""Equivalent of ``Message._make`` without a Python call per message."""
 
 
 class MessageColumns(NamedTuple):
-    """Messages in columns."""
+    """Consecutive messages in columnar form."""
 
     numbers: Sequence[int]
     times: Sequence[int]
-    """When each was received, in UTC microseconds since 1970."""
+    """Times of receipt, in UTC microseconds since 1970."""
     payloads: Sequence[bytes]
-    """DATA of each, as on the wire."""
+    """DATA as received from the wire."""
     envelope_size: int
-    """Bytes to take off each to get what was published."""
+    """Bytes of envelope at the start of each payload."""
 
     def messages(self) -> Iterator[Message]:
-        """Make the messages, one after the other."""
+        """Yield the messages."""
         published = itemgetter(slice(self.envelope_size, None))
         data = map(published, self.payloads) if self.envelope_size else self.payloads
         return map(_make_message, zip(self.numbers, self.times, data, self.payloads, strict=True))
 
 
 class Messages(Sequence[Message]):
-    """Messages in order. Each is made when it is looked at, so that thousands do not all take memory at a time."""
+    """Sequence of messages. Each message is created on access, so that thousands do not take memory at once."""
 
     __slots__ = ("_columns", "_length")
 
     def __init__(self, columns: Sequence[MessageColumns]) -> None:
         self._columns = columns
-        self._length = sum([len(stretch.payloads) for stretch in columns])
+        self._length = sum([len(column.payloads) for column in columns])
 
     def __len__(self) -> int:
         return self._length
@@ -115,13 +115,13 @@ class MessagesDelivered(NamedTuple):
 
 
 class JournalsSynced(NamedTuple):
-    """Event: durable journals have synced this much, as the backbone tells a client that watches them."""
+    """Event: the backbone reported the progress of durable journals to a client that watches them."""
 
     holdings: Sequence[Holding]
 
 
 class ClientFailed(NamedTuple):
-    """Event: this client has stopped for good."""
+    """Event: the client stopped because of an error."""
 
     error: Exception
 
@@ -130,8 +130,8 @@ class ClientFailed(NamedTuple):
 class ClientTraffic:
     """Messages and REQUESTs of one client since it joined.
 
-    :ivar published: messages of it that were numbered, with :attr:`published_bytes` of DATA.
-    :ivar requests: REQUESTs of it that were admitted; the latest came at :attr:`requested_at`.
+    :ivar published: numbered messages of the client, with :attr:`published_bytes` of DATA.
+    :ivar requests: admitted REQUESTs of the client, the latest at :attr:`requested_at`.
     """
 
     published: int = 0
@@ -143,16 +143,16 @@ class ClientTraffic:
     _is_subscribed: bool = False
 
     def subscribe(self, counters: BackboneCounters, subscribes: bool) -> None:
-        """Note that the client subscribes from now on, or no longer."""
+        """Record whether the client subscribes from now on."""
         if subscribes != self._is_subscribed:
-            # A subscriber is sent all that is published, so nothing is counted for each of them meanwhile.
+            # Subscribers receive every published message, so the difference of two totals replaces a count per client.
             sign = -1 if subscribes else 1
             self._delivered += sign * counters.published
             self._delivered_bytes += sign * counters.published_bytes
             self._is_subscribed = subscribes
 
     def delivered(self, counters: BackboneCounters) -> tuple[int, int]:
-        """Return how many messages were sent to the client as they were published, and their bytes of DATA."""
+        """Return the number of live messages sent to the client, and their bytes of DATA."""
         if not self._is_subscribed:
             return self._delivered, self._delivered_bytes
         return counters.published + self._delivered, counters.published_bytes + self._delivered_bytes
@@ -160,14 +160,14 @@ class ClientTraffic:
 
 @dataclass(slots=True)
 class ServedClient:
-    """A client that sent a KEEPALIVE in the last 5 s.
+    """Client that sent a KEEPALIVE in the last 5 s.
 
-    :ivar source: where its latest KEEPALIVE came from.
-    :ivar joined_sequence: the last number that had been given when it joined.
-    :ivar token: TOKEN of its latest KEEPALIVE; empty before this backbone got one.
-    :ivar holds: what it keeps, if it is a durable journal that has said so.
-    :ivar connected_since: when it joined, or when the backbone started that knew it from before.
-    :ivar heard_at: when its latest KEEPALIVE came.
+    :ivar source: source address of its latest KEEPALIVE.
+    :ivar joined_sequence: last number assigned before it joined.
+    :ivar token: TOKEN of its latest KEEPALIVE; empty until this backbone received one.
+    :ivar holds: latest HOLDS of a durable journal.
+    :ivar connected_since: time at which it joined, or at which the backbone restarted with it in its table.
+    :ivar heard_at: time of its latest KEEPALIVE.
     """
 
     address: Address
@@ -187,7 +187,7 @@ class ServedClient:
 class ClientJoined:
     """Event: a client was admitted.
 
-    :ivar was_known: whether the backbone that was here before served it.
+    :ivar was_known: whether the client was restored from the state of the previous backbone process.
     """
 
     client: ServedClient
@@ -203,7 +203,7 @@ class ClientExpired:
 
 @dataclass(frozen=True, slots=True)
 class ExistingStreamDetected:
-    """Event: ``peer`` holds ``sequence`` of the stream that this backbone was about to number from the start."""
+    """Event: ``peer`` holds ``sequence`` of a stream that this backbone was about to number from 1."""
 
     peer: Address
     sequence: int
@@ -211,8 +211,8 @@ class ExistingStreamDetected:
 
 @dataclass(frozen=True, slots=True)
 class StreamClaimRejected:
-    """Event: ``peer`` says that it holds ``sequence`` of the stream, and of ``others`` clients that were asked too not
-    one holds anything. The stream is numbered from the start."""
+    """Event: ``peer`` claims to hold ``sequence`` of the stream, but none of ``others`` queried clients holds a
+    message. The stream is numbered from 1."""
 
     peer: Address
     sequence: int
@@ -221,17 +221,17 @@ class StreamClaimRejected:
 
 @dataclass(frozen=True, slots=True)
 class NumbersExhausted:
-    """Event: all numbers have been given."""
+    """Event: the last sequence number was assigned."""
 
 
 @dataclass(slots=True)
 class BackboneCounters:
-    """What happened since the start. Drops are counted by reason in ``drops``.
+    """Counters of a backbone since its start. Drops are counted by reason in ``drops``.
 
-    :ivar repeated: PUSHes of messages that had a number already, which was told again.
-    :ivar answered: REQUESTs answered from memory alone.
-    :ivar routed: REQUESTs passed on to clients, in whole or in part, with :attr:`forwards` FORWARDs in all.
-    :ivar beyond: REQUESTs for numbers that have not been given yet.
+    :ivar repeated: PUSHes of messages that were already numbered. The backbone delivers them to the publisher again.
+    :ivar answered: REQUESTs answered from the retransmit buffer alone.
+    :ivar routed: REQUESTs forwarded to clients, in whole or in part, with :attr:`forwards` FORWARDs in total.
+    :ivar beyond: REQUESTs for numbers that were not assigned yet.
     """
 
     datagrams: int = 0
@@ -250,7 +250,7 @@ class BackboneCounters:
 
 @dataclass(slots=True)
 class ClientCounters:
-    """What happened since the start. Drops are counted by reason in ``drops``."""
+    """Counters of a client since its start. Drops are counted by reason in ``drops``."""
 
     received: int = 0
     delivered: int = 0
@@ -266,27 +266,27 @@ class ClientCounters:
 
 
 class MessagesLost(NamedTuple):
-    """Event: numbers ``first`` to ``last`` were given up."""
+    """Event: numbers ``first`` to ``last`` are lost. The client stopped requesting them."""
 
     first: int
     last: int
 
 
 class MessagesPublished(NamedTuple):
-    """Event: messages came back. Pairs of the ticket that ``publish`` returned and the sequence number."""
+    """Event: messages were published. Pairs of the ticket that ``publish`` returned and the sequence number."""
 
     messages: list[tuple[int, int]]
 
 
 class MessagesExpired(NamedTuple):
-    """Event: messages did not come back in time."""
+    """Event: messages were not acknowledged in time."""
 
     tickets: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class PacketDropped:
-    """Event: a packet was refused. More from this host for this reason are only counted, for a minute."""
+    """Event: a packet was dropped. Further drops of this host and reason are only counted for 60 s."""
 
     reason: str
     peer: Address

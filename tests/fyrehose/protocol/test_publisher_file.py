@@ -113,7 +113,7 @@ def test_another_stream_is_refused(path: Path) -> None:
     PublisherState(path, STREAM).close()
     with pytest.raises(StateFileError, match=r"belongs to 127.0.0.1:2323, not to 127.0.0.1:9"):
         PublisherState(path, "127.0.0.1:9")
-    with pytest.raises(StateFileError, match="has 1025 bytes"):
+    with pytest.raises(StateFileError, match="name of 1025 bytes"):
         PublisherState(path.with_name("long"), "x" * 1_025)
 
 

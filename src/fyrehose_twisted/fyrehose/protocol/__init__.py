@@ -1,4 +1,4 @@
-"""Twisted shells of the fyrehose nodes, made to be subclassed."""
+"""Twisted protocols of fyrehose backbones, subscribers and publishers, made to be subclassed."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ from fyrehose_twisted.net.udp import UNTUNED_BUFFER, source_address_for
 
 
 class BackboneProtocol(DatagramNodeProtocol):
-    """A backbone on a UDP port. Subclass it to be told who comes and goes.
+    """Backbone on a UDP port. Subclasses can handle :meth:`client_joined` and :meth:`client_expired`.
 
-    :param state: where the numbers are kept, such as a
-        :class:`~fyrehose_twisted.fyrehose.service.state_file.SequenceFile`; by default nowhere, so that the next start
-        counts from 1 again. May be replaced until the port is bound.
-    :param policy: who gets FORWARDs; by default a random client.
-    :param settle_time: seconds to listen for clients before the first number is given, so that they get it; of a
-        stream of which ``state`` knows nothing they are asked. None where ``state`` knows them all; 0 to start at once.
+    :param state: sequence store, such as a :class:`~fyrehose_twisted.fyrehose.service.state_file.SequenceFile`. By
+        default numbers are not stored, so the next start counts from 1 again. May be replaced until the port is bound.
+    :param policy: choice of the clients that receive FORWARDs; by default random.
+    :param settle_time: seconds to listen for clients before the first message is numbered; 0 to start at once. Clients
+        are queried for messages if ``state`` has no record of the stream. The backbone does not wait if ``state``
+        contains all its clients.
     """
 
     def __init__(
@@ -88,14 +88,13 @@ class BackboneProtocol(DatagramNodeProtocol):
         self._settle_time = settle_time
 
     def client_joined(self, address: Address) -> None:
-        """A client was admitted, or was served by the backbone that was here before."""
+        """Called when a client is admitted, or was restored from the state of the previous process."""
 
     def client_expired(self, address: Address) -> None:
-        """A client has not been heard of for 5 s."""
+        """Called when a client has sent no KEEPALIVE for 5 s."""
 
     def reconfigure(self, config: BackboneConfig) -> None:
-        """Go by other limits from now on; see
-        :meth:`~fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone.reconfigure`."""
+        """Apply new limits; see :meth:`~fyrehose_twisted.fyrehose.node.backbone.backbone.Backbone.reconfigure`."""
         self.config = config
         if self.node is not None:
             self.node.reconfigure(config)
@@ -110,8 +109,8 @@ class BackboneProtocol(DatagramNodeProtocol):
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
         state = self.state
         memory: Any = IClientMemory(state, None)
-        knows_all = memory is not None and memory.complete and not state.fresh
-        settle_time = 0.0 if knows_all else self._settle_time
+        table_complete = memory is not None and memory.complete and not state.fresh
+        settle_time = 0.0 if table_complete else self._settle_time
         return Backbone(
             self.config,
             self._policy,
@@ -125,44 +124,45 @@ class BackboneProtocol(DatagramNodeProtocol):
             now=now,
         )
 
-    def persist(self, mark: SequenceCheckpoint) -> None:
+    def persist(self, checkpoint: SequenceCheckpoint) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""
-        self.state.persist(mark)
+        self.state.persist(checkpoint)
 
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
         match event:
             case ClientJoined(client, known):
                 host, port = client.address
-                told = "client {host}:{port} is served as before" if known else "client {host}:{port} joined"
-                self.log.info(told, host=host, port=port)
+                message = "client {host}:{port} restored" if known else "client {host}:{port} joined"
+                self.log.info(message, host=host, port=port)
                 self.client_joined(client.address)
             case ClientExpired(client):
                 host, port = client.address
-                self.log.info("client {host}:{port} is gone", host=host, port=port)
+                self.log.info("client {host}:{port} expired", host=host, port=port)
                 self.client_expired(client.address)
             case PacketDropped():
                 _log_drop(self.log, event)
             case ExistingStreamDetected((host, port), sequence):
                 self.fail(
                     StreamAlreadyNumbered(
-                        f"client {host}:{port} holds message {sequence} of this stream, but the state file says that no"
-                        " number was ever given. Restore the file, or start with --start-at N, N above every number"
-                        " that any client or journal has seen"
+                        f"client {host}:{port} holds message {sequence} of this stream, but the state file contains no"
+                        " number. Restore the file, or start with --start-at N, where N is above every number that any"
+                        " client or journal has seen"
                     )
                 )
             case StreamClaimRejected((host, port), sequence, others):
                 self.log.warn(
-                    "client {host}:{port} says that it holds message {sequence} of this stream, and none of {others}"
-                    " others holds any: not believed, the first number is 1. If it is right, stop this backbone and"
-                    " start it with --start-at N, N above every number that any client or journal has seen",
+                    "client {host}:{port} claims to hold message {sequence} of this stream, but none of {others} other"
+                    " clients holds a message: claim ignored, numbering starts at 1. If the claim is true, stop this"
+                    " backbone and start it with --start-at N, where N is above every number that any client or journal"
+                    " has seen",
                     host=host,
                     port=port,
                     sequence=sequence,
                     others=others,
                 )
             case NumbersExhausted():
-                self.fail(SequenceExhausted("all 2**48 - 1 numbers are given; start a stream with another --name"))
+                self.fail(SequenceExhausted("all 2**48 - 1 numbers are assigned; start a stream with another --name"))
 
     def _is_own(self, address: Address) -> bool:
         port: Any = self.transport
@@ -182,14 +182,14 @@ class BackboneProtocol(DatagramNodeProtocol):
         try:
             return source_address_for(peer), bound.port
         except OSError:
-            return ANY_ADDRESS  # There is no way to it, so no answer either.
+            return ANY_ADDRESS  # There is no route to the client, so it will not answer.
 
 
 class ClientProtocol(DatagramNodeProtocol):
-    """What subscribers and publishers share: a client of the backbone at :attr:`backbone`.
+    """Base of subscribers and publishers: a client of the backbone at :attr:`backbone`.
 
-    :param store: where messages are kept for others; by default in memory.
-    :ivar backbone: IPv4 address and port; :func:`~fyrehose_twisted.fyrehose.service.join` sets it.
+    :param store: message store for repairs; by default in memory.
+    :ivar backbone: IPv4 address and port, set by :func:`~fyrehose_twisted.fyrehose.service.join`.
     :ivar connected_first: Deferred that fires when the backbone answers for the first time.
     """
 
@@ -203,16 +203,16 @@ class ClientProtocol(DatagramNodeProtocol):
         self._store = store
 
     def backbone_connected(self) -> None:
-        """The backbone answers, for the first time or again."""
+        """Called when the backbone answers for the first time, or again after a disconnection."""
 
     def backbone_disconnected(self) -> None:
-        """The backbone has not answered for 5 s; keepalives go on."""
+        """Called when the backbone has not answered for 5 s. The client continues to send KEEPALIVEs."""
 
     def acknowledged(self, round_trip: float) -> None:
-        """The backbone answered a KEEPALIVE after ``round_trip`` seconds."""
+        """Called when the backbone answers a KEEPALIVE, after ``round_trip`` seconds."""
 
     def journals_synced(self, holdings: Sequence[Holding]) -> None:
-        """Durable journals have synced this much; told to clients that ``watch`` them."""
+        """Called with the progress of durable journals if the client is configured to ``watch`` them."""
 
     @property
     def node(self) -> Client | None:
@@ -222,13 +222,13 @@ class ClientProtocol(DatagramNodeProtocol):
 
     def make_node(self, now: float) -> IDatagramNode:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
-        # Twisted's own port does not say what it has; this is what Linux gives where nobody tuned it.
-        room: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
+        # Twisted's own port does not report its buffer size, so assume the default of Linux.
+        size: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
         rng, publisher = SystemRandom(), self._publisher_identity()
-        return Client(self.backbone, self.config, rng, now, store=self._store, receive_buffer=room, publisher=publisher)
+        return Client(self.backbone, self.config, rng, now, store=self._store, receive_buffer=size, publisher=publisher)
 
     def _publisher_identity(self) -> tuple[bytes, int] | None:
-        """Return id and first counter of a publisher that was there before."""
+        """Return the id and first counter of a resumed publisher."""
         return None
 
     def stopProtocol(self) -> None:
@@ -236,12 +236,12 @@ class ClientProtocol(DatagramNodeProtocol):
         super().stopProtocol()
         if not self.connected_first.called:
             self.connected_first.errback(NotConnected("the protocol stopped before the backbone answered"))
-            self.connected_first.addErrback(lambda failure: None)  # Whoever waits has it by now.
+            self.connected_first.addErrback(lambda failure: None)  # Earlier callbacks have handled it.
 
     def leave(self, *, at_once: bool = False) -> Deferred[None]:
-        """Say goodbye and close the port; the Deferred fires when that is done.
+        """Send a last KEEPALIVE and close the port. The Deferred fires when the port is closed.
 
-        :param at_once: do not stay for subscribers that may still need this client.
+        :param at_once: do not stay to answer repair requests.
         """
         node, driver = self.node, self.driver
         if node is not None and driver is not None and self._closing is None:
@@ -272,20 +272,20 @@ class ClientProtocol(DatagramNodeProtocol):
 
 @implementer(ISubscriber, IPushProducer)
 class SubscriberProtocol(ClientProtocol):
-    """Receives a stream in order. Override :meth:`messages_received` and :meth:`messages_lost`.
+    """Client that receives a stream in order. Override :meth:`messages_received` and :meth:`messages_lost`.
 
-    It is a push producer: a consumer that cannot keep up registers it and pauses it, and then it hands over nothing;
-    what exceeds ``buffer_bytes`` meanwhile is asked for again afterwards.
+    It is a push producer that a slow consumer can pause. While it is paused, it delivers nothing. Messages that exceed
+    ``buffer_bytes`` during the pause are requested again afterwards.
     """
 
     def messages_received(self, messages: Sequence[Message]) -> None:
-        """Messages in order, each once, gaps already repaired.
+        """Called with messages in order, each once, after gaps were repaired.
 
-        :param messages: a :class:`~fyrehose_twisted.fyrehose.events.Messages`: each is made when it is looked at.
+        :param messages: a :class:`~fyrehose_twisted.fyrehose.events.Messages`, which creates each message on access.
         """
 
     def messages_lost(self, first: int, last: int) -> None:
-        """Nobody has ``first`` to ``last`` any more, or they were never given."""
+        """Called when ``first`` to ``last`` are lost: no queried client holds them, or they were never assigned."""
 
     def event_received(self, event: Any) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
@@ -298,12 +298,12 @@ class SubscriberProtocol(ClientProtocol):
                 super().event_received(event)
 
     def pauseProducing(self) -> None:
-        """Twisted: hand over nothing for now."""
+        """Twisted: stop delivering messages."""
         if self.node is not None:
             self.node.pause()
 
     def resumeProducing(self) -> None:
-        """Twisted: hand over again."""
+        """Twisted: deliver messages again."""
         if self.node is not None and self.driver is not None:
             self.node.resume(self.driver.now())
             self.driver.flush()
@@ -315,13 +315,13 @@ class SubscriberProtocol(ClientProtocol):
 
 @implementer(IPublisher)
 class PublisherProtocol(SubscriberProtocol):
-    """Publishes messages. It is a client like any other: it receives the stream and helps to repair it.
+    """Client that publishes messages. It also receives the stream and answers repair requests.
 
-    :param state: makes it go on as the publisher that it was before it was restarted. The application goes on with
-        message ``state.position``, counted from 0, publishes the same messages in the same order as before, and closes
-        the state in the end. Once a message fails, :meth:`publish` raises
+    :param state: state of a publisher that resumes after a restart. The application continues with message
+        ``state.position``, counted from 0, publishes the same messages in the same order as before, and closes the
+        state at the end. Once a message fails, :meth:`publish` raises
         :class:`~fyrehose_twisted.errors.StateFileError`.
-    :raises ConfigurationError: if ``state`` is given, and the configuration is for messages without an envelope.
+    :raises ConfigurationError: if ``state`` is given and ``config.outbox.raw`` is set.
     """
 
     def __init__(
@@ -334,20 +334,20 @@ class PublisherProtocol(SubscriberProtocol):
     ) -> None:
         super().__init__(config, store=store, reactor=reactor)
         if state is not None and self.config.outbox.raw:
-            raise ConfigurationError("a publisher with a state needs envelopes: leave out OutboxConfig(raw=True)")
+            raise ConfigurationError("a publisher with a state needs envelopes; remove OutboxConfig(raw=True)")
         self.state = state
         self._pending_publishes: dict[int, _PendingPublish] = {}
         self._room_waiters: list[Deferred[None]] = []
         self._linger: Linger | None = None
 
     def leave(self, *, at_once: bool = False) -> Deferred[None]:
-        """Say goodbye and close the port; the Deferred fires when that is done.
+        """Send a last KEEPALIVE and close the port. The Deferred fires when the port is closed.
 
-        A publisher that keeps messages for others stays until it was asked for none for 1.25 s, and none came back
-        that it had published by now, 10 s at most: what it published last may not have reached every subscriber. Where
-        journals were to keep all that it published it does not stay.
+        The last messages of a publisher may not have reached every subscriber. A publisher that answers repair requests
+        therefore stays until, for 1.25 s, it was asked for no message and no message that it had published before this
+        call was acknowledged, but at most 10 s. It does not stay if all its messages were to be kept by journals.
 
-        :param at_once: do not stay, or no longer.
+        :param at_once: close the port without delay, also during a delayed departure.
         """
         if self._linger is None:
             if at_once or self._closing is not None or not self._may_leave_at():
@@ -365,20 +365,21 @@ class PublisherProtocol(SubscriberProtocol):
 
     @property
     def pending(self) -> int:
-        """Messages that have not come back yet."""
+        """Number of messages that are not acknowledged yet."""
         return len(self._pending_publishes)
 
     def publish(self, data: bytes, *, kept: int = 0) -> Deferred[int]:
         """Publish a message.
 
-        :param kept: durable journals that must have synced the message to disk before the Deferred fires. Without it,
-            published means numbered and sent to all subscribers, and nothing is said of who has it.
-        :return: Deferred of its sequence number; fails with
-            :class:`~fyrehose_twisted.errors.PublishTimeout` if it does not come back in time, with
-            :class:`~fyrehose_twisted.errors.MessageNotKept` if it does and too few journals keep it in time, and with
+        :param kept: number of durable journals that must have synced the message to disk before the Deferred fires.
+            With 0, the Deferred fires when the message was numbered and sent to all subscribers, whether or not any of
+            them received it.
+        :return: Deferred of its sequence number. It fails with
+            :class:`~fyrehose_twisted.errors.PublishTimeout` if the message is not acknowledged in time, with
+            :class:`~fyrehose_twisted.errors.MessageNotKept` if too few journals sync it in time, and with
             :class:`~fyrehose_twisted.errors.NotConnected` if the protocol stops before.
         :raises MessageTooLarge: if it does not fit a datagram.
-        :raises PublishQueueFull: if too much waits already; see :meth:`when_room`.
+        :raises PublishQueueFull: if the send queue is full; see :meth:`when_room`.
         :raises NotConnected: if the protocol is not running.
         """
         published: Deferred[int] = Deferred()
@@ -386,11 +387,11 @@ class PublisherProtocol(SubscriberProtocol):
         return published
 
     def publish_many(self, messages: Sequence[bytes], *, kept: int = 0) -> Deferred[list[int]]:
-        """Publish messages: all of them, or, if this raises, none. Cheaper for each than :meth:`publish`.
+        """Publish a batch of messages, which costs less than :meth:`publish` for each. If this raises, none is queued.
 
         :param kept: see :meth:`publish`.
-        :return: Deferred of their sequence numbers, in the same order; others may have numbers between them. It
-            fails if one of them does, whatever becomes of the rest. See :meth:`publish` for how, and what it raises.
+        :return: Deferred of their sequence numbers, in the same order and not necessarily consecutive. It fails as soon
+            as one message fails; the others may still be published. For the errors, see :meth:`publish`.
         """
         if not messages:
             return succeed([])
@@ -407,7 +408,7 @@ class PublisherProtocol(SubscriberProtocol):
     ) -> None:
         node, driver = self.node, self.driver
         if node is None or driver is None or self.transport is None:
-            raise NotConnected("publish() on a publisher that is not running; join() a backbone first")
+            raise NotConnected("the publisher is not running; join() a backbone before publish()")
         if self.state is not None:
             self.state.check()
         tickets = node.publish_many(messages, driver.now(), kept=kept)
@@ -418,11 +419,11 @@ class PublisherProtocol(SubscriberProtocol):
         driver.flush()
 
     def when_room(self) -> Deferred[None]:
-        """Return a Deferred that fires when the publisher is less than half full; at once if it is."""
+        """Return a Deferred that fires when the send queue is less than half full, or at once if it is now."""
         if self._has_room():
             return succeed(None)
         if self.transport is None or self.node is None:
-            return fail(NotConnected("the publisher is not running"))
+            return fail(NotConnected("the publisher is not running; join() a backbone first"))
         room: Deferred[None] = Deferred()
         self._room_waiters.append(room)
         return room
@@ -444,7 +445,7 @@ class PublisherProtocol(SubscriberProtocol):
             case DurabilityExpired(unkept):
                 seconds = self.config.outbox.timeout
                 if self.state is not None:
-                    self.state.failed(min(one.ticket for one in unkept))
+                    self.state.failed(min(message.ticket for message in unkept))
                 for ticket, sequence, had, wanted in unkept:
                     self._pending_publishes.pop(ticket).fail(MessageNotKept(sequence, had, wanted, seconds))
             case _:
@@ -459,17 +460,17 @@ class PublisherProtocol(SubscriberProtocol):
         return None if self.state is None else (self.state.publisher, self.state.position)
 
     def stopProtocol(self) -> None:
-        """Twisted: the port is gone, and with it whatever was not published."""
+        """Twisted: the port is closed. Fail all pending messages."""
         super().stopProtocol()
         publishing, self._pending_publishes = self._pending_publishes, {}
         waiting, self._room_waiters = self._room_waiters, []
-        gone = NotConnected(
+        error = NotConnected(
             f"the publisher stopped before the message came back{'' if self._error is None else f': {self._error}'}"
         )
         for unpublished in publishing.values():
-            unpublished.fail(gone)
+            unpublished.fail(error)
         for room in waiting:
-            room.errback(gone)
+            room.errback(error)
         if self._linger is not None:
             self._linger.protocol_stopped()
 
@@ -488,7 +489,7 @@ class PublisherProtocol(SubscriberProtocol):
 
 
 class _PendingPublish:
-    """Messages that were published together, and who waits for them."""
+    """Batch of messages with the callbacks of its publisher."""
 
     __slots__ = ("_first", "_is_done", "_on_done", "_on_failure", "_remaining", "_sequences")
 
@@ -501,14 +502,14 @@ class _PendingPublish:
         self._is_done = False
 
     def acknowledge(self, ticket: int, sequence: int) -> None:
-        """One of them came back."""
+        """Record that one message was acknowledged."""
         self._sequences[ticket - self._first] = sequence
         self._remaining -= 1
         if not self._remaining and not self._is_done:
             self._on_done(self._sequences)
 
     def fail(self, error: Exception) -> None:
-        """One of them, or all that are left, will not come back."""
+        """Record that one message, or all remaining messages, failed."""
         self._remaining -= 1
         if not self._is_done:
             self._is_done = True

@@ -1,4 +1,4 @@
-"""The Twisted shell of a client that keeps a durable journal, made to be subclassed."""
+"""Twisted protocol of a subscriber with a durable journal, made to be subclassed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from fyrehose_twisted.interfaces import IDatagramNode, IJournal
 
 
 class JournalProtocol(SubscriberProtocol):
-    """Receives a stream in order and keeps it: what :meth:`messages_received` is handed is durable by then.
+    """Subscriber that writes the stream to a journal before it delivers messages to :meth:`messages_received`.
 
-    After a restart it goes on where the journal ends, so what was handed over and was durable is not handed over again.
+    After a restart it continues at the end of the journal and does not deliver durable messages again.
 
-    :param config: where to start with an empty journal; by default with the oldest message that anyone holds.
-    :param journal: where to keep the stream. The protocol commits to it, and closes it never.
-    :param sync: make each group durable before it is handed over. Without it, somebody has to call the journal's
-        ``commit`` now and then, and a power failure takes what came since.
+    :param config: client settings. With an empty journal, ``start`` applies; the default is the oldest message that any
+        client holds.
+    :param journal: journal of the stream. The protocol commits to it and never closes it.
+    :param sync: sync each group of messages to disk before it is delivered. Otherwise the application has to call the
+        ``commit`` method of the journal regularly, and a power failure loses the messages since the last call.
     """
 
     def __init__(
@@ -40,10 +41,10 @@ class JournalProtocol(SubscriberProtocol):
         return JournalClient(self.backbone, self.config, self.journal, SystemRandom(), now)
 
     def flush(self) -> None:
-        """Let the node tell what has become durable since."""
+        """Let the node report messages that have become durable."""
         if self.driver is not None:
             self.driver.flush()
 
-    def persist(self, mark: PendingWrites) -> None:
+    def persist(self, pending: PendingWrites) -> None:
         """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.persist`."""
-        mark.save(self.journal, sync=self.sync)
+        pending.save(self.journal, sync=self.sync)

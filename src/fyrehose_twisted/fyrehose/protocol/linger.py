@@ -1,4 +1,4 @@
-"""The last seconds of a publisher, in which it answers repairs."""
+"""Delayed departure of a publisher that may still have to answer repair requests."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fyrehose_twisted.fyrehose.node.client.publishing.linger import MAX_LINGER_T
 
 
 class Linger:
-    """One stay, which begins at once.
+    """Delayed departure of one publisher, starting now.
 
-    :param leaves_at: called for the time at which the publisher may leave, if nothing happens until then.
-    :param leave: leaves.
+    :param may_leave_at: returns the time at which the publisher may leave if it receives nothing until then.
+    :param leave: makes the publisher leave.
     """
 
     def __init__(self, reactor: Any, may_leave_at: Callable[[], float], leave: Callable[[], Deferred[None]]) -> None:
@@ -25,7 +25,7 @@ class Linger:
         self._waiters: list[Deferred[None]] = []
         self._has_left = False
         self._check_call: Any = None
-        # A timer of its own: the wall clock, by which leaves_at goes, may be set back meanwhile.
+        # A separate timer, because may_leave_at() follows the wall clock, which may be set back.
         self._deadline_call = reactor.callLater(MAX_LINGER_TIME, self.end)
         self._check()
 
@@ -43,7 +43,7 @@ class Linger:
             self._leave().addCallback(lambda _: self._notify())
 
     def protocol_stopped(self) -> None:
-        """The publisher has stopped for another reason, or has left."""
+        """Handle the end of the protocol, whatever its cause."""
         if not self._is_ending:
             self._cancel()
             self._notify()
@@ -65,5 +65,5 @@ class Linger:
     def _notify(self) -> None:
         self._has_left = True
         waiting, self._waiters = self._waiters, []
-        for one in waiting:
-            one.callback(None)
+        for waiter in waiting:
+            waiter.callback(None)

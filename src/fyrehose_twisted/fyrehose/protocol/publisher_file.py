@@ -1,4 +1,4 @@
-"""The state file of a publisher that goes on as itself: its id, and how many of its messages are published.
+"""State file of a publisher: its id and the number of its published messages.
 
 Layout, one page of 4,096 bytes, integers in the machine's byte order:
 
@@ -9,7 +9,7 @@ offset  bytes  content
 8       8      byte order mark 0x0102030405060708
 16      8      publisher id
 24      16     messages published (8), CRC-32 of them (4), CRC-32 of these (4)
-40      16     the same; the higher one that is whole counts
+40      16     the same; the higher one of the intact slots is valid
 56      2      length of the stream's name
 58      ...    the stream's name, UTF-8
 4092    4      CRC-32 of bytes 0-23 and 56-4091
@@ -36,7 +36,7 @@ MAGIC = b"FYREPUB\x01"
 BYTE_ORDER_MARK = 0x0102030405060708
 MAX_NAME_BYTES = 1_024
 SYNC_INTERVAL = 1.0
-"""Seconds between two times that the file is synced to disk, at least."""
+"""Minimum number of seconds between two syncs of the file to disk."""
 
 _HEADER = struct.Struct("=8sQ8s")
 _COUNT = struct.Struct("=QI")
@@ -44,22 +44,23 @@ _CHECK = struct.Struct("=I")
 _NAME = struct.Struct("=H")
 _SLOTS = 24, 40
 _IN_USE = "another publisher, and two with one id would lose messages; give each its own --publisher-state"
+_ADVICE = "; move it away to publish all messages from the first, under a new publisher id"
 
 
 class PublisherState:
-    """An open, locked state file, to be given to one :class:`~fyrehose_twisted.fyrehose.protocol.PublisherProtocol`.
+    """Open, locked state file of one :class:`~fyrehose_twisted.fyrehose.protocol.PublisherProtocol`.
 
-    Messages are one sequence, counted from 0, and each is published under its count. The application goes on with
-    message :attr:`position`: it has to publish the same messages as before in the same order, for those that follow may
-    have been published too, and are recognised as repeats by their count alone.
+    Messages are counted from 0, and the count is the counter in the envelope. The application continues with message
+    :attr:`position`. It has to publish the same messages as before in the same order, because messages after
+    :attr:`position` may be published already, and subscribers recognise them as repeats by their counter alone.
 
-    The position survives ``kill -9`` as it is. A power failure may set it back by some seconds.
+    The position survives ``kill -9``. A power failure may set it back by some seconds.
 
-    :param stream: name of the stream, such as the backbone's address.
-    :ivar publisher: the id of the publisher, 8 bytes.
-    :ivar position: messages that are published, without a gap.
-    :ivar checksum: :func:`chain_checksum` over these messages.
-    :raises StateFileError: if the file is in use, damaged, something else, or another stream's.
+    :param stream: name of the stream, such as the address of the backbone.
+    :ivar publisher: id of the publisher, 8 bytes.
+    :ivar position: number of messages that are published without a gap.
+    :ivar checksum: :func:`chain_checksum` of these messages.
+    :raises StateFileError: if the file is in use, damaged, of another format, or of another stream.
     """
 
     def __init__(self, path: Path, stream: str) -> None:
@@ -83,28 +84,27 @@ class PublisherState:
         self._next_checksum = self.checksum
 
     def check(self) -> None:
-        """Raise if no message may be published any more.
+        """Check that messages may still be published.
 
-        :raises StateFileError: if one was not published: the next would be too far ahead of it to be recognised as a
-            repeat when both are published again.
+        :raises StateFileError: if a message failed. Messages after it would be too far ahead of it to be recognised as
+            repeats when they are published again.
         """
         if self._first_failed is not None:
             raise StateFileError(
-                f"message {self._first_failed:,} of state file {self.path} was not published, and none may "
-                "follow it; start"
-                f" again with message {self.position:,}"
+                f"message {self._first_failed:,} of state file {self.path} was not published, and none may follow it;"
+                f" restart with message {self.position:,}"
             )
 
     def sent(self, messages: Sequence[bytes]) -> None:
-        """Messages that follow those before are about to be published."""
+        """Record messages that are about to be published."""
         for message in messages:
             self._next_checksum = chain_checksum(self._next_checksum, message)
             self._pending_checksums.append(self._next_checksum)
 
     def published(self, counters: Iterable[int], now: float) -> None:
-        """Messages were published.
+        """Record published messages, and sync the file if it is due.
 
-        :param now: seconds, of any clock.
+        :param now: time in seconds, of any clock.
         :raises StateFileError: if the file cannot be synced.
         """
         for counter in counters:
@@ -117,7 +117,7 @@ class PublisherState:
             self.checksum = self._pending_checksums.popleft()
         self.position = last + 1
         content = _COUNT.pack(self.position, self.checksum)
-        # Never the one that was written last: a process that is killed leaves that one whole.
+        # Alternate between the slots, so that a killed process leaves one of them intact.
         self._map[self._next_slot : self._next_slot + 16] = content + _CHECK.pack(zlib.crc32(content))
         self._next_slot = sum(_SLOTS) - self._next_slot
         if not 0 <= now - self._synced_at < SYNC_INTERVAL:
@@ -125,7 +125,7 @@ class PublisherState:
             self._sync()
 
     def failed(self, counter: int) -> None:
-        """A message was not published: no other may follow it."""
+        """Record that a message failed, after which no other may be published."""
         self._first_failed = counter if self._first_failed is None else min(self._first_failed, counter)
 
     def close(self) -> None:
@@ -142,14 +142,14 @@ class PublisherState:
 
 
 def chain_checksum(checksum: int, message: bytes) -> int:
-    """Return the checksum of messages, given that of all but the last of them; it begins with 0."""
+    """Return the checksum of a sequence of messages, given the checksum of all but the last. The first is 0."""
     return zlib.crc32(message, zlib.crc32(len(message).to_bytes(4, "big"), checksum))
 
 
 def _new_page(stream: str) -> bytes:
     name = stream.encode()
     if len(name) > MAX_NAME_BYTES:
-        raise StateFileError(f"the stream's name has {len(name)} bytes; a state file has room for {MAX_NAME_BYTES}")
+        raise StateFileError(f"stream name of {len(name)} bytes; a state file has room for {MAX_NAME_BYTES} bytes")
     page = bytearray(PAGE)
     _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK, os.urandom(8))
     content = _COUNT.pack(0, 0)
@@ -163,13 +163,12 @@ def _new_page(stream: str) -> bytes:
 
 def _read_page(page: bytes, path: Path, stream: str) -> tuple[bytes, int, int]:
     """Return publisher id, position and checksum."""
-    refusal = f"state file {path} is not usable: "
-    advice = "; move it away to publish all from the beginning, as another publisher"
+    refusal, advice = f"state file {path} is not usable: ", _ADVICE
     if len(page) != PAGE or page[:7] != MAGIC[:7]:
         raise StateFileError(refusal + f"it was not written by a publisher ({len(page)} bytes)" + advice)
     _, order, publisher = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
-        raise StateFileError(refusal + "it is of another version or byte order" + advice)
+        raise StateFileError(refusal + "it has another version or byte order" + advice)
     slots = [found for found in (_read_slot(page, slot) for slot in _SLOTS) if found is not None]
     if _CHECK.unpack(page[-4:])[0] != _checksum(page) or not slots:
         raise StateFileError(refusal + "it is damaged" + advice)
