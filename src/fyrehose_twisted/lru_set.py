@@ -1,4 +1,4 @@
-"""Which messages were relayed already."""
+"""Bounded set for the deduplication of relayed messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Hashable
 
 
 class LruSet:
-    """The last keys that were put in, no more than a limit.
+    """A set of the most recently added keys.
 
-    :param limit: how many keys are kept.
+    :param limit: number of keys; the oldest is evicted first.
     """
 
     def __init__(self, limit: int) -> None:
@@ -23,7 +23,7 @@ class LruSet:
         return key in self._keys
 
     def add(self, key: Hashable) -> bool:
-        """Put a key in; return whether it is new."""
+        """Add a key and return whether it is new."""
         keys = self._keys
         if key in keys:
             return False
@@ -33,5 +33,5 @@ class LruSet:
         return True
 
     def discard(self, key: Hashable) -> None:
-        """Forget a key."""
+        """Remove a key, if present."""
         self._keys.pop(key, None)

@@ -1,5 +1,5 @@
-"""Hydra: nodes elect a leader, which alone holds the connection to IRC, and relay its lines (document 002).
+"""Hydra (document 002): nodes elect a leader, which alone connects to IRC and relays its lines to the others.
 
-:mod:`~fyrehose_twisted.hydra.node.node` has the rules, :mod:`~fyrehose_twisted.hydra.service.service` runs them on
-Twisted.
+:mod:`~fyrehose_twisted.hydra.node.node` implements the protocol without I/O.
+:mod:`~fyrehose_twisted.hydra.service.service` runs a node on Twisted.
 """

@@ -1,1 +1,1 @@
-"""Rules of hydra, without I/O."""
+"""Hydra node without I/O."""
