@@ -51,13 +51,13 @@ from twisted.internet import reactor
 from twisted.internet.protocol import Factory, Protocol
 from fyrehose_twisted.hydra.transports.fifo import FifoEndpoint
 from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
-from fyrehose_twisted.net.boottime import SteadyClock
+from fyrehose_twisted.net.boottime import BoottimeReactor
 
 class Echo(Protocol):
     def dataReceived(self, data):
         self.transport.write(data)
 
-clock, (kind, place, max_ping) = SteadyClock(reactor), sys.argv[1:]
+clock, (kind, place, max_ping) = BoottimeReactor(reactor), sys.argv[1:]
 if kind == "udp":
     endpoint = UdpPort(clock, "127.0.0.1", max_ping=float(max_ping)).client_endpoint("127.0.0.1", int(place))
 else:
@@ -74,7 +74,7 @@ class End(Protocol):
         self.got: list[bytes] = []
         self.total = self.written = self.wanted = 0
         self.paused = False
-        self.pauses = 0
+        self.pause_count = 0
         self.lost: Deferred[BaseException] = Deferred()
         self.problem: BaseException | None = None
         self._complete: Deferred[None] | None = None
@@ -123,7 +123,7 @@ class End(Protocol):
 
     def pauseProducing(self) -> None:
         self.paused = True
-        self.pauses += 1
+        self.pause_count += 1
 
     def stopProducing(self) -> None:
         self.total = 0
@@ -318,13 +318,13 @@ def test_connections_of_nodes_run_on_it(kind: str, clock: Any, port: Callable[..
     talks = yield gatherResults([timed(endpoint.connect(ConnectionFactory(Talk))) for endpoint in endpoints])
     messages = [said(number)[:-2] for number in range(LINES)]
     talks[0].send(messages)
-    talks[0].hang_up()
+    talks[0].close()
     yield timed(talks[0].gone)
     (other_end,) = talks[1:] or others
     yield timed(other_end.gone)
     assert other_end.got == messages
     assert (talks[0].ended, other_end.ended) == ([], ["closed"])
-    assert talks[0].waiting == 0
+    assert talks[0].unsent_bytes == 0
 
 
 @pytest.mark.parametrize("kind", ["udp", "fifo"])

@@ -228,7 +228,7 @@ async def test_a_nick_that_is_taken_is_had_as_soon_as_it_is_free(
 ) -> None:
     ircd = start_ircd(kind)
     ghost = await deferToThread(irc_stranger, ircd, "bot")
-    bot = active(ircd.address, reclaim_every=0.2)
+    bot = active(ircd.address, reclaim_interval=0.2)
     assert (await bot.is_told("opened")).startswith(b"bot_!")
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
     await deferToThread(ghost.close)
@@ -244,7 +244,7 @@ async def test_the_holder_of_the_nick_takes_another_in_sight(
 ) -> None:
     ircd = start_ircd("ircd-hybrid")
     ghost = await deferToThread(irc_stranger, ircd, "bot", "#c")
-    bot = active(ircd.address, reclaim_every=10_000)
+    bot = active(ircd.address, reclaim_interval=10_000)
     await bot.is_told("opened")
     ghost.say("NICK other")
     assert (await bot.is_told("renamed")).startswith(b"bot!")
@@ -303,7 +303,7 @@ async def test_channels_that_refuse(
     oper = await deferToThread(irc_stranger, ircd, "anna", "#shut")
     oper.say("JOIN #key", "MODE #shut +i", "MODE #key +k door")
     await deferToThread(oper.wait_for, rb" MODE #key \+k")
-    bot = active(ircd.address, channels="#shut #c #key", retry_every=0.2)
+    bot = active(ircd.address, channels="#shut #c #key", rejoin_interval=0.2)
     await bot.is_told("opened")
     assert {line.rpartition(b" ")[2].lstrip(b":") for line in await bot.has_lines(b"JOIN")} == {b"#c"}
     oper.say("MODE #shut -i")

@@ -1,4 +1,4 @@
-"""What a node is told, and how long it waits for what."""
+"""Configuration and timers of a node."""
 
 from __future__ import annotations
 
@@ -10,84 +10,89 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.hydra.wire.messages import MAX_TAG
 
 MAX_NODES = 64
-"""Nodes of one network: each message goes over each link."""
+"""Largest network size. Flooded messages cross every link, so traffic grows with it."""
 
 
 class Quorum(Enum):
-    """How many votes an election takes."""
+    """Number of votes that an election takes."""
 
     FIXED = "fixed"
-    """More than half of the nodes that the network is said to have. Never two leaders."""
+    """Majority of the configured network size. Two leaders at once are impossible."""
     REGISTRY = "registry"
-    """More than half of the nodes that one happens to know, as document 002 has it. A network that falls apart has a
-    leader in each part."""
+    """Majority of the registered nodes, as in document 002. Each side of a partition may have a leader."""
 
 
 class OverlongPolicy(Enum):
-    """What becomes of a message that is too long for IRC once the server has put its sender in front."""
+    """Treatment of a message that exceeds the IRC line limit once the server has prepended its sender."""
 
     SPLIT = "split"
-    """It is said in several lines."""
+    """Split it into several lines."""
     REFUSE = "refuse"
-    """It is refused."""
+    """Refuse it."""
 
 
 TERMS_PER_SECOND = 65_536
-"""Terms of which a node that remembers none draws one; so many that two which found at once take different ones."""
+"""Size of the range from which a node without stored terms draws its first term.
+
+The range is large so that two nodes that bootstrap at once draw different terms.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """Document 002's times in seconds, and those that it leaves open. All are multiplied by one factor.
+    """Timers of document 002 and of this implementation, in seconds, multiplied by one factor.
 
-    :param scale: the factor, the same on every node; 0.1 makes everything ten times as fast.
+    :param scale: factor, 0.001 to 100; must be equal on every node. 0.1 makes all timers ten times as fast.
+    :raises ConfigurationError: if the factor is out of range.
     """
 
     scale: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0.001 <= self.scale <= 100:
-            raise ConfigurationError(f"a timescale of {self.scale} is outside 0.001 to 100")
+            raise ConfigurationError(f"timescale {self.scale} is not between 0.001 and 100")
 
     @property
     def max_ping(self) -> float:
-        """MAX_PING: silence after which a node is dropped."""
+        """MAX_PING: silence after which the leader drops a node."""
         return 10.0 * self.scale
 
     @property
     def ping_interval(self) -> float:
-        """Between two PINGs."""
+        """Interval between PINGs of the leader."""
         return 5.0 * self.scale
 
     @property
     def max_meet(self) -> float:
-        """MAX_MEET: how long an induction may take."""
+        """MAX_MEET: longest duration of an induction."""
         return 10.0 * self.scale
 
     @property
     def max_vote(self) -> tuple[float, float]:
-        """MAX_VOTE: shortest and longest; each wait is drawn anew."""
+        """MAX_VOTE: shortest and longest wait before a nomination. Each wait is drawn at random."""
         return 5.0 * self.scale, 15.0 * self.scale
 
     @property
     def lease(self) -> float:
-        """From the sending of a PING that a quorum answered: how long the leader may write to IRC."""
+        """Duration of the leader's lease to write to IRC, from the sending of a PING that a quorum answers."""
         return 0.75 * self.max_ping
 
     @property
     def promise(self) -> float:
-        """After a PONG: how long its sender helps nobody else to lead. Longer than two clocks that drift by 30 % can
-        make of a lease."""
+        """Time after a PONG during which its sender helps no other node to lead.
+
+        It outlasts a lease even if two clocks drift by 30 %.
+        """
         return self.max_ping + 5.0 * self.scale
 
     @property
     def no_leader_timeout(self) -> float:
-        """Without a leader: after how long a node gives its network up."""
+        """Time without a leader after which a node leaves its network."""
         return 30.0 * self.scale
 
     @property
     def succession(self) -> float:
-        """After the leader said that it is one no more: within which time somebody nominates itself."""
+        """Longest wait before a nomination after the leader has resigned."""
         return 0.5 * self.scale
 
 
@@ -95,10 +100,10 @@ class Timers:
 class LinkTarget:
     """A link that a node keeps open.
 
-    :ivar address: what to dial.
-    :ivar legacy: whether the reference is at the other end.
-    :ivar line_rate: lines from and for IRC that may go over it in a second, ``None`` for as many as there are. What
-        does not fit is not sent: over a slow link, it would hold up the leader's signs of life.
+    :ivar address: address to dial.
+    :ivar legacy: whether the peer is the reference implementation.
+    :ivar line_rate: lines from and for IRC per second, ``None`` for no limit. Excess lines are not sent, because on a
+        slow link they would delay the leader's PINGs.
     """
 
     address: Address
@@ -108,23 +113,23 @@ class LinkTarget:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What a node is told.
+    """Configuration of a node.
 
-    :ivar network: name of the network, part of the stream ``hydra://NAME``.
-    :ivar tag: friendly name of the node, without blanks.
-    :ivar network_size: how many nodes the network has at most, the same on every node; ``None`` only with
-        :attr:`Quorum.REGISTRY`.
-    :ivar found: whether it begins a network if nobody answers.
-    :ivar first_term: the lowest term in which it begins one. Where nothing outlives the process,
-        :data:`TERMS_PER_SECOND` times the seconds since 1970 is one that was never used.
-    :ivar targets: links that it keeps open; others may open more.
-    :ivar irc_rate: lines a second that it says on IRC, at most; asking the server whether it has them counts as one.
-    :ivar irc_burst: lines that may go at once after a pause.
-    :ivar irc_patience: seconds, unscaled, that the server may take to answer for a line; then it is given up.
-    :ivar irc_long: what becomes of a message that does not fit behind the server's prefix.
-    :ivar max_queue: lines for IRC that wait here.
-    :ivar max_wait: seconds that a line may wait; then it is given up.
-    :ivar max_links: links that others may open.
+    :ivar network: name of the network, part of the stream URI ``hydra://NAME``.
+    :ivar tag: friendly name of the node, one word.
+    :ivar network_size: largest number of nodes, equal on every node; ``None`` only with :attr:`Quorum.REGISTRY`.
+    :ivar found: whether the node bootstraps a network if none answers.
+    :ivar first_term: lowest term for a bootstrap. For a node without persistent state, :data:`TERMS_PER_SECOND` times
+        the Unix time is a term that was never used.
+    :ivar targets: links that the node keeps open; peers may open more.
+    :ivar irc_rate: lines per second written to IRC as leader, including PINGs to the server.
+    :ivar irc_burst: lines written at once after a pause.
+    :ivar irc_patience: seconds (unscaled) until an unacknowledged line ends the IRC connection.
+    :ivar irc_long: treatment of a message that exceeds the IRC line limit.
+    :ivar max_queue: lines for IRC queued on this node.
+    :ivar max_wait: seconds that a line may be queued before it is given up.
+    :ivar max_links: links that peers may open.
+    :raises ConfigurationError: if a value is out of range.
     """
 
     network: str = "default"

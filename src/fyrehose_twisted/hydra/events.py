@@ -1,4 +1,4 @@
-"""What a node tells its application."""
+"""Events of a node for its application."""
 
 from __future__ import annotations
 
@@ -8,80 +8,93 @@ from typing import NamedTuple
 
 
 class Role(Enum):
-    """What a node is in its network (document 002); :data:`fyrehose_twisted.hydra.node.roles.TRANSITIONS` has what
-    changes it."""
+    """Role of a node in its network (document 002).
+
+    :data:`fyrehose_twisted.hydra.node.roles.TRANSITIONS` lists the role changes.
+    """
 
     OUTSIDER = "outsider"
-    """In no network; it knocks."""
+    """Member of no network; knocks at peers."""
     COHORT = "cohort"
-    """A node like others."""
+    """Member of a network, not its leader."""
     LEADER = "leader"
-    """The one that may hold the connection to IRC."""
+    """Only node that may connect to IRC."""
     VOTER = "voter"
-    """In an election, pledged to another."""
+    """In an election, pledged to another node."""
     NOMINEE = "nominee"
-    """In an election, for itself."""
+    """In an election, nominated itself."""
     GONE = "gone"
-    """It was told to stop."""
+    """Stopped by the application."""
 
 
 class Outcome(Enum):
-    """What became of a line for IRC."""
+    """Outcome of a line for IRC."""
 
     SAID = "said"
-    """IRC has it: its server answered something that was sent behind the line."""
+    """The IRC server has it: it answered a PING that was sent after the line."""
     UNCERTAIN = "uncertain"
-    """It may or may not have been; it will not be tried again."""
+    """Unknown: the server may have it. The line is not resent."""
     REFUSED = "refused"
-    """It was not, or not all of it, and it will not be tried again."""
+    """The line, or a part of it, was not said. It is not resent."""
 
 
 class OpenIrc(NamedTuple):
-    """Connect to IRC. Then call ``irc_opened``, or ``irc_closed`` once the transport is closed."""
+    """Request to connect to IRC.
+
+    The application then calls ``irc_opened``, or ``irc_closed`` once the transport is closed.
+    """
 
     term: int
 
 
 class CloseIrc(NamedTuple):
-    """Close the connection to IRC, or give up opening it, at once; then call ``irc_closed``."""
+    """Request to close the IRC connection, or to abort the connection attempt, at once.
+
+    The application then calls ``irc_closed``.
+    """
 
     reason: str
     graceful: bool = True
-    """Whether a goodbye may be written; a server that is silent does not read it."""
+    """Whether to send QUIT first; ``False`` if the server is unresponsive."""
 
 
 class ToIrc(NamedTuple):
-    """Hand a line, without CR LF, to IRC, now, if it is before :attr:`deadline` by the clock that the node lives on.
-    Then call ``irc_handed`` and say whether it was."""
+    """Request to write a line, without CR LF, to IRC at once, unless :attr:`deadline` has passed.
+
+    The deadline is on the node's clock. The application then calls ``irc_handed`` with the result.
+    """
 
     line: bytes
     deadline: float
     line_id: str | None = None
-    """What tells the line apart from others; ``None`` for a line without."""
+    """Unique id of the line, ``None`` if it has none."""
     number: int = 0
-    """Counts what this node hands to IRC."""
+    """Sequence number of this node's lines to IRC."""
 
 
 class AskIrc(NamedTuple):
-    """Send a PING to the IRC server. Once it is answered, and what came before the answer was told, call
-    ``irc_answered`` with the number: all lines up to that one, IRC has seen."""
+    """Request to send a PING to the IRC server.
+
+    After the reply, and after delivering everything received before it, the application calls ``irc_answered`` with
+    the number. This acknowledges all lines up to that number.
+    """
 
     number: int
 
 
 class LinesReceived(NamedTuple):
-    """Lines came from IRC, the next ones of the term."""
+    """Next lines of the term from IRC."""
 
     term: int
     first: int
-    """Number of the first."""
+    """Number of the first line."""
     lines: Sequence[bytes]
-    """Each as the leader read it; those that nodes said begin with a tag, see
+    """Lines as the leader read them. Lines said by nodes begin with a tag, see
     :mod:`fyrehose_twisted.hydra.wire.lines`."""
 
 
 class LinesMissed(NamedTuple):
-    """Lines ``first`` to ``last`` of the term came from IRC, and not here."""
+    """Gap: lines ``first`` to ``last`` of the term did not reach this node."""
 
     term: int
     first: int
@@ -89,55 +102,55 @@ class LinesMissed(NamedTuple):
 
 
 class LineOutcome(NamedTuple):
-    """What became of a line that the application wanted said."""
+    """Outcome of a line that the application submitted."""
 
     token: Hashable
     outcome: Outcome
     reason: str
-    """Short stable name of the reason, empty for :attr:`Outcome.SAID`."""
+    """Short stable reason, empty for :attr:`Outcome.SAID`."""
 
 
 class RoleChanged(NamedTuple):
-    """The node is something else now."""
+    """Role change of this node."""
 
     role: Role
     why: str
 
 
 class LeaderChanged(NamedTuple):
-    """Another node leads, or none that is known."""
+    """Change of the leader."""
 
     term: int
     leader: int | None
     tag: str
-    """The leader's name, if it is known."""
+    """Tag of the leader, empty if unknown."""
 
 
 class IdChanged(NamedTuple):
-    """The node has a new id; ``None`` for none."""
+    """New id of this node; ``None`` if it has none."""
 
     id: int | None
 
 
 class NodeRegistered(NamedTuple):
-    """A node belongs to the network."""
+    """A node joined the network."""
 
     id: int
 
 
 class NodeDropped(NamedTuple):
-    """A node does not belong to it any more."""
+    """A node was removed from the network."""
 
     id: int
     reason: str
 
 
 class LeftNetwork(NamedTuple):
-    """It has said goodbye; links may be closed once that is written."""
+    """This node has left the network; its links may be closed once their output is flushed."""
 
 
 class OperatorWarning(NamedTuple):
-    """Something that whoever runs the node should know."""
+    """Warning for the operator."""
 
     text: str
 

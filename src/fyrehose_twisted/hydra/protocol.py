@@ -1,4 +1,4 @@
-"""One connection of a hydra node, made to be subclassed by applications."""
+"""Hydra connection that applications can subclass."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 
 
 class HydraProtocol(NodeConnection):
-    """The messages of document 002 in and out of one connection, whoever opened it and over whatever it runs.
+    """One connection that carries messages of document 002, in either direction and over any transport.
 
-    A node uses one for each of its connections (``twistd hydra-node --protocol``). A subclass sees what comes before
-    the node does, and may answer or keep something back:
+    A node uses one instance per connection (``twistd hydra-node --protocol``). A subclass sees received messages before
+    the node does, and may answer or drop them:
 
         class Deaf(HydraProtocol):
             def hydra_received(self, messages):
                 super().hydra_received([one for one in messages if not isinstance(one, Send)])
 
-    Given to an endpoint, it speaks the document without any node:
+    Passed to an endpoint, it speaks the protocol without a node:
 
         class Asking(HydraProtocol):
             def connection_ready(self):
@@ -29,26 +29,26 @@ class HydraProtocol(NodeConnection):
             def hydra_received(self, messages):
                 print(messages)
 
-    Messages are those of :mod:`~fyrehose_twisted.hydra.wire.messages`; a line that is none of them arrives as
-    :class:`~fyrehose_twisted.hydra.wire.messages.Malformed`, and the connection goes on.
+    Messages are those of :mod:`~fyrehose_twisted.hydra.wire.messages`. A malformed line arrives as
+    :class:`~fyrehose_twisted.hydra.wire.messages.Malformed`; the connection stays open.
 
-    :param codec: how messages become bytes.
+    :param codec: encoder and decoder of messages.
     """
 
     def __init__(self, codec: HydraCodec | None = None, limits: ConnectionLimits | None = None) -> None:
         super().__init__(HydraCodec() if codec is None else codec, limits)
 
     def connection_ready(self) -> None:
-        """The connection is open."""
+        """Handle the opening of the connection."""
 
     def hydra_received(self, messages: Sequence[Message]) -> None:
-        """Messages have come, in order, at least one; by default they are the node's."""
+        """Handle received messages, in order and at least one. The default passes them to the node."""
         super().messages_received(messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`close` was called.
+        """Handle the end of the connection, unless :meth:`close` was called.
 
-        :param reason: ``closed``, ``reset``, ``timed out`` and others, for people.
+        :param reason: human-readable reason: ``closed``, ``reset``, ``timed out`` and others.
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:

@@ -225,7 +225,7 @@ def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
     # A node in no network has nothing to say goodbye to.
     net = Net("x")
     net.guardian.parent_exited()
-    assert net.guardian.over.called
+    assert net.guardian.finished.called
     assert net.dialled == 0
 
 

@@ -598,7 +598,7 @@ def with_another_nick(**more: Any) -> Server:
 
 
 def test_a_nick_is_asked_for_until_it_can_be_had() -> None:
-    server = with_another_nick(ping_every=10_000)
+    server = with_another_nick(ping_interval=10_000)
     server.advance(4.8)
     assert server.read() == []
     server.advance(0.4)
@@ -648,7 +648,7 @@ def test_a_nick_that_the_server_cuts() -> None:
 
 
 def test_it_comes_back_when_it_was_thrown_out_but_not_faster_and_faster() -> None:
-    server = opened(ping_every=10_000)
+    server = opened(ping_interval=10_000)
     for wait in (2, 4, 8, 16, 32, 60, 60):
         server.says(b":x!y@z KICK #C BOT :out\r\n:s 404 bot #c :Cannot send to channel\r\n")
         server.advance(wait - 0.2)

@@ -399,7 +399,7 @@ def does_not_tell_of_gaps(patch: Patch) -> None:
 
 
 def counts_on_in_the_next_term(patch: Patch) -> None:
-    patch.setattr(RecvRelay, "begin_term", lambda self, whole: None)
+    patch.setattr(RecvRelay, "begin_term", lambda self, was_member: None)
 
 
 def takes_lines_twice(patch: Patch) -> None:

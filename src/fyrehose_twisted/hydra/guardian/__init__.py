@@ -1,1 +1,1 @@
-"""Guardian: a small process that takes leave for a node that has died."""
+"""Guardian: a small process that sends the DROP for a node whose process has died."""

@@ -1,1 +1,1 @@
-"""IRC client of the leader, and the bots on it."""
+"""IRC client of the leader, and bots."""

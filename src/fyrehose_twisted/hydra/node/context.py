@@ -162,15 +162,15 @@ class NodeContext:
 
     def update_durable(self, **what: Any) -> None:
         """Be bound by something; it becomes durable before anything is sent."""
-        vow = self.durable._replace(**what)
-        if vow != self.durable:
-            self.durable = vow
-            self.output.persist(vow)
+        durable = self.durable._replace(**what)
+        if durable != self.durable:
+            self.durable = durable
+            self.output.persist(durable)
 
     def promised_to(self, now: float) -> int | None:
         """Return whom the node helps to lead, and must not desert yet (rule S5)."""
-        vow = self.durable
-        return vow.promised if vow.promised and now < vow.until else None
+        durable = self.durable
+        return durable.promised if durable.promised and now < durable.until else None
 
     def may_help(self, node: int, now: float) -> bool:
         """Return whether nothing that was promised to somebody else stands against helping ``node`` to lead."""
@@ -214,30 +214,30 @@ class NodeContext:
     def flood(self, message: Message, now: float, source: PeerLink | None = None) -> None:
         """Send a message to every neighbour, but not back to where it came from."""
         skip = None if source is None else source.node
-        for node, tie in self.links.primary.items():
+        for node, link in self.links.primary.items():
             if node != skip:
-                self.links.write(tie, message, now)
+                self.links.write(link, message, now)
 
     def flood_ping(self, ping: Ping, now: float, source: PeerLink | None = None) -> None:
         """The same with a PING, which goes over every link: so others learn that there is a network."""
         self.flood(ping, now, source)
-        for tie in self.links:
-            if not tie.bound and tie is not source:
-                self.links.write(tie, ping, now)
+        for link in self.links:
+            if not link.bound and link is not source:
+                self.links.write(link, ping, now)
 
     def flood_line(self, message: Recv | Send, now: float, source: PeerLink | None = None) -> None:
         """The same with a line. A neighbour that does not read fast enough misses it, and the reference what it cannot
         take."""
         skip = None if source is None else source.node
         write = self.output.write
-        for node, tie in self.links.primary.items():
+        for node, link in self.links.primary.items():
             if node == skip:
                 continue
-            if (tie.blocked or tie.line_rate is not None) and not tie.try_send_line(now):
+            if (link.blocked or link.line_rate is not None) and not link.try_send_line(now):
                 self.counters["lines_held_back"] += 1
                 continue
-            tie.last_sent_at = now
-            write(tie.peer, message)
+            link.last_sent_at = now
+            write(link.peer, message)
         if (
             self.has_legacy_peers
             and isinstance(message, Recv)
@@ -245,12 +245,12 @@ class NodeContext:
         ):
             if command_of(message.line) not in E_RECV:
                 return  # The reference knows no errors of IRC.
-            for tie in self.legacy_links():
-                self.links.write(tie, message, now)
+            for link in self.legacy_links():
+                self.links.write(link, message, now)
 
     def legacy_links(self) -> list[PeerLink]:
         """Return the links to the reference."""
-        return [tie for tie in self.links if tie.legacy and tie.node is not None] if self.has_legacy_peers else []
+        return [link for link in self.links if link.legacy and link.node is not None] if self.has_legacy_peers else []
 
     has_legacy_peers = False
     """Whether the reference was ever met."""

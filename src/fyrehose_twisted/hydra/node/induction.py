@@ -56,48 +56,48 @@ class Induction:
 
     def unbound_knock(self, message: Knock, link: PeerLink, now: float, *, may_decide: bool) -> None:
         """Somebody at the other end of a link that is not bound wants in, or is a node already."""
-        standing = self._context
+        context = self._context
         ind = message.ind
         link.peer_knock_id, link.guardian = ind, message.tag == GUARDIAN_TAG
-        me = standing.id
+        me = context.id
         if me is None or ind == me:
             return
         self._waiting_knocks = deque(one for one in self._waiting_knocks if one[1] is not link)
         if self._mediation is not None and self._mediation.link is link and self._mediation.ind != ind:
             self._abandon("it knocked anew", now)
-        if ind in standing.registry:
+        if ind in context.registry:
             self.bind(link, ind, now)
-            standing.links.write(link, Hello(ind, me), now)
+            context.links.write(link, Hello(ind, me), now)
             if not link.guardian:
                 self.send_term(link, now)
         elif not link.is_regular:
             return  # It is of another network; or what a guardian watches over is no node yet, or no longer.
-        elif standing.registry.was_dropped(ind):
-            standing.links.write(link, Drop(ind, "dropped before"), now)
-        elif ind not in standing.registry.reservations:
+        elif context.registry.was_dropped(ind):
+            context.links.write(link, Drop(ind, "dropped before"), now)
+        elif ind not in context.registry.reservations:
             self._mediate(message, link, now, may_decide=may_decide)
 
     def announce_network(self, link: PeerLink, now: float) -> None:
         """Let whoever is behind a link that is not bound know which network this is: the last PING says it. Nobody
         follows what comes over such a link."""
-        standing = self._context
-        if standing.durable.leader and standing.val:
-            standing.links.write(link, Ping(standing.durable.term, standing.val, standing.durable.leader), now)
+        context = self._context
+        if context.durable.leader and context.val:
+            context.links.write(link, Ping(context.durable.term, context.val, context.durable.leader), now)
 
     def probe_link(self, link: PeerLink, now: float) -> None:
         """Whoever is behind a link seems to think that it is bound: say who is here, now and then."""
-        standing = self._context
-        me = standing.id
-        if me is None or link.node is not None or link.legacy or now < link.probed_at + standing.timers.max_ping / 2:
+        context = self._context
+        me = context.id
+        if me is None or link.node is not None or link.legacy or now < link.probed_at + context.timers.max_ping / 2:
             return
         link.probed_at, link.own_knock_id = now, me
-        standing.links.write(link, Knock(me, standing.config.tag), now)
+        context.links.write(link, Knock(me, context.config.tag), now)
 
     def send_term(self, link: PeerLink, now: float) -> None:
         """Let whoever is behind a link that is bound know in which term the lines are that come over it."""
-        standing = self._context
-        if standing.in_term and standing.leader is not None:
-            standing.links.write(link, Ping(standing.durable.term, standing.val, standing.leader), now)
+        context = self._context
+        if context.in_term and context.leader is not None:
+            context.links.write(link, Ping(context.durable.term, context.val, context.leader), now)
 
     def bind(self, link: PeerLink, node: int, now: float) -> None:
         """It is known whom a link leads to."""
@@ -107,34 +107,34 @@ class Induction:
 
     def knock_received(self, message: Knock, link: PeerLink, now: float) -> None:
         """A mediator asks whether somebody may become a node."""
-        standing = self._context
+        context = self._context
         ind = message.ind
         if not self._seen_knocks.add(ind):
             return
-        standing.flood(message, now, link)
-        me = standing.id
-        if me is None or ind == me or ind in standing.registry.reservations:
+        context.flood(message, now, link)
+        me = context.id
+        if me is None or ind == me or ind in context.registry.reservations:
             return
-        if ind in standing.registry:
+        if ind in context.registry:
             # The mediator missed that it is a node.
-            standing.flood(Meet(ind, me), now)
+            context.flood(Meet(ind, me), now)
             return
-        if not standing.in_term or not standing.has_room():
-            standing.counters["not_met"] += 1
+        if not context.in_term or not context.has_room():
+            context.counters["not_met"] += 1
             return
         self._reserve(ind, message.tag, now)
-        standing.flood(Meet(ind, me), now)
+        context.flood(Meet(ind, me), now)
 
     def meet_received(self, message: Meet, link: PeerLink, now: float) -> None:
         """A node agrees."""
-        standing = self._context
+        context = self._context
         if not self._seen_meets.add(message):
             return
-        standing.flood(message, now, link)
+        context.flood(message, now, link)
         mediation = self._mediation
         if mediation is not None and mediation.ind == message.ind:
             mediation.awaited.discard(message.id)
-            standing.links.write(mediation.link, message, now)
+            context.links.write(mediation.link, message, now)
 
     def welcome_received(self, message: Welcome, link: PeerLink, now: float) -> int | None:
         """A mediator has everybody's consent; return who is a node now."""
@@ -142,13 +142,13 @@ class Induction:
 
     def hello_received(self, message: Hello, link: PeerLink, now: float) -> int | None:
         """A node names itself to a new one; return who is a node now."""
-        standing = self._context
+        context = self._context
         if not self._seen_hellos.add(message):
             return None
-        if message.ind == standing.id:
+        if message.ind == context.id:
             return self._register_named(message.id, now)
         arrived = self._register_inductee(message.ind, now, None, link)
-        standing.flood(message, now, link)
+        context.flood(message, now, link)
         return arrived
 
     # Time, and what else happens
@@ -170,19 +170,19 @@ class Induction:
 
     def tick(self, now: float, *, may_decide: bool) -> int | None:
         """Do what is due; return who is a node now."""
-        standing = self._context
-        standing.registry.expire(now)
+        context = self._context
+        context.registry.expire(now)
         mediation = self._mediation
         if mediation is not None and mediation.deadline <= now:
             self._abandon("not everybody met it", now)
         arrived = self._complete(now, may_decide=may_decide)
         while self._waiting_knocks and self._waiting_knocks[0][2] <= now:
             self._waiting_knocks.popleft()
-            standing.counters["knocks_unanswered"] += 1
-        if self._mediation is None and may_decide and standing.in_term and standing.has_room() and self._waiting_knocks:
-            knock, tie, _ = self._waiting_knocks.popleft()
-            if knock.ind not in standing.registry and knock.ind not in standing.registry.reservations:
-                self._mediate(knock, tie, now, may_decide=True)
+            context.counters["knocks_unanswered"] += 1
+        if self._mediation is None and may_decide and context.in_term and context.has_room() and self._waiting_knocks:
+            knock, link, _ = self._waiting_knocks.popleft()
+            if knock.ind not in context.registry and knock.ind not in context.registry.reservations:
+                self._mediate(knock, link, now, may_decide=True)
         return arrived
 
     def next_deadline(self) -> float:
@@ -197,109 +197,109 @@ class Induction:
     # Within
 
     def _mediate(self, message: Knock, link: PeerLink, now: float, *, may_decide: bool) -> None:
-        standing = self._context
-        me = standing.id
+        context = self._context
+        me = context.id
         assert me is not None, "it was looked at"
-        if self._mediation is not None or not standing.in_term or not standing.has_room() or not may_decide:
+        if self._mediation is not None or not context.in_term or not context.has_room() or not may_decide:
             if len(self._waiting_knocks) < MAX_WAITING_KNOCKS:
-                self._waiting_knocks.append((message, link, now + standing.timers.max_meet))
+                self._waiting_knocks.append((message, link, now + context.timers.max_meet))
             else:
-                standing.counters["knocks_unanswered"] += 1
+                context.counters["knocks_unanswered"] += 1
             return
         ind = message.ind
         self._seen_knocks.add(ind)
-        awaited = set(standing.registry.ids()) - {me}
-        self._mediation = _Mediation(ind, message.tag, link, awaited, now + standing.timers.max_meet)
+        awaited = set(context.registry.ids()) - {me}
+        self._mediation = _Mediation(ind, message.tag, link, awaited, now + context.timers.max_meet)
         self._reserve(ind, message.tag, now)
-        standing.links.write(link, Meet(ind, me), now)
-        standing.flood(Knock(ind, message.tag), now)
+        context.links.write(link, Meet(ind, me), now)
+        context.flood(Knock(ind, message.tag), now)
         self._seen_meets.add(Meet(ind, me))
-        standing.flood(Meet(ind, me), now)
+        context.flood(Meet(ind, me), now)
 
     def _reserve(self, ind: int, tag: str, now: float) -> None:
-        standing = self._context
-        standing.registry.reserve(ind, tag, now + _RESERVATION * standing.timers.max_meet)
+        context = self._context
+        context.registry.reserve(ind, tag, now + _RESERVATION * context.timers.max_meet)
 
     def _complete(self, now: float, *, may_decide: bool) -> int | None:
-        standing, mediation = self._context, self._mediation
+        context, mediation = self._context, self._mediation
         if mediation is None or mediation.awaited:
             return None
-        if not standing.in_term or not may_decide:
+        if not context.in_term or not may_decide:
             # A leader without a lease lets nobody in.
             self._abandon("nobody leads", now)
             return None
         self._mediation = None
-        me, ind, tie = standing.id, mediation.ind, mediation.link
+        me, ind, link = context.id, mediation.ind, mediation.link
         assert me is not None, "whoever mediates is registered"
         for message in (Welcome(ind), Hello(ind, me)):
-            standing.links.write(tie, message, now)
-            standing.flood(message, now)
+            context.links.write(link, message, now)
+            context.flood(message, now)
         self._seen_hellos.add(Hello(ind, me))
-        standing.registry.add(ind, now)
-        standing.output.emit(NodeRegistered(ind))
-        standing.counters["inducted"] += 1
-        self.bind(tie, ind, now)
-        self.send_term(tie, now)
+        context.registry.add(ind, now)
+        context.output.emit(NodeRegistered(ind))
+        context.counters["inducted"] += 1
+        self.bind(link, ind, now)
+        self.send_term(link, now)
         self.bind_knocked(ind, now)
         return ind
 
     def _abandon(self, reason: str, now: float) -> None:
-        standing, mediation = self._context, self._mediation
+        context, mediation = self._context, self._mediation
         assert mediation is not None, "there is one"
         self._mediation = None
-        standing.counters["inductions_failed"] += 1
-        if not standing.registry.release(mediation.ind):
+        context.counters["inductions_failed"] += 1
+        if not context.registry.release(mediation.ind):
             return
         # Only who mediates can say WELCOME, so the places that others keep are of no use any more.
-        standing.flood(Drop(mediation.ind, f"{NOT_INDUCTED}: {reason}"), now)
+        context.flood(Drop(mediation.ind, f"{NOT_INDUCTED}: {reason}"), now)
 
     def _register_inductee(self, ind: int, now: float, relay: Welcome | None, link: PeerLink) -> int | None:
-        standing = self._context
-        me = standing.id
+        context = self._context
+        me = context.id
         if me is None or ind == me:
             return None
-        if ind not in standing.registry.reservations and not self._inducted_concurrently(ind, now):
+        if ind not in context.registry.reservations and not self._inducted_concurrently(ind, now):
             return None
         if relay is not None:
-            standing.flood(relay, now, link)
-        standing.registry.add(ind, now)
-        standing.output.emit(NodeRegistered(ind))
+            context.flood(relay, now, link)
+        context.registry.add(ind, now)
+        context.output.emit(NodeRegistered(ind))
         hello = Hello(ind, me)
         if self._seen_hellos.add(hello):
-            standing.flood(hello, now)
+            context.flood(hello, now)
         self.bind_knocked(ind, now)
         return ind
 
     def _inducted_concurrently(self, ind: int, now: float) -> bool:
         """Return whether somebody was asked about before this node was one, and comes after it: two mediators may be at
         work at once."""
-        standing = self._context
-        registry = standing.registry
-        is_fresh = now < standing.member_since + _RESERVATION * standing.timers.max_meet
-        return is_fresh and ind not in registry and not registry.was_dropped(ind) and standing.has_room()
+        context = self._context
+        registry = context.registry
+        is_fresh = now < context.member_since + _RESERVATION * context.timers.max_meet
+        return is_fresh and ind not in registry and not registry.was_dropped(ind) and context.has_room()
 
     def _register_named(self, node: int, now: float) -> int | None:
-        standing = self._context
-        registry = standing.registry
+        context = self._context
+        registry = context.registry
         if node in registry or registry.was_dropped(node):
             return None
-        if node not in registry.reservations and not standing.has_room():
-            standing.counters["hello_without_room"] += 1
+        if node not in registry.reservations and not context.has_room():
+            context.counters["hello_without_room"] += 1
             return None
         registry.add(node, now)
-        standing.output.emit(NodeRegistered(node))
+        context.output.emit(NodeRegistered(node))
         self.bind_knocked(node, now)
         return node
 
     def bind_knocked(self, node: int, now: float) -> None:
         """Bind links over which a node knocked before the news came that it is one."""
-        standing = self._context
-        me = standing.id
+        context = self._context
+        me = context.id
         if self._mediation is not None and self._mediation.ind == node:
             self._mediation = None
-        for tie in standing.links:
-            if me is not None and tie.peer_knock_id == node and tie.node is None:
-                self.bind(tie, node, now)
-                standing.links.write(tie, Hello(node, me), now)
-                if not tie.guardian:
-                    self.send_term(tie, now)
+        for link in context.links:
+            if me is not None and link.peer_knock_id == node and link.node is None:
+                self.bind(link, node, now)
+                context.links.write(link, Hello(node, me), now)
+                if not link.guardian:
+                    self.send_term(link, now)

@@ -42,8 +42,8 @@ class JoinProcedure:
 
     def restart(self, now: float, wait: float) -> None:
         """The node belongs to no network any more; it does nothing for ``wait`` seconds."""
-        standing = self._context
-        self._ready_at = max(now + wait, standing.quiet_until)
+        context = self._context
+        self._ready_at = max(now + wait, context.quiet_until)
         self._next_round = self._ready_at
         self._bootstrap_at = self._bootstrap_time()
         self._pending_knock = None
@@ -101,20 +101,20 @@ class JoinProcedure:
 
     def tick(self, now: float) -> bool:
         """Do what is due; return whether it should found a network."""
-        standing = self._context
-        if standing.role is not Role.OUTSIDER or now < self._ready_at:
+        context = self._context
+        if context.role is not Role.OUTSIDER or now < self._ready_at:
             return False
-        if self._pending_knock is not None and self._pending_knock.since + standing.timers.max_meet <= now:
-            standing.counters["knocks_in_vain"] += 1
+        if self._pending_knock is not None and self._pending_knock.since + context.timers.max_meet <= now:
+            context.counters["knocks_in_vain"] += 1
             self._pending_knock = None
         # A node that is bound to a leader which may live may join that leader, but not lead.
-        if now >= standing.durable.until and (self._bootstrap_at <= now or self._is_alone()):
+        if now >= context.durable.until and (self._bootstrap_at <= now or self._is_alone()):
             return True
         if self._pending_knock is not None:
             self._knock_elsewhere(now)
             return False
-        ties = [tie for tie in standing.links if self._may_knock(tie, now)]
-        left = [tie for tie in ties if tie not in self._tried_links]
+        ties = [link for link in context.links if self._may_knock(link, now)]
+        left = [link for link in ties if link not in self._tried_links]
         if left:
             self._knock(max(left, key=_likelihood), now)
         elif self._tried_links and self._next_round <= now:
@@ -125,29 +125,29 @@ class JoinProcedure:
 
     def next_deadline(self) -> float:
         """Return when :meth:`tick` has something to do."""
-        standing = self._context
-        if standing.role is not Role.OUTSIDER:
+        context = self._context
+        if context.role is not Role.OUTSIDER:
             return inf
-        due = standing.durable.until if self._is_alone() else max(self._bootstrap_at, standing.durable.until)
+        due = context.durable.until if self._is_alone() else max(self._bootstrap_at, context.durable.until)
         knocking = self._pending_knock
         if knocking is not None:
-            patience = standing.timers.max_meet if knocking.retried else _KNOCK_TIMEOUT * standing.timers.scale
+            patience = context.timers.max_meet if knocking.retried else _KNOCK_TIMEOUT * context.timers.scale
             due = min(due, knocking.since + patience)
         else:
-            ties = [tie for tie in standing.links if tie.is_regular]
-            left = [tie for tie in ties if tie not in self._tried_links]
+            ties = [link for link in context.links if link.is_regular]
+            left = [link for link in ties if link not in self._tried_links]
             if any(map(self._is_promised_network, left)):
                 due = -inf
             elif left:
-                due = min(due, standing.durable.until)
+                due = min(due, context.durable.until)
             elif ties:
                 due = min(due, self._next_round)
         return max(due, self._ready_at)
 
     def _is_alone(self) -> bool:
         """Return whether it may begin a network at once: there is no link to one that could be asked."""
-        standing = self._context
-        return standing.config.found and standing.links.all_tried and not any(tie.is_regular for tie in standing.links)
+        context = self._context
+        return context.config.found and context.links.all_tried and not any(link.is_regular for link in context.links)
 
     def _is_promised_network(self, link: PeerLink) -> bool:
         """Return whether the network behind a link is led by the node that this one helps to lead."""
@@ -165,29 +165,29 @@ class JoinProcedure:
             return
         knocking.retried = True
         if knocking.link.mediator is None:
-            ties = [tie for tie in self._context.links if self._may_knock(tie, now)]
+            ties = [link for link in self._context.links if self._may_knock(link, now)]
             shown = [
-                tie for tie in ties if tie.unbound_ping_at > (knocking.since if tie in self._tried_links else -inf)
+                link for link in ties if link.unbound_ping_at > (knocking.since if link in self._tried_links else -inf)
             ]
             if shown:
                 self._knock(max(shown, key=_likelihood), now)
 
     def _bootstrap_time(self) -> float:
-        standing = self._context
-        if standing.config.found:
-            return self._ready_at + _BOOTSTRAP_DELAY * standing.timers.scale
-        if standing.was_member:
-            return self._ready_at + standing.rng.uniform(*_REBOOTSTRAP_DELAY) * standing.timers.scale
+        context = self._context
+        if context.config.found:
+            return self._ready_at + _BOOTSTRAP_DELAY * context.timers.scale
+        if context.was_member:
+            return self._ready_at + context.rng.uniform(*_REBOOTSTRAP_DELAY) * context.timers.scale
         return inf
 
     def _knock(self, link: PeerLink, now: float) -> None:
-        standing = self._context
-        ind = standing.new_id()
+        context = self._context
+        ind = context.new_id()
         self._tried_links.add(link)
         link.own_knock_id, link.mediator = ind, None
         self._pending_knock = _PendingKnock(link, ind, now)
-        self._next_round = now + standing.timers.max_meet * standing.rng.uniform(1.0, 2.0)
-        standing.links.write(link, Knock(ind, standing.config.tag), now)
+        self._next_round = now + context.timers.max_meet * context.rng.uniform(1.0, 2.0)
+        context.links.write(link, Knock(ind, context.config.tag), now)
 
 
 def _likelihood(link: PeerLink) -> tuple[bool, float, bool, bool]:

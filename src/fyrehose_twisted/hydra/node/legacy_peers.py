@@ -20,25 +20,25 @@ class LegacyPeers:
 
     def message_received(self, message: Message, link: PeerLink, now: float) -> Send | None:
         """The reference said something; return what it wants said on IRC, if that is it."""
-        standing = self._context
-        link.legacy = standing.has_legacy_peers = True
-        standing.counters["legacy"] += 1
-        me = standing.id
+        context = self._context
+        link.legacy = context.has_legacy_peers = True
+        context.counters["legacy"] += 1
+        me = context.id
         if isinstance(message, Knock):
             if me is not None and message.ind != me:
                 link.node = message.ind
                 for answer in (Meet(message.ind, me), Welcome(message.ind), Hello(message.ind, me)):
-                    standing.links.write(link, answer, now)
+                    context.links.write(link, answer, now)
         elif isinstance(message, Ping) and me is not None:
             if link.target is not None and link.own_knock_id != me:
                 # It drops whoever joins between two of its PINGs, and answers a knock but once on a link.
                 link.own_knock_id = me
-                standing.links.write(link, Knock(me, standing.config.tag), now)
+                context.links.write(link, Knock(me, context.config.tag), now)
             if message.id != me:
                 link.node = link.node or message.id
-                standing.links.write(link, Pong(message.val, me, 0, standing.config.tag), now)
+                context.links.write(link, Pong(message.val, me, 0, context.config.tag), now)
         elif isinstance(message, Send) and link.node is not None:
             return message
         elif isinstance(message, Pong | Recv):
-            standing.counters["legacy_ignored"] += 1
+            context.counters["legacy_ignored"] += 1
         return None

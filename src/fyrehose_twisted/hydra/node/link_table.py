@@ -132,7 +132,7 @@ class LinkTable:
     @property
     def accepted(self) -> int:
         """Links that others opened."""
-        return sum(tie.target is None for tie in self._links.values())
+        return sum(link.target is None for link in self._links.values())
 
     @property
     def all_tried(self) -> bool:
@@ -151,12 +151,12 @@ class LinkTable:
 
     def connected(self, peer: Peer, now: float) -> PeerLink:
         """A link is open."""
-        tie = self._links[peer] = PeerLink(peer, now, now)
+        link = self._links[peer] = PeerLink(peer, now, now)
         dialling = self._targets.get(peer.address) if peer.dialled else None
         if dialling is not None:
             dialling.peer, dialling.in_progress, dialling.tried, dialling.delay = peer, False, True, 0.0
-            tie.target, tie.legacy, tie.line_rate = peer.address, dialling.target.legacy, dialling.target.line_rate
-        return tie
+            link.target, link.legacy, link.line_rate = peer.address, dialling.target.legacy, dialling.target.line_rate
+        return link
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
         """A link did not open."""
@@ -167,17 +167,17 @@ class LinkTable:
 
     def remove(self, peer: Peer, now: float, reason: str = "closed") -> PeerLink | None:
         """A link is closed; return what it was."""
-        tie = self._links.pop(peer, None)
-        if tie is None:
+        link = self._links.pop(peer, None)
+        if link is None:
             return None
-        if tie in self.new_primaries:
-            self.new_primaries.remove(tie)
-        dialling = None if tie.target is None else self._targets.get(tie.target)
+        if link in self.new_primaries:
+            self.new_primaries.remove(link)
+        dialling = None if link.target is None else self._targets.get(link.target)
         if dialling is not None and dialling.peer == peer:
             dialling.peer, dialling.last_error = None, reason
             self._schedule_redial(dialling, now)
-        self._choose_primary(tie.node)
-        return tie
+        self._choose_primary(link.node)
+        return link
 
     def close(self, link: PeerLink, now: float, reason: str) -> None:
         """Close a link."""
@@ -192,9 +192,9 @@ class LinkTable:
 
     def unbind(self, node: int) -> list[PeerLink]:
         """A node is no longer one; return the links that led to it."""
-        found = [tie for tie in self if tie.bound and tie.node == node]
-        for tie in found:
-            tie.node = None
+        found = [link for link in self if link.bound and link.node == node]
+        for link in found:
+            link.node = None
         self.primary.pop(node, None)
         return found
 
@@ -212,20 +212,20 @@ class LinkTable:
         every = self._timers.max_ping / 2
         if now > self._last_tick + 2 * every:
             # This process stood still: what others sent meanwhile is there to be read.
-            for tie in self._links.values():
-                tie.last_received_at = max(tie.last_received_at, now - every)
+            for link in self._links.values():
+                link.last_received_at = max(link.last_received_at, now - every)
         self._last_tick = now
         for dialling in self._targets.values():
             if dialling.peer is None and not dialling.in_progress and dialling.due <= now:
                 dialling.in_progress = True
                 self._output.dial(dialling.target.address)
         silent = []
-        for tie in self._links.values():
-            if not tie.legacy:
-                if tie.last_sent_at + every <= now:
-                    self.write(tie, Keepalive(), now)
-                if tie.last_received_at + 1.5 * self._timers.max_ping <= now:
-                    silent.append(tie)
+        for link in self._links.values():
+            if not link.legacy:
+                if link.last_sent_at + every <= now:
+                    self.write(link, Keepalive(), now)
+                if link.last_received_at + 1.5 * self._timers.max_ping <= now:
+                    silent.append(link)
         return silent
 
     def next_deadline(self) -> float:
@@ -235,9 +235,9 @@ class LinkTable:
         for dialling in self._targets.values():
             if dialling.peer is None and not dialling.in_progress:
                 due = min(due, dialling.due)
-        for tie in self._links.values():
-            if not tie.legacy:
-                due = min(due, tie.last_sent_at + every, tie.last_received_at + 1.5 * self._timers.max_ping)
+        for link in self._links.values():
+            if not link.legacy:
+                due = min(due, link.last_sent_at + every, link.last_received_at + 1.5 * self._timers.max_ping)
         return due
 
     def _schedule_redial(self, dialling: _DialState, now: float) -> None:
@@ -248,11 +248,11 @@ class LinkTable:
     def _choose_primary(self, node: int | None) -> None:
         if node is None:
             return
-        for tie in self._links.values():
-            if tie.relays and tie.node == node:
-                if self.primary.get(node) is not tie:
-                    self.primary[node] = tie
-                    self.new_primaries.append(tie)
+        for link in self._links.values():
+            if link.relays and link.node == node:
+                if self.primary.get(node) is not link:
+                    self.primary[node] = link
+                    self.new_primaries.append(link)
                 return
         self.primary.pop(node, None)
 

@@ -16,15 +16,13 @@ from zope.interface import implementer
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.hydra.config import NodeConfig
 from fyrehose_twisted.hydra.events import Role, ToIrc
-from fyrehose_twisted.hydra.node.components import HydraComponents
 from fyrehose_twisted.hydra.node.context import NodeContext
 from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.node.heartbeat import HeartbeatRelay
-from fyrehose_twisted.hydra.node.lifecycle import Lifecycle
+from fyrehose_twisted.hydra.node.lifecycle import HydraComponents, Lifecycle
 from fyrehose_twisted.hydra.node.link_table import MAX_MALFORMED_LINES, PeerLink
 from fyrehose_twisted.hydra.node.relay.pending_replies import SentLine
-from fyrehose_twisted.hydra.node.snapshot import snapshot
-from fyrehose_twisted.hydra.node.status import NodeStatus
+from fyrehose_twisted.hydra.node.status import NodeStatus, snapshot
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 from fyrehose_twisted.hydra.wire.lines import add_tag, command_of, fits_recv, is_error_numeric, untag
 from fyrehose_twisted.hydra.wire.messages import (
@@ -72,13 +70,13 @@ class HydraNode:
         durable: DurableState | None = None,
         remembers: bool = False,
     ) -> None:
-        standing = self._context = NodeContext(
+        context = self._context = NodeContext(
             config, rng, now, DurableState() if durable is None else durable, remembers=remembers
         )
-        parts = self._components = HydraComponents(standing)
+        components = self._components = HydraComponents(context)
         self.config = config
-        self._lifecycle = Lifecycle(parts, now)
-        self._heartbeat = HeartbeatRelay(parts, self._lifecycle)
+        self._lifecycle = Lifecycle(components, now)
+        self._heartbeat = HeartbeatRelay(components, self._lifecycle)
         self._seen_sends = LruSet(8_192)
         self._due = -inf
 
@@ -206,14 +204,14 @@ class HydraNode:
 
     def connected(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        standing = self._context
-        tie = standing.links.connected(peer, now)
-        if tie.target is None and standing.links.accepted > self.config.max_links:
-            standing.counters["links_refused"] += 1
-            standing.links.close(tie, now, "too many links")
+        context = self._context
+        link = context.links.connected(peer, now)
+        if link.target is None and context.links.accepted > self.config.max_links:
+            context.counters["links_refused"] += 1
+            context.links.close(link, now, "too many links")
             return
-        if standing.id is not None and not tie.legacy:
-            self._components.induction.announce_network(tie, now)
+        if context.id is not None and not link.legacy:
+            self._components.induction.announce_network(link, now)
         self._advance(now)
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
@@ -222,76 +220,76 @@ class HydraNode:
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        tie = self._context.links.remove(peer, now, reason)
-        if tie is not None:
-            self._lifecycle.link_closed(tie, now)
+        link = self._context.links.remove(peer, now, reason)
+        if link is not None:
+            self._lifecycle.link_closed(link, now)
         self._advance(now)
 
     def blocked(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        tie = self._context.links.get(peer)
-        if tie is not None:
-            tie.blocked = True
+        link = self._context.links.get(peer)
+        if link is not None:
+            link.blocked = True
 
     def unblocked(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
-        tie = self._context.links.get(peer)
-        if tie is not None:
-            tie.blocked = False
+        link = self._context.links.get(peer)
+        if link is not None:
+            link.blocked = False
 
     def receive(self, message: Message, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         if now >= self._due:
             # A process that stood still has to see what it missed first.
             self.tick(now)
-        standing = self._context
-        if standing.role is Role.GONE:
+        context = self._context
+        if context.role is Role.GONE:
             # Links stay open until IRC and the doors are closed.
-            standing.counters["came_after_leaving"] += 1
+            context.counters["came_after_leaving"] += 1
             return
-        tie = standing.links.get(peer)
-        if tie is None:
+        link = context.links.get(peer)
+        if link is None:
             return
-        if standing.leader is None and tie.relays and self._link_recovered(tie, now):
+        if context.leader is None and link.relays and self._link_recovered(link, now):
             self._components.election.hasten(now)
-        tie.last_received_at = now
-        if not tie.legacy:
+        link.last_received_at = now
+        if not link.legacy:
             if type(message) is Recv:
-                self._recv_received(message, tie, now)
+                self._recv_received(message, link, now)
                 return
             if type(message) is Send:
-                self._send_received(message, tie, now)
+                self._send_received(message, link, now)
                 return
         if type(message) is Knock and message.tag == LEGACY_TAG:
-            tie.legacy = True
-        if tie.legacy and not isinstance(message, Malformed):
-            send = self._components.legacy_peers.message_received(message, tie, now)
+            link.legacy = True
+        if link.legacy and not isinstance(message, Malformed):
+            send = self._components.legacy_peers.message_received(message, link, now)
             if send is not None:
-                self._relay_send(send, tie, now)
+                self._relay_send(send, link, now)
         else:
-            self._handlers[type(message)](self, message, tie, now)
+            self._handlers[type(message)](self, message, link, now)
         self._advance(now)
 
     def tick(self, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
-        standing = self._context
+        context = self._context
         if self._components.leadership.tick(now):
             self._components.election.nominate(now)
         self._lifecycle.advance(now)
-        for tie in standing.links.tick(now):
-            standing.counters["links_silent"] += 1
-            standing.links.close(tie, now, "silent")
-            self._lifecycle.link_closed(tie, now)
+        for link in context.links.tick(now):
+            context.counters["links_silent"] += 1
+            context.links.close(link, now, "silent")
+            self._lifecycle.link_closed(link, now)
         if self._components.joining.tick(now):
             self._lifecycle.bootstrap(now)
         self._components.election.tick(now)
         wrong = self._components.registry_check.tick(now)
         if wrong is not None:
-            standing.counters["disagreements"] += 1
+            context.counters["disagreements"] += 1
             self._lifecycle.leave_network(wrong, now)
         if self._lifecycle.no_leader_deadline() <= now:
             self._lifecycle.leave_network("there was no leader for too long", now)
-        standing.answer_deferred_ping(now)
+        context.answer_deferred_ping(now)
         self._components.send_queue.tick(now)
         self._components.irc_writer.tick(now)
         self._advance(now)
@@ -344,52 +342,52 @@ class HydraNode:
             self._relay_send(message, link, now)
 
     def _relay_send(self, message: Send, link: PeerLink, now: float) -> None:
-        standing = self._context
-        if not standing.in_term:
-            standing.counters["send_without_leader"] += 1
+        context = self._context
+        if not context.in_term:
+            context.counters["send_without_leader"] += 1
             return
         if not self._seen_sends.add(message):
             return
-        if standing.leader == standing.id:
+        if context.leader == context.id:
             self._components.irc_writer.enqueue(message, now)
             self._advance(now)
         else:
-            standing.flood_line(message, now, link)
+            context.flood_line(message, now, link)
 
     def _drop_received(self, message: Drop, link: PeerLink, now: float) -> None:
-        standing = self._context
-        node, me = message.id, standing.id
+        context = self._context
+        node, me = message.id, context.id
         told_so = node == me and link.target is not None and link.own_knock_id == me
         if not (link.bound or told_so) or (link.guardian and node != link.node):
             self._reject_unbound("drop")
             return
         if node == me:
-            standing.flood(message, now, link)
+            context.flood(message, now, link)
             self._lifecycle.leave_network(f"dropped: {message.reason or 'no reason given'}", now)
         elif message.reason.startswith(NOT_INDUCTED):
-            if standing.registry.release(node):
-                standing.flood(message, now, link)
-        elif node in standing.registry or node in standing.registry.reservations:
-            standing.flood(message, now, link)
+            if context.registry.release(node):
+                context.flood(message, now, link)
+        elif node in context.registry or node in context.registry.reservations:
+            context.flood(message, now, link)
             self._lifecycle.drop(node, message.reason, now)
 
     # Elections
 
     def _nominate_received(self, message: Nominate, link: PeerLink, now: float) -> None:
-        standing = self._context
+        context = self._context
         if not link.relays:
             self._reject_unbound("nominate", link, now)
             return
-        if standing.bootstrapping and self.role is Role.LEADER and message.id in standing.registry:
-            if message.term > standing.durable.term:
+        if context.bootstrapping and self.role is Role.LEADER and message.id in context.registry:
+            if message.term > context.durable.term:
                 # It leads without a quorum, so it may do so in any term; in this one somebody else led.
-                standing.update_durable(term=message.term + 1)
+                context.update_durable(term=message.term + 1)
                 self._components.recv_relay.begin_term(was_member=True)
                 self._components.leadership.ping(now)
             return
-        if message.id == standing.durable.promised and message.id in standing.registry and message.id != standing.id:
+        if message.id == context.durable.promised and message.id in context.registry and message.id != context.id:
             # Whoever wants to be elected leads no more.
-            standing.release_promise(message.id)
+            context.release_promise(message.id)
         self._components.election.nominate_received(message, link, now)
 
     def _pledge_received(self, message: Pledge, link: PeerLink, now: float) -> None:
@@ -413,16 +411,16 @@ class HydraNode:
     # Induction
 
     def _knock_received(self, message: Knock, link: PeerLink, now: float) -> None:
-        standing = self._context
+        context = self._context
         if link.relays:
-            if message.ind != link.node and message.ind == link.peer_knock_id and message.ind in standing.registry:
+            if message.ind != link.node and message.ind == link.peer_knock_id and message.ind in context.registry:
                 # The other end says who it is: the HELLO that the link was bound by was that of somebody else.
                 self._components.induction.bind(link, message.ind, now)
             if message.ind != link.node:
                 self._components.induction.knock_received(message, link, now)
-            elif standing.id is not None:
+            elif context.id is not None:
                 # The other end does not know yet that the link is bound.
-                standing.links.write(link, Hello(message.ind, standing.id), now)
+                context.links.write(link, Hello(message.ind, context.id), now)
         elif link.guardian and link.node is not None:
             self._reject_unbound("knock")
         else:
@@ -449,16 +447,16 @@ class HydraNode:
             self._context.links.write(link, Drop(message.ind, "of another network"), now)
 
     def _hello_received(self, message: Hello, link: PeerLink, now: float) -> None:
-        standing = self._context
+        context = self._context
         if link.relays:
             self._components.induction.hello_received(message, link, now)
         elif self.role is Role.OUTSIDER:
             self._components.joining.hello_received(message, link, now)
-        elif message.ind == standing.id and link.own_knock_id == standing.id and link.node is None:
-            if message.id in standing.registry:
+        elif message.ind == context.id and link.own_knock_id == context.id and link.node is None:
+            if message.id in context.registry:
                 self._components.induction.bind(link, message.id, now)
-            elif standing.registry.was_dropped(message.id):
-                standing.links.write(link, Drop(message.id, "dropped before"), now)
+            elif context.registry.was_dropped(message.id):
+                context.links.write(link, Drop(message.id, "dropped before"), now)
             else:
                 # The news that it is a node is still under way.
                 link.peer_knock_id = message.id
@@ -469,19 +467,19 @@ class HydraNode:
 
     def _keepalive_received(self, message: Keepalive, link: PeerLink, now: float) -> None:
         """The link is alive; that was noted. The other end may take it for bound, and send all else over another."""
-        standing = self._context
+        context = self._context
         # Before, HELLOs of others to this node may come over it, and look like the answer.
-        if link.node is None and link.is_regular and standing.member_since + standing.timers.max_meet <= now:
+        if link.node is None and link.is_regular and context.member_since + context.timers.max_meet <= now:
             self._components.induction.probe_link(link, now)
 
     def _malformed_received(self, message: Malformed, link: PeerLink, now: float) -> None:
-        standing = self._context
-        standing.counters["malformed"] += 1
-        standing.counters[f"malformed_{message.reason}"] += 1
+        context = self._context
+        context.counters["malformed"] += 1
+        context.counters[f"malformed_{message.reason}"] += 1
         link.malformed_lines += 1
         if link.malformed_lines >= MAX_MALFORMED_LINES:
-            standing.warn(f"hung up on {link.peer.address[0]}: {MAX_MALFORMED_LINES} lines made no sense")
-            standing.links.close(link, now, "malformed")
+            context.warn(f"hung up on {link.peer.address[0]}: {MAX_MALFORMED_LINES} lines made no sense")
+            context.links.close(link, now, "malformed")
             self._lifecycle.link_closed(link, now)
 
     def _reject_unbound(self, command: str, link: PeerLink | None = None, now: float = 0.0) -> None:
@@ -511,29 +509,29 @@ class HydraNode:
     def _link_recovered(self, link: PeerLink, now: float) -> bool:
         """Return whether what came shows that an election can succeed now: nothing had come over this link for as long
         as a lease lasts, or this node led before and those that it reaches are still bound to it."""
-        standing = self._context
-        return link.last_received_at + standing.timers.lease < now or standing.promised_to(now) == standing.id
+        context = self._context
+        return link.last_received_at + context.timers.lease < now or context.promised_to(now) == context.id
 
     def _advance(self, now: float) -> None:
         """Do what has become possible."""
-        standing = self._context
+        context = self._context
         if self.role is Role.GONE:
             return
-        if standing.id is not None:
+        if context.id is not None:
             self._components.induction.tick(now, may_decide=self._lifecycle.may_decide(now))
         self._lifecycle.advance(now)
-        for tie in standing.links.new_primaries:
-            self._components.induction.send_term(tie, now)
+        for link in context.links.new_primaries:
+            self._components.induction.send_term(link, now)
             self._components.election.hasten(now)
-        standing.links.new_primaries.clear()
+        context.links.new_primaries.clear()
         for name, send in self._components.send_queue.take_sendable(now):
             self._seen_sends.add(send)
-            if standing.leader == standing.id:
+            if context.leader == context.id:
                 why = self._components.irc_writer.enqueue(send, now)
                 if why is not None:
                     self._components.send_queue.line_refused(name, why)
             else:
-                standing.flood_line(send, now)
+                context.flood_line(send, now)
         until = self._components.leadership.lease_until
         if until is not None and self._lifecycle.resign_reason is None:
             for refused in self._components.irc_writer.send_due(now, until):

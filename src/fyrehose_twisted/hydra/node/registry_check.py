@@ -40,26 +40,26 @@ class RegistryCheck:
 
     def tick(self, now: float) -> str | None:
         """Return what is wrong, if something is."""
-        standing = self._context
+        context = self._context
         if self._check_at > now:
             return None
-        self._check_at = now + standing.timers.max_ping
-        if standing.role is not Role.COHORT or standing.leader is None or standing.id is None:
+        self._check_at = now + context.timers.max_ping
+        if context.role is not Role.COHORT or context.leader is None or context.id is None:
             self._unregistered.clear()
             return None
-        patience = 3 * standing.timers.max_ping
-        for member in standing.registry:
+        patience = 3 * context.timers.max_ping
+        for member in context.registry:
             last = max(
                 member.registered_at,
-                standing.leader_since,
+                context.leader_since,
                 -inf if member.last_pong_at is None else member.last_pong_at,
             )
-            if member.id not in (standing.id, standing.leader) and last + patience <= now:
+            if member.id not in (context.id, context.leader) and last + patience <= now:
                 return f"{member.id} answers nobody, and was not dropped here"
         for node, (first, last) in list(self._unregistered.items()):
-            if node in standing.registry or last + 2 * standing.timers.max_ping <= now:
+            if node in context.registry or last + 2 * context.timers.max_ping <= now:
                 del self._unregistered[node]
-            elif first + 2 * standing.timers.max_ping <= now:
+            elif first + 2 * context.timers.max_ping <= now:
                 return f"{node} belongs to the network, and is not registered here"
         return None
 

@@ -1,1 +1,1 @@
-"""Simulated hydra networks: participants, scenarios, invariants."""
+"""Simulated hydra networks: participants, scenarios and invariants."""

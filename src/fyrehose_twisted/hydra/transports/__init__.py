@@ -1,1 +1,1 @@
-"""What carries the lines between two nodes: TCP, TLS, UDP, IRC, or named pipes."""
+"""Transports between nodes: TCP, TLS, UDP, IRC and named pipes."""

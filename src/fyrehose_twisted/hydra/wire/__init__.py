@@ -1,1 +1,1 @@
-"""Messages of hydra, lines of IRC, and their codecs."""
+"""Hydra messages, IRC lines and their codecs."""

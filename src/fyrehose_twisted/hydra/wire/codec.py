@@ -1,8 +1,8 @@
-"""Messages on a stream (document 002): each is a line of words that ends with CR LF, and only with that.
+"""Codec of messages on a stream (document 002). Each message is a line of words terminated by CR LF.
 
-A line that is no message becomes a :class:`~fyrehose_twisted.hydra.wire.messages.Malformed` that says why, and the link
-goes on: what is done about it is the node's affair. RECV and SEND bring a line of IRC, which is kept as it is to the
-last blank. Elsewhere any number of blanks stands between two words, and words too many are left out.
+An invalid line is decoded as :class:`~fyrehose_twisted.hydra.wire.messages.Malformed` with a reason; the node decides
+whether to close the link. The IRC line of a RECV or SEND is kept verbatim, including trailing blanks. In other messages
+any number of blanks separates two words, and excess words are ignored.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 __all__ = ["MAX_PARTIAL_LINE", "MIN_TERM", "HydraCodec", "HydraDecoder"]
 
 MAX_PARTIAL_LINE = 4_096
-"""Bytes of a line that a decoder waits for; a longer one ends the connection."""
+"""Bytes of an unterminated line that a decoder buffers. A longer one ends the connection."""
 MIN_TERM = -(2**31)
-"""The lowest term of a PING. Ours begin with 1, but the reference's may be anything."""
+"""Lowest term of a PING. Ours start at 1; the reference implementation sends any number."""
 MAX_COUNT = 2**31
-"""The most relays that a PONG is read with. More can be written, so that whatever was read can be passed on."""
+"""Highest relay count that is decoded in a PONG. Encoding allows more, so that every decoded PONG can be relayed."""
 MAX_EXCERPT = 80
-"""Bytes of a bad line that are kept."""
+"""Bytes of a malformed line that are kept."""
 
 _KEEPALIVE = Keepalive()
 _IRC_LINE_MESSAGE = re.compile(rb"\s*(?:RECV|SEND)\s+(\S+)\s(.+)", re.DOTALL)
@@ -57,25 +57,25 @@ _BLANKS = re.compile(rb"[\0\s]")
 
 
 class BadLine(Exception):
-    """Why a line is no message. Never leaves this module."""
+    """A line is malformed. Internal to this module."""
 
 
 @implementer(IStreamCodec)
 class HydraCodec:
-    """How the messages of :mod:`~fyrehose_twisted.hydra.wire.messages` travel.
+    """Codec for the messages of :mod:`~fyrehose_twisted.hydra.wire.messages`.
 
-    :ivar limit: bytes that a line may have, without CR LF.
+    :ivar limit: largest line in bytes, without CR LF.
     """
 
     def __init__(self, limit: int = MAX_LINE) -> None:
         if not 0 < limit <= MAX_PARTIAL_LINE:
-            raise ConfigurationError(f"a limit of {limit} bytes is outside 1 to {MAX_PARTIAL_LINE:,}")
+            raise ConfigurationError(f"line limit {limit} is not between 1 and {MAX_PARTIAL_LINE:,} bytes")
         self.limit = limit
 
     def encode(self, message: Message) -> bytes:
-        """Return the line of ``message``, with CR LF.
+        """Return ``message`` as a line with CR LF.
 
-        :raises UnencodableMessage: if a field is out of its range, or the line would be too long.
+        :raises UnencodableMessage: if a field is out of range, or the line exceeds the limit.
         """
         if type(message) is Recv or type(message) is Send:
             number, line = message
@@ -103,17 +103,17 @@ class HydraCodec:
         return data
 
     def decoder(self) -> HydraDecoder:
-        """Return what takes the bytes of one connection apart."""
+        """Return a decoder for one connection."""
         return HydraDecoder(self.limit)
 
 
 @implementer(IStreamDecoder)
 class HydraDecoder:
-    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between two calls it holds part of one line.
+    """Implementation of :class:`~fyrehose_twisted.interfaces.IStreamDecoder` that buffers at most one partial line.
 
-    If a line without an end comes behind others, the others are returned, and the next call raises.
+    If an overlong unterminated line follows complete lines, these are returned and the next call raises.
 
-    :param limit: bytes that a line may have, without CR LF; a longer one is malformed.
+    :param limit: largest line in bytes, without CR LF; a longer one is malformed.
     """
 
     def __init__(self, limit: int = MAX_LINE) -> None:
@@ -123,13 +123,13 @@ class HydraDecoder:
 
     @property
     def waiting(self) -> int:
-        """Bytes that came of a line which is not complete."""
+        """Bytes of the buffered partial line."""
         return len(self._rest)
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete now.
+        """Return the messages that ``data`` completes.
 
-        :raises MalformedPacket: if a line does not end; from then on, always.
+        :raises MalformedPacket: if an unterminated line is too long; every later call raises too.
         """
         if self._error is not None:
             raise self._error
@@ -138,15 +138,15 @@ class HydraDecoder:
         lines: list[bytes] = data.split(b"\r\n")
         self._rest = rest = lines.pop()
         count = len(lines)
-        # If all is well, one look at everything spares one at each line.
+        # One check of all data replaces a check of each line in the usual case.
         plain = data.count(b"\n") == count and b"\0" not in data
         plain = plain and data.count(b"\r") == (count + rest.count(b"\r") if rest else count)
         limit = self.limit if plain else -1
-        new: Callable[..., Message] = tuple.__new__  # Half the price of a call of the class.
+        new: Callable[..., Message] = tuple.__new__  # Half the cost of calling the class.
         found: list[Message] = []
         for line in lines:
             if len(line) <= limit:
-                # Exactly one blank each, and a number of usual length: nearly all lines are like this.
+                # Fast path for nearly all lines: single blanks and a number of usual length.
                 words = line.split(b" ", 2)
                 if len(words) == 3:
                     command, number, text = words
@@ -160,7 +160,7 @@ class HydraDecoder:
             elif len(line) > MAX_PARTIAL_LINE:
                 return self._fail(found)
             found.append(self._read(line))
-        # A CR at the end may be the first half of CR LF.
+        # A final CR may be the first half of CR LF.
         if rest and len(rest) > MAX_PARTIAL_LINE and (len(rest) > MAX_PARTIAL_LINE + 1 or not rest.endswith(b"\r")):
             return self._fail(found)
         return found
@@ -208,7 +208,7 @@ def _read_line(line: bytes) -> Message:
     return message
 
 
-# How fields are read
+# Decoders of fields
 
 
 def _integer(word: bytes, reason: str) -> int:
@@ -258,7 +258,7 @@ def _read_val(word: bytes) -> str:
     return word.decode("utf-8", "surrogateescape")
 
 
-# What only people read is cut rather than refused: a PONG without its tag, or a DROP without its reason, still counts.
+# Text for people is truncated, not refused: a PONG without its tag and a DROP without its reason are still valid.
 
 
 def _read_tag(rest: bytes) -> str:
@@ -270,7 +270,7 @@ def _read_reason(rest: bytes) -> str:
     return rest[:MAX_REASON].strip().decode("utf-8", "surrogateescape")
 
 
-# How they are written
+# Encoders of fields
 
 
 def _write_id(node: int) -> bytes:
@@ -338,7 +338,7 @@ _READERS: dict[bytes, tuple[Callable[..., Any], tuple[Callable[[bytes], Any], ..
     b"WELCOME": (Welcome, (_read_id,), None),
     b"HELLO": (Hello, (_read_id, _read_id), None),
 }
-"""By the first word: what it makes, of which words, and what reads the rest of the line if there may be one."""
+"""Message class, decoders of its words, and decoder of the rest of the line if any, by command."""
 
 _WRITERS: dict[type, tuple[bytes, tuple[Callable[[Any], bytes], ...]]] = {
     Ping: (b"PING", (_write_any_term, _write_val, _write_id)),

@@ -1,4 +1,4 @@
-"""Lines of IRC, taken apart: Latin-1 text, in which each character is a byte."""
+"""Parser of IRC lines. Text is Latin-1, so one character is one byte."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 
 CHANNEL_TYPES = "#&+!"
-"""What names of channels begin with."""
+"""First characters of channel names."""
 
 
 _ASCII = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
@@ -19,30 +19,31 @@ CASEMAPPINGS = {
     "rfc1459-strict": _STRICT_RFC1459,
     "strict-rfc1459": _STRICT_RFC1459,
 }
-"""How servers fold the case of names, by what they call it."""
+"""Case folding of names by CASEMAPPING of the server."""
 
 
 class ParsedLine(NamedTuple):
-    """A line of IRC, taken apart."""
+    """A parsed IRC line."""
 
     raw: bytes
-    """As it came, without CR LF."""
+    """Received bytes, without CR LF."""
     nick: str
-    """Of whoever it is from, or the name of a server."""
+    """Nick of the sender, or server name."""
     prefix: str
     command: str
-    """In upper case."""
+    """Command in upper case."""
     params: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class IrcLogin:
-    """How one registers with a server.
+    """Registration data for an IRC server.
 
-    :ivar nick: the nick that is wanted.
-    :ivar username: the nick if empty.
-    :ivar password: that of the server.
-    :ivar sasl: account and password, for SASL PLAIN.
+    :ivar nick: preferred nick.
+    :ivar username: user name; the nick if empty.
+    :ivar password: server password.
+    :ivar sasl: account and password for SASL PLAIN.
+    :raises ConfigurationError: if a value cannot be sent.
     """
 
     nick: str
@@ -69,12 +70,12 @@ class IrcLogin:
 
 
 def casefold(name: str) -> str:
-    """Return what is equal for two nicks if some server may take them for the same."""
+    """Return a form of a name that is equal for names which some server may treat as the same."""
     return name.translate(CASEMAPPINGS["rfc1459"])
 
 
 def is_single_param(text: str) -> bool:
-    """Say whether ``text`` is one parameter of IRC."""
+    """Return whether ``text`` is one IRC parameter."""
     return bool(text) and text.isprintable() and " " not in text
 
 
@@ -84,13 +85,13 @@ def to_wire(text: str) -> str:
 
 
 def for_display(text: str) -> str:
-    """Return what came from a server for people: printable, and not long."""
+    """Return text from a server in printable form, at most 200 characters."""
     decoded = text[:400].encode("latin-1").decode(errors="replace")
     return "".join(character if character.isprintable() else "?" for character in decoded)[:200]
 
 
 def parse_irc_line(raw: bytes) -> ParsedLine | None:
-    """Take a line apart; ``None`` if it is none of IRC."""
+    """Parse a line; return ``None`` if it is not an IRC line."""
     text = raw.decode("latin-1")
     prefix = ""
     if text.startswith(":"):

@@ -1,4 +1,4 @@
-"""What fits into a line of IRC once the server has put its sender in front, and how a longer message is split."""
+"""Splitting of messages that exceed the IRC line limit once the server has prepended their sender."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from fyrehose_twisted.errors import UnencodableMessage
 from fyrehose_twisted.hydra.wire.messages import MAX_IRC
 
 _MAX_USER = 10
-"""Bytes of a user name, at most, as servers cut it; with the tilde that they put in front."""
+"""Longest user name in bytes, as truncated by servers, including the tilde they prepend."""
 _MAX_HOST = 63
-"""The same of a host."""
+"""Longest host name in bytes, as truncated by servers."""
 _MIN_PART = 16
-"""Bytes of a part of a message, at least."""
+"""Smallest part of a split message in bytes."""
 MAX_PARTS = MAX_IRC // (_MIN_PART // 2)
-"""Lines that a message is split into, at most."""
+"""Largest number of lines of a split message."""
 _MESSAGE_COMMANDS = frozenset((b"PRIVMSG", b"NOTICE"))
 _CTCP_DELIMITER = b"\x01"
-"""What a message of CTCP, such as an ACTION, begins and ends with."""
+"""First and last byte of a CTCP message such as ACTION."""
 
 
 class IrcLimits(NamedTuple):
-    """What a server says that it takes (RPL_ISUPPORT), in bytes; ``None`` where it says nothing.
+    """Limits of a server in bytes (RPL_ISUPPORT); ``None`` where it announces none.
 
-    :ivar line: LINELEN, with CR LF and with the sender that the server puts in front.
+    :ivar line: LINELEN, including CR LF and the prepended sender.
     :ivar topic: TOPICLEN.
     :ivar kick: KICKLEN.
     """
@@ -34,9 +34,9 @@ class IrcLimits(NamedTuple):
 
 
 def max_line_length(prefix: bytes, limits: IrcLimits) -> int:
-    """Return how many bytes a line may have, without CR LF, so that everybody gets all of it.
+    """Return the largest line in bytes, without CR LF, that the server relays without truncation.
 
-    :param prefix: ``nick!user@host`` as far as it is known; what is not is taken to be as long as it can be.
+    :param prefix: ``nick!user@host`` as far as known; unknown parts count with their largest length.
     """
     nick, mark, rest = prefix.partition(b"!")
     sender = len(prefix) if mark and b"@" in rest else len(nick) + 2 + _MAX_USER + _MAX_HOST
@@ -44,20 +44,20 @@ def max_line_length(prefix: bytes, limits: IrcLimits) -> int:
 
 
 def split_to_fit(line: bytes, prefix: bytes, limits: IrcLimits, *, split: bool) -> list[bytes]:
-    """Return a line that may be said as the lines that it is said in.
+    """Return the lines in which a line is sent to IRC.
 
-    A message is split between words if it has any in the right places, else between characters.
+    A message is split between words where possible, else between characters.
 
-    :param prefix: of the sender, ``nick!user@host``.
-    :param split: whether a message may be said in several lines.
-    :raises UnencodableMessage: if the server would cut it.
+    :param prefix: ``nick!user@host`` of the sender.
+    :param split: whether a message may be split.
+    :raises UnencodableMessage: if the server would truncate the line.
     """
     room = max_line_length(prefix, limits)
     head, colon, text = line.partition(b" :")
     command = head.partition(b" ")[0]
-    most = {b"TOPIC": limits.topic, b"KICK": limits.kick}.get(command)
-    if most is not None and len(text) > most:
-        raise UnencodableMessage(f"the text of a {command.decode()} has {len(text)} bytes; {most} fit")
+    text_limit = {b"TOPIC": limits.topic, b"KICK": limits.kick}.get(command)
+    if text_limit is not None and len(text) > text_limit:
+        raise UnencodableMessage(f"the text of a {command.decode()} has {len(text)} bytes; {text_limit} fit")
     if len(line) <= room:
         return [line]
     before, after = head + colon, b""
@@ -73,12 +73,12 @@ def split_to_fit(line: bytes, prefix: bytes, limits: IrcLimits, *, split: bool) 
 
 
 def _split_text(text: bytes, limit: int) -> list[bytes]:
-    """Return a text in parts of ``limit`` bytes at most."""
+    """Split a text into parts of at most ``limit`` bytes."""
     parts = []
     while len(text) > limit:
         end = text.rfind(b" ", 1, limit + 1)
         if end < limit // 2:
-            # A word that is longer than that is torn, but no character of UTF-8 is.
+            # Split an overlong word, but not within a UTF-8 character.
             end = limit
             while end > limit - 4 and text[end] & 0xC0 == 0x80:
                 end -= 1

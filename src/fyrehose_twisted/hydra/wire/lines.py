@@ -1,7 +1,7 @@
-"""Lines of IRC as they travel between nodes.
+"""IRC lines between nodes.
 
-What a node says goes with a tag in front, ``@+hydra/n=TOKEN``, so that two equal lines stay two, and so that whoever
-said it knows it again when the leader relays it as RECV. The leader takes the tag off before IRC sees it.
+A line that a node submits carries a tag, ``@+hydra/n=TOKEN``. The token distinguishes equal lines, and lets the
+submitting node recognize its line when the leader relays it as RECV. The leader removes the tag before IRC.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from fyrehose_twisted.hydra.wire.irc_line import for_display, parse_irc_line
 from fyrehose_twisted.hydra.wire.messages import E_SEND, MAX_IRC, MAX_LINE
 
 MAX_TOKEN = 32
-"""Bytes of a token."""
+"""Largest token in bytes."""
 _TAG = b"@+hydra/n="
 _TOKEN = re.compile(rb"@\+hydra/n=([!-:<-~]{1,%d}) " % MAX_TOKEN)
 _LINE_BREAKING = re.compile(rb"[\r\n\0]")
 
 
 def untag(line: bytes) -> tuple[str | None, bytes]:
-    """Return the token of a line, ``None`` if it has none, and the line without it."""
+    """Return the token of a line, ``None`` if untagged, and the line without tag."""
     if not line.startswith(_TAG):
         return None, line
     found = _TOKEN.match(line)
@@ -28,18 +28,18 @@ def untag(line: bytes) -> tuple[str | None, bytes]:
 
 
 def add_tag(token: str, line: bytes) -> bytes:
-    """Return a line with a token."""
+    """Return a line tagged with a token."""
     return b"%s%s %s" % (_TAG, token.encode(), line)
 
 
 def part_token(token: str, number: int) -> str:
-    """Return the token of one of several lines that a message is said in; that of the last is the message's own."""
+    """Return the token of one part of a split message. The last part has the token of the message."""
     mark = f"/{number}"
     return token[: MAX_TOKEN - len(mark)] + mark
 
 
 def command_of(line: bytes) -> bytes:
-    """Return the command of a line in capitals, behind tags and prefix; nothing if there is none."""
+    """Return the command of a line in upper case, skipping tags and prefix; empty if there is none."""
     words = line.split(None, 3)
     for mark in b"@:":
         if words and words[0][:1] == bytes((mark,)):
@@ -48,13 +48,15 @@ def command_of(line: bytes) -> bytes:
 
 
 def is_error_numeric(command: bytes) -> bool:
-    """Return whether a command is an error that an IRC server answers with."""
+    """Return whether a command is an error numeric of an IRC server."""
     return len(command) == 3 and command.isdigit() and command >= b"400"
 
 
 def server_error_text(line: bytes) -> str | None:
-    """Return for people what an IRC server has against a line, ``404 #c Cannot send to channel``; ``None`` if the
-    line is no error of a server."""
+    """Return the error of a server in readable form, such as ``404 #c Cannot send to channel``.
+
+    :returns: ``None`` if the line is not an error numeric.
+    """
     if not is_error_numeric(command_of(line)):
         return None
     parsed = parse_irc_line(line)
@@ -62,9 +64,9 @@ def server_error_text(line: bytes) -> str | None:
 
 
 def check_sendable(line: bytes) -> None:
-    """See whether a node may have a line said, without tags.
+    """Check that a node may submit a line, given without tags.
 
-    :raises UnencodableMessage: if it is not one line of IRC with a command of :data:`E_SEND`.
+    :raises UnencodableMessage: if it is not one IRC line with a command of :data:`E_SEND`.
     """
     if _LINE_BREAKING.search(line):
         raise UnencodableMessage("a line for IRC has a CR, LF or NUL in it; say each line by itself")
@@ -81,7 +83,7 @@ def check_sendable(line: bytes) -> None:
 
 
 def is_sendable(line: bytes) -> bool:
-    """Return whether the leader may say a line on IRC that came from another node, without tags."""
+    """Return whether the leader may write a line of another node, given without tags, to IRC."""
     try:
         check_sendable(line)
     except UnencodableMessage:
@@ -90,5 +92,5 @@ def is_sendable(line: bytes) -> bool:
 
 
 def fits_recv(line: bytes) -> bool:
-    """Return whether a line fits a RECV."""
+    """Return whether a line fits into a RECV."""
     return len(line) <= MAX_LINE - 32 and not _LINE_BREAKING.search(line)

@@ -1,7 +1,7 @@
-"""What nodes say to one another (document 002): thirteen messages, each a line.
+"""The thirteen messages between nodes (document 002), each one line on the wire.
 
-Ids are unsigned 32-bit numbers, and 0 is nobody's. Lines of IRC are bytes, without the CR LF at their end. Other texts
-are ``str``; bytes of theirs that are no UTF-8 are kept as surrogates.
+Ids are unsigned 32-bit numbers; no node has id 0. IRC lines are bytes without CR LF. Other text is ``str``; bytes that
+are not UTF-8 are kept as surrogates.
 """
 
 from __future__ import annotations
@@ -10,40 +10,40 @@ from enum import Enum
 from typing import NamedTuple
 
 MAX_ID = 2**32 - 1
-"""The highest id."""
+"""Highest node id."""
 MAX_TERM = 2**63 - 1
-"""The highest term, and the highest number of a line."""
+"""Highest term, and highest line number."""
 MAX_VAL = 32
-"""Bytes of the token that tells pings apart."""
+"""Largest token of a PING in bytes."""
 MAX_TAG = 64
-"""Bytes of a node's friendly name."""
+"""Largest tag of a node in bytes."""
 MAX_REASON = 200
-"""Bytes of the reason for a DROP."""
+"""Largest reason of a DROP in bytes."""
 MAX_IRC = 510
-"""Bytes of a line of IRC, without CR LF and without tags."""
+"""Largest IRC line in bytes, without CR LF and tags."""
 MAX_LINE = 1_100
-"""Bytes of a line between nodes, without CR LF: room for one of IRC and what goes with it."""
+"""Largest line between nodes in bytes, without CR LF: an IRC line with its tag and framing."""
 LEGACY_MAX_LINE = 510
-"""The same where the other end is the reference, which tears longer ones apart."""
+"""Largest line in bytes for the reference implementation, which splits longer ones."""
 LEGACY_TAG = "Hebi"
-"""The tag of the reference; whoever knocks with it is spoken to as it needs."""
+"""Tag of the reference implementation. A peer that knocks with it is a legacy peer."""
 GUARDIAN_TAG = "~guardian"
-"""The tag of a process that watches over a node: its link only ever brings the DROP of that node."""
+"""Tag of a guardian process. Its link carries nothing but the DROP of its node."""
 
 NO_QUORUM_PREFIX = "~"
-"""How the val of a PING begins whose network cannot have a quorum yet: an answer to it promises the leader nothing."""
+"""Prefix of the val of a PING whose network has no quorum yet. A PONG to it makes no promise to the leader."""
 
 NOT_INDUCTED = "not inducted"
-"""How the reason of a DROP begins that only takes back a KNOCK: whoever is a node stays one."""
+"""Prefix of the reason of a DROP that only withdraws a KNOCK. A registered node stays registered."""
 
 E_SEND = frozenset((b"JOIN", b"PART", b"PRIVMSG", b"NOTICE", b"MODE", b"TOPIC", b"KICK"))
-"""Commands of IRC that a SEND may carry."""
+"""IRC commands that a SEND may carry."""
 E_RECV = E_SEND | {b"QUIT"}
-"""Commands of IRC that are relayed as RECV."""
+"""IRC commands that are relayed as RECV."""
 
 
 class Command(Enum):
-    """The first word of each message's line."""
+    """First word of each message."""
 
     PING = b"PING"
     PONG = b"PONG"
@@ -61,32 +61,32 @@ class Command(Enum):
 
 
 class Ping(NamedTuple):
-    """The leader is alive ("in-term")."""
+    """Heartbeat of the leader ("in-term")."""
 
     term: int
     val: str
-    """A token that its sender never uses again."""
+    """Token, unique per PING."""
     id: int
-    """The leader."""
+    """Id of the leader."""
 
 
 class Pong(NamedTuple):
-    """A node is alive."""
+    """Reply of a node to a PING."""
 
     val: str
-    """That of the PING."""
+    """Token of the PING."""
     id: int
-    """Who answers."""
-    count: int  # type: ignore[assignment]  # The document's word hides a method that nobody needs here.
-    """Relays on the way."""
+    """Id of the replying node."""
+    count: int  # type: ignore[assignment]  # The document's name hides a method that is not needed here.
+    """Number of relays so far."""
     tag: str = ""
 
 
 class Recv(NamedTuple):
-    """A line that came from IRC."""
+    """A line from IRC."""
 
     idx: int
-    """Counts the lines of a term, from 0."""
+    """Sequence number of the line within its term, from 0."""
     line: bytes
 
 
@@ -94,35 +94,35 @@ class Send(NamedTuple):
     """A line for IRC."""
 
     id: int
-    """Who wants it said."""
+    """Id of the submitting node."""
     line: bytes
 
 
 class Drop(NamedTuple):
-    """A node is removed."""
+    """Removal of a node."""
 
     id: int
     reason: str = ""
 
 
 class Nominate(NamedTuple):
-    """A node wants to lead."""
+    """Candidacy of a node."""
 
     term: int
     id: int
 
 
 class Pledge(NamedTuple):
-    """A node will vote for another."""
+    """Promise of a vote."""
 
     term: int
     nom: int
     id: int
-    """Who pledges."""
+    """Id of the pledging node."""
 
 
 class Call(NamedTuple):
-    """A nominee with a quorum of pledges wants the votes."""
+    """Call for votes by a nominee with a quorum of pledges."""
 
     term: int
 
@@ -133,49 +133,49 @@ class Elect(NamedTuple):
     term: int
     nom: int
     id: int
-    """Who votes."""
+    """Id of the voting node."""
 
 
 class Knock(NamedTuple):
-    """Somebody wants to be a node, or a node opened one more link."""
+    """Request to join the network, or to bind another link of a node."""
 
     ind: int
     tag: str = ""
 
 
 class Meet(NamedTuple):
-    """A node agrees that somebody becomes one."""
+    """Consent of a node to an induction."""
 
     ind: int
     id: int
-    """Who agrees."""
+    """Id of the consenting node."""
 
 
 class Welcome(NamedTuple):
-    """Somebody is a node now."""
+    """End of an induction: the inductee is a node."""
 
     ind: int
 
 
 class Hello(NamedTuple):
-    """A node names itself to a new one."""
+    """Introduction of a node to a new node."""
 
     ind: int
     id: int
-    """Who names itself."""
+    """Id of the introduced node."""
 
 
 class Keepalive(NamedTuple):
-    """An empty line: the link is alive."""
+    """Empty line that keeps a link alive."""
 
 
 class Malformed(NamedTuple):
-    """A line that is none of these. It is counted; the link goes on."""
+    """An invalid line. It is counted; the link stays open."""
 
     reason: str
-    """Short stable name, the label of a counter."""
+    """Short stable reason, used as a counter label."""
     line: bytes
-    """The beginning of it, for people."""
+    """Beginning of the line, for diagnostics."""
 
 
 Message = (

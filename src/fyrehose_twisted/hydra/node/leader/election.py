@@ -51,8 +51,8 @@ class Election:
 
     def leader_heard(self, now: float) -> None:
         """A PING of the leader came: no election before it has been silent for long (rule S5)."""
-        standing, timers = self._context, self._context.timers
-        self.next_nomination = now + timers.max_ping + standing.rng.uniform(*timers.max_vote)
+        context, timers = self._context, self._context.timers
+        self.next_nomination = now + timers.max_ping + context.rng.uniform(*timers.max_vote)
         self._term = 0
         self._early_nomination = None
 
@@ -63,10 +63,10 @@ class Election:
 
     def hasten(self, now: float) -> None:
         """Nodes are reached again: if there is no leader, an election can succeed now."""
-        standing, scale = self._context, self._context.timers.scale
-        if standing.leader is None and now >= self.backoff_until:
+        context, scale = self._context, self._context.timers.scale
+        if context.leader is None and now >= self.backoff_until:
             earliest = max(now, self._nominated_at + _MIN_NOMINATION_INTERVAL * scale)
-            self.next_nomination = min(self.next_nomination, earliest + standing.rng.uniform(*_HASTENED_DELAY) * scale)
+            self.next_nomination = min(self.next_nomination, earliest + context.rng.uniform(*_HASTENED_DELAY) * scale)
 
     def postpone(self, now: float) -> None:
         """There is no leader, for other reasons."""
@@ -74,25 +74,25 @@ class Election:
 
     def nominate(self, now: float) -> None:
         """Nominate oneself for a new term."""
-        standing = self._context
-        me = standing.id
-        if me is None or not standing.may_help(me, now):
+        context = self._context
+        me = context.id
+        if me is None or not context.may_help(me, now):
             self.postpone(now)
             return
-        term = max(standing.durable.term, standing.durable.voted, self._highest) + 1
+        term = max(context.durable.term, context.durable.voted, self._highest) + 1
         if term > MAX_TERM:
             self.next_nomination = inf
             return
         self._enter_term(term, now)
         self._nominated_at = now
-        standing.update_durable(voted=term, nominee=me, voter=me)
-        standing.apply_role_input("nominated", f"nobody leads; it is for itself in term {term}")
-        standing.counters["nominated"] += 1
+        context.update_durable(voted=term, nominee=me, voter=me)
+        context.apply_role_input("nominated", f"nobody leads; it is for itself in term {term}")
+        context.counters["nominated"] += 1
         self._seen_nominations.add((term, me))
-        standing.flood(Nominate(term, me), now)
+        context.flood(Nominate(term, me), now)
         self._pledges.add(me)
         self._seen_pledges.add((term, me))
-        standing.flood(Pledge(term, me, me), now)
+        context.flood(Pledge(term, me, me), now)
         self._count_pledges(now)
 
     def reset(self) -> None:
@@ -105,54 +105,54 @@ class Election:
 
     def nominate_received(self, message: Nominate, link: PeerLink, now: float) -> None:
         """Somebody wants to lead."""
-        standing = self._context
-        if message.id not in standing.registry or message.id == standing.id:
-            standing.counters["unregistered_nominate"] += 1
+        context = self._context
+        if message.id not in context.registry or message.id == context.id:
+            context.counters["unregistered_nominate"] += 1
             return
         if not self._seen_nominations.add(message):
             return
         self._note_term(message.term)
-        standing.flood(message, now, link)
+        context.flood(message, now, link)
         self._consider(message, now)
 
     def pledge_received(self, message: Pledge, link: PeerLink, now: float) -> None:
         """Somebody is for a nominee."""
-        standing = self._context
-        if message.id not in standing.registry:
-            standing.counters["unregistered_pledge"] += 1
+        context = self._context
+        if message.id not in context.registry:
+            context.counters["unregistered_pledge"] += 1
             return
         if not self._seen_pledges.add((message.term, message.id)):
             return
         self._note_term(message.term)
-        standing.flood(message, now, link)
-        if self._is_own_election(message.term) and message.nom == standing.id:
+        context.flood(message, now, link)
+        if self._is_own_election(message.term) and message.nom == context.id:
             self._pledges.add(message.id)
             self._count_pledges(now)
 
     def call_received(self, message: Call, link: PeerLink, now: float) -> None:
         """A nominee wants the votes."""
-        standing = self._context
+        context = self._context
         if not self._seen_calls.add(message.term):
             return
         self._note_term(message.term)
-        standing.flood(message, now, link)
-        vow = standing.durable
-        bound = vow.voted == message.term and vow.voter == standing.id and vow.nominee != standing.id
-        if bound and message.term > vow.term and standing.may_help(vow.nominee, now):
+        context.flood(message, now, link)
+        durable = context.durable
+        bound = durable.voted == message.term and durable.voter == context.id and durable.nominee != context.id
+        if bound and message.term > durable.term and context.may_help(durable.nominee, now):
             self._wait_for_outcome(now)
-            self._vote(message.term, vow.nominee, now)
+            self._vote(message.term, durable.nominee, now)
 
     def elect_received(self, message: Elect, link: PeerLink, now: float) -> None:
         """Somebody votes."""
-        standing = self._context
-        if message.id not in standing.registry:
-            standing.counters["unregistered_elect"] += 1
+        context = self._context
+        if message.id not in context.registry:
+            context.counters["unregistered_elect"] += 1
             return
         if not self._seen_votes.add((message.term, message.id)):
             return
         self._note_term(message.term)
-        standing.flood(message, now, link)
-        if self._is_own_election(message.term) and self._call_sent and message.nom == standing.id:
+        context.flood(message, now, link)
+        if self._is_own_election(message.term) and self._call_sent and message.nom == context.id:
             self._votes.add(message.id)
             self._count_votes()
 
@@ -160,26 +160,26 @@ class Election:
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        standing = self._context
-        if standing.id is None or standing.role is Role.LEADER:
+        context = self._context
+        if context.id is None or context.role is Role.LEADER:
             return
         self._answer_early(now)
         if self.next_nomination > now:
             return
-        if standing.leader is not None and standing.role is Role.COHORT:
-            standing.follow(None, standing.durable.term, now)
-        if now < self.backoff_until or len(standing.registry) < standing.quorum:
+        if context.leader is not None and context.role is Role.COHORT:
+            context.follow(None, context.durable.term, now)
+        if now < self.backoff_until or len(context.registry) < context.quorum:
             self.postpone(now)
         else:
             self.nominate(now)
 
     def next_deadline(self) -> float:
         """Return when :meth:`tick` has something to do."""
-        standing = self._context
-        if standing.id is None or standing.role is Role.LEADER:
+        context = self._context
+        if context.id is None or context.role is Role.LEADER:
             return inf
         if self._early_nomination is not None:
-            return min(self.next_nomination, standing.durable.until)
+            return min(self.next_nomination, context.durable.until)
         return self.next_nomination
 
     # Within
@@ -196,70 +196,70 @@ class Election:
         return self._context.role is Role.NOMINEE and term == self._term
 
     def _enter_term(self, term: int, now: float) -> None:
-        standing = self._context
+        context = self._context
         self._term, self._call_sent = term, False
         self._pledges.clear()
         self._votes.clear()
         self._early_nomination = None
-        standing.follow(None, standing.durable.term, now)
+        context.follow(None, context.durable.term, now)
         self._wait_for_outcome(now)
 
     def _wait_for_outcome(self, now: float) -> None:
         self.next_nomination = now + self._context.rng.uniform(*self._context.timers.max_vote)
 
     def _consider(self, message: Nominate, now: float) -> None:
-        standing = self._context
-        vow = standing.durable
-        if message.term <= max(vow.term, vow.voted):
+        context = self._context
+        durable = context.durable
+        if message.term <= max(durable.term, durable.voted):
             return
-        if not standing.may_help(message.id, now):
+        if not context.may_help(message.id, now):
             if self._early_nomination is None or message.term > self._early_nomination[0].term:
                 self._early_nomination = message, now
-            standing.counters["nominations_too_early"] += 1
+            context.counters["nominations_too_early"] += 1
             return
         self._enter_term(message.term, now)
-        me = standing.id
+        me = context.id
         assert me is not None, "whoever is bound to links is registered"
-        standing.update_durable(voted=message.term, nominee=message.id, voter=me)
-        standing.apply_role_input("pledged", f"it is for {message.id} in term {message.term}")
+        context.update_durable(voted=message.term, nominee=message.id, voter=me)
+        context.apply_role_input("pledged", f"it is for {message.id} in term {message.term}")
         self._seen_pledges.add((message.term, me))
-        standing.flood(Pledge(message.term, message.id, me), now)
+        context.flood(Pledge(message.term, message.id, me), now)
 
     def _answer_early(self, now: float) -> None:
         if self._early_nomination is None:
             return
         message, since = self._early_nomination
-        standing = self._context
-        if now - since > _EARLY_NOMINATION_TTL * standing.timers.scale or message.id not in standing.registry:
+        context = self._context
+        if now - since > _EARLY_NOMINATION_TTL * context.timers.scale or message.id not in context.registry:
             self._early_nomination = None
-        elif standing.may_help(message.id, now):
+        elif context.may_help(message.id, now):
             self._early_nomination = None
             self._consider(message, now)
 
     def _count_pledges(self, now: float) -> None:
-        standing = self._context
-        me = standing.id
+        context = self._context
+        me = context.id
         if (
             self._call_sent
             or me is None
-            or self._known(self._pledges) < standing.quorum
-            or not standing.may_help(me, now)
+            or self._known(self._pledges) < context.quorum
+            or not context.may_help(me, now)
         ):
             return
         self._call_sent = True
         self._seen_calls.add(self._term)
         self._wait_for_outcome(now)
-        standing.flood(Call(self._term), now)
+        context.flood(Call(self._term), now)
         self._votes.add(me)
         self._vote(self._term, me, now)
         self._count_votes()
 
     def _vote(self, term: int, nominee: int, now: float) -> None:
-        standing = self._context
-        me = standing.id
+        context = self._context
+        me = context.id
         assert me is not None, "whoever votes is registered"
         if self._seen_votes.add((term, me)):
-            standing.flood(Elect(term, nominee, me), now)
+            context.flood(Elect(term, nominee, me), now)
 
     def _count_votes(self) -> None:
         if self._known(self._votes) >= self._context.quorum:

@@ -60,34 +60,34 @@ class Leadership:
 
     def ping(self, now: float) -> None:
         """Send a PING."""
-        standing, lease = self._context, self.lease
-        me = standing.id
+        context, lease = self._context, self.lease
+        me = context.id
         assert lease is not None, "it leads"
         assert me is not None, "it leads"
         self._number += 1
-        mark = NO_QUORUM_PREFIX if standing.bootstrapping and standing.has_no_quorum else ""
-        standing.val = f"{mark}{me:x}.{self._number}{standing.val_suffix}"
-        standing.last_ping_at = now
-        lease.ping_sent(standing.val, now)
-        standing.flood_ping(Ping(standing.durable.term, standing.val, me), now)
+        mark = NO_QUORUM_PREFIX if context.bootstrapping and context.has_no_quorum else ""
+        context.val = f"{mark}{me:x}.{self._number}{context.val_suffix}"
+        context.last_ping_at = now
+        lease.ping_sent(context.val, now)
+        context.flood_ping(Ping(context.durable.term, context.val, me), now)
         # So the others learn its name, and how far it is.
-        standing.flood(Pong(standing.val, me, 0, standing.config.tag), now)
-        if standing.promise_to_leader(me, now):
-            self._answered(standing.val, me, now)
-        self._ping_at = now + standing.timers.ping_interval
+        context.flood(Pong(context.val, me, 0, context.config.tag), now)
+        if context.promise_to_leader(me, now):
+            self._answered(context.val, me, now)
+        self._ping_at = now + context.timers.ping_interval
         self._check_at = min(self._check_at, lease.next_deadline(now))
 
     def ponged(self, message: Pong, now: float) -> None:
         """A node answered."""
-        standing = self._context
-        if message.id in standing.registry:
+        context = self._context
+        if message.id in context.registry:
             self._answered(message.val, message.id, now)
-        elif self.may_decide(now) and self._redropped.get(message.id, -inf) + standing.timers.ping_interval <= now:
+        elif self.may_decide(now) and self._redropped.get(message.id, -inf) + context.timers.ping_interval <= now:
             # It did not hear that it was dropped.
             if len(self._redropped) > 256:
                 self._redropped.clear()
             self._redropped[message.id] = now
-            standing.flood(Drop(message.id, "not registered"), now)
+            context.flood(Drop(message.id, "not registered"), now)
 
     def rival_seen(self, now: float) -> None:
         """Another leads in the same term (document 002, PING): there has to be an election."""
@@ -96,12 +96,12 @@ class Leadership:
 
     def tick(self, now: float) -> bool:
         """Do what is due; return whether it should nominate itself, because of a rival."""
-        standing, lease = self._context, self.lease
+        context, lease = self._context, self.lease
         if lease is None:
             return False
         # Whoever was just elected has to get a lease within the time that one lasts.
-        ends = lease.began_at + standing.timers.lease if lease.until is None else lease.until
-        if standing.has_fixed_quorum and not standing.bootstrapping and now >= ends:
+        ends = lease.began_at + context.timers.lease if lease.until is None else lease.until
+        if context.has_fixed_quorum and not context.bootstrapping and now >= ends:
             self.loss_reason = "too few nodes answer"
             return False
         if self._rival_at <= now:
@@ -115,12 +115,12 @@ class Leadership:
 
     def next_deadline(self) -> float:
         """Return when :meth:`tick` has something to do."""
-        lease, standing = self.lease, self._context
-        if lease is None or standing.role is not Role.LEADER:
+        lease, context = self.lease, self._context
+        if lease is None or context.role is not Role.LEADER:
             return inf
         due = min(self._ping_at, self._check_at, self._rival_at)
-        if standing.has_fixed_quorum and not standing.bootstrapping:
-            due = min(due, lease.began_at + standing.timers.lease if lease.until is None else lease.until)
+        if context.has_fixed_quorum and not context.bootstrapping:
+            due = min(due, lease.began_at + context.timers.lease if lease.until is None else lease.until)
         return due
 
     def node_dropped(self, node: int) -> None:
@@ -129,34 +129,34 @@ class Leadership:
             self.lease.forget(node)
 
     def _answered(self, val: str, node: int, now: float) -> None:
-        standing, lease = self._context, self.lease
-        member = standing.registry.get(node)
+        context, lease = self._context, self.lease
+        member = context.registry.get(node)
         if lease is None or member is None:
             return
-        lease.ponged(val, node, member.registered_at, standing.quorum)
-        if standing.bootstrapping and lease.is_valid(now):
-            standing.bootstrapping = False
+        lease.ponged(val, node, member.registered_at, context.quorum)
+        if context.bootstrapping and lease.is_valid(now):
+            context.bootstrapping = False
 
     def _drop_silent(self, now: float) -> None:
-        standing, lease = self._context, self.lease
+        context, lease = self._context, self.lease
         assert lease is not None, "it leads"
         silent = [
             member.id
-            for member in standing.registry
-            if member.id != standing.id and lease.is_overdue(member.id, member.registered_at, now)
+            for member in context.registry
+            if member.id != context.id and lease.is_overdue(member.id, member.registered_at, now)
         ]
         if not silent:
             return
-        if standing.bootstrapping:
+        if context.bootstrapping:
             # Without a quorum nobody may be dropped; what was begun without one can be begun anew.
             self.loss_reason = "who joined what it founded is silent"
             return
-        if standing.has_fixed_quorum and not lease.is_valid(now):
+        if context.has_fixed_quorum and not lease.is_valid(now):
             return
         for node in silent:
-            standing.flood(Drop(node, "no PONG"), now)
-            standing.counters["dropped"] += 1
-            standing.links.unbind(node)
-            standing.registry.drop(node)
+            context.flood(Drop(node, "no PONG"), now)
+            context.counters["dropped"] += 1
+            context.links.unbind(node)
+            context.registry.drop(node)
             self.node_dropped(node)
-            standing.output.emit(NodeDropped(node, "no PONG"))
+            context.output.emit(NodeDropped(node, "no PONG"))

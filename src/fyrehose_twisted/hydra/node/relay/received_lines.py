@@ -30,29 +30,29 @@ class RecvRelay:
 
     def recv_received(self, message: Recv, link: PeerLink, now: float) -> bool:
         """A line came; return whether it is new."""
-        standing = self._context
-        term = standing.durable.term
-        if link.term != term or not standing.in_term:
-            standing.counters["recv_of_another_term"] += 1
+        context = self._context
+        term = context.durable.term
+        if link.term != term or not context.in_term:
+            context.counters["recv_of_another_term"] += 1
             return False
-        if standing.leader == standing.id:
-            standing.counters["recv_from_others"] += 1
+        if context.leader == context.id:
+            context.counters["recv_from_others"] += 1
             return False
         idx, expected = message.idx, self.expected
         if expected is not None and idx != expected:
             if idx < expected:
                 return False
-            standing.counters["recv_missed"] += idx - expected
-            standing.output.emit(LinesMissed(term, expected, idx - 1))
+            context.counters["recv_missed"] += idx - expected
+            context.output.emit(LinesMissed(term, expected, idx - 1))
         self.expected = idx + 1
-        standing.flood_line(message, now, link)
-        standing.output.emit_line(term, idx, message.line)
+        context.flood_line(message, now, link)
+        context.output.emit_line(term, idx, message.line)
         return True
 
     def originate(self, line: bytes, now: float) -> None:
         """The leader heard a line."""
-        standing = self._context
+        context = self._context
         idx = self.expected or 0
         self.expected = idx + 1
-        standing.flood_line(Recv(idx, line), now)
-        standing.output.emit_line(standing.durable.term, idx, line)
+        context.flood_line(Recv(idx, line), now)
+        context.output.emit_line(context.durable.term, idx, line)

@@ -62,14 +62,14 @@ class LineSendQueue:
 
     def take_sendable(self, now: float) -> list[tuple[str, Send]]:
         """Return what can go now, with its name; the rest waits for answers."""
-        standing = self._context
-        me = standing.id
-        if me is None or not standing.in_term or not self._waiting:
+        context = self._context
+        me = context.id
+        if me is None or not context.in_term or not self._waiting:
             return []
         going = []
         # A leader's queue has room for so many of each node.
-        nodes = standing.config.network_size or len(standing.registry)
-        room = max(1, standing.config.max_queue // max(2, nodes))
+        nodes = context.config.network_size or len(context.registry)
+        room = max(1, context.config.max_queue // max(2, nodes))
         while self._waiting and len(self._in_flight) < room:
             wish = self._waiting.popleft()
             wish.sent = True
