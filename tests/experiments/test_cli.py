@@ -148,7 +148,7 @@ class TestForms:
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         _, out, err = run(*SMALL)
         assert re.match(r"\r.* 0/21 ", err)
-        assert re.search(r"\rtree-experiment: [\d,]+ messages in \d+\.\d s, [\d,]+ a second\n$", err)
+        assert re.search(r"\rtree-experiment: [\d,]+ messages in \d+\.\d s, [\d,]+ per second\n$", err)
         assert out.endswith("all trees hold.\n")
 
 
@@ -244,24 +244,24 @@ class TestFailures:
             ("--nodes 0", "n=0: it must be a whole number from 2"),
             ("--degree 2000", "degree=2000.0: with n=1000 it goes from 0 to 999"),
             ("--topology tree", "--topology tree: choose one of kleinberg, random, ring, swapped, file"),
-            ("--topology file", "wants one file with links: --topology file FILE"),
-            ("--topology ring x", "--topology ring stands alone, not before x"),
+            ("--topology file", "requires one file with links: --topology file FILE"),
+            ("--topology ring x", "--topology ring takes no argument; remove x"),
             ("--topology file /nowhere/links", "/nowhere/links: No such file or directory"),
-            ("--topology file /nowhere/links --nodes 5", "--nodes means nothing with --topology file"),
-            ("--rounds 5", "--rounds means nothing with --topology kleinberg, only with swapped"),
-            ("--topology ring --lattice", "--lattice means nothing with --topology ring"),
+            ("--topology file /nowhere/links --nodes 5", "--nodes does not apply to --topology file"),
+            ("--rounds 5", "--rounds does not apply to --topology kleinberg, only to swapped"),
+            ("--topology ring --lattice", "--lattice does not apply to --topology ring"),
             ("--topology ring --degree 3", "--degree 3: in a ring it is even"),
             ("--topology ring --nodes 5 --degree 6", "--degree 6: in a ring it is even, .* less than --nodes 5"),
-            ("--subscribers 2000", "subscribers=2,000: there are only 1,000 nodes; give fewer"),
+            ("--subscribers 2000", "subscribers=2,000: the network has only 1,000 nodes; give fewer"),
             ("--subscribers 0", "subscribers=0: give 1 or more"),
             ("--keys 0", "keys=0: give 1 or more"),
             ("--kill 1", "kill=1: a share of the nodes goes from 0 up to, not including, 1"),
-            ("--kill 10%", "'10%' is not a number that is 0 or more"),
+            ("--kill 10%", "'10%' is not a number of 0 or more"),
             ("--loss 1", "loss=1.0: a probability"),
             ("--churn 0", "--churn 0: nodes live for more than 0 seconds"),
-            ("--latency -1", "'-1' is not a number that is 0 or more"),
+            ("--latency -1", "'-1' is not a number of 0 or more"),
             ("--latency nan", "'nan' is not a number"),
-            ("--latency 2:1", "'2:1': write a span with the lower number first"),
+            ("--latency 2:1", "'2:1': write the lower number of a range first"),
             ("--policy accept=mine", "accept='mine': choose one of root, own"),
             ("--policy acept=own", "--policy acept=own: give NAME=VALUE, .*; did you mean accept?"),
             ("--policy accept", "--policy accept: give NAME=VALUE"),
@@ -270,10 +270,10 @@ class TestFailures:
             ("--policy max_htl=0", "max_htl=0 is outside 1 to 255"),
             ("--seed -1", "'-1' is not a whole number"),
             ("--csv --json", "not allowed with"),
-            ("--no-heading", "--no-heading means nothing without --csv"),
+            ("--no-heading", "--no-heading requires --csv"),
             ("--trace /nowhere/trace", "/nowhere/trace: No such file or directory"),
-            ("--page -", "want files; - is none"),
-            ("--trace x --svg ./x", "two of them name the same file"),
+            ("--page -", "require a file name, not -"),
+            ("--trace x --svg ./x", "two options name the same file"),
             ("--colour red", "unrecognized arguments: --colour red"),
         ],
     )
@@ -287,7 +287,7 @@ class TestFailures:
     def test_a_network_that_no_page_can_show_is_refused_before_it_runs(self, run: Run, tmp_path: Path) -> None:
         status, _, err = run("--nodes", "6000", "--page", str(tmp_path / "p.html"))
         assert status == 2
-        assert "a page can show 5,000 nodes, and there are 6,000; take --svg, or fewer --nodes" in err
+        assert "a page can show 5,000 nodes, but there are 6,000; use --svg or fewer --nodes" in err
 
     def test_a_line_of_a_file_that_is_none_is_named(self, run: Run, tmp_path: Path) -> None:
         file = tmp_path / "links.txt"
@@ -324,7 +324,7 @@ class TestFailures:
         ("raised", "status", "said"),
         [
             (KeyboardInterrupt(), 1, "interrupted"),
-            (MemoryError(), 2, "there is not enough memory for so large a network; take fewer --nodes"),
+            (MemoryError(), 2, "not enough memory for a network of this size; use fewer --nodes"),
             (OSError(28, "No space left on device", "t.jsonl"), 2, "t.jsonl: No space left on device"),
         ],
     )

@@ -1,4 +1,4 @@
-"""Experiments with many nodes: networks, greedy routing over them, and the trees of streams that grow in them."""
+"""Experiments with many nodes: topologies, greedy routing, and trees of streams in simulated networks."""
 
 from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.experiments.trials.experiment import Subscription, SubscriptionFailed, TreeExperiment

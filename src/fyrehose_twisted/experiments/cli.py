@@ -1,4 +1,4 @@
-"""The ``tree-experiment`` command: trees of streams in a simulated network, from a shell.
+"""The ``tree-experiment`` command: trees of streams in a simulated network.
 
     $ tree-experiment --nodes 1000 --keys 4 --subscribers 50 --kill 0.1
     kleinberg(n=1000, degree=10.0, seed=1): 1,000 nodes, 5,000 links
@@ -10,8 +10,8 @@
     ...
     200 of 200 subscriptions to 4 keys; 1 roots a key; 100 % of the subscribers in the largest tree; ...
 
-With ``--csv`` or ``--json`` there is only that on standard output, and the last sentence on standard error. Equal
-options have equal output.
+With ``--csv`` or ``--json``, standard output has only the data, and the summary goes to standard error. Equal options
+produce equal output.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.wording import pluralize
 
 EXIT_FAILED = 1
-"""Exit status if a tree is none, or the network did not become quiet."""
+"""Exit status if a tree is invalid or the network did not become quiet."""
 EXIT_USAGE = 2
-"""Exit status if it cannot be run like that."""
+"""Exit status of a usage error."""
 
 DESCRIPTION = (
-    "Let the trees of some streams grow in a simulated network, publish packets, let nodes die, and say what came of"
-    " it. Nodes are those that run over real links. Equal options have equal outcomes."
+    "Grow the trees of some streams in a simulated network, publish packets, kill nodes, and report the results. The"
+    " nodes run the same code as over real links. Equal options produce equal results."
 )
 EPILOG = (
-    "Exit status: 0 if the trees hold at the end, 1 if one does not or the network does not become quiet, 2 if an"
-    " option makes no sense. Where messages are lost, trees are not checked."
+    "Exit status: 0 if all trees are valid at the end, 1 if one is not or the network does not become quiet, 2 for a"
+    " usage error. With --loss, trees are not checked."
 )
 
 
@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit; see :data:`EPILOG` for the status."""
-    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+    if sys.stderr is None:  # Closed by the parent process; print() would fall back to standard output.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = _print_error("interrupted", EXIT_FAILED)
     except BrokenPipeError:
-        # Nobody reads what we print any more, and Python would say so again when it exits.
+        # Standard output is closed, and Python would report that again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = EXIT_FAILED
     except ConfigurationError as error:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         status = _print_error(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_USAGE)
     except MemoryError:
-        status = _print_error("there is not enough memory for so large a network; take fewer --nodes", EXIT_USAGE)
+        status = _print_error("not enough memory for a network of this size; use fewer --nodes", EXIT_USAGE)
     sys.exit(status)
 
 
@@ -103,17 +103,17 @@ def _print_error(problem: object, status: int) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="tree-experiment", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False)
-    _add_network(parser.add_argument_group("the network"))
-    _add_plan(parser.add_argument_group("what is done in it, in this order"))
-    output = parser.add_argument_group("what comes out")
+    _add_network(parser.add_argument_group("network"))
+    _add_plan(parser.add_argument_group("trial, in this order"))
+    output = parser.add_argument_group("output")
     form = output.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="print a heading and a row of CSV")
+    form.add_argument("--csv", action="store_true", help="print a CSV heading and row")
     form.add_argument("--json", action="store_true", help="print a JSON object")
     add = output.add_argument
-    add("--no-heading", action="store_true", help="print no heading with --csv, for the second run and further ones")
-    add("--trace", metavar="FILE", help="write what happens, as JSON lines")
-    add("--page", metavar="FILE", help="write a page that shows the trees growing, breaking and healing")
-    add("--svg", metavar="FILE", help="draw the tree of the first stream, as it is at the end")
+    add("--no-heading", action="store_true", help="omit the heading of --csv, for all runs after the first")
+    add("--trace", metavar="FILE", help="write all events as JSON lines")
+    add("--page", metavar="FILE", help="write a page that replays how the trees grow, break and heal")
+    add("--svg", metavar="FILE", help="draw the tree of the first stream at the end")
     return parser
 
 
@@ -124,85 +124,88 @@ def _add_network(group: Any) -> None:
         nargs="+",
         default=["kleinberg"],
         metavar=("NAME", "FILE"),
-        help=f"{', '.join(TOPOLOGIES[:-1])}, or file FILE with a link a line; swapped is kleinberg where nodes had to"
-        " find their locations by swapping [kleinberg]",
+        help=f"{', '.join(TOPOLOGIES[:-1])}, or file FILE with one link per line; swapped is kleinberg with locations"
+        " that the nodes found by swapping [kleinberg]",
     )
-    add("--nodes", type=parse_whole_number, metavar="N", help=f"how many; a file says it itself [{DEFAULT_NODES}]")
-    add("--degree", type=parse_number, metavar="D", help=f"links of a node, on average [{DEFAULT_DEGREE:g}]")
-    add("--lattice", action="store_true", help="link each node to its two neighbours on the ring besides")
+    add("--nodes", type=parse_whole_number, metavar="N", help=f"number of nodes; not with a file [{DEFAULT_NODES}]")
+    add("--degree", type=parse_number, metavar="D", help=f"mean number of links per node [{DEFAULT_DEGREE:g}]")
+    add("--lattice", action="store_true", help="also link each node to its two neighbours on the ring")
     add(
         "--rounds",
         type=parse_whole_number,
         metavar="N",
-        help=f"swaps that each node of swapped tried, on average [{DEFAULT_ROUNDS}]",
+        help=f"mean number of swaps that each node of swapped attempted [{DEFAULT_ROUNDS}]",
     )
     add(
         "--latency",
         type=parse_latency,
         default=LATENCY,
         metavar="S",
-        help=f"seconds from a node to the next, or a span of which they are drawn, such as 0.02:0.2 [{LATENCY:g}]",
+        help=f"latency of a link in seconds, or a range to draw it from, such as 0.02:0.2 [{LATENCY:g}]",
     )
-    add("--loss", type=parse_number, default=0.0, metavar="P", help="chance that a message is lost for good [0]")
-    add("--seed", type=parse_whole_number, default=1, metavar="N", help="of all that is random [%(default)s]")
+    add("--loss", type=parse_number, default=0.0, metavar="P", help="probability that a message is lost [0]")
+    add("--seed", type=parse_whole_number, default=1, metavar="N", help="random seed [%(default)s]")
 
 
 def _add_plan(group: Any) -> None:
     add = group.add_argument
-    add("--keys", type=parse_whole_number, default=1, metavar="K", help="streams [%(default)s]")
+    add("--keys", type=parse_whole_number, default=1, metavar="K", help="number of streams [%(default)s]")
     add(
         "--subscribers",
         type=parse_whole_number,
         metavar="S",
-        help="nodes that subscribe to each [100, or all if they are fewer]",
+        help="subscribers per stream [100, or all nodes if there are fewer]",
     )
-    add("--at-once", action="store_true", help="let all subscribe at one moment; else each waits for the one before")
+    add("--at-once", action="store_true", help="subscribe all nodes at the same time instead of one after the other")
     add(
         "--publish",
         type=parse_whole_number,
         default=1,
         metavar="N",
-        help="packets of each stream: when trees have grown, again when they have healed, and again while nodes come"
-        " and go [%(default)s]",
+        help="packets per stream: after the trees have grown, after they have healed, and during churn [%(default)s]",
     )
     add(
-        "--kill", type=parse_number, default=0.0, metavar="SHARE", help="kill so many of the nodes at once, such as 0.1"
+        "--kill",
+        type=parse_number,
+        default=0.0,
+        metavar="SHARE",
+        help="kill this share of the nodes at once, such as 0.1",
     )
     add(
         "--churn",
         type=parse_number,
         default=inf,
         metavar="S",
-        help="let nodes come and go; each lives S seconds on average",
+        help="let nodes die and return, with a mean life of S seconds",
     )
-    add("--births", type=parse_number, metavar="RATE", help="nodes that come back in a second [as many as die]")
+    add("--births", type=parse_number, metavar="RATE", help="nodes that return per second [as many as die]")
     add(
         "--swapping",
         type=parse_number,
         default=0.0,
         metavar="RATE",
-        help="swaps of locations that are tried in a second",
+        help="attempted location swaps per second",
     )
     add(
         "--duration",
         type=parse_number,
         default=600.0,
         metavar="S",
-        help="seconds of --churn and --swapping [%(default)g]",
+        help="duration of --churn and --swapping in seconds [%(default)g]",
     )
     add(
         "--settle",
         type=parse_number,
         default=120.0,
         metavar="S",
-        help="seconds to become quiet in, with --loss [%(default)g]",
+        help="seconds to settle after each step, with --loss [%(default)g]",
     )
     add(
         "--policy",
         action="append",
         default=[],
         metavar="NAME=VALUE,...",
-        help=f"how nodes route, wait and repair: {', '.join(map(_with_default, fields(Policy)))}",
+        help=f"routing and repair policy: {', '.join(map(_with_default, fields(Policy)))}",
     )
 
 
@@ -220,10 +223,10 @@ def _run(options: argparse.Namespace) -> int:
 
     _check_page(options, topology)
     for file in files:
-        # Not only when all is done.
+        # Fail now rather than after the run.
         with open(file, "a", encoding="utf-8"):
             pass
-    course = TrialPlan(
+    plan = TrialPlan(
         options.keys,
         min(100, topology.n) if options.subscribers is None else options.subscribers,
         options.at_once,
@@ -239,33 +242,33 @@ def _run(options: argparse.Namespace) -> int:
     began = monotonic()
     with ExitStack() as stack:
         trace = _open_trace(options, stack)
-        bar = stack.enter_context(ProgressBar(total=course.steps, leave=False, unit=" steps"))
+        bar = stack.enter_context(ProgressBar(total=plan.steps, leave=False, unit=" steps"))
 
-        def passed(what: str, steps: int) -> None:
-            bar.set_description(what, refresh=False)
+        def report_progress(phase: str, steps: int) -> None:
+            bar.set_description(phase, refresh=False)
             bar.update(steps)
 
-        trial = Trial(experiment, course, passed)
+        trial = Trial(experiment, plan, report_progress)
         if trace is not None:
             experiment.trace(trace)
         trial.run()
         bar.close()
         if trace is not None:
             _write_drawings(options, trial.keys[0], trace)
-    account = TrialReport(trial)
+    report = TrialReport(trial)
     if options.csv:
-        account.write_csv(sys.stdout, heading=not options.no_heading)
+        report.write_csv(sys.stdout, heading=not options.no_heading)
     elif options.json:
-        account.write_json(sys.stdout)
+        report.write_json(sys.stdout)
     else:
-        print(*account.lines(), sep="\n")
+        print(*report.lines(), sep="\n")
     sys.stdout.flush()
-    print(account.summary(), file=sys.stderr if options.csv or options.json else sys.stdout)
+    print(report.summary(), file=sys.stderr if options.csv or options.json else sys.stdout)
     if sys.stderr.isatty():
         took = monotonic() - began
         rate = experiment.messages / max(took, 1e-9)
         print(
-            f"tree-experiment: {pluralize(experiment.messages, 'message')} in {took:.1f} s, {rate:,.0f} a second",
+            f"tree-experiment: {pluralize(experiment.messages, 'message')} in {took:.1f} s, {rate:,.0f} per second",
             file=sys.stderr,
         )
     return 0 if trial.violation is None else EXIT_FAILED
@@ -274,11 +277,11 @@ def _run(options: argparse.Namespace) -> int:
 def _output_files(options: argparse.Namespace) -> list[str]:
     named = [file for file in (options.trace, options.page, options.svg) if file is not None]
     if len({realpath(file) for file in named}) < len(named):
-        raise ConfigurationError("--trace, --page and --svg: two of them name the same file; give each one of its own")
+        raise ConfigurationError("--trace, --page and --svg: two options name the same file; give each its own")
     if "-" in named:
-        raise ConfigurationError("--trace, --page and --svg want files; - is none")
+        raise ConfigurationError("--trace, --page and --svg require a file name, not -")
     if options.no_heading and not options.csv:
-        raise ConfigurationError("--no-heading means nothing without --csv")
+        raise ConfigurationError("--no-heading requires --csv")
     return named
 
 
@@ -293,8 +296,7 @@ def _open_trace(options: argparse.Namespace, stack: ExitStack) -> Any:
 def _check_page(options: argparse.Namespace, topology: Topology) -> None:
     if options.page is not None and topology.n > MAX_PAGE_NODES:
         raise ConfigurationError(
-            f"--page {options.page}: a page can show {MAX_PAGE_NODES:,} nodes, and there are {topology.n:,}; "
-            "take --svg,"
+            f"--page {options.page}: a page can show {MAX_PAGE_NODES:,} nodes, but there are {topology.n:,}; use --svg"
             " or fewer --nodes"
         )
 

@@ -1,4 +1,4 @@
-"""What the options of ``tree-experiment`` choose: a network, a policy, and numbers."""
+"""Values of the options of ``tree-experiment``: topologies, policies and numbers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ DEFAULT_ROUNDS = 100
 
 
 def build_topology(options: argparse.Namespace) -> Topology:
-    """Return the network that options choose.
+    """Return the topology that the options describe.
 
-    :raises ConfigurationError: if options do not go together, or there is no such network.
+    :raises ConfigurationError: if options are incompatible, or no such topology exists.
     :raises OSError: if a file cannot be read.
     """
     name, *rest = options.topology
     if name not in TOPOLOGIES:
         raise ConfigurationError(f"--topology {name}: choose one of {', '.join(TOPOLOGIES)}")
     if len(rest) != (name == "file"):
-        what = (
-            "wants one file with links: --topology file FILE"
+        problem = (
+            "requires one file with links: --topology file FILE"
             if name == "file"
-            else f"stands alone, not before {rest[0]}"
+            else f"takes no argument; remove {rest[0]}"
         )
-        raise ConfigurationError(f"--topology {name} {what}")
+        raise ConfigurationError(f"--topology {name} {problem}")
     for option, where in (
         ("nodes", TOPOLOGIES[:-1]),
         ("degree", TOPOLOGIES[:-1]),
@@ -43,9 +43,7 @@ def build_topology(options: argparse.Namespace) -> Topology:
         ("rounds", ("swapped",)),
     ):
         if getattr(options, option) not in (None, False) and name not in where:
-            raise ConfigurationError(
-                f"--{option} means nothing with --topology {name}, only with {' and '.join(where)}"
-            )
+            raise ConfigurationError(f"--{option} does not apply to --topology {name}, only to {' and '.join(where)}")
 
     if name == "file":
         return Topology.from_file(rest[0], options.seed)
@@ -59,24 +57,24 @@ def build_topology(options: argparse.Namespace) -> Topology:
                 f"--degree {degree:g}: in a ring it is even, half of it on either side, and less than --nodes {n}"
             )
         return Topology.ring(n, int(degree) // 2, options.seed)
-    made = Topology.kleinberg(n, degree, options.seed, options.lattice)
+    topology = Topology.kleinberg(n, degree, options.seed, options.lattice)
     if name == "kleinberg":
-        return made
-    # Who has which location has nothing to do with the links until nodes swap.
-    drawn = Topology.random(n, 0, options.seed + 1).locations
-    edges, rounds = made.edges(), DEFAULT_ROUNDS if options.rounds is None else options.rounds
-    return Topology.from_edges(edges, drawn, name=made.name).swap(rounds, options.seed)
+        return topology
+    # Before the swaps, locations are independent of the links.
+    locations = Topology.random(n, 0, options.seed + 1).locations
+    edges, rounds = topology.edges(), DEFAULT_ROUNDS if options.rounds is None else options.rounds
+    return Topology.from_edges(edges, locations, name=topology.name).swap(rounds, options.seed)
 
 
 def parse_policy(texts: Sequence[str]) -> Policy:
-    """Return the policy in which some values are others.
+    """Return the default policy with some values replaced.
 
-    :param texts: each is ``NAME=VALUE``, or several of these with commas between.
-    :raises ConfigurationError: if there is no such name, or it cannot have such a value.
+    :param texts: settings ``NAME=VALUE``, one or several separated by commas in each text.
+    :raises ConfigurationError: if a name is unknown, or its value is invalid.
     """
-    defaults: dict[str, Any] = {one.name: one.default for one in fields(Policy)}
+    defaults: dict[str, Any] = {setting.name: setting.default for setting in fields(Policy)}
     chosen: dict[str, Any] = {}
-    for text in (part for given in texts for part in given.split(",")):
+    for text in (part for setting_list in texts for part in setting_list.split(",")):
         name, equals, value = text.partition("=")
         if name not in defaults or not equals:
             close = "".join(f"; did you mean {known}?" for known in get_close_matches(name, defaults, 1))
@@ -87,36 +85,45 @@ def parse_policy(texts: Sequence[str]) -> Policy:
         try:
             chosen[name] = {"yes": True, "no": False}[value] if kind is bool else kind(value)
         except (KeyError, ValueError):
-            wanted = {bool: "yes or no", int: "a whole number", float: "a number of seconds, or a chance"}[kind]
-            raise ConfigurationError(f"--policy {text}: {value!r} is not {wanted}") from None
+            expected = {bool: "yes or no", int: "a whole number", float: "a number"}[kind]
+            raise ConfigurationError(f"--policy {text}: {value!r} is not {expected}") from None
     return Policy(**chosen)
 
 
 def parse_latency(text: str) -> Latency:
-    """Return seconds, or what draws them from a span. :raises argparse.ArgumentTypeError: if ``text`` is neither."""
+    """Return a latency in seconds, or a function that draws it from a range.
+
+    :raises argparse.ArgumentTypeError: if ``text`` is neither.
+    """
     low, colon, high = text.partition(":")
-    least = parse_number(low)
+    minimum = parse_number(low)
     if not colon:
-        return least
-    most = parse_number(high)
-    if most < least:
-        raise argparse.ArgumentTypeError(f"{text!r}: write a span with the lower number first, such as 0.02:0.2")
-    return lambda one, other, rng: rng.uniform(least, most)
+        return minimum
+    maximum = parse_number(high)
+    if maximum < minimum:
+        raise argparse.ArgumentTypeError(f"{text!r}: write the lower number of a range first, such as 0.02:0.2")
+    return lambda source, destination, rng: rng.uniform(minimum, maximum)
 
 
 def parse_number(text: str) -> float:
-    """Return a number. :raises argparse.ArgumentTypeError: if it is below 0, or none."""
+    """Return a number.
+
+    :raises argparse.ArgumentTypeError: if ``text`` is not a finite number of 0 or more.
+    """
     try:
         value = float(text)
     except ValueError:
         value = inf
     if not 0.0 <= value < inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number that is 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
     return value
 
 
 def parse_whole_number(text: str) -> int:
-    """Return a whole number. :raises argparse.ArgumentTypeError: if it is below 0, or none."""
+    """Return a whole number.
+
+    :raises argparse.ArgumentTypeError: if ``text`` is not a whole number of 0 or more.
+    """
     if not (text.isascii() and text.isdecimal()) or len(text) > 30:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number; write it without separators")
     return int(text)

@@ -1,6 +1,6 @@
-"""Nodes, links and what is on its way between them, for many nodes in one process.
+"""Simulated network of many nodes in one process: nodes, links and messages in flight.
 
-Messages stay the objects they are, and nodes are made when something first gets to them.
+Messages are passed as objects, without encoding. A node is created when the first message or command reaches it.
 """
 
 from __future__ import annotations
@@ -23,25 +23,28 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.messages import Message, PublishData, SubscribeData, SubscribeRequest
 
 Latency = float | Callable[[int, int, Random], float]
-"""Seconds that a message takes; or what returns them for a link, by its ends, and the source of chance."""
+"""Latency of a link in seconds, or a function of its two ends and a random generator that returns it."""
 
 _InFlight = tuple[float, int, int, int, int, Message]
-"""Arrival, number, source, destination, life of the link, message."""
+"""Arrival time, sequence number, source, destination, generation of the link, message."""
 
 PACKET_MESSAGES = (PublishData, SubscribeData)
 """Messages that carry a packet."""
 
 
 class SimulatedNetwork:
-    """A network, and its time.
+    """Network of nodes, with simulated time.
 
-    :param tell: told of every event of every node.
-    :param sent: told of every message that is sent, by type and uid; ``None`` costs nothing.
+    :param latency: latency of the links.
+    :param loss: probability that a message is lost.
+    :param on_event: called with the number of a node and each of its events.
     :ivar now: seconds since the start.
-    :ivar nodes: those that were made, by number.
-    :ivar locations: of all nodes, made or not.
-    :ivar down: those that do not run.
-    :ivar counts: messages sent, by name; and those ``lost`` on the way.
+    :ivar nodes: nodes created so far, by number.
+    :ivar locations: locations of all nodes, created or not.
+    :ivar down: nodes that are not running.
+    :ivar sent_by_type: number of messages sent, by type.
+    :ivar messages_lost: number of messages lost in transit.
+    :ivar messages_delivered: number of messages delivered.
     """
 
     def __init__(
@@ -63,9 +66,9 @@ class SimulatedNetwork:
         self.messages_lost = 0
         self.messages_delivered = 0
         self.request_costs: dict[int, list[int]] = {}
-        """Requests and messages of a search, by its uid, for those that somebody wants to know of."""
+        """Requests and messages of each tracked search, by its uid."""
         self.packets_in_flight: Counter[tuple[bytes, int, bytes]] = Counter()
-        """Copies of each packet that are travelling, by key, number and data."""
+        """Copies of each packet in flight, by key, number and data."""
         self._on_event = on_event
         self._rng = Random(f"{seed}/nodes")
         self._link_rng = Random(f"{seed}/links")
@@ -76,22 +79,22 @@ class SimulatedNetwork:
         self._removed_links: dict[int, set[int]] = {}
         self._added_links: dict[int, dict[int, None]] = {}
         self._link_generations: dict[tuple[int, int], int] = {}
-        """How often a link was changed; 0 if never."""
+        """Number of changes of each link; 0 if absent."""
         self._last_arrivals: dict[tuple[int, int], float] = {}
         self._sequence = count(1)
         self._fifo: deque[_InFlight] = deque()
-        """What travels while all links are equally fast: in order as it is."""
+        """Messages in flight while all links have the same latency, in order of arrival."""
         self._heap: list[_InFlight] = []
         self._timers: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._armed_deadlines: dict[int, float] = {}
         self._unnoticed_changes = 0
-        """Links that changed, which somebody has not noticed yet."""
+        """Link changes that a node has not noticed yet."""
         self._maybe_busy: set[int] = set()
 
-    # Who is there
+    # Nodes and links
 
     def node(self, number: int) -> FreenetNode:
-        """Return a node, made now if need be."""
+        """Return a node, created if necessary."""
         node = self.nodes.get(number)
         if node is None:
             config = NodeConfig(number, self._boots.get(number, 0), self.locations[number], self.policy, ping_every=0.0)
@@ -102,7 +105,7 @@ class SimulatedNetwork:
         return node
 
     def linked_nodes(self, number: int) -> list[int]:
-        """Return those that a node has a link to, and that run."""
+        """Return the running nodes that a node has a link to."""
         others: list[int] = self.topology.neighbours(number).tolist()
         if self._removed_links or self._added_links or self.down:
             cut = self._removed_links.get(number, ())
@@ -112,7 +115,7 @@ class SimulatedNetwork:
         return others
 
     def links(self) -> list[list[int]]:
-        """Return all links in ascending order, the lower node first; those of nodes that do not run are among them."""
+        """Return all links in ascending order, the lower node first, including links of nodes that are down."""
         cut, added = self._removed_links, self._added_links
         found: list[list[int]] = self.topology.edges().tolist()
         if cut or added:
@@ -122,17 +125,17 @@ class SimulatedNetwork:
         return found
 
     def run_command(self, number: int, command: Callable[[FreenetNode, float], None]) -> None:
-        """Let the application of a node do something."""
+        """Run a command of the application of a node."""
         node = self.node(number)
         command(node, self.now)
         self._flush(number, node)
 
-    # What changes
+    # Changes
 
     def kill(self, number: int, *, unnoticed_by: Collection[int] = ()) -> None:
-        """Let a node die. What it has sent is lost on the way; its neighbours notice after the time of a message.
+        """Kill a node. Its messages in flight are lost, and its neighbours notice after one latency.
 
-        :param unnoticed_by: neighbours that notice it at :meth:`notice_death`, and until then ask it last.
+        :param unnoticed_by: neighbours that notice only at :meth:`notice_death`, and ask the node last until then.
         """
         for other in unnoticed_by:
             self.nodes[other].suspect(number)
@@ -146,22 +149,22 @@ class SimulatedNetwork:
             self._cut_link(number, other, notify=() if other in unnoticed_by else (other,))
 
     def notice_death(self, number: int, dead: int) -> None:
-        """Let a node notice that a neighbour is gone."""
+        """Let a node notice that a neighbour died."""
         if number in self.nodes:
             self._unnoticed_changes += 1
             self._neighbour_lost(number, self.nodes[number], dead)
 
     def restart(self, number: int, *, new_boot: bool) -> None:
-        """Let a node run again; it has forgotten everything if its boot id is new."""
+        """Restart a node, without its state if its boot id is new."""
         self.down.discard(number)
-        asleep = self._suspended.pop(number, None)
-        if new_boot or asleep is None:
+        suspended = self._suspended.pop(number, None)
+        if new_boot or suspended is None:
             self._boots[number] = self._boots.get(number, 0) + 1
         else:
-            self.nodes[number] = asleep
-            for other in tuple(asleep.neighbours()):
-                asleep.disconnected(other, "was away", self.now)
-            self._flush(number, asleep)
+            self.nodes[number] = suspended
+            for other in tuple(suspended.neighbours()):
+                suspended.disconnected(other, "was away", self.now)
+            self._flush(number, suspended)
         for other in self.linked_nodes(number):
             self._announce_link(number, other)
 
@@ -188,7 +191,7 @@ class SimulatedNetwork:
             if number in self.nodes:
                 self.run_command(number, lambda node, now, place=locations[number]: node.move(place, now))  # type: ignore[misc]
             elif number not in self.down:
-                # Its neighbours learn it all the same.
+                # A node that was never created still has to notify its neighbours.
                 for neighbour in self.linked_nodes(number):
                     if neighbour in self.nodes:
                         self.node(number)
@@ -198,24 +201,26 @@ class SimulatedNetwork:
     def _cut_link(self, one: int, other: int, notify: tuple[int, ...]) -> None:
         pair = (one, other) if one < other else (other, one)
         self._link_generations[pair] = self._link_generations.get(pair, 0) + 1
-        for who in notify:
-            if who in self.nodes:
-                whom = other if who == one else one
+        for observer in notify:
+            if observer in self.nodes:
+                peer = other if observer == one else one
                 self._unnoticed_changes += 1
-                self.call_at(self._arrival_time(whom, who), self._neighbour_lost, who, self.nodes[who], whom)
+                when = self._arrival_time(peer, observer)
+                self.call_at(when, self._neighbour_lost, observer, self.nodes[observer], peer)
 
     def _neighbour_lost(self, observer: int, node: FreenetNode, peer: int) -> None:
         self._unnoticed_changes -= 1
-        # Who was made since then knows it already.
+        # A node created since then knows already.
         if self.nodes.get(observer) is node:
             node.disconnected(peer, "gone", self.now)  # type: ignore[arg-type]  # Here, links are numbers.
             self._flush(observer, node)
 
     def _announce_link(self, one: int, other: int) -> None:
-        for who, whom in ((one, other), (other, one)):
-            if who in self.nodes:
+        for observer, peer in ((one, other), (other, one)):
+            if observer in self.nodes:
                 self._unnoticed_changes += 1
-                self.call_at(self._arrival_time(whom, who), self._neighbour_up, who, self.nodes[who], whom)
+                when = self._arrival_time(peer, observer)
+                self.call_at(when, self._neighbour_up, observer, self.nodes[observer], peer)
 
     def _neighbour_up(self, observer: int, node: FreenetNode, peer: int) -> None:
         self._unnoticed_changes -= 1
@@ -226,11 +231,11 @@ class SimulatedNetwork:
     # Time
 
     def has_traffic(self) -> bool:
-        """Say whether a message travels, or a node has not noticed yet that a link has changed."""
+        """Return True while messages are in flight or link changes are unnoticed."""
         return bool(self._fifo or self._heap or self._unnoticed_changes)
 
     def run_while(self, condition: Callable[[], bool], limit: float) -> bool:
-        """Let time pass while something holds; say whether that has ended before ``limit``."""
+        """Run while ``condition`` returns True; return whether it became False before ``limit``."""
         while condition():
             following = self._next_event_time()
             if following > limit:
@@ -240,21 +245,21 @@ class SimulatedNetwork:
         return True
 
     def call_at(self, when: float, call: Callable[..., None], *arguments: Any) -> None:
-        """Call something at some time."""
+        """Schedule a call."""
         heappush(self._timers, (when, next(self._sequence), call, arguments))
 
     def run_until(self, when: float) -> None:
-        """Let time pass."""
+        """Run until a time."""
         while (following := self._next_event_time()) <= when:
             self._step(following)
         self.now = max(self.now, when)
 
     def run_until_quiet(self, limit: float = inf) -> bool:
-        """Let time pass until nobody waits for anything; say whether that came to be before ``limit``."""
+        """Run until the network is quiet; return whether it became quiet before ``limit``."""
         return self.run_while(lambda: not self.is_quiet(), limit)
 
     def is_quiet(self) -> bool:
-        """Say whether nothing travels, and nobody waits for anything."""
+        """Return True if no message is in flight and no node is busy."""
         if self.has_traffic():
             return False
         nodes = self.nodes
@@ -272,7 +277,7 @@ class SimulatedNetwork:
         self.now = when
         calls = self._timers
         line, heap = self._fifo, self._heap
-        # Of what is due at one moment, the lowest number goes first.
+        # Of the events due at one time, the lowest sequence number goes first.
         number, kind = inf, 0
         if line and line[0][0] <= when:
             number, kind = line[0][1], 1
@@ -295,7 +300,7 @@ class SimulatedNetwork:
         node.receive(message, source, when)
         self._flush(destination, node)
 
-    # What nodes want
+    # Outputs of nodes
 
     def _flush(self, number: int, node: FreenetNode) -> None:
         _, effects, events = node.drain()
@@ -352,7 +357,7 @@ class SimulatedNetwork:
             del self.packets_in_flight[packet]
 
     def _arrival_time(self, source: int, destination: int) -> float:
-        """Return when something comes that goes now: links keep the order, of what tells that they changed too."""
+        """Return the arrival time of a message sent now. Links keep the order of messages and of their own changes."""
         latency = self._latency
         if isinstance(latency, float):
             return self.now + latency

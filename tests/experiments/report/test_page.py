@@ -117,7 +117,7 @@ def test_nothing_in_the_recording_becomes_markup() -> None:
 def test_a_network_that_is_too_large_is_refused() -> None:
     out = StringIO()
     recording = read(change(1.0, "root", 0), nodes=page_module.MAX_PAGE_NODES + 1)
-    with pytest.raises(ConfigurationError, match=r"has 5,001 nodes, and a page can show 5,000; draw one moment"):
+    with pytest.raises(ConfigurationError, match=r"has 5,001 nodes, but a page can show 5,000; draw it as SVG"):
         write_page(recording, KEY, out)
     assert out.getvalue() == ""
     assert page(read(change(1.0, "root", 0), nodes=page_module.MAX_PAGE_NODES))
@@ -125,7 +125,7 @@ def test_a_network_that_is_too_large_is_refused() -> None:
 
 def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_module, "MAX_PAGE_LINKS", 1)
-    with pytest.raises(ConfigurationError, match=r"has 2 links, and a page can show 1; record a network of a lower"):
+    with pytest.raises(ConfigurationError, match=r"has 2 links, but a page can show 1; record a network of a lower"):
         page(read(change(1.0, "root", 0)))
 
 

@@ -114,7 +114,7 @@ def test_links_are_drawn_if_they_are_wanted(recording: Recording) -> None:
 
 @pytest.mark.parametrize("t", [-1.0, inf, nan])
 def test_a_moment_that_makes_no_sense_is_refused(recording: Recording, t: float) -> None:
-    with pytest.raises(ConfigurationError, match="a moment is 0 or more seconds"):
+    with pytest.raises(ConfigurationError, match="the time must be 0 or more seconds"):
         draw(recording, key_of(recording), t)
 
 

@@ -221,7 +221,7 @@ def test_a_stream_that_is_not_there_is_named() -> None:
         ('{"t": 1}', "what is missing"),
         ('{"t": 1, "what": "gone"}', "what is 'gone'; after the first line it is one of attached, root,"),
         ('{"t": 1, "what": "network"}', "what is 'network'"),
-        ('{"t": 0.5, "what": "down", "node": 1}', "t is 0.5, but 1.0 came before"),
+        ('{"t": 0.5, "what": "down", "node": 1}', "t is 0.5, but the previous line has 1.0"),
         ('{"t": -1, "what": "down", "node": 1}', "t is -1, not a time"),
         ('{"t": NaN, "what": "down", "node": 1}', "t is nan, not a time"),
         ('{"t": true, "what": "down", "node": 1}', "t is True, not a time"),
@@ -241,10 +241,10 @@ def test_a_stream_that_is_not_there_is_named() -> None:
         (json.dumps({**change(1, "root", 0), "key": " " * 80}), "key is .*[.]{3}, not 40"),
         (json.dumps(change(1, "attached", 0)), "parent is missing"),
         (json.dumps(attached(1, 0, 0)), "node 0 is its own parent"),
-        (json.dumps(attached(1, 5, 0)), "node 5 is attached, but is down since 1.0 s"),
-        (json.dumps(change(1, "root", 5)), "node 5 is root, but is down"),
+        (json.dumps(attached(1, 5, 0)), "node 5 is attached, but has been down since 1.0 s"),
+        (json.dumps(change(1, "root", 5)), "node 5 is root, but has been down"),
         (json.dumps(change(1, "published", 0)), "number is missing"),
-        (json.dumps(change(1, "delivered", 0, number=2**63)), "number is 9223372036854775808, not that of a packet"),
+        (json.dumps(change(1, "delivered", 0, number=2**63)), "number is 9223372036854775808, not a packet number"),
     ],
 )
 def test_a_malformed_line_is_named_with_what_is_wrong(line: str, problem: str) -> None:
@@ -256,7 +256,7 @@ def test_a_malformed_line_is_named_with_what_is_wrong(line: str, problem: str) -
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ({"what": "root"}, "what is 'root': the first line has to tell of the network"),
+        ({"what": "root"}, "what is 'root': the first line must describe the network"),
         ({"t": None}, "t is missing"),
         ({"locations": []}, "locations is not a list"),
         ({"locations": [0.5, 1.0]}, "location 1.0"),

@@ -78,7 +78,7 @@ class TestSubscribe:
         experiment.kill(0)
         error = problem(found, SubscriptionFailed)
         assert (error.node, error.key, error.reason) == (0, KEY, "node-died")
-        assert str(error) == f"node 0 did not get into the tree of {KEY.hex()}: node-died"
+        assert str(error) == f"node 0 could not join the tree of {KEY.hex()}: node-died"
 
     def test_whoever_gives_up_meanwhile_has_failed(self, line: Make, problem: Result) -> None:
         experiment = line()
@@ -224,7 +224,7 @@ class TestMistakes:
             lambda: experiment.swap(0, node),
         ]
         for call in calls:
-            with pytest.raises(ConfigurationError, match=f"there is no node {node}: they go from 0 to 4"):
+            with pytest.raises(ConfigurationError, match=f"there is no node {node}; nodes are numbered from 0 to 4"):
                 call()
 
     def test_dead_nodes_do_nothing_and_die_once(self, line: Make) -> None:
@@ -236,9 +236,9 @@ class TestMistakes:
             lambda: experiment.kill(0),
         ]
         for call in calls:
-            with pytest.raises(ConfigurationError, match="node 0 does not run"):
+            with pytest.raises(ConfigurationError, match="node 0 is down"):
                 call()
-        with pytest.raises(ConfigurationError, match="node 1 runs already"):
+        with pytest.raises(ConfigurationError, match="node 1 is already running"):
             experiment.restart(1)
 
     @pytest.mark.parametrize("key", [b"", b"short", bytes(21), "a" * 20, None])
@@ -256,14 +256,14 @@ class TestMistakes:
     def test_a_node_and_itself_are_no_pair(self, line: Make) -> None:
         experiment = line()
         for call in (experiment.link, experiment.unlink, experiment.swap):
-            with pytest.raises(ConfigurationError, match="node 2 and itself are no pair"):
+            with pytest.raises(ConfigurationError, match="a=2 and b=2 are the same node; give two nodes"):
                 call(2, 2)
 
     @pytest.mark.parametrize(("rate", "life"), [(-1.0, 1.0), (1.0, 0.0), (float("nan"), 1.0)])
     def test_a_churn_has_a_rate_and_a_life(self, line: Make, rate: float, life: float) -> None:
-        with pytest.raises(ConfigurationError, match="a rate is 0 or more, a life more than 0"):
+        with pytest.raises(ConfigurationError, match="the rate must be 0 or more, the life more than 0"):
             line().churn(rate, life)
 
     def test_swapping_has_a_rate(self, line: Make) -> None:
-        with pytest.raises(ConfigurationError, match="a rate is more than 0"):
+        with pytest.raises(ConfigurationError, match="the rate must be more than 0"):
             line().swapping(0.0)

@@ -49,7 +49,7 @@ def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate, seeds: S
 def test_messages_travel_as_bytes_too(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Bytes(Crowd):
         name = "freenet.bytes"
-        bytes_travel = 1.0
+        encoding_probability = 1.0
 
     simulate(Bytes, seeds=seeds)
 

@@ -139,7 +139,7 @@ def test_only_who_has_the_key_publishes(network: Callable[..., Any], start: Any,
     numbers = [*map(int, published.out.split()), int(third.out)]
     assert numbers == list(range(numbers[0], numbers[0] + 3))
     refused = fyrehose("publish", "-c", control, key.hex(), "unsigned")
-    assert "have to be signed" in refused.err
+    assert "must be signed" in refused.err
     refused = fyrehose("publish", "-c", control, "--key-file", "other", key.hex(), "not mine")
     assert "is the key of" in refused.err
     with closing(nodes[0].asking()) as asking:
@@ -169,7 +169,7 @@ def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, t
         ("--location", "1.0"): "--location 1.0: a location goes from 0",
         ("--subscribe", "x"): "'x' is not a key",
         (*listen(), "--peer", "nobody"): "--peer 'nobody' is neither HOST:PORT",
-        (*listen(), "--state", "bad"): "is not one of a freenet node",
+        (*listen(), "--state", "bad"): "is not that of a freenet node",
         ("--coalesce", "never"): "coalesce='never': choose one of queue, reject, parallel",
     }
     command = "twistd", "-n", "--pidfile=", "freenet-node"

@@ -1,4 +1,4 @@
-"""What must hold in a network that is quiet."""
+"""Invariants of a quiet network."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def check_network(network: SimulatedNetwork, measures: TreeMetrics) -> None:
     limit = network.policy.max_streams
     for number, node in network.nodes.items():
         if len(node.streams) > limit:
-            _raise_violation(network, "limits", f"{len(node.streams)} streams are over the limit of {limit}", number)
+            _raise_violation(network, "limits", f"{len(node.streams)} streams exceed the limit of {limit}", number)
     if measures.duplicate_deliveries:
         number, key, packet = measures.duplicate_deliveries[0]
         _raise_violation(network, "delivered once", f"packet {packet} of {key.hex()} was delivered twice", number)
@@ -26,22 +26,22 @@ def check_network(network: SimulatedNetwork, measures: TreeMetrics) -> None:
 
 def _check_tree(network: SimulatedNetwork, key: bytes) -> None:
     streams = find_streams(network, key)
-    tree = {number: None if one.parent is None else one.parent.node for number, one in streams.items()}
+    tree = {number: None if stream.parent is None else stream.parent.node for number, stream in streams.items()}
     tops, _, cyclic = trace_to_roots(tree)
     if cyclic:
-        _raise_violation(network, "no cycle", f"{key.hex()}: they are above themselves", *cyclic)
+        _raise_violation(network, "no cycle", f"{key.hex()}: nodes form a cycle", *cyclic)
     for number, stream in streams.items():
         parent = tree[number]
         if parent is not None:
             above = streams.get(parent)
-            if above is None or number not in {one.node for one in above.subscribers}:
+            if above is None or number not in {subscriber.node for subscriber in above.subscribers}:
                 _raise_violation(
-                    network, "symmetry", f"{key.hex()}: the parent of {number} does not know of it", number, parent
+                    network, "symmetry", f"{key.hex()}: {number} is not a subscriber of its parent", number, parent
                 )
         for subscriber in stream.subscribers:
             if subscriber.link is not None and tree.get(subscriber.node, -1) != number:
-                what = f"{key.hex()}: {subscriber.node} is no subscriber of {number} any more, which does not know that"
-                _raise_violation(network, "symmetry", what, number, subscriber.node)
+                detail = f"{key.hex()}: {subscriber.node} is listed as a subscriber of {number} but has another parent"
+                _raise_violation(network, "symmetry", detail, number, subscriber.node)
         if number not in tops or not streams[tops[number]].is_root:
             _raise_violation(network, "everybody reaches a root", f"{key.hex()}: {number} does not", number)
 

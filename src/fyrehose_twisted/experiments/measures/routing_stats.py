@@ -1,4 +1,4 @@
-"""How well greedy routing finds its way over a network: figures with intervals, from routes between nodes drawn."""
+"""Statistics of greedy routing between random nodes, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fyrehose_twisted.experiments.topologies.greedy_routing import route
 from fyrehose_twisted.experiments.topologies.topology import Topology
 
 DEFAULT_HOP_LIMITS = (10, 18)
-"""Hops that a request has in networks of old and of today."""
+"""HTL of requests in networks of the past and of today."""
 _Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An estimate, and the interval around it that covers the true value in 95 of 100 studies."""
+    """Estimate with its 95 % confidence interval."""
 
     value: float
     low: float
@@ -36,15 +36,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class GreedyStudy:
-    """What came of greedy routes from nodes drawn to other nodes drawn.
+    """Statistics of greedy routes between random nodes.
 
-    :ivar topology: the name of the network.
-    :ivar routes: how many there were.
-    :ivar success: share that ended at its target.
-    :ivar hops: mean hops of those; nan if there are none.
-    :ivar p95: 95th percentile of the hops of those.
-    :ivar most: most hops of those.
-    :ivar within: for a number of hops, the share of all routes that ended at the target after so many at most.
+    :ivar topology: name of the topology.
+    :ivar routes: number of routes.
+    :ivar success: share of the routes that reached their target.
+    :ivar hops: mean hops of these routes; nan if there are none.
+    :ivar p95: 95th percentile of their hops.
+    :ivar most: maximum of their hops.
+    :ivar within: share of all routes that reached their target within a number of hops, by that number.
     """
 
     topology: str
@@ -57,17 +57,19 @@ class GreedyStudy:
 
 
 def study(topology: Topology, routes: int, seed: int, within: tuple[int, ...] = DEFAULT_HOP_LIMITS) -> GreedyStudy:
-    """Route from nodes drawn to other nodes drawn.
+    """Study greedy routes between random nodes.
 
-    The intervals are about the network that is given; another one of the same kind differs by more.
+    The intervals apply to the given network. Networks of the same kind vary more.
 
-    :param routes: how many.
-    :param seed: of the ends.
-    :param within: numbers of hops of which the share of routes is wanted that need no more.
-    :raises ConfigurationError: if there are not two nodes, or not one route.
+    :param routes: number of routes.
+    :param seed: seed for the ends of the routes.
+    :param within: hop limits for which to report the share of routes.
+    :raises ConfigurationError: if there are fewer than two nodes, or no routes.
     """
     if topology.n < 2 or routes < 1:
-        raise ConfigurationError(f"{routes} routes over {topology.n} nodes: it takes a route and two nodes")
+        raise ConfigurationError(
+            f"{routes} routes over {topology.n} nodes: at least one route and two nodes are required"
+        )
     rng = Generator(PCG64(seed))
     sources = rng.integers(0, topology.n, routes)
     targets = (sources + rng.integers(1, topology.n, routes)) % topology.n
@@ -80,21 +82,21 @@ def study(topology: Topology, routes: int, seed: int, within: tuple[int, ...] = 
         hops=mean_estimate(hops),
         p95=quantile_estimate(hops, 0.95),
         most=int(hops[-1]) if len(hops) else 0,
-        within={most: proportion(int((hops <= most).sum()), routes) for most in within},
+        within={limit: proportion(int((hops <= limit).sum()), routes) for limit in within},
     )
 
 
 def proportion(count: int, total: int) -> Estimate:
-    """Return the share ``count / total`` with Wilson's interval."""
+    """Return the share ``count / total`` with its Wilson interval."""
     value = count / total
     middle = (value + _Z**2 / (2 * total)) / (1 + _Z**2 / total)
     half = _Z / (1 + _Z**2 / total) * sqrt(value * (1 - value) / total + _Z**2 / (4 * total**2))
-    # With none or all, rounding may leave the estimate a hair outside.
+    # For shares of 0 and 1, rounding may place the estimate just outside.
     return Estimate(value, min(value, max(0.0, middle - half)), max(value, min(1.0, middle + half)))
 
 
 def mean_estimate(values: NDArray[np.int64]) -> Estimate:
-    """Return the mean, with the interval of the normal distribution; of no values it is nan, of one it has none."""
+    """Return the mean with its normal interval; nan for no values, and without an interval for one value."""
     if not len(values):
         return Estimate(nan, nan, nan)
     value = float(values.mean())
@@ -105,9 +107,9 @@ def mean_estimate(values: NDArray[np.int64]) -> Estimate:
 
 
 def quantile_estimate(ordered: NDArray[np.int64], at: float) -> Estimate:
-    """Return a quantile of values in ascending order, with the interval between order statistics; of none it is nan.
+    """Return a quantile of ascending values, with the interval between order statistics; nan for no values.
 
-    It is the lowest value that a share ``at`` of all does not exceed.
+    The quantile is the lowest value that a share ``at`` of all values does not exceed.
     """
     count = len(ordered)
     if not count:

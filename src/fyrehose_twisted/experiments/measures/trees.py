@@ -1,4 +1,4 @@
-"""Trees as the nodes have them at the moment."""
+"""Current trees of a simulated network."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 from fyrehose_twisted.freenet.node.stream import Stream
 
 Tree = dict[int, int | None]
-"""The parent of each member; ``None`` for who has none."""
+"""Parent of each member; ``None`` for a member without a parent."""
 
 
 def find_streams(network: SimulatedNetwork, key: bytes) -> dict[int, Stream]:
-    """Return the streams of all nodes that have one for ``key``."""
+    """Return the stream ``key`` of each node that has it."""
     found = {}
     for number, node in network.nodes.items():
         stream = node.streams.get(key)
@@ -22,7 +22,7 @@ def find_streams(network: SimulatedNetwork, key: bytes) -> dict[int, Stream]:
 
 
 def find_tree(network: SimulatedNetwork, key: bytes) -> Tree:
-    """Return the parents of all that have a stream for ``key``."""
+    """Return the parent of each node that has the stream ``key``."""
     return {
         number: None if stream.parent is None else stream.parent.node
         for number, stream in find_streams(network, key).items()
@@ -30,32 +30,32 @@ def find_tree(network: SimulatedNetwork, key: bytes) -> Tree:
 
 
 def trace_to_roots(tree: Mapping[int, int | None]) -> tuple[dict[int, int], dict[int, int], list[int]]:
-    """Return for each member where its way up ends and how long it is, and the members of cycles.
+    """Return the top of each member's path, the length of the path, and the members of cycles.
 
-    A way that leads into a cycle, or to somebody who is no member, ends nowhere: then the member is in neither.
+    A member whose path leads into a cycle, or to a node that is not a member, is in neither mapping.
     """
     tops: dict[int, int] = {}
     depths: dict[int, int] = {}
-    nowhere: set[int] = set()
+    rootless: set[int] = set()
     cyclic: set[int] = set()
     for start in tree:
-        way: list[int] = []
-        on_way: dict[int, int] = {}
-        one: int | None = start
-        while one is not None and one not in tops and one not in nowhere and one not in on_way and one in tree:
-            on_way[one] = len(way)
-            way.append(one)
-            one = tree[one]
-        if one is None:
-            top, depth = way[-1], -1
-        elif one in tops:
-            top, depth = tops[one], depths[one]
+        path: list[int] = []
+        index: dict[int, int] = {}
+        node: int | None = start
+        while node is not None and node not in tops and node not in rootless and node not in index and node in tree:
+            index[node] = len(path)
+            path.append(node)
+            node = tree[node]
+        if node is None:
+            top, depth = path[-1], -1
+        elif node in tops:
+            top, depth = tops[node], depths[node]
         else:
-            if one in on_way:
-                cyclic.update(way[on_way[one] :])
-            nowhere.update(way)
+            if node in index:
+                cyclic.update(path[index[node] :])
+            rootless.update(path)
             continue
-        for member in reversed(way):
+        for member in reversed(path):
             depth += 1
             tops[member], depths[member] = top, depth
     return tops, depths, sorted(cyclic)

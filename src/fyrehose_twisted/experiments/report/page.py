@@ -1,4 +1,4 @@
-"""The page that shows a tree growing, breaking and healing: one HTML file that needs nothing else."""
+"""Self-contained HTML page that replays how the trees of a recording grow, break and heal."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from fyrehose_twisted.experiments.report.trace_replay import Recording
 from fyrehose_twisted.freenet.wire.location import key_location
 
 MAX_PAGE_NODES = 5_000
-"""Of a network on a page; with more, nothing could be told apart on the ring."""
+"""Maximum number of nodes on a page. More could not be told apart on the ring."""
 
 MAX_PAGE_LINKS = 200_000
-"""Between them at the start."""
+"""Maximum number of initial links on a page."""
 
 MAX_PAGE_CHANGES = 100_000
-"""On a page, of the network and of all streams that are on it; a packet and all its deliveries count once."""
+"""Maximum number of changes of the network and the streams on a page. A packet counts once with its deliveries."""
 
 SCRIPTS = ("replay.js", "ring.js", "timeline.js", "listing.js", "page.js")
-"""What the page runs, in this order."""
+"""Scripts of the page, in order."""
 
 _CHANGE_KINDS = (*STREAM_CHANGES, *NETWORK_CHANGES)
-# Made once: json.dumps with options makes a new one for each call. It also refuses NaN, which Python reads.
+# json.dumps with options would create an encoder for each call. This one also refuses NaN.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class _PageTemplate(Template):
-    # CSS and script have both $ and single @.
+    # CSS and scripts contain $ and single @.
     delimiter = "@@"
 
 
 def write_page(recording: Recording, key: bytes, file: TextIO) -> None:
-    """Write the page of a recording. It opens with one stream, and has as many of the others as there is room for.
+    """Write the page of a recording, with one stream selected and as many of the others as fit.
 
-    What is written is ASCII, and nothing in the recording can become markup or script.
+    The output is ASCII. Nothing in the recording can become markup or script.
 
-    :param key: of the stream that it opens with.
-    :param file: where the page goes; nothing is written if something is wrong.
+    :param key: key of the selected stream.
+    :param file: output file. Nothing is written if an error is raised.
     :raises ConfigurationError: if the recording has no such stream, or is too large for a page.
     """
     data = _ENCODER.encode(_page_data(recording, key)).replace("<", "\\u003c")
@@ -56,33 +56,33 @@ def _page_data(recording: Recording, key: bytes) -> dict[str, Any]:
     nodes, links = len(recording.locations), len(recording.links)
     if nodes > MAX_PAGE_NODES:
         raise ConfigurationError(
-            f"the recording has {nodes:,} nodes, and a page can show {MAX_PAGE_NODES:,}; draw one moment of it as SVG, "
-            "or record a smaller network"
+            f"the recording has {nodes:,} nodes, but a page can show {MAX_PAGE_NODES:,}; draw it as SVG, or record a "
+            "smaller network"
         )
     if links > MAX_PAGE_LINKS:
         raise ConfigurationError(
-            f"the recording has {links:,} links, and a page can show {MAX_PAGE_LINKS:,}; record a network of a "
+            f"the recording has {links:,} links, but a page can show {MAX_PAGE_LINKS:,}; record a network of a "
             "lower degree"
         )
     if key not in recording.streams:
         raise ConfigurationError(f"the trace has no stream with key {key.hex()}")
     room = MAX_PAGE_CHANGES - len(recording.network)
     streams, left_out = [], []
-    for one in (key, *(other for other in recording.streams if other != key)):
-        stream = _stream_data(recording, one)
+    for candidate in (key, *(other for other in recording.streams if other != key)):
+        stream = _stream_data(recording, candidate)
         size = len(stream["changes"]) + len(stream["packets"])
         if size <= room:
             room -= size
             streams.append(stream)
-        elif one == key:
+        elif candidate == key:
             raise ConfigurationError(
-                f"stream {key.hex()[:12]} and the network have {size + len(recording.network):,} changes, and a page "
+                f"stream {key.hex()[:12]} and the network have {size + len(recording.network):,} changes, but a page "
                 f"can show {MAX_PAGE_CHANGES:,}; record a shorter time"
             )
         else:
-            left_out.append(one.hex())
+            left_out.append(candidate.hex())
     return {
-        # JavaScript would round a large number, and the page says which experiment this was.
+        # A string, since JavaScript would round a large seed.
         "seed": None if recording.seed is None else str(recording.seed),
         "policy": [[name, json.dumps(value)] for name, value in recording.policy.items()],
         "finish": recording.finish,
@@ -96,7 +96,7 @@ def _page_data(recording: Recording, key: bytes) -> dict[str, Any]:
 
 
 def _stream_data(recording: Recording, key: bytes) -> dict[str, Any]:
-    """Return the changes of a stream, and of each packet who published it, how many got it, and the last one when."""
+    """Return the changes of a stream, and the publisher, deliveries and last delivery of each packet."""
     packets: list[list[Any]] = []
     latest: dict[int, list[Any]] = {}
     changes = []
@@ -107,7 +107,7 @@ def _stream_data(recording: Recording, key: bytes) -> dict[str, Any]:
         number = int(change.value or 0)
         publisher = change.node if change.kind == "published" else -1
         packet = latest.get(number)
-        # Some get a packet before its publisher hears that it is published.
+        # Deliveries may precede the confirmation to the publisher.
         if packet is None or (publisher >= 0 and packet[2] >= 0):
             packet = latest[number] = [change.line, change.t, publisher, str(number), 0, change.t]
             packets.append(packet)

@@ -1,4 +1,4 @@
-"""One moment of a tree as SVG: for papers, in colour and in black and white."""
+"""Drawing of a tree at one time as SVG, legible in colour and in black and white."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.wording import pluralize
 
 INK, SOFT, LINE, ADRIFT, WAITING, LINK = "#17202b", "#53606e", "#b7c0c9", "#c4122f", "#a65300", "#c3cbd3"
 RAMP = ((53, 21, 95), (58, 79, 154), (42, 120, 142), (31, 148, 117), (90, 154, 28))
-"""Colours of depths, from the root down; printed in grey they go from dark to light."""
+"""Colours of depths from the root down, from dark to light in greyscale."""
 
 _MARGIN = 46.0
 _LINE = 19.0
@@ -22,17 +22,17 @@ _MIN_WIDTH, _MAX_WIDTH = 240, 10_000
 
 
 def draw(recording: Recording, key: bytes, t: float, *, width: int = 720, links: bool = False) -> str:
-    """Return an SVG document that shows a tree as it is ``t`` seconds after the start.
+    """Return an SVG document of a tree ``t`` seconds after the start.
 
-    Nodes are at their locations on a ring, 0 at the top and clockwise from there. Each kind of node and edge has a
-    shape of its own, so colours are not needed. It has no scripts, refers to nothing, and is ASCII.
+    Nodes are placed at their locations on a ring, clockwise with 0 at the top. Each kind of node and edge has its own
+    shape, so the drawing is legible without colours. The document is ASCII, without scripts or external references.
 
-    :param width: in pixels; the height follows from it.
-    :param links: whether the links between nodes are drawn as well, faintly.
-    :raises ConfigurationError: if the recording has no such stream, or ``t`` or ``width`` makes no sense.
+    :param width: width in pixels, which determines the height.
+    :param links: also draw the links between nodes, faintly.
+    :raises ConfigurationError: if the recording has no such stream, or ``t`` or ``width`` is out of range.
     """
     if not 0.0 <= t < inf:
-        raise ConfigurationError(f"t={t!r}: a moment is 0 or more seconds after the start")
+        raise ConfigurationError(f"t={t!r}: the time must be 0 or more seconds after the start")
     if not _MIN_WIDTH <= width <= _MAX_WIDTH:
         raise ConfigurationError(f"width={width!r} is outside {_MIN_WIDTH} to {_MAX_WIDTH:,} pixels")
     text = _Drawing(recording.state_at(key, t), key, float(width)).text(links)
@@ -53,12 +53,12 @@ class _Drawing:
 
     def text(self, links: bool) -> str:
         legend, height = self._legend()
-        said = escape(self._summary())
+        summary = escape(self._summary())
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_number(self._width)} {_number(height)}" '
-            f'width="{_number(self._width)}" height="{_number(height)}" role="img" aria-label="{said}" '
+            f'width="{_number(self._width)}" height="{_number(height)}" role="img" aria-label="{summary}" '
             'font-family="Helvetica, Arial, sans-serif" font-size="12">',
-            f"<title>{said}</title>",
+            f"<title>{summary}</title>",
             f'<rect width="{_number(self._width)}" height="{_number(height)}" fill="#ffffff"/>',
             self._ring(),
             self._links() if links else "",
@@ -103,7 +103,7 @@ class _Drawing:
         return f'<g class="ground">{"".join(parts)}</g>'
 
     def _label(self, text: str, location: float, colour: str) -> str:
-        # Words are wider than high, so beside the ring they need more room.
+        # Text is wider than high, so labels beside the ring need more room.
         x, y = self._point(location, self._radius + 23 + 7 * abs(sin(2 * pi * location)))
         return f'<text x="{_number(x)}" y="{_number(y + 4)}" text-anchor="middle" fill="{colour}">{text}</text>'
 
@@ -113,7 +113,7 @@ class _Drawing:
 
     def _edges(self) -> str:
         parents = self._state.parents
-        # The deepest first, so that what is near the root lies above; what is cut off above all.
+        # Deepest first, so that edges near the root lie above them; edges cut off from the root lie on top.
         order = sorted(parents, key=lambda node: (node not in self._depths, -self._depths.get(node, 0), node))
         paths = []
         for node in order:
@@ -126,7 +126,7 @@ class _Drawing:
         return f'<g class="edges" fill="none" stroke-width="{wide:.2f}">{"".join(paths)}</g>'
 
     def _curve(self, node: int, parent: int) -> str:
-        """A curve that bends towards the centre; the farther apart its ends are, the nearer it comes."""
+        """Return a curve that bends towards the centre, more so for distant ends."""
         one, other = self._state.locations[node], self._state.locations[parent]
         apart = (other - one + 0.5) % 1.0 - 0.5
         bend = self._point(one + apart / 2, self._radius * (0.92 - 0.92 * (2 * abs(apart)) ** 0.6))
@@ -164,7 +164,7 @@ class _Drawing:
         return mark + _halo(size + 3, ADRIFT) if node in moment.detached else mark
 
     def _legend(self) -> tuple[str, float]:
-        """Return what explains the shapes that there are, and how high all of it is."""
+        """Return the legend of the shapes in use, and the height of the drawing."""
         moment = self._state
         alive = moment.members - moment.down
         middle = _depth_colour(1, max(2, self._deepest))
@@ -192,8 +192,8 @@ class _Drawing:
             (self._deepest > 0, f"depth 0 to {self._deepest}", self._scale),
         ]
         parts, x, y = [], 12.0, self._width + 10
-        for there, text, mark in entries:
-            if not there:
+        for shown, text, mark in entries:
+            if not shown:
                 continue
             ahead = 58.0 if text.startswith("depth") else 14.0
             wide = ahead + 6.4 * len(text) + 20
@@ -203,9 +203,9 @@ class _Drawing:
             parts.append(_translated(mark(), start, y))
             parts.append(f'<text x="{_number(x + ahead + 8)}" y="{_number(y + 4)}" fill="{INK}">{text}</text>')
             x += wide
-        said = self._summary()
-        # Where the words of a line end is only estimated: fonts differ.
-        lines = _wrap(said, max(20, int((self._width - 24) / 6.6)))
+        summary = self._summary()
+        # The width of the text is an estimate, since fonts differ.
+        lines = _wrap(summary, max(20, int((self._width - 24) / 6.6)))
         for line in lines:
             y += _LINE
             parts.append(f'<text x="12" y="{_number(y + 4)}" fill="{SOFT}">{escape(line)}</text>')

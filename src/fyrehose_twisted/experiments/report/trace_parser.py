@@ -1,4 +1,4 @@
-"""The lines of a trace: what may stand in them, and what is wrong with them."""
+"""Parser and validation of the lines of a trace."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ STREAM_CHANGES = {
     "published": "number",
     "delivered": "number",
 }
-"""Changes of a stream, each with the field that it has besides its key and its node."""
+"""Changes of a stream, each with its field besides key and node."""
 
 NETWORK_CHANGES = {"down": None, "up": None, "moved": "location", "linked": "b", "unlinked": "b"}
-"""Changes of the network, which concern all streams, each with the field that it has besides its node.
+"""Changes of the network, which affect all streams, each with its field besides the node.
 
-Who comes ``up`` may have ``kept`` (true) its streams: it was only cut off. Otherwise it has forgotten them.
+A node that comes ``up`` has ``kept`` (true) its streams if it was only disconnected. Otherwise it starts without them.
 """
 
 MAX_DURATION = 1e9
-"""Seconds; no recording is longer."""
+"""Maximum duration of a recording in seconds."""
 
 _KEY = re.compile(rf"[0-9a-f]{{{2 * KEY_SIZE}}}")
 _REQUIRE_RUNNING_NODE = frozenset({"attached", "root", "detached", "published", "delivered"})
 
 
 class TraceChange(NamedTuple):
-    """Something that happened; changes sort in the order of the trace."""
+    """Change in a trace. Changes sort in the order of the trace."""
 
     line: int
-    """Of the trace."""
+    """Line number in the trace."""
     t: float
     """Seconds since the start."""
     kind: str
     """A key of :data:`STREAM_CHANGES` or of :data:`NETWORK_CHANGES`."""
     node: int
     value: int | float | None = None
-    """Parent of who is attached, number of a packet, location of who moved, other end of a link; of who comes up, 1 if
-    it has kept its streams."""
+    """Parent, packet number, location or other end of a link, depending on the kind. For ``up``, 1 if the node kept its
+    streams."""
 
 
 class TraceParser:
-    """A trace of which some lines have been read.
+    """Incremental parser of a trace.
 
-    :ivar seed: of the experiment; ``None`` if the trace does not say.
-    :ivar policy: what the nodes were told.
-    :ivar locations: of all nodes, at the start.
-    :ivar links: pairs of nodes, the lower number first, at the start.
+    :ivar seed: seed of the experiment; ``None`` if the trace has none.
+    :ivar policy: policy of the nodes.
+    :ivar locations: initial locations of all nodes.
+    :ivar links: initial links as pairs of nodes, the lower number first.
     :ivar network: changes of the network.
-    :ivar streams: changes of each stream, by key, in the order in which the keys appear.
-    :ivar t: when the last change was.
-    :raises ValueError: if the first line does not tell of a network.
+    :ivar streams: changes of each stream by key, in order of the keys' first appearance.
+    :ivar t: time of the last change.
+    :raises ValueError: if the first line does not describe a network.
     """
 
     def __init__(self, entry: dict[str, Any]) -> None:
         if entry.get("what") != "network":
-            raise ValueError(f"what is {_abbreviate(entry.get('what'))}: the first line has to tell of the network")
+            raise ValueError(f"what is {_abbreviate(entry.get('what'))}: the first line must describe the network")
         self.t = _time(entry.get("t"))
         locations = entry.get("locations")
         if not isinstance(locations, list) or not locations:
             raise ValueError("locations is not a list of one location or more")
-        self.locations = tuple(_location(one) for one in locations)
+        self.locations = tuple(_location(location) for location in locations)
         links = entry.get("links")
         if not isinstance(links, list) or not all(isinstance(link, list) and len(link) == 2 for link in links):
             raise ValueError("links is not a list of pairs of nodes")
@@ -85,25 +85,26 @@ class TraceParser:
         self._down: dict[int, float] = {}
 
     def add(self, line: int, entry: dict[str, Any]) -> None:
-        """Add a further line; ``line`` is its number.
+        """Add a further line.
 
-        :raises ValueError: if it is malformed, impossible or out of order.
+        :param line: number of the line.
+        :raises ValueError: if the entry is malformed, inconsistent or out of order.
         """
-        what = entry.get("what")
-        if not isinstance(what, str) or not (what in STREAM_CHANGES or what in NETWORK_CHANGES):
+        kind = entry.get("what")
+        if not isinstance(kind, str) or not (kind in STREAM_CHANGES or kind in NETWORK_CHANGES):
             known = ", ".join([*STREAM_CHANGES, *NETWORK_CHANGES])
-            raise ValueError(f"what is {_abbreviate(what)}; after the first line it is one of {known}")
+            raise ValueError(f"what is {_abbreviate(kind)}; after the first line it is one of {known}")
         t = _time(entry.get("t"))
         if t < self.t:
-            raise ValueError(f"t is {t}, but {self.t} came before; a trace is in order of time")
+            raise ValueError(f"t is {t}, but the previous line has {self.t}; sort the trace by time")
         self.t = t
-        if what in NETWORK_CHANGES:
-            self._add_to_network(line, t, what, entry)
+        if kind in NETWORK_CHANGES:
+            self._add_to_network(line, t, kind, entry)
             return
         node = self._node("node", entry.get("node"))
-        if what in _REQUIRE_RUNNING_NODE and node in self._down:
-            raise ValueError(f"node {node} is {what}, but is down since {self._down[node]} s")
-        name = STREAM_CHANGES[what]
+        if kind in _REQUIRE_RUNNING_NODE and node in self._down:
+            raise ValueError(f"node {node} is {kind}, but has been down since {self._down[node]} s")
+        name = STREAM_CHANGES[kind]
         value = None
         if name == "parent":
             value = self._node(name, entry.get(name))
@@ -112,22 +113,22 @@ class TraceParser:
         elif name == "number":
             value = _packet(entry.get(name))
         key = _key(entry.get("key"))
-        self.streams.setdefault(key, []).append(TraceChange(line, t, what, node, value))
+        self.streams.setdefault(key, []).append(TraceChange(line, t, kind, node, value))
 
-    def _add_to_network(self, line: int, t: float, what: str, entry: dict[str, Any]) -> None:
+    def _add_to_network(self, line: int, t: float, kind: str, entry: dict[str, Any]) -> None:
         value: int | float | None = None
-        if NETWORK_CHANGES[what] == "b":
+        if NETWORK_CHANGES[kind] == "b":
             node, value = self._link(entry.get("a"), entry.get("b"))
         else:
             node = self._node("node", entry.get("node"))
-        if what == "down":
+        if kind == "down":
             self._down.setdefault(node, t)
-        elif what == "up":
+        elif kind == "up":
             self._down.pop(node, None)
             value = _kept(entry.get("kept", False))
-        elif what == "moved":
+        elif kind == "moved":
             value = _location(entry.get("location"))
-        self.network.append(TraceChange(line, t, what, node, value))
+        self.network.append(TraceChange(line, t, kind, node, value))
 
     def _link(self, one: object, other: object) -> tuple[int, int]:
         low, high = sorted((self._node("a", one), self._node("b", other)))
@@ -143,10 +144,10 @@ class TraceParser:
 
 
 def parse_line(line: str) -> dict[str, Any]:
-    """Return the object on a line.
+    """Return the JSON object on a line.
 
-    :raises ValueError: if there is none.
-    :raises RecursionError: if it is nested too deeply.
+    :raises ValueError: if the line is not a JSON object.
+    :raises RecursionError: if the object is nested too deeply.
     """
     try:
         entry = json.loads(line)
@@ -171,7 +172,7 @@ def _location(value: object) -> float:
 
 def _packet(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_PACKET:
-        raise ValueError(f"number is {_abbreviate(value)}, not that of a packet")
+        raise ValueError(f"number is {_abbreviate(value)}, not a packet number")
     return value
 
 

@@ -1,7 +1,7 @@
-"""What happened in an experiment, read from its trace.
+"""Recording of an experiment, read from its trace, and its replay.
 
-A trace is text, a JSON object on each line, in order of time. The first tells of the network, each further one of a
-change: when (``t``, in seconds since the start), ``what``, and to whom.
+A trace has one JSON object per line, in order of time. The first line describes the network. Each further line
+describes one change: its time ``t`` in seconds since the start, its kind ``what``, and the nodes concerned.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from fyrehose_twisted.experiments.report.tree_state import TreeState
 
 @dataclass(frozen=True)
 class Recording:
-    """A trace.
+    """Complete trace of an experiment.
 
-    :ivar seed: of the experiment; ``None`` if the trace does not say.
-    :ivar policy: what the nodes were told.
-    :ivar locations: of all nodes, at the start.
-    :ivar links: pairs of nodes, the lower number first, at the start.
+    :ivar seed: seed of the experiment; ``None`` if the trace has none.
+    :ivar policy: policy of the nodes.
+    :ivar locations: initial locations of all nodes.
+    :ivar links: initial links as pairs of nodes, the lower number first.
     :ivar network: changes of the network.
-    :ivar streams: changes of each stream, by key, in the order in which the keys appear.
-    :ivar finish: when the last change was, in seconds since the start.
+    :ivar streams: changes of each stream by key, in order of the keys' first appearance.
+    :ivar finish: time of the last change in seconds since the start.
     """
 
     seed: int | None
@@ -39,46 +39,45 @@ class Recording:
 
     @classmethod
     def read(cls, lines: Iterable[str]) -> Recording:
-        """Read a trace; empty lines do not count.
+        """Read a trace, ignoring empty lines.
 
-        :raises ConfigurationError: if a line is malformed, impossible or out of order, and says which; or if there is
-            none.
+        :raises ConfigurationError: if the trace is empty, or a line is malformed, inconsistent or out of order.
         """
-        reading: TraceParser | None = None
+        parser: TraceParser | None = None
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
                 entry = parse_line(line)
-                if reading is None:
-                    reading = TraceParser(entry)
+                if parser is None:
+                    parser = TraceParser(entry)
                 else:
-                    reading.add(number, entry)
+                    parser.add(number, entry)
             except (ValueError, RecursionError) as error:
                 raise ConfigurationError(f"line {number} of the trace: {error}") from None
-        if reading is None:
-            raise ConfigurationError("the trace is empty: its first line has to tell of the network")
-        streams = {key: tuple(changes) for key, changes in reading.streams.items()}
-        network = tuple(reading.network)
-        return cls(reading.seed, reading.policy, reading.locations, reading.links, network, streams, finish=reading.t)
+        if parser is None:
+            raise ConfigurationError("the trace is empty; its first line must describe the network")
+        streams = {key: tuple(changes) for key, changes in parser.streams.items()}
+        network = tuple(parser.network)
+        return cls(parser.seed, parser.policy, parser.locations, parser.links, network, streams, finish=parser.t)
 
     def key(self, prefix: str = "") -> bytes:
-        """Return the one key whose hexadecimal digits begin with ``prefix``.
+        """Return the only key whose hexadecimal digits begin with ``prefix``.
 
-        :raises ConfigurationError: if there is none, or several.
+        :raises ConfigurationError: if no key or several keys match.
         """
         found = [key for key in self.streams if key.hex().startswith(prefix.lower())]
         if len(found) == 1:
             return found[0]
         if not self.streams:
-            raise ConfigurationError("the trace has no streams: nobody subscribed")
+            raise ConfigurationError("the trace has no streams, since no node subscribed")
         some = ", ".join(key.hex()[:12] for key in (found or list(self.streams))[:8])
         if found:
-            raise ConfigurationError(f"{len(found)} keys begin with {prefix!r}; give more of one of {some}")
+            raise ConfigurationError(f"{len(found)} keys begin with {prefix!r}; give more digits of one of {some}")
         raise ConfigurationError(f"no key begins with {prefix!r}; there are {some}")
 
     def changes(self, key: bytes) -> Iterator[TraceChange]:
-        """Return what happened to a stream and to the network, in the order of the trace.
+        """Return the changes of a stream and of the network, in the order of the trace.
 
         :raises ConfigurationError: if the trace has no such stream.
         """
@@ -87,7 +86,7 @@ class Recording:
         return merge(self.network, self.streams[key])
 
     def state_at(self, key: bytes, t: float) -> TreeState:
-        """Return the tree of a key after all that happened until ``t``, with what happened just then.
+        """Return the state of a tree after all changes up to and including ``t``.
 
         :raises ConfigurationError: if the trace has no such stream.
         """
@@ -108,31 +107,31 @@ class _TreeReplay:
         self._sets: dict[str, set[int]] = {name: set() for name in ("root", "detached", "subscribed", "down")}
 
     def apply(self, change: TraceChange) -> None:
-        what, node, value = change.kind, change.node, change.value
+        kind, node, value = change.kind, change.node, change.value
         sets = self._sets
-        if what in ("attached", "root", "detached", "dropped", "down"):
-            if what == "down" and node not in sets["down"]:
+        if kind in ("attached", "root", "detached", "dropped", "down"):
+            if kind == "down" and node not in sets["down"]:
                 self._suspended[node] = (self._parents.get(node), node in sets["root"], node in sets["detached"])
             self._parents.pop(node, None)
             sets["root"].discard(node)
             sets["detached"].discard(node)
-        if what == "attached":
+        if kind == "attached":
             assert isinstance(value, int)
             self._parents[node] = value
-        elif what in sets:
-            sets[what].add(node)
-        elif what == "unsubscribed":
+        elif kind in sets:
+            sets[kind].add(node)
+        elif kind == "unsubscribed":
             sets["subscribed"].discard(node)
-        elif what == "up":
+        elif kind == "up":
             sets["down"].discard(node)
             self._restore(node, kept=bool(value))
-        elif what == "moved":
+        elif kind == "moved":
             assert value is not None
             self._locations[node] = float(value)
-        elif what in ("linked", "unlinked"):
+        elif kind in ("linked", "unlinked"):
             assert isinstance(value, int)
             link = (min(node, value), max(node, value))
-            (self._links.add if what == "linked" else self._links.discard)(link)
+            (self._links.add if kind == "linked" else self._links.discard)(link)
 
     def _restore(self, node: int, *, kept: bool) -> None:
         parent, root, detached = self._suspended.pop(node, (None, False, False))
@@ -144,7 +143,7 @@ class _TreeReplay:
             self._sets["detached"].add(node)
 
     def snapshot(self, t: float) -> TreeState:
-        sets = {name: frozenset(some) for name, some in self._sets.items()}
+        sets = {name: frozenset(nodes) for name, nodes in self._sets.items()}
         return TreeState(
             t=t,
             locations=tuple(self._locations),

@@ -1,4 +1,4 @@
-"""How the tree of one key looks at one moment of a recording."""
+"""State of one tree at one time of a recording."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from math import nan
 
 @dataclass(frozen=True)
 class TreeState:
-    """The tree of one key, and the network below it.
+    """State of the tree of one key, and of the network.
 
-    A node that is down is no member: whatever it had is gone. It may be somebody's parent until that one notices.
+    A node that is down is not a member, but remains the parent of its children until they notice.
 
     :ivar t: seconds since the start.
-    :ivar locations: of all nodes.
-    :ivar links: pairs of nodes, the lower number first; those of nodes that are down are among them.
-    :ivar parents: of each node that has one.
-    :ivar roots: nodes that are root.
-    :ivar detached: nodes that have lost their parent and look for another one.
-    :ivar subscribers: nodes whose application wants the stream, whether they are up or not.
+    :ivar locations: locations of all nodes.
+    :ivar links: links as pairs of nodes, the lower number first, including those of nodes that are down.
+    :ivar parents: parent of each node that has one.
+    :ivar roots: nodes that are roots.
+    :ivar detached: nodes that lost their parent and are searching for another.
+    :ivar subscribers: nodes whose application is subscribed, running or not.
     :ivar down: nodes that are down.
     """
 
@@ -35,27 +35,27 @@ class TreeState:
 
     @property
     def members(self) -> frozenset[int]:
-        """Nodes that have a part in the stream: those with a parent, the roots, and the detached ones."""
+        """Nodes with a parent, roots, and detached nodes."""
         return frozenset(self.parents) | self.roots | self.detached
 
     @cached_property
     def depths(self) -> dict[int, int]:
-        """Hops to the root, of each member that reaches one."""
+        """Hops to the root, for each member that reaches one."""
         return {node: depth for node, (_, depth) in self._positions.items()}
 
     @property
     def unrooted(self) -> frozenset[int]:
-        """Members that reach no root: somebody above them is detached, down or no member, or they are in a cycle."""
+        """Members that reach no root: a node above is detached, down or not a member, or they are in a cycle."""
         return self.members - self.depths.keys()
 
     @property
     def trees(self) -> dict[int, int]:
-        """The root of each member that reaches one."""
+        """Root of each member that reaches one."""
         return {node: root for node, (root, _) in self._positions.items()}
 
     @property
     def reach(self) -> float:
-        """Share of the subscribers that are up which is in one tree, that with the most of them; nan without any."""
+        """Share of the running subscribers that are in the tree with the most of them; nan if there are none."""
         alive = self.subscribers - self.down
         if not alive:
             return nan
@@ -70,7 +70,7 @@ class TreeState:
             path = []
             node: int | None = member
             while node is not None and node not in places:
-                # Whoever comes back to a node of its own path is in a cycle, and finds this.
+                # A path that returns to one of its own nodes finds this entry: a cycle.
                 places[node] = None
                 path.append(node)
                 node = self.parents.get(node)

@@ -1,4 +1,4 @@
-"""What ``tree-experiment`` tells of a trial: as text to read, as a row of CSV, or as JSON."""
+"""Report of ``tree-experiment`` on a trial as text, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from fyrehose_twisted.experiments.trials.trial import Trial
 from fyrehose_twisted.wording import pluralize
 
 METRIC_DESCRIPTIONS = {
-    "keys": "streams that somebody wants",
-    "subscribers": "subscribers that run, of all streams together",
-    "members": "nodes that have a stream, of all streams together",
-    "members_per_subscriber": "members by subscribers",
+    "keys": "streams with subscribers",
+    "subscribers": "running subscribers, summed over all streams",
+    "members": "members of trees, summed over all streams",
+    "members_per_subscriber": "members per subscriber",
     "roots_per_key": "roots of a stream; with one, it is one tree",
     "reach": "share of the subscribers that are in the largest tree of their stream",
-    "subscribe_success": "share of the subscriptions that succeeded at once",
+    "subscribe_success": "share of the subscriptions that succeeded at the first attempt",
     "subscribe_hops": "links from a new subscriber to its root",
-    "subscribe_requests_first": "times that a request was passed on, the first for its stream",
-    "subscribe_requests_later": "the same, of all others",
-    "subscribe_messages_first": "messages of a subscription, the first for its stream",
-    "subscribe_messages_later": "the same, of all others",
-    "overload_rate": "share of the requests that were answered with: no room",
-    "depth_mean": "links from a subscriber to its root, on average",
-    "depth_max": "the same, at most",
-    "stretch": "depth by links of the shortest way to the root",
-    "link_stress_mean": "trees that a link belongs to, of links that belong to any",
-    "link_stress_max": "the same, at most",
+    "subscribe_requests_first": "times that the first request for a stream was sent",
+    "subscribe_requests_later": "the same, for all other requests",
+    "subscribe_messages_first": "messages of the first subscription to a stream",
+    "subscribe_messages_later": "the same, for all other subscriptions",
+    "overload_rate": "share of the requests that were answered as overloaded",
+    "depth_mean": "links from a subscriber to its root, mean",
+    "depth_max": "the same, maximum",
+    "stretch": "depth divided by the length of the shortest path to the root",
+    "link_stress_mean": "trees that a link belongs to, over links that belong to any",
+    "link_stress_max": "the same, maximum",
     "fan_out_mean": "children of a member that has any",
-    "fan_out_max": "the same, at most",
+    "fan_out_max": "the same, maximum",
     "streams_per_node_mean": "streams of a node that has any",
-    "streams_per_node_max": "the same, at most",
-    "cycles": "members that are above themselves",
-    "delivery_ratio": "share of the due deliveries that came",
-    "duplicates": "packets that came to a node again, by delivery",
-    "latency_p50": "seconds from publishing to delivery, half take no longer",
-    "latency_p99": "the same, 99 of 100 take no longer",
-    "repair_time_p50": "seconds without a parent after losing it, half take no longer",
-    "repair_time_p99": "the same, 99 of 100 take no longer",
-    "repair_requests": "times that a resubscription was passed on, by lost parent; voluntary ones too",
-    "repair_restarted": "notices to a subtree, by lost parent; of voluntary restarts too",
-    "lost_in_repair": "due deliveries that are missing, of packets published after something broke",
-    "restarts_per_stream_hour": "restarts in an hour of membership; looks of roots for a better one too",
-    "messages": "messages that were sent",
-    "simulated": "seconds that passed in the network",
+    "streams_per_node_max": "the same, maximum",
+    "cycles": "members that are in a cycle",
+    "delivery_ratio": "share of the due deliveries that arrived",
+    "duplicates": "duplicate packets per delivery",
+    "latency_p50": "seconds from publishing to delivery, median",
+    "latency_p99": "the same, 99th percentile",
+    "repair_time_p50": "seconds without a parent after losing it, median",
+    "repair_time_p99": "the same, 99th percentile",
+    "repair_requests": "resubscribe requests sent per lost parent, including voluntary ones",
+    "repair_restarted": "restart announcements per lost parent, including voluntary restarts",
+    "lost_in_repair": "missing deliveries of packets published after the first fault",
+    "restarts_per_stream_hour": "restarts per hour of membership, including probes of roots",
+    "messages": "messages sent",
+    "simulated": "simulated seconds",
 }
-"""What each metric is, in the order in which they are told."""
+"""Description of each metric, in the order of the report."""
 
 
 class TrialReport:
-    """What is told of a trial that has run.
+    """Report on a finished trial.
 
-    :ivar metrics: of the experiment, in the order of :data:`METRIC_DESCRIPTIONS`.
+    :ivar metrics: metrics of the experiment, in the order of :data:`METRIC_DESCRIPTIONS`.
     """
 
     def __init__(self, trial: Trial) -> None:
@@ -64,17 +64,17 @@ class TrialReport:
         self._trial = trial
 
     def row(self) -> dict[str, object]:
-        """Return everything by name of its column: what was done, what came of it. Names do not depend on anything."""
+        """Return settings and results by column name. The columns are the same for all trials."""
         trial, experiment = self._trial, self._trial.experiment
-        course = asdict(trial.plan)
+        plan = asdict(trial.plan)
         return {
             "topology": experiment.topology.name,
             "nodes": experiment.topology.n,
             "links": experiment.topology.links,
             "seed": experiment.seed,
             "loss": experiment.loss,
-            # There are metrics with these names.
-            **{f"course_{name}": value for name, value in course.items()},
+            # The prefix avoids clashes with metrics.
+            **{f"course_{name}": value for name, value in plan.items()},
             **{f"policy_{name}": value for name, value in asdict(experiment.policy).items()},
             "tried": trial.tried,
             "subscribed": trial.subscribed,
@@ -86,7 +86,7 @@ class TrialReport:
         }
 
     def write_csv(self, out: IO[str], *, heading: bool = True) -> None:
-        """Write a line with the names of the columns, and one with the values; what there is nothing of is empty."""
+        """Write a heading and a row of values; missing values are empty."""
         row = self.row()
         lines = csv.writer(out, lineterminator="\n")
         if heading:
@@ -94,13 +94,13 @@ class TrialReport:
         lines.writerow(["" if value is None or value != value else value for value in row.values()])
 
     def write_json(self, out: IO[str]) -> None:
-        """Write one object: ``row`` and ``stages``; what there is nothing of is ``null``."""
+        """Write an object with ``row`` and ``stages``; missing values are ``null``."""
         stages = [_replace_non_finite(asdict(stage)) for stage in self._trial.stages]
         json.dump({"row": _replace_non_finite(self.row()), "stages": stages}, out, indent=1, allow_nan=False)
         out.write("\n")
 
     def lines(self) -> Iterator[str]:
-        """Return text: how far it came when, and all metrics."""
+        """Return a table of the stages, and all metrics, as lines of text."""
         topology = self._trial.experiment.topology
         yield f"{topology.name}: {pluralize(topology.n, 'node')}, {pluralize(topology.links, 'link')}"
         yield ""
@@ -125,7 +125,7 @@ class TrialReport:
         yield ""
 
     def summary(self) -> str:
-        """Return what was achieved."""
+        """Return a summary in one sentence."""
         trial, metrics = self._trial, self.metrics
         keys = len(trial.keys)
         parts = [
@@ -161,7 +161,7 @@ def _format_value(value: float) -> str:
 
 
 def _format_percent(share: float) -> str:
-    # Down, so that 100 % are all of them.
+    # Rounded down, so that 100 % means all.
     return "none" if share != share else f"{int(share * 1_000) / 10:g} %"
 
 

@@ -1,4 +1,4 @@
-"""Who is linked to whom, as arrays: the neighbours of all nodes one after another, and where those of each begin."""
+"""Adjacency arrays (compressed sparse rows): the neighbours of all nodes, and the start of each node's."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ Locations = NDArray[np.float64]
 Starts = NDArray[np.int64]
 Nodes = NDArray[np.int32]
 LinkKeys = NDArray[np.int64]
-"""Links, each as one number: the lower of its nodes times the number of nodes, plus the higher one."""
+"""Links as numbers: the lower node times the number of nodes, plus the higher node."""
 
 MAX_NODES = 2**31 - 1
 
 
 def link_keys(ones: NDArray[np.integer], others: NDArray[np.integer], n: int) -> LinkKeys:
-    """Return the links between ``ones`` and ``others`` as numbers, in the order in which they are given."""
+    """Return the links between ``ones`` and ``others`` as numbers, in the given order."""
     keys: LinkKeys = np.minimum(ones, others).astype(np.int64)
     keys *= n
     keys += np.maximum(ones, others)
@@ -23,9 +23,9 @@ def link_keys(ones: NDArray[np.integer], others: NDArray[np.integer], n: int) ->
 
 
 def build_adjacency(keys: LinkKeys, n: int) -> tuple[Starts, Nodes]:
-    """Return where the neighbours of each node begin, and the neighbours, those of a node in ascending order.
+    """Return the start of each node's neighbours, and the neighbours, in ascending order per node.
 
-    :param keys: links, none of them twice and none from a node to itself.
+    :param keys: distinct links, none from a node to itself.
     """
     low, high = np.divmod(keys, n)
     both = np.concatenate((keys, high * n + low))
@@ -39,9 +39,9 @@ def build_adjacency(keys: LinkKeys, n: int) -> tuple[Starts, Nodes]:
 def neighbour_positions(
     indptr: Starts, nodes: NDArray[np.integer]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the places of all neighbours of ``nodes``, whose each is (an index into ``nodes``), and how many each has.
+    """Return the positions of all neighbours of ``nodes``, their owners, and the number of neighbours of each node.
 
-    The places are those in the array of neighbours, in the order of ``nodes``.
+    Positions index the array of neighbours, in the order of ``nodes``. Owners index ``nodes``.
     """
     first = indptr[nodes]
     counts = indptr[nodes + 1] - first

@@ -1,4 +1,4 @@
-"""Links that are drawn: as Kleinberg's model has them, or each as likely as any other."""
+"""Random links: by Kleinberg's model, or uniformly distributed."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fyrehose_twisted.experiments.topologies.adjacency import LinkKeys, link_key
 
 Ranks = NDArray[np.int64]
 Draw = Callable[[Ranks], Ranks]
-"""Draws another end for each of these ends."""
+"""Function that draws another end for each of these ends."""
 
 _MAX_DRAWS = 100
-"""After so many draws in vain, what is left is drawn from all pairs that are not linked."""
+"""Rounds of draws after which the remaining links are drawn from all pairs that are not linked."""
 
 
 def ring_links(n: int, reach: int) -> LinkKeys:
-    """Link each of ``n`` ranks to the ``reach`` next ones on either side, in ascending order of the numbers.
+    """Link each of ``n`` ranks to the next ``reach`` ranks on either side; return the links in ascending order.
 
-    :param reach: at most half of the others.
+    :param reach: at most half of the other ranks.
     """
     ranks = np.arange(n, dtype=np.int64)
     keys: LinkKeys = np.unique(
@@ -31,9 +31,9 @@ def ring_links(n: int, reach: int) -> LinkKeys:
 
 
 def kleinberg_links(n: int, count: int, rng: Generator, given: LinkKeys) -> LinkKeys:
-    """Draw ``count`` links besides those ``given``, with P ~ 1/d, where d is the difference of the ranks on the ring.
+    """Draw ``count`` links besides the ``given`` ones, with P ~ 1/d for a difference d of the ranks on the ring.
 
-    :return: all of them, in ascending order.
+    :return: all links, in ascending order.
     """
     ranks = np.arange(1, n, dtype=np.float64)
     weights = 1.0 / np.minimum(ranks, n - ranks)
@@ -47,12 +47,12 @@ def kleinberg_links(n: int, count: int, rng: Generator, given: LinkKeys) -> Link
 
 
 def reference_links(n: int, degree: int, rng: Generator, *, lattice: bool) -> Ranks:
-    """Draw links as the simulation of the reference figures did; return pairs, of which some are repeated.
+    """Draw links like the simulation behind the reference figures; return pairs, some of them repeated.
 
-    How it drew them was found by trying: no other way that was tried gives all of its figures.
+    The procedure was found by experiment. No other procedure that was tried reproduces all figures.
     """
     drawn = degree - 2 if lattice else degree
-    # Half a link more or less, where the degree is odd, falls to a node by chance.
+    # With an odd degree, each node has half a link more or less at random.
     counts = np.floor(drawn / 2 + rng.random(n)).astype(np.int64) if drawn % 2 else np.full(n, drawn // 2)
     ones = np.repeat(np.arange(n), counts)
     lengths = np.rint((n / 2) ** rng.random(len(ones))).astype(np.int64)
@@ -64,7 +64,7 @@ def reference_links(n: int, degree: int, rng: Generator, *, lattice: bool) -> Ra
 
 
 def random_links(n: int, count: int, rng: Generator) -> LinkKeys:
-    """Draw ``count`` links, each as likely as any other, and return them in ascending order."""
+    """Draw ``count`` uniformly distributed links, and return them in ascending order."""
 
     def draw(sources: Ranks) -> Ranks:
         steps = (rng.random(len(sources)) * (n - 1)).astype(np.int64) + 1
@@ -75,7 +75,7 @@ def random_links(n: int, count: int, rng: Generator) -> LinkKeys:
 
 
 def _step_along_ring(sources: Ranks, steps: Ranks, n: int) -> Ranks:
-    # Rounding may make a step one too many.
+    # Rounding may make a step too long by one.
     return (sources + np.minimum(steps, n - 1)) % n
 
 
@@ -87,7 +87,7 @@ def _draw_links(
     draw: Draw,
     weigh: Callable[[Ranks, Ranks], NDArray[np.float64]],
 ) -> LinkKeys:
-    # All draw equally many; who has drawn a link that is there already draws once more.
+    # Each node draws the same number of links, and redraws those that exist already.
     sources = np.repeat(np.arange(n, dtype=np.int64), count // n)
     sources = np.concatenate((sources, np.sort(rng.permutation(n)[: count % n])))
     keys = given
@@ -103,12 +103,12 @@ def _draw_links(
         left = np.ones(len(sources), np.bool_)
         left[first] = False
         sources = sources[left]
-        # Two ascending runs, which a stable sort only has to merge.
+        # A stable sort merges the two ascending runs.
         keys = np.sort(np.concatenate((keys, found)), kind="stable")
     low, high = (ends.astype(np.int64) for ends in np.triu_indices(n, 1))
     missing = ~np.isin(link_keys(low, high, n), keys)
     low, high = low[missing], high[missing]
-    # The smallest of exponential times with these rates: a weighted choice without putting back.
+    # The smallest exponential times with these rates are a weighted choice without replacement.
     times = rng.exponential(size=len(low)) / weigh(low, high)
     chosen = np.argpartition(times, len(sources) - 1)[: len(sources)]
     return np.sort(np.concatenate((keys, link_keys(low[chosen], high[chosen], n))))

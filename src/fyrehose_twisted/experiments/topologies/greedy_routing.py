@@ -1,7 +1,7 @@
-"""Greedy routing: at each hop to the neighbour that is nearest to the target, as long as that is nearer.
+"""Greedy routing: each hop goes to the neighbour nearest to the target, while that is nearer than the current node.
 
-It is what a request does on its way to a key, before hops to live and backtracking come into it (document 003, "When
-we get a SubscribeRequest"), for as many routes at once as memory has room for.
+This is how a request is routed to a key, without HTL and backtracking (document 003, "When we get a SubscribeRequest").
+Many routes are computed at once.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from fyrehose_twisted.experiments.topologies.topology import Topology
 from fyrehose_twisted.freenet.wire.location import distance, is_location
 
 _BATCH_SIZE = 2**20
-"""Neighbours that are looked at together; more is no faster."""
+"""Neighbours processed per batch. Larger batches are no faster."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Routes:
-    """What became of routes; each array has one entry for each.
+    """Results of routes, with one array entry per route.
 
-    :ivar hops: links that it went over.
-    :ivar reached: whether it ended at its target; if that is a location, at a node than which none is nearer to it.
-    :ivar last: the node where it ended.
+    :ivar hops: number of hops.
+    :ivar reached: True if the route ended at its target node, or at a node nearest to its target location.
+    :ivar last: last node of the route.
     """
 
     hops: Nodes
@@ -35,19 +35,19 @@ class Routes:
 
 
 def route(topology: Topology, sources: ArrayLike, targets: ArrayLike, max_hops: int | None = None) -> Routes:
-    """Route from each of ``sources`` to the target at the same place in ``targets``.
+    """Route from each of ``sources`` to the corresponding one of ``targets``.
 
-    Of neighbours that are equally near, the one with the lowest number is taken. Each step is that of
-    :func:`greedy_path`, to the last bit.
+    Of equally near neighbours, the one with the lowest number is chosen. Each step equals that of :func:`greedy_path`,
+    to the last bit.
 
-    :param targets: nodes, if they are whole numbers, otherwise locations. A route to a node goes to its location.
-    :param max_hops: after so many a route ends where it is; by default only where no neighbour is nearer.
-    :raises ConfigurationError: if there are not as many sources as targets, or some are not there.
+    :param targets: nodes if they are integers, otherwise locations. A route to a node goes to its location.
+    :param max_hops: maximum number of hops; by default, routes end only where no neighbour is nearer.
+    :raises ConfigurationError: if the numbers of sources and targets differ, or a node or location does not exist.
     """
     at = _check_nodes(topology, "sources", np.asarray(sources)).astype(np.int64)
     wanted = np.asarray(targets)
     if wanted.shape != at.shape:
-        raise ConfigurationError(f"{at.shape} sources and {wanted.shape} targets: each route needs one of both")
+        raise ConfigurationError(f"{at.shape} sources and {wanted.shape} targets: each route needs one of each")
     if max_hops is not None and max_hops < 0:
         raise ConfigurationError(f"max_hops={max_hops!r}: it must be 0 or more")
     if wanted.dtype.kind in "iu":
@@ -61,12 +61,12 @@ def route(topology: Topology, sources: ArrayLike, targets: ArrayLike, max_hops: 
 
 
 def greedy_path(topology: Topology, source: int, target: float) -> list[int]:
-    """Return the nodes over which a route goes from ``source`` to the location ``target``, both ends included.
+    """Return the nodes on the route from ``source`` to the location ``target``, both ends included.
 
-    It is slow, and plain: what :func:`route` is held against, and what nodes that run can be.
+    This slow and simple implementation is the reference for tests of :func:`route` and of running nodes.
 
     :raises ConfigurationError: if ``target`` is not a location.
-    :raises IndexError: if there is no such node.
+    :raises IndexError: if the source does not exist.
     """
     if not is_location(target):
         raise ConfigurationError(f"target={target!r}: a location goes from 0 up to, but not including, 1")
@@ -85,14 +85,14 @@ def greedy_path(topology: Topology, source: int, target: float) -> list[int]:
 
 
 def ring_distance(a: Locations, b: Locations) -> Locations:
-    """Return how far locations are from others; to the last bit what
-    :func:`~fyrehose_twisted.freenet.wire.location.distance` returns."""
+    """Return the distances between locations, equal to the last bit to those of
+    :func:`~fyrehose_twisted.freenet.wire.location.distance`."""
     straight = np.abs(a - b)
     return np.minimum(straight, 1.0 - straight)
 
 
 def _follow_routes(topology: Topology, at: NDArray[np.int64], places: Locations, max_hops: int | None) -> Nodes:
-    """Move ``at`` to where routes end, and return their hops."""
+    """Move ``at`` to the ends of the routes, and return the numbers of hops."""
     hops = np.zeros(len(at), np.int32)
     near = ring_distance(topology.locations[at], places)
     active = np.arange(len(at))
@@ -119,7 +119,7 @@ def _follow_routes(topology: Topology, at: NDArray[np.int64], places: Locations,
 
 
 def _step(topology: Topology, at: NDArray[np.int64], places: Locations) -> tuple[NDArray[np.int64], Locations]:
-    """Return the neighbour of each node that is nearest to a place, and how far that is; infinity if it has none."""
+    """Return each node's neighbour nearest to a target, and its distance; infinity if it has no neighbour."""
     found, owners, counts = neighbour_positions(topology.indptr, at)
     neighbours = topology.indices[found]
     far = ring_distance(topology.locations[neighbours], places[owners])
@@ -130,13 +130,13 @@ def _step(topology: Topology, at: NDArray[np.int64], places: Locations) -> tuple
         starts = np.cumsum(counts) - counts
         least[linked] = np.minimum.reduceat(far, starts[linked])
     nearest = np.flatnonzero(far == least[owners])
-    # Where two are equally near, what is written last stays: the first.
+    # Written in reverse, so that the first of equally near neighbours remains.
     following[owners[nearest[::-1]]] = neighbours[nearest[::-1]]
     return following, least
 
 
 def _nearest_distance(topology: Topology, places: Locations) -> Locations:
-    """Return how far the nearest node of all is from each place."""
+    """Return the distance of the nearest node from each target."""
     ordered = np.sort(topology.locations)
     after = np.searchsorted(ordered, places) % len(ordered)
     return np.minimum(ring_distance(ordered[after], places), ring_distance(ordered[after - 1], places))
@@ -144,7 +144,9 @@ def _nearest_distance(topology: Topology, places: Locations) -> Locations:
 
 def _check_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> NDArray[np.integer]:
     if nodes.ndim != 1 or not np.issubdtype(nodes.dtype, np.integer):
-        raise ConfigurationError(f"{name} of shape {nodes.shape} and type {nodes.dtype}: a row of node numbers")
+        raise ConfigurationError(
+            f"{name} of shape {nodes.shape} and type {nodes.dtype}: give a one-dimensional array of node numbers"
+        )
     numbers = nodes.astype(np.int64)
     wrong = np.flatnonzero((numbers < 0) | (numbers >= topology.n))
     if len(wrong):
@@ -155,7 +157,7 @@ def _check_nodes(topology: Topology, name: str, nodes: NDArray[np.generic]) -> N
 
 def _check_locations(places: NDArray[np.generic]) -> Locations:
     if not np.issubdtype(places.dtype, np.floating):
-        raise ConfigurationError(f"targets of type {places.dtype}: nodes are whole numbers, locations are not")
+        raise ConfigurationError(f"targets of type {places.dtype}: give integers for nodes, or floats for locations")
     found = places.astype(np.float64)
     wrong = np.flatnonzero(~((found >= 0.0) & (found < 1.0)))
     if len(wrong):

@@ -1,4 +1,4 @@
-"""Trees on a network: let nodes subscribe and publish, let them die, and see what comes of it."""
+"""Experiment on a simulated network: subscribe, publish, kill nodes, and measure the trees."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ from fyrehose_twisted.freenet.policy import Policy
 from fyrehose_twisted.freenet.wire.location import check_key
 
 LATENCY = 0.05
-"""Seconds that a message takes, if nothing else is said."""
+"""Default latency of a link in seconds."""
 QUIET_LIMIT = 3_600.0
-"""Simulated seconds after which a network that does not become quiet is an error."""
+"""Simulated seconds within which a network must become quiet."""
 
 
 class SubscriptionFailed(OperationalError):
-    """A subscription did not succeed the first time.
+    """The first attempt of a subscription failed.
 
     :ivar reason: ``overload``, ``timed-out``, ``node-died`` or ``unsubscribed``.
     """
 
     def __init__(self, node: int, key: bytes, reason: str) -> None:
-        super().__init__(f"node {node} did not get into the tree of {key.hex()}: {reason}")
+        super().__init__(f"node {node} could not join the tree of {key.hex()}: {reason}")
         self.node = node
         self.key = key
         self.reason = reason
@@ -56,13 +56,13 @@ class SubscriptionFailed(OperationalError):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """How a subscription succeeded.
+    """Outcome of a successful subscription.
 
-    :ivar path: from the subscriber up to the root, both included, as the tree is at that moment.
-    :ivar root: the root.
-    :ivar hops: links of ``path``.
-    :ivar requests: how often the request was passed on.
-    :ivar messages: all messages on its behalf.
+    :ivar path: nodes from the subscriber up to the root, both included, at that time.
+    :ivar root: number of the root.
+    :ivar hops: number of links in ``path``.
+    :ivar requests: number of times the request was sent.
+    :ivar messages: number of all messages caused by the request.
     """
 
     node: int
@@ -82,15 +82,15 @@ class _PendingSubscription:
 
 
 class TreeExperiment:
-    """A simulated network, on which the nodes are those that run over real links.
+    """Simulated network whose nodes run the same code as over real links.
 
-    Whatever is random comes from ``seed``: equal arguments and calls have equal outcomes.
+    All randomness derives from ``seed``: equal arguments and calls have equal outcomes.
 
-    :param topology: who is where, and linked to whom.
-    :param latency: seconds that a message takes; or a function of both ends and a :class:`random.Random`. A link keeps
+    :param topology: locations and links of the nodes.
+    :param latency: latency of a link in seconds, or a function of both ends and a :class:`random.Random`. A link keeps
         the order of its messages.
-    :param loss: probability with which a message is lost for good, as over a transport that does not repeat it. With
-        any loss, subscribers lose packets and :meth:`check` may find something.
+    :param loss: probability that a message is lost, as over a transport without retransmissions. With any loss,
+        subscribers miss packets, and :meth:`check` may fail.
     :raises ConfigurationError: if ``latency`` or ``loss`` is out of range.
     """
 
@@ -130,35 +130,35 @@ class TreeExperiment:
 
     @property
     def messages(self) -> int:
-        """Messages that were sent."""
+        """Number of messages sent."""
         return self._network.sent_by_type.total()
 
     @property
     def locations(self) -> list[float]:
-        """Where each node is now."""
+        """Current location of each node."""
         return list(self._network.locations)
 
     def is_up(self, node: int) -> bool:
-        """Say whether a node runs."""
+        """Return True if a node is running."""
         return node not in self._network.down
 
     # Applications
 
     def subscribe(self, node: int, key: bytes) -> Deferred[Subscription]:
-        """Let the application of a node subscribe; the Deferred fails with :class:`SubscriptionFailed`.
+        """Subscribe the application of a node; the Deferred fails with :class:`SubscriptionFailed`.
 
-        :raises ConfigurationError: if there is no such node, it does not run, or the key is none.
-        :raises TooManyStreams: if the node has as many streams as it may.
+        :raises ConfigurationError: if the node does not exist or is down, or the key is malformed.
+        :raises TooManyStreams: if the node has the maximum number of streams.
         """
         self._check_node(node, running=True)
         check_key(key)
-        world = self._network
+        network = self._network
         done: Deferred[Subscription] = Deferred()
         earlier = self._pending_subscriptions.get((node, key))
         if earlier is not None:
             earlier.deferreds.append(done)
             return done
-        present = world.node(node).streams.get(key)
+        present = network.node(node).streams.get(key)
         if present is not None and present.local and present.connected:
             done.callback(self._subscription(node, key, [0, 0]))
             return done
@@ -167,36 +167,37 @@ class TreeExperiment:
         self._metrics.subscribe_started(node, key)
         self._trace_line("subscribed", key=key.hex(), node=node)
         try:
-            world.node(node).subscribe(key, world.now)
+            network.node(node).subscribe(key, network.now)
         except FyrehoseError:
             self._withdraw(node, key)
             del self._pending_subscriptions[node, key]
             raise
-        stream = world.node(node).streams.get(key)
+        stream = network.node(node).streams.get(key)
         search = None if stream is None else stream.own_request
         if search is not None:
             waiting.uid = search.sent_uid
-            world.request_costs[search.sent_uid] = waiting.cost
-        world.run_command(node, lambda _, now: None)
+            network.request_costs[search.sent_uid] = waiting.cost
+        network.run_command(node, lambda _, now: None)
         return done
 
     def unsubscribe(self, node: int, key: bytes) -> None:
-        """Let the application of a node have no use for a stream any more."""
+        """Unsubscribe the application of a node."""
         self._check_node(node)
         check_key(key)
         self._withdraw(node, key)
         self._fail_subscription(node, key, "unsubscribed")
         if self.is_up(node):
-            self._network.run_command(node, lambda one, now: one.unsubscribe(key, now))
+            self._network.run_command(node, lambda instance, now: instance.unsubscribe(key, now))
 
     def publish(self, node: int, key: bytes, data: bytes, *, number: int | None = None) -> Deferred[int]:
-        """Let a subscriber publish; return a Deferred of the packet's number, which fails with
-        :class:`~fyrehose_twisted.errors.PublishRefused`.
+        """Publish a packet at a subscriber; return a Deferred of its number.
 
-        :raises ConfigurationError: if there is no such node, or it does not run.
-        :raises MessageTooLarge: if ``data`` is longer than a packet may be.
-        :raises PublishQueueFull: if too many packets of the node wait.
-        :raises UnencodableMessage: if ``number`` is none.
+        The Deferred fails with :class:`~fyrehose_twisted.errors.PublishRefused`.
+
+        :raises ConfigurationError: if the node does not exist or is down.
+        :raises MessageTooLarge: if ``data`` exceeds the maximum size of a packet.
+        :raises PublishQueueFull: if too many packets of the node are queued.
+        :raises UnencodableMessage: if ``number`` is not a packet number.
         """
         self._check_node(node, running=True)
         check_key(key)
@@ -206,17 +207,19 @@ class TreeExperiment:
         self._pending_publishes[token] = node, key, done
         self._metrics.publish_started(token, node, key, data)
         try:
-            self._network.run_command(node, lambda one, now: one.publish(key, data, token, now, number=number))
+            self._network.run_command(
+                node, lambda instance, now: instance.publish(key, data, token, now, number=number)
+            )
         except FyrehoseError:
             del self._pending_publishes[token]
             self._metrics.publish_failed(token)
             raise
         return done
 
-    # What happens to nodes and links
+    # Changes of nodes and links
 
     def kill(self, node: int) -> None:
-        """Let a node die. Its neighbours notice after the time that a message takes."""
+        """Kill a node. Its neighbours notice after one latency."""
         self._check_node(node, running=True)
         self._kill(node)
 
@@ -231,14 +234,14 @@ class TreeExperiment:
             self._fail_publish(token, "node-died", None)
 
     def kill_at_once(self, nodes: Iterable[int], *, resubscribe: Literal["together", "in-turn"] = "together") -> None:
-        """Let several nodes die at one moment.
+        """Kill several nodes at once.
 
-        :param resubscribe: what those do that have lost a parent. ``together``: each notices it after the time that a
-            message takes. ``in-turn``: each notices it when the one before has another parent or is a root, in an order
-            that is drawn; time passes until the last has. Until then an orphan takes in resubscribers as if its parent
-            were alive.
-        :raises ConfigurationError: if there is no such node, or one does not run.
-        :raises OperationalError: if one finds no parent within an hour of simulated time.
+        :param resubscribe: behaviour of the orphans, the nodes that lost a parent. ``together``: each notices after one
+            latency. ``in-turn``: in a random order, each notices once the previous orphan has another parent or is a
+            root; the call returns after the last one. Until then an orphan accepts resubscribers as if its parent were
+            alive.
+        :raises ConfigurationError: if a node does not exist or is down.
+        :raises OperationalError: if an orphan finds no parent within an hour of simulated time.
         """
         dead = list(dict.fromkeys(nodes))
         for node in dead:
@@ -251,13 +254,13 @@ class TreeExperiment:
             self._metrics.time_passed()
 
     def restart(self, node: int, new_boot_id: bool = True) -> None:
-        """Let a node that died run again, and its application want what it wanted.
+        """Restart a node that is down, with the subscriptions of its application.
 
-        :param new_boot_id: whether it has forgotten everything; otherwise it was only cut off.
+        :param new_boot_id: True to start it without its state; False if it was only disconnected.
         """
         self._check_node(node)
         if self.is_up(node):
-            raise ConfigurationError(f"node {node} runs already")
+            raise ConfigurationError(f"node {node} is already running")
         self._trace_line("up", node=node, **({} if new_boot_id else {"kept": True}))
         self._network.restart(node, new_boot=new_boot_id)
         if new_boot_id:
@@ -266,13 +269,13 @@ class TreeExperiment:
                     self.subscribe(node, key).addErrback(_ignore)
 
     def link(self, a: int, b: int) -> None:
-        """Open a link between two nodes."""
+        """Add a link between two nodes."""
         self._check_pair(a, b)
         self._trace_line("linked", a=a, b=b)
         self._network.link(a, b)
 
     def unlink(self, a: int, b: int) -> None:
-        """Cut the link between two nodes."""
+        """Remove the link between two nodes."""
         self._check_pair(a, b)
         self._metrics.fault_occurred()
         self._trace_line("unlinked", a=a, b=b)
@@ -286,81 +289,83 @@ class TreeExperiment:
             self._trace_line("moved", node=node, location=self._network.locations[node])
 
     def churn(self, rate: float, mean_life: float) -> Churn:
-        """From now on let nodes die after an exponential time, and dead ones come back.
+        """Start to kill nodes after exponentially distributed lives, and to restart dead ones.
 
-        :param rate: nodes that come back in a second, while any are dead.
-        :param mean_life: seconds that a node lives, on average.
-        :returns: what stops it again.
+        :param rate: nodes that return per second while any are dead.
+        :param mean_life: mean life of a node in seconds.
+        :returns: process with a method to stop it.
         """
         return Churn(self, self._network, rate, mean_life)
 
     def swapping(self, rate: float) -> LocationSwapping:
-        """From now on try so many swaps of locations in a second, as Sandberg has them (Metropolis-Hastings).
+        """Start to attempt location swaps as in Sandberg's algorithm (Metropolis-Hastings).
 
-        :returns: what stops it again.
+        :param rate: attempts per second.
+        :returns: process with a method to stop it.
         """
         return LocationSwapping(self, self._network, rate)
 
     # Time
 
     def run(self, until: float | Literal["quiet"] = "quiet") -> None:
-        """Let time pass.
+        """Run the simulation.
 
-        :param until: seconds since the start; or ``"quiet"``: until no message travels and no node waits for anything
-            but for a root's next look for a better one.
+        :param until: seconds since the start; or ``"quiet"``: until no message is in flight and no node waits for
+            anything but a root's next probe.
         :raises OperationalError: if the network does not become quiet within an hour of simulated time.
         """
         if until == "quiet":
             if not self._network.run_until_quiet(self.now + QUIET_LIMIT):
                 raise OperationalError(
                     f"the network is not quiet after {QUIET_LIMIT:,.0f} simulated seconds; with churn, loss or"
-                    " swapping give run() a time instead"
+                    " swapping, pass a time to run()"
                 )
         else:
             self._network.run_until(float(until))
         self._metrics.time_passed()
 
-    # What came of it
+    # Results
 
     def tree(self, key: bytes) -> dict[int, int | None]:
-        """Return the parents of all that belong to the tree of ``key``, or look for one; ``None`` for who has none."""
+        """Return the parent of each node that has the stream ``key``; ``None`` for a node without a parent."""
         return find_tree(self._network, key)
 
     def subscribers(self, key: bytes) -> list[int]:
-        """Return those whose applications are subscribed, and that run."""
+        """Return the running nodes whose applications are subscribed."""
         return [node for node in self._subscribers.get(key, ()) if self.is_up(node)]
 
     def metrics(self) -> dict[str, float]:
-        """Return what was measured; see :mod:`~fyrehose_twisted.experiments.measures.tree_metrics`."""
-        wanted = {key: self.subscribers(key) for key, nodes in self._subscribers.items() if nodes}
-        return self._metrics.metrics(wanted)
+        """Return the measurements; see :mod:`~fyrehose_twisted.experiments.measures.tree_metrics`."""
+        subscribers = {key: self.subscribers(key) for key, nodes in self._subscribers.items() if nodes}
+        return self._metrics.metrics(subscribers)
 
     def check(self) -> None:
-        """See whether all trees are trees: no cycle; parent and subscriber know of one another; everybody reaches a
-        root; no node has too many streams; nothing was delivered twice.
+        """Check that all trees are valid.
 
-        Of use when the network is quiet.
+        There are no cycles, parents and subscribers agree, every member reaches a root, no node has too many streams,
+        and no packet was delivered twice. The network must be quiet.
 
-        :raises InvariantViolated: if something is wrong.
+        :raises InvariantViolated: if an invariant is violated.
         """
         check_network(self._network, self._metrics)
 
     def trace(self, file: str | Path | IO[str]) -> None:
-        """Write how everything is, and what happens from now on, to a file, as JSON lines; see
-        :mod:`~fyrehose_twisted.experiments.trials.trace`.
+        """Write the current state, and all further events, to a file as JSON lines.
 
-        :param file: a path, or a text file that is open; it is not closed, and after each line it is complete.
-        :raises OSError: if it cannot be written.
+        See :mod:`~fyrehose_twisted.experiments.trials.trace`.
+
+        :param file: path, or an open text file, which is flushed after each line and not closed.
+        :raises OSError: if the file cannot be written.
         """
-        world = self._network
-        self._trace = ExperimentTrace(file, self, world.links())
-        for node in sorted(world.down):
+        network = self._network
+        self._trace = ExperimentTrace(file, self, network.links())
+        for node in sorted(network.down):
             self._trace_line("down", node=node)
         for key, nodes in self._subscribers.items():
             for node in nodes:
                 self._trace_line("subscribed", key=key.hex(), node=node)
-        for node, one in world.nodes.items():
-            for key, stream in one.streams.items():
+        for node, instance in network.nodes.items():
+            for key, stream in instance.streams.items():
                 if stream.parent is not None:
                     self._trace_line("attached", key=key.hex(), node=node, parent=stream.parent.node)
                 elif stream.is_root:
@@ -368,7 +373,7 @@ class TreeExperiment:
                 elif stream.phase is StreamPhase.RESTARTING:
                     self._trace_line("detached", key=key.hex(), node=node)
 
-    # Within
+    # Events
 
     def _on_event(self, node: int, event: Event) -> None:
         self._metrics.on_event(node, event)
@@ -383,7 +388,7 @@ class TreeExperiment:
                     _, _, done = self._pending_publishes.pop(token)
                     done.callback(number)
             case PacketNotPublished(token, _, reason, free):
-                # Who was only cut off may tell what became of it after all.
+                # A node that was only disconnected may still report the outcome.
                 if isinstance(token, int) and token in self._pending_publishes:
                     self._fail_publish(token, reason, free)
             case _ if self._trace is not None:
@@ -452,16 +457,16 @@ class TreeExperiment:
 
     def _check_node(self, node: int, *, running: bool = False) -> None:
         if not 0 <= node < self.topology.n:
-            raise ConfigurationError(f"there is no node {node}: they go from 0 to {self.topology.n - 1:,}")
+            raise ConfigurationError(f"there is no node {node}; nodes are numbered from 0 to {self.topology.n - 1:,}")
         if running and not self.is_up(node):
-            raise ConfigurationError(f"node {node} does not run")
+            raise ConfigurationError(f"node {node} is down")
 
     def _check_pair(self, a: int, b: int) -> None:
         self._check_node(a)
         self._check_node(b)
         if a == b:
-            raise ConfigurationError(f"node {a} and itself are no pair")
+            raise ConfigurationError(f"a={a} and b={b} are the same node; give two nodes")
 
 
 def _ignore(failure: Any) -> None:
-    """It is counted, and the node tries again."""
+    """Ignore a failure; it is counted, and the node retries."""

@@ -1,4 +1,4 @@
-"""Orphans that look for parents one after the other: the procedure of the reference simulation."""
+"""Resubscription of orphans one after the other, as in the reference simulation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fyrehose_twisted.experiments.simulated_network import SimulatedNetwork
 
 
 def find_orphans(network: SimulatedNetwork, dead: Collection[int]) -> dict[int, list[int]]:
-    """Return the parents among ``dead`` of each node that has one, does not die itself, and runs."""
+    """Return the dead parents of each running node that has any and is not in ``dead`` itself."""
     found: dict[int, list[int]] = {}
     for number in sorted(network.nodes.keys() - set(dead)):
         parents = [stream.parent.node for stream in network.nodes[number].streams.values() if stream.parent is not None]
@@ -23,11 +23,11 @@ def find_orphans(network: SimulatedNetwork, dead: Collection[int]) -> dict[int, 
 def resubscribe_in_turn(
     network: SimulatedNetwork, orphans: Mapping[int, Collection[int]], rng: Random, patience: float
 ) -> None:
-    """Let each orphan notice that its parents are dead when the one before has new ones.
+    """Let each orphan notice its dead parents once the previous orphan has new ones.
 
-    :param orphans: the dead parents of each.
-    :param patience: seconds that one orphan may take.
-    :raises OperationalError: if one takes longer.
+    :param orphans: dead parents of each orphan.
+    :param patience: maximum seconds per orphan.
+    :raises OperationalError: if an orphan takes longer.
     """
     network.run_while(network.has_traffic, network.now + patience)
     order = list(orphans)
@@ -40,7 +40,7 @@ def resubscribe_in_turn(
             return network.has_traffic() or _is_searching(network, number)
 
         if not network.run_while(searching, network.now + patience):
-            raise OperationalError(f"node {number} has found no parent after {patience:,.0f} simulated seconds")
+            raise OperationalError(f"node {number} found no parent within {patience:,.0f} simulated seconds")
 
 
 def _is_searching(network: SimulatedNetwork, number: int) -> bool:

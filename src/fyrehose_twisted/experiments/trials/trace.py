@@ -1,15 +1,15 @@
-"""What happens in an experiment, as lines of JSON: for the page, the drawing, and whoever wants to compare two runs.
+"""Trace of an experiment as lines of JSON, for the page, the drawing and comparisons of runs.
 
-The first line is the network::
+The first line describes the network::
 
     {"t": 0.0, "what": "network", "seed": 7, "locations": [...], "links": [[a, b], ...], "policy": {...}}
 
-Each other one has ``t``, seconds since the start, and says ``what`` happened: ``subscribed`` and ``unsubscribed``
-(``key``, ``node``: what the application wants), ``attached`` (and ``parent``), ``root``, ``detached`` (the parent is
-lost), ``dropped`` (no member any more), ``published`` and ``delivered`` (and ``number``), ``down``, ``up``, ``moved``
-(and ``location``), ``linked`` and ``unlinked`` (``a``, ``b``). Who comes ``up`` and was only cut off has ``kept``
-(true) its streams. A trace that does not begin with the experiment says first how everything is. Equal experiments have
-equal traces.
+Each further line has ``t``, seconds since the start, and ``what``, the kind of event: ``subscribed`` and
+``unsubscribed`` (``key``, ``node``: the application's subscription), ``attached`` (and ``parent``), ``root``,
+``detached`` (parent lost), ``dropped`` (left the tree), ``published`` and ``delivered`` (and ``number``), ``down``,
+``up``, ``moved`` (and ``location``), ``linked`` and ``unlinked`` (``a``, ``b``). A node that comes ``up`` after it was
+only disconnected has ``kept`` (true): it retained its streams. A trace that starts in the middle of an experiment first
+describes the current state. Equal experiments have equal traces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fyrehose_twisted.freenet.policy import Policy
 
 
 class TracedNetwork(Protocol):
-    """The network that a trace describes in its first line."""
+    """Network that a trace describes in its first line."""
 
     seed: int
     policy: Policy
@@ -34,14 +34,14 @@ class TracedNetwork(Protocol):
 
     @property
     def locations(self) -> list[float]:
-        """The location of each node."""
+        """Location of each node."""
 
 
 class ExperimentTrace:
-    """Writes lines.
+    """Writer of a trace.
 
-    :param file: a path, or a text file that is open.
-    :param links: that there are now.
+    :param file: path, or an open text file.
+    :param links: current links of the network.
     """
 
     def __init__(self, file: str | Path | IO[str], network: TracedNetwork, links: list[list[int]]) -> None:
@@ -56,6 +56,6 @@ class ExperimentTrace:
         )
 
     def write(self, time: float, what: str, **fields: Any) -> None:
-        """Write one line."""
+        """Write one event."""
         self._file.write(json.dumps({"t": round(time, 6), "what": what, **fields}, separators=(",", ":")) + "\n")
         self._file.flush()

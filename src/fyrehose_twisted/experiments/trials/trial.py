@@ -1,5 +1,4 @@
-"""What ``tree-experiment`` does with a network: trees grow, packets are published, nodes die, and it is seen what is
-left."""
+"""Trial of ``tree-experiment``: grow trees, publish packets, kill nodes, and record the state after each stage."""
 
 from __future__ import annotations
 
@@ -17,28 +16,28 @@ from fyrehose_twisted.freenet.wire.location import KEY_SIZE
 from fyrehose_twisted.sim.invariants import InvariantViolated
 
 PACKET_SIZE = 100
-"""Bytes of a packet."""
+"""Size of a packet in bytes."""
 POLL_INTERVAL = 1.0
-"""Simulated seconds between two looks whether a subscription has come to something, where messages are lost."""
+"""Simulated seconds between two checks for the outcome of a subscription, in networks that lose messages."""
 CHURN_PROGRESS_STEPS = 20
-"""Pieces that the time of a churn is passed in at least, so that one sees that it passes."""
+"""Number of progress steps reported during churn."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrialPlan:
-    """What is done, in this order. Times are simulated seconds.
+    """Plan of a trial, in the order of its steps. Times are simulated seconds.
 
-    :ivar keys: streams.
-    :ivar subscribers: nodes that subscribe to each, drawn anew for each.
-    :ivar at_once: whether all subscribe at the same moment; otherwise each waits for the one before.
-    :ivar packets: packets of each stream, by subscribers that are drawn: when the trees have grown, again when they
-        have healed, and again while nodes come and go.
-    :ivar kill: share of the nodes that is killed, all at once.
-    :ivar life: how long a node lives on average while nodes come and go; infinite if they do not.
-    :ivar births: nodes that come back in a second; ``None``: as many as die.
-    :ivar swaps: swaps of locations that are tried in a second.
-    :ivar duration: how long nodes come and go, or swap.
-    :ivar settle: how long a network is given to become quiet that never need do so, because it loses messages.
+    :ivar keys: number of streams.
+    :ivar subscribers: random subscribers per stream.
+    :ivar at_once: subscribe all at the same time; otherwise each subscriber waits for the previous one.
+    :ivar packets: packets per stream by random subscribers, published after the trees have grown, after they have
+        healed, and during churn.
+    :ivar kill: share of the nodes that are killed at once.
+    :ivar life: mean life of a node during churn; infinite for no churn.
+    :ivar births: nodes that return per second; ``None`` for as many as die.
+    :ivar swaps: attempted location swaps per second.
+    :ivar duration: duration of churn and swapping.
+    :ivar settle: settling time after each step in a network that loses messages, since it may never become quiet.
     """
 
     keys: int = 1
@@ -53,26 +52,26 @@ class TrialPlan:
     settle: float = 120.0
 
     def __post_init__(self) -> None:
-        for name, least in (("keys", 1), ("subscribers", 1), ("packets", 0)):
-            if getattr(self, name) < least:
-                raise ConfigurationError(f"{name}={getattr(self, name)}: give {least} or more")
+        for name, minimum in (("keys", 1), ("subscribers", 1), ("packets", 0)):
+            if getattr(self, name) < minimum:
+                raise ConfigurationError(f"{name}={getattr(self, name)}: give {minimum} or more")
         if not 0.0 <= self.kill < 1.0:
             raise ConfigurationError(f"kill={self.kill:g}: a share of the nodes goes from 0 up to, not including, 1")
         if not self.life > 0.0:
-            raise ConfigurationError(f"life={self.life:g}: nodes live for more than 0 seconds")
+            raise ConfigurationError(f"life={self.life:g}: the life of a node must be more than 0 seconds")
         for name in ("births", "swaps", "duration", "settle"):
             value = getattr(self, name)
             if value is not None and not 0.0 <= value < inf:
-                raise ConfigurationError(f"{name}={value:g}: give a number that is 0 or more")
+                raise ConfigurationError(f"{name}={value:g}: give a number of 0 or more")
 
     @property
     def has_churn(self) -> bool:
-        """Whether nodes come and go, or swap locations."""
+        """True if nodes die and return, or swap locations."""
         return self.duration > 0.0 and (self.life < inf or self.swaps > 0.0)
 
     @property
     def steps(self) -> int:
-        """What is reported of it as progress, in all."""
+        """Total number of progress steps."""
         rounds = 1 + (self.kill > 0.0) + self.has_churn
         return (
             self.keys * (self.subscribers + self.packets * rounds)
@@ -83,14 +82,14 @@ class TrialPlan:
 
 @dataclass(frozen=True, slots=True)
 class TrialStage:
-    """How far a trial has come.
+    """State of a trial after one stage.
 
-    :ivar name: ``grown``, ``published``, ``healed``, ``churned``.
+    :ivar name: ``grown``, ``published``, ``healed`` or ``churned``.
     :ivar at: simulated seconds since the start.
-    :ivar up: nodes that run.
-    :ivar subscribers: of all streams together, those that run.
-    :ivar members: nodes that have a stream, of all streams together.
-    :ivar roots: members without a parent, by key.
+    :ivar up: number of running nodes.
+    :ivar subscribers: running subscribers, summed over all streams.
+    :ivar members: members of trees, summed over all streams.
+    :ivar roots: mean number of members without a parent per key.
     :ivar reach: share of the subscribers that are in the largest tree of their key.
     """
 
@@ -104,14 +103,14 @@ class TrialStage:
 
 
 class Trial:
-    """A course in a network. What is drawn comes from the seed of the experiment.
+    """Execution of a plan in an experiment. Random choices derive from the experiment's seed.
 
-    :param passed: told of progress: a word for what is done, and how many of :attr:`TrialPlan.steps` were taken.
-    :ivar stages: how far it has come.
-    :ivar subscribed: subscriptions that succeeded at the first attempt, of ``tried``.
-    :ivar published: packets that got a number, of ``offered``.
-    :ivar killed: nodes that were killed at once.
-    :ivar violation: what does not hold at the end, ``None`` if everything does.
+    :param on_progress: called with the current phase and the number of :attr:`TrialPlan.steps` completed.
+    :ivar stages: states recorded so far.
+    :ivar subscribed: subscriptions that succeeded at the first attempt, out of ``tried``.
+    :ivar published: packets that were published, out of ``offered``.
+    :ivar killed: number of nodes killed at once.
+    :ivar violation: violated invariant at the end, ``None`` if all hold.
     :raises ConfigurationError: if there are not enough nodes.
     """
 
@@ -119,11 +118,13 @@ class Trial:
         self,
         experiment: TreeExperiment,
         plan: TrialPlan,
-        on_progress: Callable[[str, int], None] = lambda what, steps: None,
+        on_progress: Callable[[str, int], None] = lambda phase, steps: None,
     ) -> None:
         n = experiment.topology.n
         if plan.subscribers > n:
-            raise ConfigurationError(f"subscribers={plan.subscribers:,}: there are only {n:,} nodes; give fewer")
+            raise ConfigurationError(
+                f"subscribers={plan.subscribers:,}: the network has only {n:,} nodes; give fewer subscribers"
+            )
         self.experiment = experiment
         self.plan = plan
         self.stages: list[TrialStage] = []
@@ -134,7 +135,7 @@ class Trial:
         self.keys = [self._rng.randbytes(KEY_SIZE) for _ in range(plan.keys)]
 
     def run(self) -> None:
-        """Do all of it.
+        """Run all stages.
 
         :raises OperationalError: if the network does not become quiet.
         """
@@ -149,16 +150,16 @@ class Trial:
         if self.plan.has_churn:
             self._churn()
         if not self.experiment.loss:
-            # Where messages are lost, neighbours disagree for a while; that is no fault.
+            # With message loss, neighbours may disagree for a while, which is not an error.
             try:
                 self.experiment.check()
             except InvariantViolated as error:
                 self.violation = " ".join(str(error).split())
 
     def _grow(self) -> None:
-        n, course, experiment = self.experiment.topology.n, self.plan, self.experiment
+        n, plan, experiment = self.experiment.topology.n, self.plan, self.experiment
         for key in self.keys:
-            for node in self._rng.sample(range(n), course.subscribers):
+            for node in self._rng.sample(range(n), plan.subscribers):
                 self.tried += 1
                 try:
                     answer = experiment.subscribe(node, key)
@@ -168,7 +169,7 @@ class Trial:
                 answer.addCallbacks(self._count_subscribed, _ignore_failure).addBoth(
                     lambda _: self._on_progress("subscribing", 1)
                 )
-                if not course.at_once:
+                if not plan.at_once:
                     self._wait_for(answer)
         self._settle()
 
@@ -213,31 +214,31 @@ class Trial:
         self._record_stage("healed")
 
     def _churn(self) -> None:
-        course, experiment, began = self.plan, self.experiment, self.experiment.now
+        plan, experiment, began = self.plan, self.experiment, self.experiment.now
         n = experiment.topology.n
-        moving: list[Any] = []
-        if course.life < inf:
-            births = n / course.life if course.births is None else course.births
-            moving.append(experiment.churn(births, course.life))
-        if course.swaps:
-            moving.append(experiment.swapping(course.swaps))
+        processes: list[Any] = []
+        if plan.life < inf:
+            births = n / plan.life if plan.births is None else plan.births
+            processes.append(experiment.churn(births, plan.life))
+        if plan.swaps:
+            processes.append(experiment.swapping(plan.swaps))
         for when, publishes in self._churn_schedule():
-            experiment.run(began + course.duration * when)
+            experiment.run(began + plan.duration * when)
             if publishes:
                 self._publish_to_all()
             else:
                 self._on_progress("churning", 1)
-        for one in moving:
-            one.stop()
+        for process in processes:
+            process.stop()
         self._settle()
         self._record_stage("churned")
 
     def _churn_schedule(self) -> Iterator[tuple[float, bool]]:
-        """Return shares of the time of a churn, and whether packets are published then or it only passes."""
+        """Return points in the churn as shares of its duration, and whether packets are published there."""
         packets = self.plan.packets
         yield from sorted(
-            [((one + 1) / (packets + 1), True) for one in range(packets)]
-            + [((one + 1) / CHURN_PROGRESS_STEPS, False) for one in range(CHURN_PROGRESS_STEPS)]
+            [((index + 1) / (packets + 1), True) for index in range(packets)]
+            + [((index + 1) / CHURN_PROGRESS_STEPS, False) for index in range(CHURN_PROGRESS_STEPS)]
         )
 
     def _settle(self) -> None:
@@ -265,4 +266,4 @@ class Trial:
 
 
 def _ignore_failure(failure: object) -> None:
-    """It is counted, as what did not succeed."""
+    """Ignore a failure; only successes are counted."""

@@ -1,4 +1,4 @@
-"""A subscriber of a simulated network that lies about better roots."""
+"""Subscriber that floods its parents with false hints to better roots."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ HINTS_PER_SUBSCRIPTION = 10
 
 
 class HintFlooder(Adversary):
-    """Subscribes to every stream, and tells of a root on the key of each again and again. Where it is asked for that
-    root, it answers, in some runs, that the root still looks for a parent."""
+    """Adversary that subscribes to every stream and keeps hinting at a root located exactly on each key.
+
+    In some runs it answers requests for that root as busy.
+    """
 
     def __init__(self, rng: Random, victims: Sequence[Address], keys: Sequence[bytes]) -> None:
         super().__init__(rng, victims, keys)
@@ -61,6 +63,6 @@ class HintFlooder(Adversary):
 
     def _answer(self, request: SubscribeRequest | ResubscribeRequest, peer: Peer) -> None:
         busy = self._busy and isinstance(request, ResubscribeRequest)
-        place = key_location(request.key)
-        answer: Message = RejectedBusy(request.uid, place) if busy else RejectedLoop(request.uid)
+        location = key_location(request.key)
+        answer: Message = RejectedBusy(request.uid, location) if busy else RejectedLoop(request.uid)
         self._write(peer, answer)

@@ -1,4 +1,4 @@
-"""What must hold in every run of a simulated network of trees."""
+"""Invariants of simulated networks of trees."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.observer import SimPacket
 
 MAX_CYCLE_DURATION = 60.0
-"""Seconds that a cycle may last."""
+"""Maximum duration of a cycle in seconds."""
 HANDSHAKE_GRACE = 1.0
-"""Seconds after the timeout of a greeting in which its link may still be open."""
+"""Seconds after the handshake timeout in which the link may still be open."""
 
 
 class TreeInvariant(Invariant):
-    """Base: knows the cast, and which keys there are."""
+    """Base class of the invariants, with the participants and the keys of the streams."""
 
     def __init__(self, participants: Participants, keys: list[bytes]) -> None:
         super().__init__(participants.network)
@@ -45,7 +45,7 @@ class TreeInvariant(Invariant):
 
 
 class NoCycle(TreeInvariant):
-    """Nobody is above itself for long."""
+    """No cycle of parents lasts long."""
 
     name = "no cycle lasts"
 
@@ -60,25 +60,25 @@ class NoCycle(TreeInvariant):
         for (key, names), since in self._since.items():
             if self.network.elapsed - since > MAX_CYCLE_DURATION:
                 hosts = [host for host in self.participants.hosts if host.name in names]
-                self.violated(f"above themselves on {key.hex()[:8]} for {MAX_CYCLE_DURATION:g} s", *hosts)
+                self.violated(f"in a cycle of {key.hex()[:8]} for {MAX_CYCLE_DURATION:g} s", *hosts)
 
     def _cycles(self, key: bytes) -> set[frozenset[str]]:
         parents = self.participants.parents(key)
         cycles, done = set(), set()
         for start in parents:
-            way: list[Host] = []
-            one: Host | None = start
-            while one is not None and one not in done and one not in way:
-                way.append(one)
-                one = parents.get(one)
-            if one is not None and one in way:
-                cycles.add(frozenset(host.name for host in way[way.index(one) :]))
-            done.update(way)
+            path: list[Host] = []
+            current: Host | None = start
+            while current is not None and current not in done and current not in path:
+                path.append(current)
+                current = parents.get(current)
+            if current is not None and current in path:
+                cycles.add(frozenset(host.name for host in path[path.index(current) :]))
+            done.update(path)
         return cycles
 
 
 class SearchesTerminate(TreeInvariant):
-    """Whoever looks for a tree, or waits for somebody who does, comes to an end."""
+    """Every search for a tree, and every wait for another search, ends."""
 
     name = "nobody is stuck"
 
@@ -96,15 +96,15 @@ class SearchesTerminate(TreeInvariant):
                 continue
             for key, stream in host.node.streams.items():
                 if not stream.settled:
-                    mark = (host.name, key, host.boots)
-                    waiting[mark] = self._since.get(mark, now)
-                    if now - waiting[mark] > self._limit:
+                    search = (host.name, key, host.boots)
+                    waiting[search] = self._since.get(search, now)
+                    if now - waiting[search] > self._limit:
                         self.violated(f"{key.hex()[:8]} is {stream.phase.value} for {self._limit:g} s", host)
         self._since = waiting
 
 
 class SingleTree(TreeInvariant):
-    """In the end all who want a stream are in one tree, both ends of whose links know of one another."""
+    """At the end all subscribers of a stream are in one tree, and both ends of each of its links agree."""
 
     name = "one tree"
 
@@ -117,7 +117,7 @@ class SingleTree(TreeInvariant):
 
 
 def find_disagreement(participants: Participants, key: bytes) -> tuple[str, list[Host]] | None:
-    """Return why those who want ``key`` are not in one tree, and who; ``None`` if they are."""
+    """Return why the subscribers of ``key`` are not in one tree, and which; ``None`` if they are."""
     streams, parents = participants.streams(key), participants.parents(key)
     roots = [host for host, stream in streams.items() if stream.is_root]
     if len(roots) > 1:
@@ -127,27 +127,27 @@ def find_disagreement(participants: Participants, key: bytes) -> tuple[str, list
             return f"still {stream.phase.value}", [host]
         above = parents[host]
         if stream.parent is not None and above is None:
-            return "its parent does not run", [host]
+            return "its parent is down", [host]
         if above is not None and not _has_subscriber(streams.get(above), host):
-            return "its parent does not know of it", [host, above]
+            return "its parent does not list it as a subscriber", [host, above]
         seen = [host]
         while above is not None:
             if above in seen:
-                return "above itself", seen
+                return "in a cycle", seen
             seen.append(above)
             above = parents.get(above)
     for host in participants.hosts:
         if host.running and key in participants.wanted_keys[host.name] and host not in streams:
-            return "wants it and is not in the tree", [host]
+            return "subscribed but not in the tree", [host]
     return None
 
 
 def _has_subscriber(stream: Stream | None, host: Host) -> bool:
-    return stream is not None and host.node.config.node in {one.node for one in stream.subscribers}
+    return stream is not None and host.node.config.node in {subscriber.node for subscriber in stream.subscribers}
 
 
 class DeliveredOnce(TreeInvariant):
-    """An application is given each packet once, and nothing that was not published."""
+    """Each packet is delivered to an application once, and only packets that were published are."""
 
     name = "delivered once"
 
@@ -158,18 +158,20 @@ class DeliveredOnce(TreeInvariant):
     def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if isinstance(event, PacketsDelivered):
-            got = self.participants.received[host.name]
+            received = self.participants.received[host.name]
             for number, data in event.packets:
-                if (event.key, number, data) in got:
-                    self.violated(f"packet {number} came twice", host)
-                got[event.key, number, data] = None
+                if (event.key, number, data) in received:
+                    self.violated(f"packet {number} was delivered twice", host)
+                received[event.key, number, data] = None
                 if not self._allow_forged and data not in self.participants.published:
                     self.violated(f"packet {number} was never published: {data!r}", host)
 
 
 class OneNumberPerPacket(TreeInvariant):
-    """All applications are given a packet under one number, which is the number that its publisher was told. A packet
-    that was refused is given to no application."""
+    """A packet is delivered to all applications under the number that its publisher was told.
+
+    A packet that was refused is not delivered at all.
+    """
 
     name = "each packet once"
 
@@ -194,7 +196,7 @@ class OneNumberPerPacket(TreeInvariant):
 
     def _number(self, host: Host, key: bytes, data: bytes, number: int) -> None:
         if data not in self.participants.published:
-            return  # Forged: an adversary may repeat it under any number.
+            return  # Forged: an adversary may send it under any number.
         packet = key, data
         known = self._numbers.setdefault(packet, number)
         if known != number:
@@ -204,27 +206,27 @@ class OneNumberPerPacket(TreeInvariant):
 
     def _refuse(self, host: Host, packet: tuple[bytes, bytes]) -> NoReturn:
         reason, number = self._refused[packet], self._numbers[packet]
-        self.violated(f"{packet[1]!r} was refused ({reason}), and is packet {number}", host)
+        self.violated(f"{packet[1]!r} was refused ({reason}), but is packet {number}", host)
 
 
 class NoAcknowledgedLoss(TreeInvariant):
-    """What was confirmed to be published, somebody got: at least who published it."""
+    """Every packet confirmed as published was delivered, at least to its publisher."""
 
     name = "nothing vanishes"
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
-        everything: set[tuple[bytes, bytes]] = set()
+        delivered_packets: set[tuple[bytes, bytes]] = set()
         for host in self.participants.hosts:
             for key, _, data in self.participants.received[host.name]:
-                everything.add((key, data))
-        confirmed = len(everything)
-        if confirmed < self.participants.confirmed:
-            self.violated(f"{self.participants.confirmed} packets were published, and {confirmed} delivered anywhere")
+                delivered_packets.add((key, data))
+        delivered = len(delivered_packets)
+        if delivered < self.participants.confirmed:
+            self.violated(f"{self.participants.confirmed} packets were published, but only {delivered} delivered")
 
 
 class SubscriberRequired(TreeInvariant):
-    """A packet that needs a subscriber is published only where another node was subscribed."""
+    """A packet that needs a subscriber is published only if another node was subscribed."""
 
     name = "published to a subscriber"
 
@@ -232,19 +234,19 @@ class SubscriberRequired(TreeInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         waiting = self.participants.needs_subscriber
         if isinstance(event, ParentChanged):
-            # A packet that was on its way to another root may have come to subscribers there.
+            # A packet in flight to another root may have reached subscribers there.
             for token in [token for token, (key, _) in waiting.items() if key == event.key]:
                 del waiting[token]
         elif isinstance(event, PacketPublished) and event.token in waiting:
             del waiting[event.token]
             if self.participants.ever_subscribed.get(event.key, set()) <= {host.name}:
-                self.violated(f"packet {event.number} was published, and no other node ever subscribed", host)
+                self.violated(f"packet {event.number} was published, but no other node ever subscribed", host)
         elif isinstance(event, PacketNotPublished):
             waiting.pop(event.token, None)
 
 
 class EventualDelivery(TreeInvariant):
-    """In the end a packet that is published gets to all who want the stream."""
+    """A packet published at the end reaches all subscribers of the stream."""
 
     name = "what is published arrives"
 
@@ -253,28 +255,28 @@ class EventualDelivery(TreeInvariant):
         self.last_packets: dict[bytes, bytes] = {}
 
     def missing(self) -> list[Host]:
-        """Return those who want a stream and have not got its last packet."""
+        """Return the subscribers that have not received the last packet of their stream."""
         return [
             host
             for key, data in self.last_packets.items()
             for host in self.participants.hosts
             if host.running
             and key in self.participants.wanted_keys[host.name]
-            and data not in {one for of, _, one in self.participants.received[host.name] if of == key}
+            and data not in {packet for stream, _, packet in self.participants.received[host.name] if stream == key}
         ]
 
     def check(self) -> None:
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         missing = self.missing()
         if missing:
-            self.violated("they did not get the last packet", *missing)
+            self.violated("the last packet was not delivered", *missing)
 
 
 class RestartRateBounded(TreeInvariant):
-    """A node restarts a stream of its own accord a few times in each restart interval, whatever peers say.
+    """The number of voluntary restarts of a stream per restart interval is bounded, whatever peers send.
 
-    These are seven looks of a new root, fewer and fewer; five that met a nearer node without a parent, fewer and fewer;
-    one for a hint, and one for a neighbour.
+    The limit is the sum of seven probes of a new root, five probes that met a nearer node without a parent, one for a
+    hint and one for a neighbour.
     """
 
     name = "restarts are few"
@@ -299,8 +301,10 @@ class RestartRateBounded(TreeInvariant):
 
 
 class RestartAnnouncedOnce(TreeInvariant):
-    """A node announces a restart to a subscriber once, unless the path between them, or to the root, changed. The
-    answer to a request that belongs to the restart is not counted."""
+    """A node announces a restart to a subscriber once, unless the path between them or to the root changed.
+
+    The answer to a request that belongs to the restart does not count.
+    """
 
     name = "restarts are announced once"
 
@@ -317,7 +321,7 @@ class RestartAnnouncedOnce(TreeInvariant):
             case SubscribeRestarted(key, uid, _) if source in self._nodes and to in self._nodes:
                 below = self._nodes[to]
                 if not below.running or not _has_subscriber(packet.source.node.streams.get(key), below):
-                    return  # A node whose request waits for this one is told the same, and has no subtree yet.
+                    return  # A node with a queued request gets the same message, and has no subtree yet.
                 path = source, to, key
                 if self._announced.get(path) != uid:
                     self._announced[path] = uid
@@ -342,7 +346,7 @@ class RestartAnnouncedOnce(TreeInvariant):
 
 
 class MemoryBounded(TreeInvariant):
-    """Nothing that a peer can grow is over its limit."""
+    """Nothing that a peer can make grow exceeds its limit."""
 
     name = "limits hold"
 
@@ -356,25 +360,25 @@ class MemoryBounded(TreeInvariant):
             if len(host.node.streams) > policy.max_streams:
                 self.violated(f"{len(host.node.streams)} streams", host)
             for stream in host.node.streams.values():
-                for what, many, limit in (
+                for name, count, limit in (
                     ("requests", len(stream.requests), MAX_PARALLEL_REQUESTS + 2),
-                    ("requests that wait", len(stream.queued_requests), policy.max_waiting),
-                    ("packets on their way up", len(stream.upstream), policy.max_waiting),
-                    ("packets that wait", len(stream.publish_queue), MAX_QUEUED_PACKETS),
-                    ("packets to be lifted", len(stream.resend_queue), policy.keep_packets),
+                    ("queued requests", len(stream.queued_requests), policy.max_waiting),
+                    ("packets in flight to the root", len(stream.upstream), policy.max_waiting),
+                    ("queued packets", len(stream.publish_queue), MAX_QUEUED_PACKETS),
+                    ("packets to resend", len(stream.resend_queue), policy.keep_packets),
                     ("packets", len(stream.packets), policy.keep_packets),
                     ("subscribers", len(stream.subscribers), host.node.config.max_neighbours * 2),
                 ):
-                    if many > limit:
-                        self.violated(f"{many} {what} are over the limit of {limit}", host)
+                    if count > limit:
+                        self.violated(f"{count} {name} exceed the limit of {limit}", host)
 
     def _check_handshakes(self, host: Host) -> None:
-        config, greetings = host.node.config, host.node.handshakes()
-        sources = Counter(peer.address[0] for peer in greetings if not peer.dialled)
-        for source, many in sources.items():
-            if many > config.max_handshakes_per_host:
-                self.violated(f"{many} links of {source} have not greeted", host)
-        for since in greetings.values():
+        config, handshakes = host.node.config, host.node.handshakes()
+        sources = Counter(peer.address[0] for peer in handshakes if not peer.dialled)
+        for source, count in sources.items():
+            if count > config.max_handshakes_per_host:
+                self.violated(f"{count} links of {source} have not greeted", host)
+        for since in handshakes.values():
             age = host.now - since
             if age > config.handshake_timeout + HANDSHAKE_GRACE:
                 self.violated(f"a link has not greeted for {age:.1f} s", host)

@@ -1,4 +1,4 @@
-"""Who takes part in a simulated network: nodes, the applications on them, and strangers who mean no good."""
+"""Participants of a simulated network: nodes, their applications, and adversaries."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ NodeFactory = Callable[..., FreenetNode]
 
 
 class Participants(Observer):
-    """Nodes and their applications.
+    """Nodes, their applications, and adversaries.
 
-    :ivar hosts: those that run nodes.
-    :ivar adversaries: those that run something else.
-    :ivar wanted_keys: keys that the application on each host wants.
-    :ivar published: what was published, and by which host.
-    :ivar ever_subscribed: hosts whose application has ever wanted a key.
-    :ivar needs_subscriber: publications under way that fail where no other node is subscribed: token and key, with the
-        host.
-    :ivar received: packets that each application was given in its present life: key, number and data.
+    :ivar hosts: hosts that run nodes.
+    :ivar adversaries: hosts that run adversaries or silent callers.
+    :ivar locations: location of each node, by host name.
+    :ivar wanted_keys: keys that the application on each host subscribes to.
+    :ivar published: data of all published packets, with the publishing host.
+    :ivar ever_subscribed: names of the hosts whose application has ever subscribed to a key.
+    :ivar needs_subscriber: key and host of each pending packet that requires another subscriber, by token.
+    :ivar received: packets delivered to each application since its last start: key, number and data.
     """
 
     def __init__(self, network: Network, rng: Random, node_factory: NodeFactory = FreenetNode) -> None:
@@ -85,14 +85,14 @@ class Participants(Observer):
         self._publish_count = 0
 
     def add(self, name: str, address: Address, config: NodeConfig, wanted_keys: Sequence[bytes]) -> Host:
-        """Add a host whose application wants some streams."""
+        """Add a host whose application subscribes to some streams."""
         rng = Random(self.rng.getrandbits(64))
 
         def start(boot: Boot) -> FreenetNode:
-            # Where it is, a node keeps in a file: two at one place would be roots beside one another for good.
-            place = self.locations[name]
-            again = replace(config, boot=rng.getrandbits(64), location=place)
-            return self.node_factory(again, Random(rng.getrandbits(64)), boot.now)
+            # A node keeps its location in a file. Two nodes at one location could be roots for ever.
+            location = self.locations[name]
+            restarted = replace(config, boot=rng.getrandbits(64), location=location)
+            return self.node_factory(restarted, Random(rng.getrandbits(64)), boot.now)
 
         host = self.network.add(name, address, start)
         self.hosts.append(host)
@@ -109,15 +109,15 @@ class Participants(Observer):
         keys: Sequence[bytes],
         make: Callable[..., Adversary] | None = None,
     ) -> Host:
-        """Add a host that says whatever comes to its mind, or what ``make`` returns."""
+        """Add a host that runs an :class:`Adversary`, or the node that ``make`` returns."""
         rng = Random(self.rng.getrandbits(64))
-        stranger = Adversary if make is None else make
-        host = self.network.add(name, address, lambda boot: stranger(Random(rng.getrandbits(64)), victims, keys))
+        factory = Adversary if make is None else make
+        host = self.network.add(name, address, lambda boot: factory(Random(rng.getrandbits(64)), victims, keys))
         self.adversaries.append(host)
         return host
 
     def add_silent_caller(self, name: str, address: Address, victims: Sequence[Address]) -> Host:
-        """Add a host that opens connections and does not greet."""
+        """Add a host that opens connections without completing handshakes."""
         rng = Random(self.rng.getrandbits(64))
         host = self.network.add(name, address, lambda boot: SilentCaller(Random(rng.getrandbits(64)), victims))
         self.adversaries.append(host)
@@ -145,9 +145,9 @@ class Participants(Observer):
     def publish(
         self, node: FreenetNode, now: float, host: Host, key: bytes, needs_subscriber: bool | None = None
     ) -> None:
-        """Publish something that nobody has published before.
+        """Publish a packet with new data.
 
-        :param needs_subscriber: whether it fails where no other node is subscribed; by default every other packet does.
+        :param needs_subscriber: fail if no other node is subscribed; by default set for every second packet.
         """
         self._publish_count += 1
         data = packet_data(self._publish_count)
@@ -159,24 +159,24 @@ class Participants(Observer):
         node.publish(key, data, self._publish_count, now, need_subscriber=needs_subscriber)
 
     def toggle_subscription(self, node: FreenetNode, now: float, host: Host, key: bytes) -> None:
-        """Want a stream, or do not want it any longer."""
-        wishes = self.wanted_keys[host.name]
-        if key in wishes:
-            wishes.remove(key)
-            # Whoever subscribes anew is given again what is kept.
-            got = self.received[host.name]
-            self.received[host.name] = {packet: None for packet in got if packet[0] != key}
+        """Subscribe the application to a stream, or unsubscribe it."""
+        keys = self.wanted_keys[host.name]
+        if key in keys:
+            keys.remove(key)
+            # Retained packets are delivered again after the next subscription.
+            received = self.received[host.name]
+            self.received[host.name] = {packet: None for packet in received if packet[0] != key}
             node.unsubscribe(key, now)
         else:
-            wishes.append(key)
+            keys.append(key)
             self._subscribe(host, node, key, now)
 
     def swap(self, first: Host, second: Host) -> None:
         """Exchange the locations of two nodes."""
-        places = self.locations
-        places[first.name], places[second.name] = places[second.name], places[first.name]
+        locations = self.locations
+        locations[first.name], locations[second.name] = locations[second.name], locations[first.name]
         for host in (first, second):
-            host.perform(lambda node, now, host=host: node.move(places[host.name], now))  # type: ignore[misc]
+            host.perform(lambda node, now, host=host: node.move(locations[host.name], now))  # type: ignore[misc]
 
     def event_emitted(self, host: Host, event: Any) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -192,14 +192,14 @@ class Participants(Observer):
             case PacketNotPublished():
                 self.failed += 1
 
-    # How things are
+    # State
 
     def streams(self, key: bytes) -> dict[Host, Stream]:
-        """Return the streams of those that run."""
+        """Return the streams of the running nodes, by host."""
         return {host: host.node.streams[key] for host in self.hosts if host.running and key in host.node.streams}
 
     def parents(self, key: bytes) -> dict[Host, Host | None]:
-        """Return who is whose parent, of those that run."""
+        """Return the parent of each running node that has the stream."""
         by_id = {host.node.config.node: host for host in self.hosts if host.running}
         return {
             host: None if stream.parent is None else by_id.get(stream.parent.node)
@@ -208,13 +208,13 @@ class Participants(Observer):
 
 
 def packet_data(token: int) -> bytes:
-    """Return the data of the packet that an application published with a token."""
+    """Return the data of the packet with a token."""
     return b"packet %d" % token
 
 
 @implementer(ILinkNode)
 class Adversary:
-    """Knows how to greet, and then forges, repeats, floods and keeps silent."""
+    """Node that completes handshakes, and then forges, replays and floods messages, or withholds answers."""
 
     def __init__(self, rng: Random, victims: Sequence[Address], keys: Sequence[bytes]) -> None:
         self.rng = rng

@@ -1,4 +1,4 @@
-"""What the simulator runs for freenet."""
+"""Scenarios of the simulator for freenet."""
 
 from __future__ import annotations
 
@@ -40,15 +40,16 @@ PORT = 6_180
 
 
 class TreeScenario(Scenario):
-    """Base: nodes on a ring with chords, applications that subscribe and publish.
+    """Base class of the scenarios: nodes on a ring with chords, and applications that subscribe and publish.
 
-    :cvar sizes: how many nodes there may be.
-    :cvar keys: how many streams.
-    :cvar wanting: probability that an application wants a stream.
-    :cvar interval: seconds between two packets of a stream, on average.
-    :cvar bytes_travel: probability that messages travel as bytes.
-    :cvar stuck: seconds for which a stream may be without a root: tries that nobody answers, and the pauses between.
-    :cvar policies: how nodes may be told to go about it.
+    :cvar sizes: possible numbers of nodes.
+    :cvar keys: number of streams.
+    :cvar subscribe_probability: probability that an application subscribes to a stream.
+    :cvar publish_interval: mean seconds between two packets of a stream.
+    :cvar encoding_probability: probability that messages are encoded and decoded in transit.
+    :cvar search_limit: seconds for which a stream may be without a root, through unanswered attempts and their delays.
+    :cvar policy_choices: possible values of each policy setting.
+    :cvar node_factory: returns a node.
     """
 
     duration: ClassVar[float] = 300.0
@@ -79,13 +80,13 @@ class TreeScenario(Scenario):
         self.streams = [rng.randbytes(20) for _ in range(self.keys)]
         policy = Policy(**{name: rng.choice(choices) for name, choices in self.policy_choices.items()})
         self.addresses = [(f"10.0.0.{number}", PORT) for number in range(1, size + 1)]
-        places = sorted(rng.random() for _ in range(size))
+        locations = sorted(rng.random() for _ in range(size))
         edges = draw_links(rng, size)
         for number, address in enumerate(self.addresses):
-            targets = tuple(self.addresses[other] for one, other in edges if one == number)
-            config = NodeConfig(number + 1, 0, places[number], policy, targets)
-            wishes = [key for key in self.streams if rng.random() < self.subscribe_probability]
-            host = self.participants.add(f"node-{number + 1}", address, config, wishes)
+            targets = tuple(self.addresses[target] for source, target in edges if source == number)
+            config = NodeConfig(number + 1, 0, locations[number], policy, targets)
+            wanted_keys = [key for key in self.streams if rng.random() < self.subscribe_probability]
+            host = self.participants.add(f"node-{number + 1}", address, config, wanted_keys)
             host.start_delay = rng.uniform(0.0, 5.0)
         if rng.random() < self.encoding_probability:
             self.network.streams.codec = FreenetCodec()
@@ -106,14 +107,14 @@ class TreeScenario(Scenario):
             self._publish_later(key)
 
     def delivered_once(self) -> DeliveredOnce:
-        """Return the invariant of that name."""
+        """Return the invariant :class:`DeliveredOnce`."""
         return DeliveredOnce(self.participants, self.streams)
 
     def arrange(self) -> None:
-        """Put in what else belongs to the scenario."""
+        """Add the parts of a scenario; does nothing by default."""
 
     def subscribers(self, key: bytes) -> list[Host]:
-        """Return the hosts that run and whose applications want a stream."""
+        """Return the running hosts whose applications subscribe to a stream."""
         return [
             host for host in self.participants.hosts if host.running and key in self.participants.wanted_keys[host.name]
         ]
@@ -134,7 +135,7 @@ class TreeScenario(Scenario):
         self.network.call_in(delay, publish)
 
     def toggle_subscriptions(self, every: float) -> None:
-        """Let applications want streams and not want them."""
+        """Let applications subscribe and unsubscribe at random."""
         delay = self.rng.expovariate(1 / every)
         if self.network.elapsed + delay > self.duration:
             return
@@ -163,7 +164,7 @@ class TreeScenario(Scenario):
         return not missing
 
     def _publish_last(self) -> None:
-        """Publish what everybody has to get."""
+        """Publish a packet that all subscribers must receive."""
         self._last_published_at = self.network.elapsed
         for key in self.streams:
             hosts = self.subscribers(key)
@@ -202,17 +203,17 @@ class TreeScenario(Scenario):
 
 
 def draw_links(rng: Random, size: int) -> list[tuple[int, int]]:
-    """Draw who dials whom: a ring on which everybody knows the next but one too, and a few chords."""
-    links = {(one, (one + step) % size) for one in range(size) for step in (1, 2) if size > 2 * step or step == 1}
+    """Return random links (caller, target): a ring of first and second neighbours, and a few chords."""
+    links = {(node, (node + step) % size) for node in range(size) for step in (1, 2) if size > 2 * step or step == 1}
     for _ in range(rng.randrange(0, size)):
-        one, other = rng.sample(range(size), 2)
-        if (other, one) not in links:
-            links.add((one, other))
+        source, target = rng.sample(range(size), 2)
+        if (target, source) not in links:
+            links.add((source, target))
     return sorted(links)
 
 
 class Calm(TreeScenario):
-    """Trees grow, packets are published, and nothing goes wrong."""
+    """Trees grow and packets are published without any faults."""
 
     name = "freenet.calm"
     duration = 60.0
@@ -225,7 +226,7 @@ class Calm(TreeScenario):
 
 
 class Crowd(TreeScenario):
-    """Everybody subscribes at the same moment, and changes their minds soon after."""
+    """All applications subscribe at the same time, and unsubscribe and subscribe again soon after."""
 
     name = "freenet.crowd"
     sizes = (6, 12, 20)
@@ -245,7 +246,7 @@ class Crowd(TreeScenario):
 
 
 class Storm(TreeScenario):
-    """Everything goes wrong that can: crashes, partitions, pauses, resets, links that lose and delay."""
+    """All kinds of faults: crashes, partitions, pauses, resets, lossy and slow links."""
 
     name = "freenet.storm"
     duration = 600.0
@@ -280,7 +281,7 @@ class Storm(TreeScenario):
 
 
 class NodeChurn(TreeScenario):
-    """Nodes die in quick succession, several at once, and come back while the others still look for parents."""
+    """Nodes die in quick succession, several at once, and return while others are still searching for parents."""
 
     name = "freenet.deaths"
     sizes = (6, 9, 14, 20)
@@ -299,7 +300,7 @@ class NodeChurn(TreeScenario):
 
 
 class Partitions(TreeScenario):
-    """The network falls apart and grows together again, and so do its trees."""
+    """The network and its trees are partitioned and merge again."""
 
     name = "freenet.islands"
     duration = 400.0
@@ -316,7 +317,7 @@ class Partitions(TreeScenario):
 
 
 class LocationSwaps(TreeScenario):
-    """Locations are swapped all the time, and now and then a node dies."""
+    """Nodes keep swapping locations, and occasionally one dies."""
 
     name = "freenet.swaps"
 
@@ -330,9 +331,9 @@ class LocationSwaps(TreeScenario):
             return
 
         def swap() -> None:
-            one, other = self.rng.sample(self.participants.hosts, 2)
-            if one.running and other.running:
-                self.participants.swap(one, other)
+            first, second = self.rng.sample(self.participants.hosts, 2)
+            if first.running and second.running:
+                self.participants.swap(first, second)
             self._swap_later()
 
         self.network.call_in(delay, swap)
@@ -348,7 +349,7 @@ class LocationSwaps(TreeScenario):
 
 
 class Adversaries(TreeScenario):
-    """Somebody forges roots, restarts and packets, floods, repeats, lies about where it is and does not answer."""
+    """Adversaries forge roots, restarts and packets, flood, replay, lie about their location and withhold answers."""
 
     name = "freenet.strangers"
     sizes = (4, 6, 9, 14)
@@ -380,7 +381,7 @@ class Adversaries(TreeScenario):
 
 
 class SilentCallers(TreeScenario):
-    """Hosts open connections all the time and do not greet."""
+    """Hosts keep opening connections without completing the handshake."""
 
     name = "freenet.callers"
     sizes = (3, 4, 6)
@@ -395,7 +396,7 @@ class SilentCallers(TreeScenario):
 
 
 class HintFlood(TreeScenario):
-    """A subscriber tells of roots on the keys that are not there, again and again."""
+    """A subscriber keeps sending hints to roots that do not exist."""
 
     name = "freenet.hints"
     sizes = (4, 6, 9)

@@ -1,4 +1,4 @@
-"""Participants of a simulated network that open connections and do not greet."""
+"""Callers that open connections and never complete the handshake."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from fyrehose_twisted.freenet.wire.messages import NONCE_SIZE, Hello, Message
 from fyrehose_twisted.interfaces import ILinkNode, Outputs
 
 MAX_OPEN = 30
-"""Connections that a caller keeps open."""
+"""Maximum number of open connections per caller."""
 DIAL_INTERVALS = 0.1, 3.0
-"""Seconds between two connections, on average: so many that the oldest has to make room, or fewer."""
+"""Mean seconds between two connections: either enough to evict the oldest link, or fewer."""
 
 
 @implementer(ILinkNode)
 class SilentCaller:
-    """Opens connections to its victims and says nothing on them, or only Hello.
+    """Caller that opens connections to its victims and sends nothing, or only Hello.
 
     :param victims: addresses to dial.
     """
