@@ -9,7 +9,7 @@ from typing import get_args
 from fyrehose_twisted.parcels.wire import field_codecs, messages
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Message, Mode, NodeInfo, Parcel, ParcelType, RefusalReason, node_id
-from fyrehose_twisted.parcels.wire.payload import RESPONSES
+from fyrehose_twisted.parcels.wire.payload import RESPONSES, WIRE_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "protocol" / "parcels.md").read_text(encoding="utf-8")
@@ -19,7 +19,7 @@ PACKAGE = ROOT / "src" / "fyrehose_twisted" / "parcels"
 def test_table_of_our_parcels_is_complete() -> None:
     table = re.findall(r"^\| `(\w+)` \| (yes)? ?\| `\[(.*)\]` \|$", PAGE, re.MULTILINE)
     ours = [kind for kind in get_args(Message) if kind is not Parcel]
-    assert table == [(kind.__name__, "yes" * (kind in RESPONSES), ", ".join(kind._fields)) for kind in ours]
+    assert table == [(WIRE_NAMES[kind], "yes" * (kind in RESPONSES), ", ".join(kind._fields)) for kind in ours]
 
 
 def test_table_of_refusals_is_complete() -> None:
