@@ -76,7 +76,7 @@ class DocumentNode:
         connection.sendall(bytes([len(data)]))
         connection.sendall(data)
 
-    def _make_listener(self) -> None:
+    def _serve(self) -> None:
         while True:
             try:
                 connection, _ = self._listening.accept()

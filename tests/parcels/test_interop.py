@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from parcels.harness import Wires
 
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.events import EventsDelivered, NeighbourAdded, NeighbourRemoved, PublishConfirmed
@@ -63,7 +64,7 @@ def check(*actors: Any) -> None:
 # Who joins us
 
 
-def test_joiners_get_what_the_reference_answers(wires: Any) -> None:
+def test_joiners_get_what_the_reference_answers(wires: Wires) -> None:
     boris = wires.node("Boris", 0, address=BORIS)
     assert boris.node.mode is Mode.WRK
     for transcript in TRANSCRIPTS:
@@ -77,7 +78,7 @@ def test_joiners_get_what_the_reference_answers(wires: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 50])
-def test_a_parcel_may_come_in_pieces(wires: Any, cut: int) -> None:
+def test_a_parcel_may_come_in_pieces(wires: Wires, cut: int) -> None:
     boris = wires.node("Boris", 0, address=BORIS)
     data = bytes.fromhex(TRANSCRIPTS[0]["hex"])
     end = wires.call(boris, "127.0.0.1")
@@ -90,7 +91,7 @@ def test_a_parcel_may_come_in_pieces(wires: Any, cut: int) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in LIVE if name.startswith("responder:") and "thread" not in name])
-def test_whatever_a_peer_sends_is_answered(wires: Any, name: str) -> None:
+def test_whatever_a_peer_sends_is_answered(wires: Wires, name: str) -> None:
     vector = LIVE[name]
     fields = vector["fields"]
     reply = bytes.fromhex(fields.get("reply_hex", ""))
@@ -125,7 +126,7 @@ def test_whatever_a_peer_sends_is_answered(wires: Any, name: str) -> None:
     assert boris.node.mode is Mode.WRK
 
 
-def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Any) -> None:
+def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     boris.tell("publish", [b"a"] * 300, 1)
     about = info("Ivan", 1)
@@ -151,7 +152,7 @@ def test_every_kind_of_parcel_is_answered_and_no_connection_is_closed(wires: Any
             assert got.body == 300
 
 
-def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Any) -> None:
+def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for number in range(10, 18):
         wires.call(boris, f"10.0.0.{number}").send(question(info(f"peer{number}", number)))
@@ -174,7 +175,7 @@ def test_many_neighbours_are_listed_in_a_parcel_that_is_valid(wires: Any) -> Non
         assert (b"\x64ours" in end.raw) is ours
 
 
-def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Any) -> None:
+def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for number in range(10, 18):
         wires.call(boris, f"10.0.0.{number}").send(question(info(f"peer{number}", number)))
@@ -184,7 +185,7 @@ def test_one_who_answers_is_in_the_part_that_everybody_reads(wires: Any) -> None
     assert b"Boris" in end.raw[: 1 + end.raw[0]]
 
 
-def test_a_name_that_is_longer_than_a_node_may_have_is_answered(wires: Any) -> None:
+def test_a_name_that_is_longer_than_a_node_may_have_is_answered(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for name in ("ä" * 64, "n" * 140):
         end = wires.call(boris, "10.0.0.1")
@@ -194,7 +195,7 @@ def test_a_name_that_is_longer_than_a_node_may_have_is_answered(wires: Any) -> N
         assert name not in names(boris)
 
 
-def test_names_that_are_as_long_as_they_may_be(wires: Any) -> None:
+def test_names_that_are_as_long_as_they_may_be(wires: Wires) -> None:
     boris = wires.node("Boris", 2)
     for name in ("ä" * 32, "n" * 64):
         end = wires.call(boris, "10.0.0.1")
@@ -209,7 +210,7 @@ def test_names_that_are_as_long_as_they_may_be(wires: Any) -> None:
     assert len(got.body) == 3
 
 
-def test_our_own_question_always_fits(wires: Any) -> None:
+def test_our_own_question_always_fits(wires: Wires) -> None:
     peer = wires.play(1)
     address = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 65_535
     wires.node("ä" * 32, 2, (1,), address=address, seed=2)
@@ -221,7 +222,7 @@ def test_our_own_question_always_fits(wires: Any) -> None:
 # Whom we join
 
 
-def test_our_question_is_the_references_but_for_what_we_announce(wires: Any) -> None:
+def test_our_question_is_the_references_but_for_what_we_announce(wires: Wires) -> None:
     def reply(end: Any, message: Any) -> None:
         end.send_bytes(bytes.fromhex(TRANSCRIPTS[0]["reply_hex"]))
         end.close()
@@ -245,7 +246,7 @@ def test_our_question_is_the_references_but_for_what_we_announce(wires: Any) -> 
     assert ivan.of(NeighbourAdded)
 
 
-def joined(wires: Any, vector: dict[str, Any], keeps_open: bool = False) -> tuple[Any, Any]:
+def joined(wires: Wires, vector: dict[str, Any], keeps_open: bool = False) -> tuple[Any, Any]:
     def reply(end: Any, message: Any) -> None:
         data = bytes.fromhex(vector["hex"])
         for piece in (data[:1], data[1:40], data[40:]):
@@ -260,7 +261,7 @@ def joined(wires: Any, vector: dict[str, Any], keeps_open: bool = False) -> tupl
 
 
 @pytest.mark.parametrize("name", [name for name in LIVE if name.startswith("joiner:")])
-def test_whatever_a_peer_answers_is_survived(wires: Any, name: str) -> None:
+def test_whatever_a_peer_answers_is_survived(wires: Wires, name: str) -> None:
     vector = LIVE[name]
     ivan, peer = joined(wires, vector, "kept open" in name)
     check(peer)
@@ -287,12 +288,12 @@ def test_whatever_a_peer_answers_is_survived(wires: Any, name: str) -> None:
 
 @pytest.mark.parametrize("sequences", [(24, 23), (23, 24), (255,), (0,), (300, 2**40)])
 @pytest.mark.parametrize("found", [True, False])
-def test_a_cluster_begins_where_peers_are(wires: Any, sequences: tuple[int, ...], found: bool) -> None:
+def test_a_cluster_begins_where_peers_are(wires: Wires, sequences: tuple[int, ...], found: bool) -> None:
     peers = [
         wires.document(number, answer(f"peer{number}", number), sequence)
         for number, sequence in enumerate(sequences, 2)
     ]
-    ivan = wires.node("Ivan", 1, tuple(range(2, 2 + len(sequences))), found=found)
+    ivan = wires.node("Ivan", 1, tuple(range(2, 2 + len(sequences))), bootstrap=found)
     assert wires.run(3.0, lambda: ivan.node.mode is Mode.WRK)
     assert ivan.node.sequence == max(sequences)
     assert ivan.node.oldest == max(sequences) + 1
@@ -313,7 +314,7 @@ def test_a_cluster_begins_where_peers_are(wires: Any, sequences: tuple[int, ...]
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_no_answer_to_the_question_for_the_sequence(wires: Any, silent: bool) -> None:
+def test_no_answer_to_the_question_for_the_sequence(wires: Wires, silent: bool) -> None:
     def reply(end: Any, message: Any) -> None:
         if message.type is DSC_REQ:
             end.send(answer("Boris", 2))
@@ -321,7 +322,7 @@ def test_no_answer_to_the_question_for_the_sequence(wires: Any, silent: bool) ->
             end.close()
 
     peer = wires.play(2, reply)
-    ivan = wires.node("Ivan", 1, (2,), found=True)
+    ivan = wires.node("Ivan", 1, (2,), bootstrap=True)
     assert wires.run(6.0, lambda: ivan.node.mode is Mode.WRK)
     assert ivan.node.sequence == 0
     wires.run(20.0)
@@ -331,28 +332,28 @@ def test_no_answer_to_the_question_for_the_sequence(wires: Any, silent: bool) ->
     check(peer)
 
 
-def test_a_refusal_of_the_question_for_the_sequence(wires: Any) -> None:
+def test_a_refusal_of_the_question_for_the_sequence(wires: Wires) -> None:
     def reply(end: Any, message: Any) -> None:
         end.send(answer("Boris", 2) if message.type is DSC_REQ else Parcel(True, PROTO_ERROR, node_id("Boris")))
         end.close()
 
     wires.play(2, reply)
-    ivan = wires.node("Ivan", 1, (2,), found=True)
+    ivan = wires.node("Ivan", 1, (2,), bootstrap=True)
     assert wires.run(20.0, lambda: ivan.node.mode is Mode.WRK)
     assert names(ivan) == ["Boris"]
 
 
-def test_a_cluster_of_ours_goes_before_peers(wires: Any) -> None:
+def test_a_cluster_of_ours_goes_before_peers(wires: Wires) -> None:
     wires.node("Olga", 4)
     peer = wires.document(2, answer("Boris", 2), 77)
-    ivan = wires.node("Ivan", 1, (2, 4), found=True)
+    ivan = wires.node("Ivan", 1, (2, 4), bootstrap=True)
     assert wires.run(5.0, lambda: ivan.node.mode is Mode.WRK)
     assert ivan.node.sequence == 0
     assert [one.name for one in ivan.node.state(wires.now).members] == ["Ivan", "Olga"]
     check(peer)
 
 
-def test_peers_stay_neighbours_without_a_vote(wires: Any) -> None:
+def test_peers_stay_neighbours_without_a_vote(wires: Wires) -> None:
     peer = wires.document(2, answer("Boris", 2), 5)
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(60.0)
@@ -369,7 +370,7 @@ def test_peers_stay_neighbours_without_a_vote(wires: Any) -> None:
     assert ivan.of(NeighbourRemoved) == []
 
 
-def test_peers_of_peers_are_found(wires: Any) -> None:
+def test_peers_of_peers_are_found(wires: Wires) -> None:
     peers = [wires.document(2, answer("Boris", 2, info("Vera", 3)), 5), wires.document(3, answer("Vera", 3), 9)]
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(5.0)
@@ -377,7 +378,7 @@ def test_peers_of_peers_are_found(wires: Any) -> None:
     check(*peers)
 
 
-def test_a_peer_that_says_nothing_any_more(wires: Any) -> None:
+def test_a_peer_that_says_nothing_any_more(wires: Wires) -> None:
     peer = wires.document(2, answer("Boris", 2), 5)
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(10.0)
@@ -389,7 +390,7 @@ def test_a_peer_that_says_nothing_any_more(wires: Any) -> None:
     assert names(ivan) == []
     (removed,) = ivan.of(NeighbourRemoved)
     assert (removed.name, removed.address) == ("Boris", ("10.0.0.2", 7_878))
-    assert "silent" in removed.why
+    assert "silent" in removed.reason
     assert ivan.node.mode is Mode.WRK
     # It is asked on, and comes back.
     wires.document(2, answer("Boris", 2), 5)
@@ -398,7 +399,7 @@ def test_a_peer_that_says_nothing_any_more(wires: Any) -> None:
     check(peer)
 
 
-def test_a_peer_that_is_gone(wires: Any) -> None:
+def test_a_peer_that_is_gone(wires: Wires) -> None:
     wires.document(2, answer("Boris", 2), 5)
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(10.0)
@@ -406,13 +407,13 @@ def test_a_peer_that_is_gone(wires: Any) -> None:
     wires.run(1.6)
     assert names(ivan) == []
     (removed,) = ivan.of(NeighbourRemoved)
-    assert "refused" in removed.why
+    assert "refused" in removed.reason
     wires.document(2, answer("Boris", 2), 5)
     wires.run(5.0)
     assert names(ivan) == ["Boris"]
 
 
-def test_a_peer_that_calls_is_called(wires: Any) -> None:
+def test_a_peer_that_calls_is_called(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     peer = wires.document(7, answer("Boris", 7), 5)
     end = wires.call(ivan, "10.0.0.7")
@@ -424,7 +425,7 @@ def test_a_peer_that_calls_is_called(wires: Any) -> None:
     check(peer)
 
 
-def test_a_peer_that_only_calls_stays_as_long_as_it_calls(wires: Any) -> None:
+def test_a_peer_that_only_calls_stays_as_long_as_it_calls(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     wires.silent.add(wires.address(7))
     for _ in range(5):
@@ -435,12 +436,12 @@ def test_a_peer_that_only_calls_stays_as_long_as_it_calls(wires: Any) -> None:
     assert names(ivan) == []
 
 
-def test_a_mixed_cluster(wires: Any) -> None:
+def test_a_mixed_cluster(wires: Wires) -> None:
     peers = [
         wires.document(4, answer("Olga", 4, info("Petr", 5)), 10),
         wires.document(5, answer("Petr", 5, info("Olga", 4)), 20),
     ]
-    wires.node("Ivan", 1, (2, 3, 4, 5), found=True)
+    wires.node("Ivan", 1, (2, 3, 4, 5), bootstrap=True)
     wires.run(3.0)
     for name, number in (("Boris", 2), ("Vera", 3)):
         wires.node(name, number, (1, 4, 5))
@@ -465,7 +466,7 @@ def test_a_mixed_cluster(wires: Any) -> None:
         assert b"parcels" not in b"".join(bytes(end.raw) for end in peer.accepted)
 
 
-def test_two_peers_with_one_id(wires: Any) -> None:
+def test_two_peers_with_one_id(wires: Wires) -> None:
     vector = LIVE["joiner: two nodes with the same id and different names"]
     ivan, peer = joined(wires, vector)
     assert len(names(ivan)) == 1
@@ -474,7 +475,7 @@ def test_two_peers_with_one_id(wires: Any) -> None:
     check(peer)
 
 
-def test_a_peer_that_lists_only_others(wires: Any) -> None:
+def test_a_peer_that_lists_only_others(wires: Wires) -> None:
     vector = LIVE["joiner: DscRes lists the joiner itself"]
     ivan, peer = joined(wires, vector)
     assert names(ivan) == ["127.0.0.1:7879"]
@@ -484,7 +485,7 @@ def test_a_peer_that_lists_only_others(wires: Any) -> None:
     check(peer)
 
 
-def test_garbage_from_a_peer_is_no_answer(wires: Any) -> None:
+def test_garbage_from_a_peer_is_no_answer(wires: Wires) -> None:
     ivan, peer = joined(wires, LIVE["joiner: garbage reply"])
     wires.run(30.0)
     assert names(ivan) == []
@@ -494,7 +495,7 @@ def test_garbage_from_a_peer_is_no_answer(wires: Any) -> None:
     check(peer)
 
 
-def test_a_connection_that_opens_late_is_not_just_closed(wires: Any) -> None:
+def test_a_connection_that_opens_late_is_not_just_closed(wires: Wires) -> None:
     wires.silent.add(wires.address(2))
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(12.1)  # It has given that up by now.

@@ -286,7 +286,7 @@ def test_a_dial_that_hangs_is_passed_over() -> None:
 
 def test_a_trouble_of_a_node_is_told_once_for_each_change() -> None:
     told: list[tuple[Address, str | None]] = []
-    world = World((A,), on_trouble=lambda node, trouble: told.append((node, trouble)))
+    world = World((A,), on_node_warning=lambda node, trouble: told.append((node, trouble)))
     world.down.add(A)
     published = world.publisher.publish(b"event")
     world.clock.pump([0.1] * 100)
@@ -316,7 +316,7 @@ def test_a_trouble_of_a_node_is_told_once_for_each_change() -> None:
 
 def test_each_of_several_nodes_has_a_trouble_of_its_own() -> None:
     told: list[tuple[Address, str | None]] = []
-    world = World(on_trouble=lambda node, trouble: told.append((node, trouble)))
+    world = World(on_node_warning=lambda node, trouble: told.append((node, trouble)))
     world.down.add(A)
     world.deaf.add(B)
     world.publisher.publish(b"event")

@@ -6,6 +6,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from parcels.harness import Host, Wires
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
@@ -82,10 +83,10 @@ def ask(about: NodeInfo) -> Parcel:
     return Parcel(False, ParcelType.DSC_REQ, about.id, about)
 
 
-def join(wires: Any, host: Any, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
+def join(wires: Wires, host: Host, name: str, founding: int | None = None, secret: bytes | None = None) -> Any:
     """Call a node as another one of the cluster."""
     end = wires.call(host)
-    hello = Hello("default", name, 99, host.node.founding if founding is None else founding, bytes(16))
+    hello = Hello("default", name, 99, host.node.cluster_id if founding is None else founding, bytes(16))
     end.send(ask(info(name)), hello)
     wires.run(0.01)
     welcome = next(one for one in end.take() if isinstance(one, Welcome))
@@ -94,7 +95,7 @@ def join(wires: Any, host: Any, name: str, founding: int | None = None, secret: 
     return end
 
 
-def connect(wires: Any, host: Any) -> Any:
+def connect(wires: Wires, host: Any) -> Any:
     """Call a node as one who only publishes."""
     end = wires.call(host)
     end.send(Hello("default", "", 0, 0, bytes(16)))
@@ -132,7 +133,7 @@ def modes(host: Any) -> list[Mode]:
 # Founding and joining
 
 
-def test_a_node_without_neighbours_works_at_once(wires: Any) -> None:
+def test_a_node_without_neighbours_works_at_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     assert mode(ivan) is Mode.WRK
     assert (ivan.node.sequence, ivan.node.oldest, ivan.node.read(1, 9, 9)) == (0, 1, [])
@@ -142,7 +143,7 @@ def test_a_node_without_neighbours_works_at_once(wires: Any) -> None:
     assert delivered(ivan) == [b"a", b"b"]
 
 
-def test_a_second_node_joins(wires: Any) -> None:
+def test_a_second_node_joins(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     wires.run(3.0)
     ivan.tell("publish", [b"before"], 1)
@@ -151,17 +152,17 @@ def test_a_second_node_joins(wires: Any) -> None:
     assert wires.run(3.0, lambda: mode(boris) is Mode.WRK)
     assert modes(boris) == [Mode.SEQ_RECOVERY, Mode.WRK]
     assert members(ivan) == members(boris) == ["Boris", "Ivan"]
-    assert boris.node.founding == ivan.node.founding != 0
+    assert boris.node.cluster_id == ivan.node.cluster_id != 0
     boris.tell("publish", [b"after"], 2)
     wires.run(0.5)
     assert boris.of(PublishConfirmed) == [PublishConfirmed(2, ((2, 1),))]
     assert delivered(ivan) == delivered(boris) == [b"before", b"after"]
     assert ivan.read() == boris.read() == [(1, b"before"), (2, b"after")]
     assert [one.name for one in ivan.of(NeighbourAdded)] == ["Boris"]
-    assert [len(one.view.members) for one in ivan.of(MembershipChanged)] == [1, 2]
+    assert [len(one.membership.members) for one in ivan.of(MembershipChanged)] == [1, 2]
 
 
-def test_three_nodes_have_one_order(trio: Any, wires: Any) -> None:
+def test_three_nodes_have_one_order(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     for number in range(30):
         trio[number % 3].tell("publish", [b"%d" % number, b"and"], number)
         if number % 7 == 0:
@@ -178,7 +179,7 @@ def test_three_nodes_have_one_order(trio: Any, wires: Any) -> None:
             assert [data for number, data in host.read() if number in places] == [b"%d" % token, b"and"]
 
 
-def test_answers_come_after_delivery(trio: Any, wires: Any) -> None:
+def test_answers_come_after_delivery(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     for host in trio:
         host.tell("publish", [b"1", b"2", b"3"], "x")
     wires.run(1.0)
@@ -192,9 +193,9 @@ def test_answers_come_after_delivery(trio: Any, wires: Any) -> None:
         assert len(host.of(PublishConfirmed)) == 1
 
 
-def test_found_waits_for_a_neighbour_that_says_nothing(wires: Any) -> None:
+def test_found_waits_for_a_neighbour_that_says_nothing(wires: Wires) -> None:
     wires.silent.add(wires.address(2))
-    ivan = wires.node("Ivan", 1, (2,), found=True)
+    ivan = wires.node("Ivan", 1, (2,), bootstrap=True)
     wires.run(60.0)
     assert mode(ivan) is Mode.DSC
     assert len(ivan.dialled) > 3
@@ -202,35 +203,35 @@ def test_found_waits_for_a_neighbour_that_says_nothing(wires: Any) -> None:
     assert wires.run(20.0, lambda: mode(ivan) is Mode.WRK)
 
 
-def test_found_begins_where_all_neighbours_refuse(wires: Any) -> None:
-    ivan = wires.node("Ivan", 1, (2, 3), found=True)
+def test_found_begins_where_all_neighbours_refuse(wires: Wires) -> None:
+    ivan = wires.node("Ivan", 1, (2, 3), bootstrap=True)
     boris = wires.node("Boris", 4, (2, 3))
     assert wires.run(2.5, lambda: mode(ivan) is Mode.WRK)
     wires.run(60.0)
     assert mode(boris) is Mode.DSC
-    assert boris.node.founding == 0
+    assert boris.node.cluster_id == 0
 
 
-def test_found_joins_where_there_is_a_cluster(wires: Any) -> None:
+def test_found_joins_where_there_is_a_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     wires.run(1.0)
-    boris = wires.node("Boris", 2, (1,), found=True)
+    boris = wires.node("Boris", 2, (1,), bootstrap=True)
     assert wires.run(5.0, lambda: mode(boris) is Mode.WRK)
-    assert boris.node.founding == ivan.node.founding
+    assert boris.node.cluster_id == ivan.node.cluster_id
     assert members(boris) == ["Boris", "Ivan"]
 
 
-def test_one_in_no_cluster_is_not_joined(wires: Any) -> None:
+def test_one_in_no_cluster_is_not_joined(wires: Wires) -> None:
     boris = wires.node("Boris", 2, (1,))
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(30.0)
     assert {mode(ivan), mode(boris)} == {Mode.DSC}
-    vera = wires.node("Vera", 3, (1, 2), found=True)
+    vera = wires.node("Vera", 3, (1, 2), bootstrap=True)
     assert wires.run(20.0, lambda: {mode(ivan), mode(boris), mode(vera)} == {Mode.WRK})
-    assert len({host.node.founding for host in (ivan, boris, vera)}) == 1
+    assert len({host.node.cluster_id for host in (ivan, boris, vera)}) == 1
 
 
-def test_a_list_with_oneself_and_repetitions(wires: Any) -> None:
+def test_a_list_with_oneself_and_repetitions(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (1, 1))
     assert wires.run(2.5, lambda: mode(ivan) is Mode.WRK)
     assert ivan.dialled == []
@@ -239,7 +240,7 @@ def test_a_list_with_oneself_and_repetitions(wires: Any) -> None:
     assert [address for _, address in boris.dialled].count(wires.address(1)) == 1
 
 
-def test_it_knows_itself_behind_another_address(wires: Any) -> None:
+def test_it_knows_itself_behind_another_address(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (9,))
     wires.listening[wires.address(9)] = ivan
     assert wires.run(8.0, lambda: mode(ivan) is Mode.WRK)
@@ -249,28 +250,28 @@ def test_it_knows_itself_behind_another_address(wires: Any) -> None:
     assert warnings(ivan) == []
 
 
-def test_clusters_that_were_founded_apart_do_not_mix(wires: Any) -> None:
+def test_clusters_that_were_founded_apart_do_not_mix(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     boris = wires.node("Boris", 2)
     ivan.tell("publish", [b"one"], 1)
     boris.tell("publish", [b"other"], 1)
     vera = wires.node("Vera", 3, (1,))
     assert wires.run(5.0, lambda: mode(vera) is Mode.WRK)
-    end = join_apart(wires, ivan, "Boris", boris.node.founding)
+    end = join_apart(wires, ivan, "Boris", boris.node.cluster_id)
     assert [one.why for one in end.take() if isinstance(one, Refused)] == [RefusalReason.OTHER_FOUNDING]
     assert end.hung_up
     assert any("two clusters" in text for text in warnings(ivan))
     assert members(ivan) == ["Ivan", "Vera"]
 
 
-def join_apart(wires: Any, host: Any, name: str, founding: int) -> Any:
+def join_apart(wires: Wires, host: Host, name: str, founding: int) -> Any:
     end = wires.call(host)
     end.send(ask(info(name)), Hello("default", name, 99, founding, bytes(16)))
     wires.run(0.01)
     return end
 
 
-def test_who_dials_one_of_another_founding_is_told(wires: Any) -> None:
+def test_who_dials_one_of_another_founding_is_told(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     promises = PersistentState()
     boris = wires.node("Boris", 2, promises=promises)
@@ -287,7 +288,7 @@ def test_who_dials_one_of_another_founding_is_told(wires: Any) -> None:
     assert mode(boris) is Mode.WRK
 
 
-def test_one_that_calls_again_and_again_is_warned_of_once(wires: Any) -> None:
+def test_one_that_calls_again_and_again_is_warned_of_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for _ in range(5):
         join_apart(wires, ivan, "Boris", 77)
@@ -297,7 +298,7 @@ def test_one_that_calls_again_and_again_is_warned_of_once(wires: Any) -> None:
 # Who is refused
 
 
-def test_the_same_name_twice(wires: Any) -> None:
+def test_the_same_name_twice(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     other = wires.node("Ivan", 2, (1,), seed=77)
     wires.run(12.0)
@@ -309,7 +310,7 @@ def test_the_same_name_twice(wires: Any) -> None:
     assert ivan.node.state(wires.now).neighbours == ()
 
 
-def test_the_name_of_another_member(trio: Any, wires: Any) -> None:
+def test_the_name_of_another_member(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     other = wires.node("Vera", 4, (1, 2), seed=77)
     wires.run(12.0)
     assert mode(other) is Mode.DSC
@@ -333,7 +334,7 @@ def same_ids() -> tuple[str, str]:
     raise AssertionError
 
 
-def test_the_same_id_twice(wires: Any) -> None:
+def test_the_same_id_twice(wires: Wires) -> None:
     one, two = same_ids()
     first = wires.node(one, 1)
     second = wires.node(two, 2, (1,))
@@ -345,7 +346,7 @@ def test_the_same_id_twice(wires: Any) -> None:
     assert counter(first, "dropped_id_taken") > 0
 
 
-def test_another_cluster(wires: Any) -> None:
+def test_another_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     boris = wires.node("Boris", 2, (1,), cluster="other")
     wires.run(8.0)
@@ -361,13 +362,13 @@ def test_another_cluster(wires: Any) -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [(SECRET, SECRET[::-1]), (SECRET, None), (None, SECRET)])
-def test_another_secret(wires: Any, here: bytes | None, there: bytes | None) -> None:
+def test_another_secret(wires: Wires, here: bytes | None, there: bytes | None) -> None:
     ivan = wires.node("Ivan", 1, secret=here)
     boris = wires.node("Boris", 2, (1,), secret=there)
     wires.run(8.0)
     assert mode(boris) is Mode.DSC
     assert members(ivan) == ["Ivan"]
-    assert boris.node.founding == 0
+    assert boris.node.cluster_id == 0
     assert any("secret" in text for text in (*warnings(ivan), *warnings(boris)))
     if here is not None:
         assert ivan.node.state(wires.now).neighbours == ()
@@ -375,7 +376,7 @@ def test_another_secret(wires: Any, here: bytes | None, there: bytes | None) -> 
         assert boris.node.state(wires.now).neighbours == ()
 
 
-def test_the_right_secret(wires: Any) -> None:
+def test_the_right_secret(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     boris = wires.node("Boris", 2, (1,), secret=SECRET)
     assert wires.run(8.0, lambda: mode(boris) is Mode.WRK)
@@ -388,7 +389,7 @@ def test_the_right_secret(wires: Any) -> None:
     "secret",
     [None, SECRET],
 )
-def test_one_who_knows_only_a_follower_joins(wires: Any, secret: bytes | None) -> None:
+def test_one_who_knows_only_a_follower_joins(wires: Wires, secret: bytes | None) -> None:
     wires.node("Ivan", 1, secret=secret)
     boris = wires.node("Boris", 2, (1,), secret=secret)
     assert wires.run(8.0, lambda: mode(boris) is Mode.WRK)
@@ -397,7 +398,7 @@ def test_one_who_knows_only_a_follower_joins(wires: Any, secret: bytes | None) -
     assert wires.run(20.0, lambda: mode(vera) is Mode.WRK)
 
 
-def test_one_who_joins_votes_once_it_has_the_events(wires: Any) -> None:
+def test_one_who_joins_votes_once_it_has_the_events(wires: Wires) -> None:
     # What a quorum of the old view has, one of the new view has to have: state brings no events.
     ivan = wires.node("Ivan", 1)
     for number in range(60):
@@ -408,7 +409,7 @@ def test_one_who_joins_votes_once_it_has_the_events(wires: Any) -> None:
     assert boris.node.oldest == 1
 
 
-def test_one_who_has_events_but_no_memory_founds_nothing(wires: Any) -> None:
+def test_one_who_has_events_but_no_memory_founds_nothing(wires: Wires) -> None:
     history = EventWindow(10**6)
     history.put([SequencedRun(1, "somebody", 1, 1, [b"x"])])
     alone = ClusterNode(NodeConfig("Ivan"), Random(1), 0.0, history=history)
@@ -419,7 +420,7 @@ def test_one_who_has_events_but_no_memory_founds_nothing(wires: Any) -> None:
     assert (alone.mode, alone.sequence) == (Mode.WRK, 1)
 
 
-def test_who_calls_without_the_secret(wires: Any) -> None:
+def test_who_calls_without_the_secret(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     end = wires.call(ivan)
     end.send(Hello("default", "", 0, 0, bytes(16)))
@@ -465,7 +466,7 @@ def test_who_calls_without_the_secret(wires: Any) -> None:
         Proof(b""),
     ],
 )
-def test_who_says_no_hello_is_refused(wires: Any, message: Any) -> None:
+def test_who_says_no_hello_is_refused(wires: Wires, message: Any) -> None:
     ivan = wires.node("Ivan", 1)
     for opening in ((), (ask(info("Olga")),)):
         end = wires.call(ivan)
@@ -477,7 +478,7 @@ def test_who_says_no_hello_is_refused(wires: Any, message: Any) -> None:
     assert delivered(ivan) == []
 
 
-def test_who_said_hello_and_proved_nothing_is_refused(wires: Any) -> None:
+def test_who_said_hello_and_proved_nothing_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = wires.call(ivan)
     end.send(ask(info("Olga")), Hello("default", "Olga", 99, 0, bytes(16)), RequestVote(9, 9, 9, False))
@@ -486,7 +487,7 @@ def test_who_said_hello_and_proved_nothing_is_refused(wires: Any) -> None:
     assert end.hung_up
 
 
-def test_a_hello_without_an_introduction_is_refused(wires: Any) -> None:
+def test_a_hello_without_an_introduction_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for opening in ((), (ask(info("Petr")),)):
         end = wires.call(ivan)
@@ -496,7 +497,7 @@ def test_a_hello_without_an_introduction_is_refused(wires: Any) -> None:
         assert end.hung_up
 
 
-def test_a_publisher_has_no_vote(wires: Any) -> None:
+def test_a_publisher_has_no_vote(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for message in (
         RequestVote(9, 9, 9, False),
@@ -512,14 +513,14 @@ def test_a_publisher_has_no_vote(wires: Any) -> None:
     assert ivan.node.state(wires.now).term == 1
 
 
-def call_as_stranger(wires: Any, node: Any, number: int) -> None:
+def call_as_stranger(wires: Wires, node: Any, number: int) -> None:
     """Let a node that speaks only the document call, and answer where it says that it listens."""
     host = f"10.0.1.{number}"
     wires.play((host, 7_878), answers_as(info(f"n{number}", host, incarnation=None)))
     wires.call(node, host).send(ask(info(f"n{number}", host, incarnation=None)))
 
 
-def test_too_many_neighbours(wires: Any) -> None:
+def test_too_many_neighbours(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=2)
     for number in range(5):
         host = f"10.0.0.{90 + number}"
@@ -529,7 +530,7 @@ def test_too_many_neighbours(wires: Any) -> None:
     assert counter(ivan, "dropped_too_many_neighbours") == 3
 
 
-def test_one_address_does_not_fill_the_table(wires: Any) -> None:
+def test_one_address_does_not_fill_the_table(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8)
     for number in range(9):
         wires.call(ivan).send(ask(info(f"n{number}", port=9_000 + number)))
@@ -541,7 +542,7 @@ def test_one_address_does_not_fill_the_table(wires: Any) -> None:
     assert "Boris" in {one.name for one in ivan.node.state(wires.now).neighbours}
 
 
-def test_strangers_leave_room_for_those_who_know_the_secret(wires: Any) -> None:
+def test_strangers_leave_room_for_those_who_know_the_secret(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(40):
         call_as_stranger(wires, ivan, number)
@@ -554,7 +555,7 @@ def test_strangers_leave_room_for_those_who_know_the_secret(wires: Any) -> None:
     assert len(ivan.node.state(wires.now).members) == 5
 
 
-def test_what_a_member_heard_of_strangers_is_not_proven(wires: Any) -> None:
+def test_what_a_member_heard_of_strangers_is_not_proven(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(2):
         call_as_stranger(wires, ivan, number)
@@ -572,7 +573,7 @@ def test_what_a_member_heard_of_strangers_is_not_proven(wires: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["Boris", namesake("Boris")])
-def test_a_name_or_an_id_is_kept_by_the_secret(wires: Any, name: str) -> None:
+def test_a_name_or_an_id_is_kept_by_the_secret(wires: Wires, name: str) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     wires.play((STRANGE, 7_878), answers_as(info(name, STRANGE, incarnation=None)))
     wires.call(ivan, STRANGE).send(ask(info(name, STRANGE, incarnation=None)))
@@ -585,7 +586,7 @@ def test_a_name_or_an_id_is_kept_by_the_secret(wires: Any, name: str) -> None:
     assert {(one.name, one.ours) for one in ivan.node.state(wires.now).neighbours} == {("Boris", True)}
 
 
-def test_too_many_links(wires: Any) -> None:
+def test_too_many_links(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_links=2)
     ends = [wires.call(ivan) for _ in range(3)]
     wires.run(0.1)
@@ -598,7 +599,7 @@ def test_too_many_links(wires: Any) -> None:
 
 @pytest.mark.parametrize("name", ["", "n" * 65, "\u00fc" * 33, "a\nb", "\x1b[2J", "\u200b"])
 @pytest.mark.parametrize("incarnation", [None, 99])
-def test_a_name_that_none_may_have_is_refused(wires: Any, name: str, incarnation: int | None) -> None:
+def test_a_name_that_none_may_have_is_refused(wires: Wires, name: str, incarnation: int | None) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     bad = info(name, "10.0.0.2", incarnation=incarnation)
     asked = wires.play(("10.0.0.2", 7_878), answers_as(bad))
@@ -614,7 +615,7 @@ def test_a_name_that_none_may_have_is_refused(wires: Any, name: str, incarnation
     assert counter(ivan, "dropped_bad_name") >= 2
 
 
-def test_one_link_too_many_gets_an_answer(wires: Any) -> None:
+def test_one_link_too_many_gets_an_answer(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_links=1)
     wires.call(ivan)
     end = wires.call(ivan)
@@ -623,7 +624,7 @@ def test_one_link_too_many_gets_an_answer(wires: Any) -> None:
     assert [one.type for one in end.take()] == [ParcelType.PROTO_ERROR]
 
 
-def test_an_idle_caller_is_hung_up(wires: Any) -> None:
+def test_an_idle_caller_is_hung_up(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = wires.call(ivan)
     wires.run(29.0)
@@ -636,7 +637,7 @@ def test_an_idle_caller_is_hung_up(wires: Any) -> None:
 # Addresses
 
 
-def test_somebody_elses_address_is_not_dialled(wires: Any) -> None:
+def test_somebody_elses_address_is_not_dialled(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     victim = wires.play(7)
     for incarnation in (None, 99):
@@ -649,7 +650,7 @@ def test_somebody_elses_address_is_not_dialled(wires: Any) -> None:
     assert any("10.0.0.7" in text for text in warnings(ivan))
 
 
-def test_somebody_elses_address_is_not_dialled_where_there_is_a_secret(wires: Any) -> None:
+def test_somebody_elses_address_is_not_dialled_where_there_is_a_secret(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     victim = wires.play(7)
     wires.call(ivan, "10.0.0.99").send(ask(info("Olga", "10.0.0.7", incarnation=None)))
@@ -669,7 +670,7 @@ FORGED = "who speaks only the document needs no proof, and takes the place of a 
     ],
 )
 def test_a_question_in_a_members_name_does_not_shake_it(
-    wires: Any, secret: bytes | None, incarnation: int | None
+    wires: Wires, secret: bytes | None, incarnation: int | None
 ) -> None:
     ivan = wires.node("Ivan", 1, secret=secret)
     wires.node("Boris", 2, (1,), secret=secret)
@@ -683,7 +684,7 @@ def test_a_question_in_a_members_name_does_not_shake_it(
 
 
 @pytest.mark.parametrize("name", ["Ivan", "Boris"])
-def test_a_wrong_id_does_not_make_a_name_free(wires: Any, name: str) -> None:
+def test_a_wrong_id_does_not_make_a_name_free(wires: Wires, name: str) -> None:
     ivan = wires.node("Ivan", 1)
     boris = wires.node("Boris", 2, (1,))
     assert wires.run(5.0, lambda: mode(boris) is Mode.WRK)
@@ -696,7 +697,7 @@ def test_a_wrong_id_does_not_make_a_name_free(wires: Any, name: str) -> None:
 # Commands
 
 
-def test_nothing_is_published_before_there_is_a_cluster(wires: Any) -> None:
+def test_nothing_is_published_before_there_is_a_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     for publish in (
         lambda: ivan.node.publish([b"a", b"b"], 1, wires.now),
@@ -709,7 +710,7 @@ def test_nothing_is_published_before_there_is_a_cluster(wires: Any) -> None:
     assert counter(ivan, "published") == 0
 
 
-def test_events_that_are_too_long(wires: Any) -> None:
+def test_events_that_are_too_long(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=1_000)
     with pytest.raises(MessageTooLarge):
         ivan.node.publish([b"fine", bytes(1_001)], 1, wires.now)
@@ -720,7 +721,7 @@ def test_events_that_are_too_long(wires: Any) -> None:
     assert len(delivered(ivan)) == 1
 
 
-def test_the_name_of_a_publisher(wires: Any) -> None:
+def test_the_name_of_a_publisher(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for name in ("", "x" * 161, "ä" * 81):
         with pytest.raises(LocalError):
@@ -729,7 +730,7 @@ def test_the_name_of_a_publisher(wires: Any) -> None:
     assert len(ivan.of(PublishConfirmed)) == 1
 
 
-def test_too_many_events_wait(wires: Any) -> None:
+def test_too_many_events_wait(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=1_000, pending_bytes=4_000)
     ivan.node.publish([bytes(1_000)] * 3, 1, wires.now)
     with pytest.raises(PublishQueueFull):
@@ -739,13 +740,13 @@ def test_too_many_events_wait(wires: Any) -> None:
     assert [one.token for one in ivan.of(PublishConfirmed)] == [1, 3]
 
 
-def test_nothing_at_all_is_published(wires: Any) -> None:
+def test_nothing_at_all_is_published(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish", [], 1)
     assert ivan.of(PublishConfirmed) == ivan.of(EventsDelivered) == []
 
 
-def test_a_publication_that_is_repeated_elsewhere(trio: Any, wires: Any) -> None:
+def test_a_publication_that_is_repeated_elsewhere(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     run = PublisherRun("somebody", 0, 1, [b"once"])
     for host in trio:
         host.tell("publish", [b"noise"], "noise")
@@ -763,7 +764,7 @@ def test_a_publication_that_is_repeated_elsewhere(trio: Any, wires: Any) -> None
         assert delivered(host).count(b"once") == 1
 
 
-def test_runs_that_overlap(wires: Any) -> None:
+def test_runs_that_overlap(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish_as", PublisherRun("p", 0, 1, [b"1", b"2"]), 1)
     ivan.tell("publish", [b"between"], 2)
@@ -776,13 +777,13 @@ def test_runs_that_overlap(wires: Any) -> None:
     assert delivered(ivan) == [b"1", b"2", b"between", b"3"]
     ivan.tell("publish_as", PublisherRun("p", 0, 9, [b"9"]), 4)
     ivan.tell("publish_as", PublisherRun("unknown", 0, 9, [b"9"]), 5)
-    assert [(one.token, one.why, one.unknown) for one in ivan.of(PublishUnconfirmed)] == [
+    assert [(one.token, one.reason, one.unknown) for one in ivan.of(PublishUnconfirmed)] == [
         (4, RefusalReason.OUT_OF_ORDER, False),
         (5, RefusalReason.FORGOTTEN, True),
     ]
 
 
-def test_reading(wires: Any) -> None:
+def test_reading(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, window_bytes=98_304)
     for number in range(1, 200):
         ivan.tell("publish", [bytes(1_000)], number)
@@ -797,7 +798,7 @@ def test_reading(wires: Any) -> None:
     assert node.read(200, 300, 9) == node.read(150, 149, 9) == node.read(199, 199, 0) == []
 
 
-def test_state(trio: Any, wires: Any) -> None:
+def test_state(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     trio[1].tell("publish", [b"a", b"b"], 1)
     wires.play(8)
     wires.call(trio[1], "10.0.0.8").send(ask(info("Olga", "10.0.0.8", incarnation=None)))
@@ -826,7 +827,7 @@ def test_state(trio: Any, wires: Any) -> None:
 # Who goes
 
 
-def test_the_one_that_orders_dies(trio: Any, wires: Any) -> None:
+def test_the_one_that_orders_dies(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1"], 1)
     wires.run(0.5)
@@ -843,7 +844,7 @@ def test_the_one_that_orders_dies(trio: Any, wires: Any) -> None:
     assert boris.of(PublishUnconfirmed) == []
 
 
-def test_silence_is_noticed_after_5_seconds(trio: Any, wires: Any) -> None:
+def test_silence_is_noticed_after_5_seconds(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     vera.up = False  # It hangs; its connections stay.
     wires.run(4.0)
@@ -851,20 +852,20 @@ def test_silence_is_noticed_after_5_seconds(trio: Any, wires: Any) -> None:
     assert wires.run(3.0, lambda: members(ivan) == ["Boris", "Ivan"])
     wires.run(1.5)
     assert [one.name for one in boris.of(NeighbourRemoved)] == ["Vera"]
-    assert "silent" in boris.of(NeighbourRemoved)[0].why
+    assert "silent" in boris.of(NeighbourRemoved)[0].reason
     vera.up = True
     vera.flush()
     assert wires.run(30.0, lambda: members(ivan) == ["Boris", "Ivan", "Vera"] and mode(vera) is Mode.WRK)
 
 
-def test_a_minority_orders_nothing(trio: Any, wires: Any) -> None:
+def test_a_minority_orders_nothing(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.kill()
     vera.kill()
     ivan.tell("publish", [b"lost"], 1)
     assert mode(ivan) is Mode.WRK
     assert wires.run(12.0, lambda: mode(ivan) is Mode.ERR)
-    assert [(one.token, one.why, one.unknown) for one in ivan.of(PublishUnconfirmed)] == [
+    assert [(one.token, one.reason, one.unknown) for one in ivan.of(PublishUnconfirmed)] == [
         (1, RefusalReason.NO_QUORUM, True)
     ]
     assert ivan.of(PublishConfirmed) == []
@@ -875,9 +876,9 @@ def test_a_minority_orders_nothing(trio: Any, wires: Any) -> None:
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
 
 
-def test_a_majority_comes_back(wires: Any) -> None:
+def test_a_majority_comes_back(wires: Wires) -> None:
     memories = [PersistentState() for _ in range(3)]
-    wires.node("Ivan", 1, (2, 3), found=True, promises=memories[0])
+    wires.node("Ivan", 1, (2, 3), bootstrap=True, promises=memories[0])
     wires.run(1.2)
     for name, number in (("Boris", 2), ("Vera", 3)):
         wires.node(name, number, (1,), promises=memories[number - 1])
@@ -886,7 +887,7 @@ def test_a_majority_comes_back(wires: Any) -> None:
     wires.run(2.0)
     hosts["Vera"].tell("publish", [b"1", b"2"], 1)
     wires.run(1.0)
-    founding, incarnations = hosts["Ivan"].node.founding, {name: host.node.me for name, host in hosts.items()}
+    founding, incarnations = hosts["Ivan"].node.cluster_id, {name: host.node.me for name, host in hosts.items()}
     for host in list(hosts.values()):
         host.kill()
     wires.run(60.0)
@@ -894,13 +895,13 @@ def test_a_majority_comes_back(wires: Any) -> None:
         wires.node(name, number, (1, 2, 3), promises=memories[number - 1])
     assert wires.run(20.0, lambda: all(mode(host) is Mode.WRK for host in hosts.values()))
     assert {name: host.node.me for name, host in hosts.items()} == incarnations
-    assert {host.node.founding for host in hosts.values()} == {founding}
+    assert {host.node.cluster_id for host in hosts.values()} == {founding}
     hosts["Boris"].tell("publish", [b"3"], 1)
     wires.run(1.0)
     assert hosts["Boris"].of(PublishConfirmed) == [PublishConfirmed(1, ((3, 1),))]
 
 
-def test_who_forgot_is_somebody_new(trio: Any, wires: Any) -> None:
+def test_who_forgot_is_somebody_new(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1", b"2"], 1)
     wires.run(0.5)
@@ -915,7 +916,7 @@ def test_who_forgot_is_somebody_new(trio: Any, wires: Any) -> None:
     assert ivan.node.state(wires.now).quorum == 2
 
 
-def test_two_of_three_forgot(trio: Any, wires: Any) -> None:
+def test_two_of_three_forgot(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     for host in (boris, vera):
         host.kill()
@@ -926,15 +927,15 @@ def test_two_of_three_forgot(trio: Any, wires: Any) -> None:
     assert mode(ivan) is Mode.ERR
 
 
-def test_leaving(trio: Any, wires: Any) -> None:
+def test_leaving(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     vera.tell("leave")
     assert mode(vera) is Mode.SHUTDOWN
-    assert not vera.node.gone
+    assert not vera.node.has_stopped
     with pytest.raises(NotOrdered):
         vera.node.publish([b"x"], 1, wires.now)
     assert wires.run(2.0, lambda: members(ivan) == members(boris) == ["Boris", "Ivan"])
-    assert wires.run(2.0, lambda: vera.node.gone)
+    assert wires.run(2.0, lambda: vera.node.has_stopped)
     assert vera.ends == {}
     said = len(vera.wrote)
     vera.tell("tick")
@@ -944,7 +945,7 @@ def test_leaving(trio: Any, wires: Any) -> None:
     assert modes(vera)[-1] is Mode.SHUTDOWN
 
 
-def test_the_one_that_orders_leaves(trio: Any, wires: Any) -> None:
+def test_the_one_that_orders_leaves(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     ivan.tell("publish", [b"on its way"], 1)
     ivan.tell("leave")
@@ -954,31 +955,31 @@ def test_the_one_that_orders_leaves(trio: Any, wires: Any) -> None:
     assert len(ivan.of(PublishConfirmed)) + len(ivan.of(PublishUnconfirmed)) == 1
 
 
-def test_one_alone_leaves_at_once(wires: Any) -> None:
+def test_one_alone_leaves_at_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("leave")
     wires.run(0.1)
-    assert ivan.node.gone
+    assert ivan.node.has_stopped
 
 
 SPINS = "next_deadline() lies in the past for ever"
 
 
 @pytest.mark.parametrize("neighbours", [(), (2,)])
-def test_one_that_left_needs_no_timer(wires: Any, neighbours: tuple[int, ...]) -> None:
-    ivan = wires.node("Ivan", 1, neighbours, found=True)
+def test_one_that_left_needs_no_timer(wires: Wires, neighbours: tuple[int, ...]) -> None:
+    ivan = wires.node("Ivan", 1, neighbours, bootstrap=True)
     wires.run(3.0)
     ivan.tell("leave")
     wires.run(20.0)  # The pump fails if a node wants to be called again and again.
-    assert ivan.node.gone
+    assert ivan.node.has_stopped
 
 
-def test_panic(trio: Any, wires: Any) -> None:
+def test_panic(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, _vera = trio
     ivan.tell("publish", [b"x"], 1)
     ivan.tell("panic", "the disk is full")
     assert mode(ivan) is Mode.PANIC
-    assert ivan.node.gone
+    assert ivan.node.has_stopped
     assert ivan.node.state(wires.now).why == "the disk is full"
     assert [one.token for one in ivan.of(PublishUnconfirmed)] == [1]
     with pytest.raises(NotOrdered):
@@ -989,13 +990,13 @@ def test_panic(trio: Any, wires: Any) -> None:
     assert [type(one) for _, _, one in ivan.wrote[said:] if not isinstance(one, Heartbeat)] == []
 
 
-def test_one_that_panics_needs_no_timer(trio: Any, wires: Any) -> None:
+def test_one_that_panics_needs_no_timer(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     trio[1].tell("panic", "the disk is full")
     wires.run(20.0)
     assert members(trio[0]) == ["Ivan", "Vera"]
 
 
-def test_forming_anew_is_refused_where_there_is_no_need(trio: Any, wires: Any) -> None:
+def test_forming_anew_is_refused_where_there_is_no_need(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     with pytest.raises(LocalError):
         trio[0].node.reform(wires.now)
     trio[2].tell("leave")
@@ -1006,27 +1007,27 @@ def test_forming_anew_is_refused_where_there_is_no_need(trio: Any, wires: Any) -
         trio[1].node.reform(wires.now)
 
 
-def test_forming_anew(trio: Any, wires: Any) -> None:
+def test_forming_anew(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     ivan.tell("publish", [b"1", b"2"], 1)
     wires.run(1.0)
-    founding = ivan.node.founding
+    founding = ivan.node.cluster_id
     ivan.kill()
     vera.kill()
     assert wires.run(12.0, lambda: mode(boris) is Mode.ERR)
     boris.tell("reform")
     assert mode(boris) is Mode.WRK
     assert members(boris) == ["Boris"]
-    assert boris.node.founding not in (0, founding)
+    assert boris.node.cluster_id not in (0, founding)
     boris.tell("publish", [b"3"], 3)
     assert boris.read() == [(1, b"1"), (2, b"2"), (3, b"3")]
     again = wires.node("Vera", 3, (2,), seed=99)
     assert wires.run(10.0, lambda: mode(again) is Mode.WRK)
-    assert again.node.founding == boris.node.founding
+    assert again.node.cluster_id == boris.node.cluster_id
     assert again.read() == boris.read()
 
 
-def test_forming_anew_with_somebody_in_touch(trio: Any, wires: Any) -> None:
+def test_forming_anew_with_somebody_in_touch(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     wires.hosts.pop("Vera")
     vera.kill()
@@ -1042,7 +1043,7 @@ def test_forming_anew_with_somebody_in_touch(trio: Any, wires: Any) -> None:
     assert members(ivan) == ["Ivan"]
 
 
-def test_forming_anew_in_no_cluster(wires: Any) -> None:
+def test_forming_anew_in_no_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(5.0)
     ivan.tell("reform")
@@ -1052,7 +1053,7 @@ def test_forming_anew_in_no_cluster(wires: Any) -> None:
 # Publishers on connections
 
 
-def test_a_publisher_that_is_no_node(trio: Any, wires: Any) -> None:
+def test_a_publisher_that_is_no_node(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     run = PublisherRun("client", 5, 1, (b"a", b"b"))
     for host in trio:
         end = connect(wires, host)
@@ -1065,7 +1066,7 @@ def test_a_publisher_that_is_no_node(trio: Any, wires: Any) -> None:
     assert [delivered(host) for host in trio] == [[b"a", b"b"]] * 3
 
 
-def test_an_answer_to_a_publisher_comes_after_delivery(trio: Any, wires: Any) -> None:
+def test_an_answer_to_a_publisher_comes_after_delivery(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     end = connect(wires, trio[1])
     end.send(Publish(PublisherRun("client", 0, 1, (b"a",))))
     while not end.received:
@@ -1074,7 +1075,7 @@ def test_an_answer_to_a_publisher_comes_after_delivery(trio: Any, wires: Any) ->
         wires.run(0.001)
 
 
-def test_hostile_publications(wires: Any) -> None:
+def test_hostile_publications(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=1_000)
     end = connect(wires, ivan)
     largest = 2**63 - 1
@@ -1099,7 +1100,7 @@ def test_hostile_publications(wires: Any) -> None:
     assert delivered(ivan) == [b"1", b"2"]
 
 
-def test_empty_publications(wires: Any) -> None:
+def test_empty_publications(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = connect(wires, ivan)
     for first in (0, 1, 2, 5):
@@ -1113,7 +1114,7 @@ def test_empty_publications(wires: Any) -> None:
     assert delivered(ivan) == [b"a", b"b"]
 
 
-def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: Any, wires: Any) -> None:
+def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     end = connect(wires, ivan)
     boris.kill()
@@ -1126,12 +1127,12 @@ def test_a_publisher_waits_for_what_is_lost_with_the_quorum(trio: Any, wires: An
     assert [(type(one), one.why) for one in end.take()] == [(PublishNack, RefusalReason.NO_QUORUM)]
 
 
-def test_publishers_that_send_too_much_are_told(trio: Any, wires: Any) -> None:
+def test_publishers_that_send_too_much_are_told(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     _ivan, _boris, _vera = trio
     small = wires.node("Olga", 4, (1,), max_event=1_000, pending_bytes=4_000)
     assert wires.run(10.0, lambda: mode(small) is Mode.WRK)
     end = connect(wires, small)
-    small.node._discovery.lines.clear()  # Nothing gets through to the one that orders.
+    small.node._discovery.ready_targets.clear()  # Nothing gets through to the one that orders.
     for number in range(1, 7):
         end.send(Publish(PublisherRun("client", 0, number, (bytes(1_000),))))
     wires.run(0.1)
@@ -1142,7 +1143,7 @@ def test_publishers_that_send_too_much_are_told(trio: Any, wires: Any) -> None:
     ]
 
 
-def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: Any, wires: Any) -> None:
+def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, _ = trio
     peer = next(end.peer for end in boris.ends.values() if end.peer.address == wires.address(1))
     boris.tell("publish", [b"1"], 1)
@@ -1158,7 +1159,7 @@ def test_a_run_that_is_refused_for_now_is_not_overtaken(trio: Any, wires: Any) -
     assert [one.token for one in boris.of(PublishConfirmed)] == [1, 2]
 
 
-def test_a_call_that_nobody_waits_for_may_fail(wires: Any) -> None:
+def test_a_call_that_nobody_waits_for_may_fail(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.told.clear()
     ivan.tell("dial_failed", ("10.0.0.77", 7_878), "refused")
@@ -1166,7 +1167,7 @@ def test_a_call_that_nobody_waits_for_may_fail(wires: Any) -> None:
     assert mode(ivan) is Mode.WRK
 
 
-def test_where_a_connection_is_full_no_entries_are_sent(trio: Any, wires: Any) -> None:
+def test_where_a_connection_is_full_no_entries_are_sent(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     leader = trio[0]
     peer = next(end.peer for end in leader.ends.values() if end.peer.dialled and end.peer.address == trio[1].address)
     leader.tell("blocked", peer)
@@ -1184,7 +1185,7 @@ def test_where_a_connection_is_full_no_entries_are_sent(trio: Any, wires: Any) -
 # Other nodes that lie
 
 
-def test_fetches(wires: Any) -> None:
+def test_fetches(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_event=40_000, window_bytes=200_000)
     for number in range(1, 11):
         ivan.tell("publish", [b"%d" % number + bytes(30_000)], number)
@@ -1211,7 +1212,7 @@ def test_fetches(wires: Any) -> None:
     assert not end.hung_up
 
 
-def test_nonsense_as_state(wires: Any) -> None:
+def test_nonsense_as_state(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("publish", [b"1"], 1)
     end = join(wires, ivan, "Olga")
@@ -1234,7 +1235,7 @@ def test_nonsense_as_state(wires: Any) -> None:
     assert counter(ivan, "dropped_bad_state") >= 1
 
 
-def test_what_is_no_answer_to_anything(trio: Any, wires: Any) -> None:
+def test_what_is_no_answer_to_anything(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan = trio[0]
     peers = [end.peer for end in ivan.ends.values() if end.peer.dialled]
     for message in (
@@ -1261,7 +1262,7 @@ def test_what_is_no_answer_to_anything(trio: Any, wires: Any) -> None:
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
 
 
-def test_who_is_in_no_cluster_cannot_order(wires: Any) -> None:
+def test_who_is_in_no_cluster_cannot_order(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = join(wires, ivan, "Olga", founding=0)
     end.send(AppendEntries(9, 0, 0, 0, [LogEntry(9, EntryKind.NO_OP, None)]))
@@ -1271,7 +1272,7 @@ def test_who_is_in_no_cluster_cannot_order(wires: Any) -> None:
     assert mode(ivan) is Mode.WRK
 
 
-def test_a_member_that_begins_anew_elsewhere(trio: Any, wires: Any) -> None:
+def test_a_member_that_begins_anew_elsewhere(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, _boris, vera = trio
     vera.kill()
     again = wires.node("Vera", 5, (1, 2), seed=1234)
@@ -1280,17 +1281,17 @@ def test_a_member_that_begins_anew_elsewhere(trio: Any, wires: Any) -> None:
     assert ("Vera", "10.0.0.5:7878") in [(one.name, one.address) for one in ivan.node.state(wires.now).members]
 
 
-def test_what_is_durable_comes_first(wires: Any) -> None:
+def test_what_is_durable_comes_first(wires: Wires) -> None:
     promises = PersistentState()
     ivan = wires.node("Ivan", 1, promises=promises)
     wires.run(1.0)
-    ivan.output.clear()
+    ivan.drained.clear()
     ivan.tell("publish", [b"x"], 1)
-    (first, *_) = ivan.output
+    (first, *_) = ivan.drained
     assert first.persist is not None
     assert [entry.kind for entry in first.persist.entries] == [EntryKind.EVENTS]
     assert any(isinstance(one, PublishConfirmed) for one in first.events)
     assert promises.member == ivan.node.me
     assert isinstance(promises.member, MemberId)
     memoryless = wires.node("Boris", 2)
-    assert all(drained.persist is None for drained in memoryless.output)
+    assert all(drained.persist is None for drained in memoryless.drained)

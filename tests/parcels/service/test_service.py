@@ -64,7 +64,7 @@ class Node(ParcelsNode):
     """Looks after everything that it is told whether what somebody waits for has come true."""
 
     def __init__(self, name: str, neighbours: tuple[Address, ...] = (), **options: Any) -> None:
-        of_node = ("secret", "found", "advertise", "max_event", "window_bytes", "pending_bytes")
+        of_node = ("secret", "bootstrap", "advertise", "max_event", "window_bytes", "pending_bytes")
         settings = {key: options.pop(key) for key in of_node if key in options}
         config = NodeConfig(name, **{"neighbours": neighbours, "advertise": ("127.0.0.1", 0), **settings})
         self.waiting: list[tuple[Callable[[], Any], Deferred[None]]] = []
@@ -99,7 +99,7 @@ class Node(ParcelsNode):
         super()._on_event(event)
         self._look_again()
 
-    def _check_call(self) -> None:
+    def _look_again(self) -> None:
         for true, waiting in tuple(self.waiting):
             if true():
                 self.waiting.remove((true, waiting))
@@ -392,7 +392,7 @@ async def test_an_application_sees_parcels_first(start: Start) -> None:
             super().parcels_received(messages)
 
     await trio(start, protocol=Counting)
-    assert {"Parcel", "Hello", "Append"} <= {type(message).__name__ for message in seen}
+    assert {"Parcel", "Hello", "AppendEntries"} <= {type(message).__name__ for message in seen}
 
 
 @pytest_twisted.ensureDeferred

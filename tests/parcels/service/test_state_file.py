@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot, StateChange
 from fyrehose_twisted.parcels.service import state_file as module
 from fyrehose_twisted.parcels.service.state_file import MAGIC, StateFile
 from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
@@ -48,14 +48,14 @@ def made(path: Path, *changes: StateChange, sync: bool = False) -> None:
     promises.close()
 
 
-def held(promises: Any) -> tuple[Any, ...]:
+def held(promises: PersistentState) -> tuple[Any, ...]:
     entries = [
         entry._replace(content=tuple(run._replace(events=list(run.events)) for run in entry.content))
         if entry.kind is EntryKind.EVENTS
         else entry
         for entry in promises.entries
     ]
-    return promises.term, promises.voted_for, promises.founding, promises.commit, promises.state, entries
+    return promises.term, promises.voted_for, promises.cluster_id, promises.commit_index, promises.snapshot, entries
 
 
 CHANGES = (

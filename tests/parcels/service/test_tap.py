@@ -62,7 +62,7 @@ def test_what_a_node_is_without_options() -> None:
     options = options_of("")
     config = options["config"]
     assert (config.name, config.cluster, config.advertise) == ("a", "default", ("127.0.0.1", 7878))
-    assert (config.neighbours, config.found, config.secret) == ((), False, None)
+    assert (config.neighbours, config.bootstrap, config.secret) == ((), False, None)
     assert options["listening"] == ServerEndpoint("tcp:7878:interface=127.0.0.1", ("127.0.0.1", 7878), True)
     assert options["class"] is ParcelProtocol
     assert options["directory"] is None
@@ -82,7 +82,7 @@ def test_what_else_can_be_said(tmp_path: Path) -> None:
         " --http-host a.example --dial tls:{host}:{port}"
     )
     config = options["config"]
-    assert (config.cluster, config.found, config.secret) == ("trades", True, SECRET)
+    assert (config.cluster, config.bootstrap, config.secret) == ("trades", True, SECRET)
     assert config.advertise == ("node-a.example", 7001)
     assert (config.window_bytes, config.max_event, config.pending_bytes) == (2 * 2**20, 1_000, 3 * 2**20)
     assert config.max_links == 9

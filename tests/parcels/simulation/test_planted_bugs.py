@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
+from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
-from fyrehose_twisted.parcels.node.neighbours import DialResult, Neighbours
+from fyrehose_twisted.parcels.node.neighbours import DialResult, DialTarget, Neighbours
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering import publish_tracker as publishing_module
 from fyrehose_twisted.parcels.node.ordering import publisher_sessions as sessions_module
@@ -60,7 +61,7 @@ class Gale(Storm):
 def votes_twice(patch: Patch) -> None:
     original = RaftMember.request_vote_received
 
-    def vote_asked(self: Any, *arguments: Any) -> None:
+    def vote_asked(self: RaftMember, *arguments: Any) -> None:
         self.voted_for = None
         original(self, *arguments)
 
@@ -70,7 +71,7 @@ def votes_twice(patch: Patch) -> None:
 def votes_for_who_knows_less(patch: Patch) -> None:
     original = RaftMember.request_vote_received
 
-    def vote_asked(self: Any, message: Any, *arguments: Any) -> None:
+    def vote_asked(self: RaftMember, message: Any, *arguments: Any) -> None:
         original(self, message._replace(last_term=2**62), *arguments)
 
     patch.setattr(RaftMember, "request_vote_received", vote_asked)
@@ -79,7 +80,7 @@ def votes_for_who_knows_less(patch: Patch) -> None:
 def forgets_its_vote_in_a_crash(patch: Patch) -> None:
     original = PersistentState.apply
 
-    def take(self: Any, change: StateChange) -> None:
+    def take(self: PersistentState, change: StateChange) -> None:
         original(self, change)
         self.voted_for, self.term = None, max(0, self.term - 1)
 
@@ -89,7 +90,7 @@ def forgets_its_vote_in_a_crash(patch: Patch) -> None:
 def forgets_entries_in_a_crash(patch: Patch) -> None:
     original = PersistentState.record_start
 
-    def begin(self: Any, member: MemberId) -> None:
+    def begin(self: PersistentState, member: MemberId) -> None:
         self.entries.clear()
         original(self, member)
 
@@ -103,7 +104,7 @@ def commits_with_too_few(patch: Patch) -> None:
 def a_former_life_keeps_its_vote(patch: Patch) -> None:
     original = ClusterNode.__init__
 
-    def init(self: Any, config: Any, rng: Any, now: float, **options: Any) -> None:
+    def init(self: ClusterNode, config: Any, rng: Any, now: float, **options: Any) -> None:
         class Same:
             def __getattr__(self, name: str) -> Any:
                 return getattr(rng, name)
@@ -119,9 +120,9 @@ def a_former_life_keeps_its_vote(patch: Patch) -> None:
 def takes_entries_that_do_not_fit(patch: Patch) -> None:
     original = RaftMember.append_entries_received
 
-    def append_received(self: Any, message: AppendEntries, *arguments: Any) -> Any:
-        previous = min(message.previous, self.log.last)
-        term = self.log.term(previous)
+    def append_received(self: RaftMember, message: AppendEntries, *arguments: Any) -> Any:
+        previous = min(message.previous, self.log.last_index)
+        term = self.log.term_at(previous)
         fitting = message._replace(previous=previous, previous_term=0 if term is None else term)
         return original(self, fitting, *arguments)
 
@@ -135,10 +136,10 @@ def keeps_what_another_leader_contradicts(patch: Patch) -> None:
 def believes_any_commit(patch: Patch) -> None:
     original = RaftMember.append_entries_received
 
-    def append_received(self: Any, message: AppendEntries, *arguments: Any) -> Any:
+    def append_received(self: RaftMember, message: AppendEntries, *arguments: Any) -> Any:
         taken = original(self, message, *arguments)
-        if self.log.last > self.commit and not self.is_leader:
-            self._commit_up_to(self.log.last)
+        if self.log.last_index > self.commit_index and not self.is_leader:
+            self._commit_up_to(self.log.last_index)
         return taken
 
     patch.setattr(RaftMember, "append_entries_received", append_received)
@@ -147,7 +148,7 @@ def believes_any_commit(patch: Patch) -> None:
 def numbers_repeats_anew(patch: Patch) -> None:
     original = PublisherSessions.place
 
-    def place(self: Any, run: Any, sequence: int) -> Any:
+    def place(self: PublisherSessions, run: Any, sequence: int) -> Any:
         if run.first == 1:
             self._sessions.pop(run.publisher, None)
         return original(self, run, sequence)
@@ -166,7 +167,7 @@ def takes_a_number_for_its_own_by_its_key(patch: Patch) -> None:
 def does_not_mind_gaps(patch: Patch) -> None:
     original = PublisherSessions.place
 
-    def place(self: Any, run: Any, sequence: int) -> Any:
+    def place(self: PublisherSessions, run: Any, sequence: int) -> Any:
         session = self._sessions.get(run.publisher)
         if session is not None and run.epoch == session.epoch and run.first > session.last + 1:
             session.last = run.first - 1
@@ -180,7 +181,7 @@ def does_not_mind_gaps(patch: Patch) -> None:
 def answers_repeats_with_the_wrong_number(patch: Patch) -> None:
     original = PublisherSession.find_sequences
 
-    def numbers(self: Any, first: int, count: int) -> Any:
+    def numbers(self: PublisherSession, first: int, count: int) -> Any:
         found = original(self, first, count)
         return None if found is None else tuple((max(1, number - 1), size) for number, size in found)
 
@@ -190,13 +191,13 @@ def answers_repeats_with_the_wrong_number(patch: Patch) -> None:
 def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
     original = ClusterNode._propose
 
-    def propose(self: Any, runs: Any) -> None:
-        sequence = self._delivery.replica.sequence
+    def propose(self: ClusterNode, runs: Any) -> None:
+        sequence = self._delivery.numbering.sequence
         original(self, runs)
         for run in runs:
             placed = RunPlacement(len(run.events), ((sequence + 1, len(run.events)),))
             sequence += len(run.events)
-            self._publishing.placed(run, placed, sequence)
+            self._publish_tracker.run_applied(run, placed, sequence)
 
     patch.setattr(ClusterNode, "_propose", propose)
 
@@ -204,7 +205,7 @@ def acknowledges_before_it_is_agreed_on(patch: Patch) -> None:
 def skips_what_is_missing(patch: Patch) -> None:
     original = Delivery.install_numbering
 
-    def install(self: Any, replica: EventNumbering) -> None:
+    def install(self: Delivery, replica: EventNumbering) -> None:
         original(self, replica)
         self.last = replica.sequence
 
@@ -214,7 +215,7 @@ def skips_what_is_missing(patch: Patch) -> None:
 def hands_on_twice(patch: Patch) -> None:
     original = Delivery.backfill_received
 
-    def fetched(self: Any, message: Any, sender: Any) -> None:
+    def fetched(self: Delivery, message: Any, sender: Any) -> None:
         original(self, message, sender)
         if self.last > 2:
             self.last -= 1
@@ -225,7 +226,7 @@ def hands_on_twice(patch: Patch) -> None:
 def forgets_publishers_when_it_joins(patch: Patch) -> None:
     original = EventNumbering.load
 
-    def load(self: Any, data: bytes) -> Membership:
+    def load(self: EventNumbering, data: bytes) -> Membership:
         view = original(self, data)
         self.sessions = PublisherSessions()
         return view
@@ -236,7 +237,7 @@ def forgets_publishers_when_it_joins(patch: Patch) -> None:
 def begins_at_the_wrong_number(patch: Patch) -> None:
     original = EventNumbering.load
 
-    def load(self: Any, data: bytes) -> Membership:
+    def load(self: EventNumbering, data: bytes) -> Membership:
         view = original(self, data)
         self.sequence = max(0, self.sequence - 1)
         return view
@@ -249,8 +250,8 @@ def never_removes_anybody(patch: Patch) -> None:
     patch.setattr(MembershipChanges, "member_leaving", lambda self, member: None)
     original = MembershipChanges.propose_change
 
-    def review(self: Any, now: float) -> bool:
-        return original(self, now) if len(self._order.members) < 3 else False
+    def review(self: MembershipChanges, now: float) -> bool:
+        return original(self, now) if len(self._raft.members) < 3 else False
 
     patch.setattr(MembershipChanges, "propose_change", review)
 
@@ -262,7 +263,7 @@ def never_asks_for_votes(patch: Patch) -> None:
 def does_not_dial_again(patch: Patch) -> None:
     original = Discovery._attempt_failed
 
-    def failed(self: Any, target: Any, why: str, now: float) -> None:
+    def failed(self: Discovery, target: DialTarget, why: str, now: float) -> None:
         original(self, target, why, now)
         target.next_at = float("inf")
 
@@ -280,8 +281,8 @@ def takes_any_name(patch: Patch) -> None:
 def says_our_own_parcels_to_everybody(patch: Patch) -> None:
     original = Discovery.connected
 
-    def connected(self: Any, peer: Any, now: float) -> None:
-        if peer.dialled and self.targets[peer.address].said is DialResult.DOCUMENT_ONLY:
+    def connected(self: Discovery, peer: Peer, now: float) -> None:
+        if peer.dialled and self.targets[peer.address].result is DialResult.DOCUMENT_ONLY:
             self.write(peer, RequestVoteReply(1, True, True))
         original(self, peer, now)
 
@@ -291,7 +292,7 @@ def says_our_own_parcels_to_everybody(patch: Patch) -> None:
 def founds_every_cluster_alike(patch: Patch) -> None:
     original = ClusterNode._bootstrap
 
-    def found(self: Any, *arguments: Any, **options: Any) -> None:
+    def found(self: ClusterNode, *arguments: Any, **options: Any) -> None:
         drawn, self._rng = self._rng, Random(7)
         original(self, *arguments, **options)
         self._rng = drawn
@@ -302,9 +303,9 @@ def founds_every_cluster_alike(patch: Patch) -> None:
 def gives_strangers_the_whole_table(patch: Patch) -> None:
     original = TableQuota.__init__
 
-    def begin(self: Any, limit: int, *, secret: bool) -> None:
+    def begin(self: TableQuota, limit: int, *, secret: bool) -> None:
         original(self, limit, secret=secret)
-        self.strangers = self.source = limit
+        self.max_untrusted = self.max_per_source = limit
 
     patch.setattr(TableQuota, "__init__", begin)
 
@@ -312,7 +313,7 @@ def gives_strangers_the_whole_table(patch: Patch) -> None:
 def lets_strangers_keep_a_name(patch: Patch) -> None:
     original = Neighbours.__init__
 
-    def begin(self: Any, *arguments: Any, **options: Any) -> None:
+    def begin(self: Neighbours, *arguments: Any, **options: Any) -> None:
         original(self, *arguments, **options)
         self._secret = False
 
@@ -327,11 +328,11 @@ def keeps_all_events(patch: Patch) -> None:
 def goes_on_without_a_quorum(patch: Patch) -> None:
     original = MembershipChanges.propose_change
 
-    def review(self: Any, now: float) -> bool:
+    def review(self: MembershipChanges, now: float) -> bool:
         due = original(self, now)
-        order = self._order
-        if order.view is not None and order.votes and not order.is_leader and order.seconds_since_leader(now) > 8.0:
-            order.view = Membership(tuple(pair for pair in order.view.members if pair[0] == order.me))
+        raft = self._raft
+        if raft.membership and raft.is_voter and not raft.is_leader and raft.seconds_since_leader(now) > 8.0:
+            raft.membership = Membership(tuple(pair for pair in raft.membership.members if pair[0] == raft.me))
         return due
 
     patch.setattr(MembershipChanges, "propose_change", review)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import Memory, Serve, Served
 from prometheus_client.parser import text_string_to_metric_families
 
 from fyrehose_twisted.errors import ConfigurationError
@@ -16,7 +17,7 @@ inline = pytest_twisted.ensureDeferred
 
 
 @inline
-async def test_the_cluster(web: Any) -> None:
+async def test_the_cluster(web: Served) -> None:
     web.node.order(b"x")
     found = (await web.ask("GET", "/cluster")).json
     assert found["members"] == [{"name": "node-1", "incarnation": "0" * 16, "address": "127.0.0.1:4000", "alive": True}]
@@ -25,7 +26,7 @@ async def test_the_cluster(web: Any) -> None:
 
 
 @inline
-async def test_health(web: Any) -> None:
+async def test_health(web: Served) -> None:
     answer = await web.ask("GET", "/health")
     assert (answer.code, answer.json) == (200, {"mode": "Wrk", "why": "alone"})
     web.node.no_quorum()
@@ -34,7 +35,7 @@ async def test_health(web: Any) -> None:
 
 
 @inline
-async def test_forming_the_cluster_anew(web: Any) -> None:
+async def test_forming_the_cluster_anew(web: Served) -> None:
     async def reform(body: Any) -> tuple[int, str]:
         answer = await web.ask("POST", "/cluster/reform", json.dumps(body).encode())
         return answer.code, answer.json.get("error", "")
@@ -50,7 +51,7 @@ async def test_forming_the_cluster_anew(web: Any) -> None:
 
 
 @inline
-async def test_forming_it_anew_needs_the_token(memory: Any, serve: Any) -> None:
+async def test_forming_it_anew_needs_the_token(memory: Memory, serve: Serve) -> None:
     web = serve(memory, token=b"t")
     memory.no_quorum()
     assert (await web.ask("POST", "/cluster/reform", b'{"reform": "test"}')).code == 401
@@ -58,7 +59,7 @@ async def test_forming_it_anew_needs_the_token(memory: Any, serve: Any) -> None:
 
 
 @inline
-async def test_metrics(web: Any) -> None:
+async def test_metrics(web: Served) -> None:
     await web.ask("POST", "/events", b"x")
     await web.ask("GET", "/nothing")
     answer = await web.ask("GET", "/metrics")
@@ -87,7 +88,7 @@ async def test_metrics(web: Any) -> None:
 
 
 @inline
-async def test_the_first_page(web: Any) -> None:
+async def test_the_first_page(web: Served) -> None:
     assert "/events" in (await web.ask("GET", "/")).json["links"]
     described = (await web.ask("GET", "/openapi.json")).json
     assert described["openapi"].startswith("3.1")

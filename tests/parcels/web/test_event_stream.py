@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import Memory, Serve, Served, WaitUntil
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
 
@@ -36,7 +37,7 @@ def numbers(data: bytes) -> list[int]:
 
 
 @inline
-async def test_events_as_they_come(web: Any) -> None:
+async def test_events_as_they_come(web: Served) -> None:
     web.node.order(b"before")
     wire = await web.send(asking())
     data = await wire.read(b"id: 1\n\n")
@@ -51,7 +52,7 @@ async def test_events_as_they_come(web: Any) -> None:
 
 
 @inline
-async def test_it_goes_on_after_the_last_id(web: Any, reached: Any) -> None:
+async def test_it_goes_on_after_the_last_id(web: Served, reached: WaitUntil) -> None:
     web.node.order(*[b"x"] * 200)
     for request, first in (
         (asking("", "Last-Event-ID: 150"), 151),
@@ -70,7 +71,7 @@ async def test_it_goes_on_after_the_last_id(web: Any, reached: Any) -> None:
 
 
 @inline
-async def test_a_client_that_knows_more_than_the_node_is_answered(web: Any) -> None:
+async def test_a_client_that_knows_more_than_the_node_is_answered(web: Served) -> None:
     web.node.order(*[b"x"] * 4)
     for headers, query in (({"Last-Event-ID": "5"}, ""), ({}, "?from=6"), ({"Last-Event-ID": "9"}, "?from=1")):
         answer = await web.ask("GET", f"/events{query}", accept="text/event-stream", **headers)
@@ -83,7 +84,7 @@ async def test_a_client_that_knows_more_than_the_node_is_answered(web: Any) -> N
 
 
 @inline
-async def test_what_cannot_be_had_is_named(web: Any) -> None:
+async def test_what_cannot_be_had_is_named(web: Served) -> None:
     web.node.order(*[b"x"] * 9)
     web.node.forget(5)
     wire = await web.send(asking("?from=2"))
@@ -99,7 +100,7 @@ async def test_what_cannot_be_had_is_named(web: Any) -> None:
 
 
 @inline
-async def test_over_chunks_and_in_base64(web: Any) -> None:
+async def test_over_chunks_and_in_base64(web: Served) -> None:
     wire = await web.send(
         b"GET /events?encoding=base64&from=1 HTTP/1.1\r\nHost: localhost\r\naccept: text/event-stream\r\n\r\n"
     )
@@ -108,7 +109,7 @@ async def test_over_chunks_and_in_base64(web: Any) -> None:
 
 
 @inline
-async def test_requests_for_no_stream(web: Any) -> None:
+async def test_requests_for_no_stream(web: Served) -> None:
     for headers, query, code in (
         ({"accept": "text/event-stream;q=0"}, "", 200),
         ({"accept": "application/json, text/*"}, "", 200),
@@ -123,7 +124,7 @@ async def test_requests_for_no_stream(web: Any) -> None:
 
 
 @inline
-async def test_signs_of_life(memory: Any, serve: Any) -> None:
+async def test_signs_of_life(memory: Memory, serve: Serve) -> None:
     clock = Clock()
     web = serve(memory, clock=clock)
     wire = await web.send(asking())
@@ -142,7 +143,7 @@ async def test_signs_of_life(memory: Any, serve: Any) -> None:
 class Slow:
     """A client that reads nothing for a while; both sides keep little."""
 
-    def __init__(self, web: Any, wire: Any) -> None:
+    def __init__(self, web: Served, wire: Any) -> None:
         self.web = web
         self.wire = wire
         wire.transport.pauseProducing()
@@ -153,13 +154,13 @@ class Slow:
             self.web.node.order(b"\xff" * 40_000)
 
 
-def buffered(web: Any) -> int:
+def buffered(web: Served) -> int:
     (channel,) = web.site._channels
     return len(channel.transport.dataBuffer) + channel.transport._tempDataLen
 
 
 @inline
-async def test_many_events_at_once_cost_little(memory: Any, serve: Any) -> None:
+async def test_many_events_at_once_cost_little(memory: Memory, serve: Serve) -> None:
     web = serve(memory)
     live = await web.send(asking())
     await live.read(b"id: 0\n\n")
@@ -184,7 +185,7 @@ async def test_many_events_at_once_cost_little(memory: Any, serve: Any) -> None:
 
 
 @inline
-async def test_a_client_that_does_not_read_costs_little(memory: Any, serve: Any, reached: Any) -> None:
+async def test_a_client_that_does_not_read_costs_little(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     web = serve(memory)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
@@ -199,7 +200,7 @@ async def test_a_client_that_does_not_read_costs_little(memory: Any, serve: Any,
 
 
 @inline
-async def test_a_slow_client_that_falls_out_of_the_window(memory: Any, serve: Any, reached: Any) -> None:
+async def test_a_slow_client_that_falls_out_of_the_window(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     web = serve(memory)
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
@@ -216,7 +217,7 @@ async def test_a_slow_client_that_falls_out_of_the_window(memory: Any, serve: An
 
 
 @inline
-async def test_a_client_that_never_reads_is_cut_off(memory: Any, serve: Any, reached: Any) -> None:
+async def test_a_client_that_never_reads_is_cut_off(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     clock = Clock()
     web = serve(memory, WebConfig(stall_timeout=20), clock=clock)
     wire = await web.send(asking())
@@ -235,7 +236,7 @@ async def test_a_client_that_never_reads_is_cut_off(memory: Any, serve: Any, rea
 
 
 @inline
-async def test_events_that_cannot_be_read_end_one_stream(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_that_cannot_be_read_end_one_stream(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     good = await web.send(asking())
     await good.read(b"id: 0\n\n")
     web.node.order(b"x")
@@ -257,7 +258,7 @@ async def test_events_that_cannot_be_read_end_one_stream(web: Any, monkeypatch: 
 
 
 @inline
-async def test_there_is_a_limit(memory: Any, serve: Any) -> None:
+async def test_there_is_a_limit(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(max_streams=2))
     for _ in range(2):
         await (await web.send(asking())).read(b"id: 0\n\n")
@@ -266,7 +267,7 @@ async def test_there_is_a_limit(memory: Any, serve: Any) -> None:
 
 
 @inline
-async def test_streams_end_with_the_site(web: Any) -> None:
+async def test_streams_end_with_the_site(web: Served) -> None:
     wire = await web.send(asking())
     await wire.read(b"id: 0\n\n")
     web.site.close()

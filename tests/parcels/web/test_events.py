@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import Memory, Serve, Served, WaitUntil
 from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.logger import LogLevel, capturedLogs
@@ -20,7 +21,7 @@ inline = pytest_twisted.ensureDeferred
 
 
 @inline
-async def test_an_event_gets_its_number(web: Any) -> None:
+async def test_an_event_gets_its_number(web: Served) -> None:
     answer = await web.ask("POST", "/events", b"\x00\xffone")
     assert (answer.code, answer.json) == (201, {"sequence": 1, "founding": ""})
     assert answer.headers["location"] == "/events?from=1&to=1"
@@ -28,7 +29,7 @@ async def test_an_event_gets_its_number(web: Any) -> None:
 
 
 @inline
-async def test_json_is_kept_as_it_was_written(web: Any) -> None:
+async def test_json_is_kept_as_it_was_written(web: Served) -> None:
     text = b'{"a":\r\n 1.000, "b": 12345678901234567890123}'
     answer = await web.ask("POST", "/events", text, content_type="application/json; charset=utf-8")
     assert answer.code == 201
@@ -54,7 +55,7 @@ async def test_json_is_kept_as_it_was_written(web: Any) -> None:
     ],
 )
 @inline
-async def test_what_is_no_json_is_refused(web: Any, text: bytes) -> None:
+async def test_what_is_no_json_is_refused(web: Served, text: bytes) -> None:
     answer = await web.ask("POST", "/events", text, content_type="application/json")
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
     assert web.node.log == []
@@ -63,14 +64,14 @@ async def test_what_is_no_json_is_refused(web: Any, text: bytes) -> None:
 
 
 @inline
-async def test_brackets_in_texts_are_not_depth(web: Any) -> None:
+async def test_brackets_in_texts_are_not_depth(web: Served) -> None:
     text = b'{"\\"[[": "' + b"[{" * 100 + b'"}'
     assert (await web.ask("POST", "/events", text, content_type="application/json")).code == 201
 
 
 @pytest.mark.parametrize("name", ["Publisher", "Idempotency-Key"])
 @inline
-async def test_names_are_printable_and_short(web: Any, name: str) -> None:
+async def test_names_are_printable_and_short(web: Served, name: str) -> None:
     head = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n" + name.encode() + b": "
     for value in (b"", b"\xe4", b"a" * 65, b"a\x01b", b"\x7f", b"a\r\n" + name.encode() + b": b"):
         (answer,) = await (await web.send(head + value + b"\r\n\r\nx")).responses(1)
@@ -82,7 +83,7 @@ async def test_names_are_printable_and_short(web: Any, name: str) -> None:
 
 
 @inline
-async def test_a_key_makes_repeating_safe(web: Any) -> None:
+async def test_a_key_makes_repeating_safe(web: Served) -> None:
     headers = {"publisher": "me", "idempotency_key": "k-1"}
     assert (await web.ask("POST", "/events", b"x", **headers)).json["sequence"] == 1
     assert (await web.ask("POST", "/events", b"x", **headers)).json["sequence"] == 1
@@ -91,7 +92,7 @@ async def test_a_key_makes_repeating_safe(web: Any) -> None:
 
 
 @inline
-async def test_a_minority_refuses(web: Any) -> None:
+async def test_a_minority_refuses(web: Served) -> None:
     web.node.no_quorum()
     answer = await web.ask("POST", "/events", b"x")
     assert answer.code == 503
@@ -111,7 +112,7 @@ async def test_a_minority_refuses(web: Any) -> None:
 
 
 @inline
-async def test_what_the_node_raises_is_told_too(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_the_node_raises_is_told_too(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def raising(*arguments: object) -> Any:
         raise NotOrdered("shutting-down", "it is shutting down", unknown=False)
 
@@ -120,7 +121,7 @@ async def test_what_the_node_raises_is_told_too(web: Any, monkeypatch: pytest.Mo
 
 
 @inline
-async def test_what_cannot_be_read_now(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_cannot_be_read_now(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*arguments: object) -> Any:
         raise StateFileError("the disk is slow")
 
@@ -131,7 +132,7 @@ async def test_what_cannot_be_read_now(web: Any, monkeypatch: pytest.MonkeyPatch
 
 
 @inline
-async def test_a_mistake_is_logged_and_not_shown(web: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_is_logged_and_not_shown(web: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     for broken in (lambda *arguments: fail(ZeroDivisionError("private")), lambda *arguments: 1 / 0):
         monkeypatch.setattr(web.node, "publish", broken)
         with capturedLogs() as logs:
@@ -142,7 +143,7 @@ async def test_a_mistake_is_logged_and_not_shown(web: Any, monkeypatch: pytest.M
 
 
 @inline
-async def test_who_goes_away_while_waiting_is_no_error(web: Any, reached: Any) -> None:
+async def test_who_goes_away_while_waiting_is_no_error(web: Served, reached: WaitUntil) -> None:
     web.node.held = deque()
     request = b"POST /events HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx"
     with capturedLogs() as logs:
@@ -157,7 +158,7 @@ async def test_who_goes_away_while_waiting_is_no_error(web: Any, reached: Any) -
 
 
 @inline
-async def test_nobody_waits_for_ever(memory: Any, serve: Any, reached: Any) -> None:
+async def test_nobody_waits_for_ever(memory: Memory, serve: Serve, reached: WaitUntil) -> None:
     clock = Clock()
     web = serve(memory, WebConfig(publish_timeout=10), clock=clock)
     memory.held = deque()
@@ -180,7 +181,7 @@ async def test_nobody_waits_for_ever(memory: Any, serve: Any, reached: Any) -> N
 
 
 @inline
-async def test_ranges(web: Any) -> None:
+async def test_ranges(web: Served) -> None:
     assert (await web.ask("GET", "/events")).json == []
     web.node.order(b"1", b"\x80", b'"3"', b"{}")
     page = (await web.ask("GET", "/events")).json
@@ -205,7 +206,7 @@ async def test_ranges(web: Any) -> None:
 
 
 @inline
-async def test_long_ranges_come_in_pages(memory: Any, serve: Any) -> None:
+async def test_long_ranges_come_in_pages(memory: Memory, serve: Serve) -> None:
     web = serve(memory, WebConfig(page_events=3, page_bytes=250))
     memory.order(*[b"x"] * 7, b"y" * 200, b"y" * 200, b"y" * 200)
     found, pages, path = [], 0, "/events?from=2&to=10&encoding=base64"
@@ -221,7 +222,7 @@ async def test_long_ranges_come_in_pages(memory: Any, serve: Any) -> None:
 
 
 @inline
-async def test_what_is_no_longer_held_is_gone(web: Any) -> None:
+async def test_what_is_no_longer_held_is_gone(web: Served) -> None:
     web.node.order(*[b"x"] * 9)
     web.node.forget(5)
     for query in ("from=4", "from=1&to=2"):
@@ -257,13 +258,13 @@ async def test_what_is_no_longer_held_is_gone(web: Any) -> None:
     ],
 )
 @inline
-async def test_nonsense_is_refused(web: Any, query: str) -> None:
+async def test_nonsense_is_refused(web: Served, query: str) -> None:
     (answer,) = await (await web.send(f"GET /events?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())).responses(1)
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
 
 
 @inline
-async def test_the_head_alone(web: Any) -> None:
+async def test_the_head_alone(web: Served) -> None:
     web.node.order(b"1")
     wire = await web.send(
         b"HEAD /events HTTP/1.1\r\nHost: localhost\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import Served, WaitUntil
 from zope.interface import implementer
 
 from fyrehose_twisted.errors import BeyondEnd, FoundingMismatch
@@ -35,7 +36,7 @@ class Listener:
 
 
 @pytest.fixture
-def client(web: Any) -> Any:
+def client(web: Served) -> Any:
     """A client of the site."""
     made = client_module.ParcelsClient([web.url], timeout=120.0, timeout_total=120.0)
     yield made
@@ -52,7 +53,7 @@ def ids(data: bytes) -> list[str]:
 
 
 @inline
-async def test_ids_of_events_name_the_founding(web: Any) -> None:
+async def test_ids_of_events_name_the_founding(web: Served) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"one", b"two")
     wire = await web.send(asking("?from=2"))
@@ -64,7 +65,7 @@ async def test_ids_of_events_name_the_founding(web: Any) -> None:
 
 
 @inline
-async def test_an_id_of_a_former_cluster_is_a_conflict(web: Any) -> None:
+async def test_an_id_of_a_former_cluster_is_a_conflict(web: Served) -> None:
     web.node.found_anew(NEW)
     web.node.order(*[b"x"] * 108)
     for query, headers in (
@@ -84,7 +85,7 @@ async def test_an_id_of_a_former_cluster_is_a_conflict(web: Any) -> None:
 
 
 @inline
-async def test_an_id_of_this_cluster_beyond_what_the_node_has_waits(web: Any) -> None:
+async def test_an_id_of_this_cluster_beyond_what_the_node_has_waits(web: Served) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     wire = await web.send(asking("", f"Last-Event-ID: {OLD}-2"))
@@ -94,7 +95,7 @@ async def test_an_id_of_this_cluster_beyond_what_the_node_has_waits(web: Any) ->
 
 
 @inline
-async def test_a_bare_number_says_nothing_about_the_founding(web: Any) -> None:
+async def test_a_bare_number_says_nothing_about_the_founding(web: Served) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1", b"2")
     wire = await web.send(asking("", "Last-Event-ID: 1"))
@@ -104,7 +105,7 @@ async def test_a_bare_number_says_nothing_about_the_founding(web: Any) -> None:
 
 
 @inline
-async def test_a_node_that_does_not_know_yet_says_so(web: Any) -> None:
+async def test_a_node_that_does_not_know_yet_says_so(web: Served) -> None:
     web.node.mode = "Dsc"
     answer = await web.ask("GET", "/events", accept=STREAM, **{"Last-Event-ID": f"{OLD}-1"})
     assert (answer.code, answer.json["error"]) == (503, "no-cluster")
@@ -114,7 +115,7 @@ async def test_a_node_that_does_not_know_yet_says_so(web: Any) -> None:
 
 @pytest.mark.parametrize("id", ["x", f"{OLD}-", "-1", "A" * 16 + "-1", f"{OLD}-1 ", f"{OLD}-1-1", "9" * 19])
 @inline
-async def test_ids_that_are_none(web: Any, id: str) -> None:
+async def test_ids_that_are_none(web: Served, id: str) -> None:
     answer = await web.ask("GET", "/events", **{"Last-Event-ID": id.replace(" ", "%20")})
     assert (answer.code, answer.json["error"]) == (400, "bad-request")
     answer = await web.ask("GET", "/events?founding=" + id.replace(" ", "%20"))
@@ -122,7 +123,7 @@ async def test_ids_that_are_none(web: Any, id: str) -> None:
 
 
 @inline
-async def test_a_stream_ends_when_its_node_is_in_another_cluster(web: Any, reached: Any) -> None:
+async def test_a_stream_ends_when_its_node_is_in_another_cluster(web: Served, reached: WaitUntil) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     wire = await web.send(asking("?from=1"))
@@ -133,15 +134,15 @@ async def test_a_stream_ends_when_its_node_is_in_another_cluster(web: Any, reach
 
 
 @inline
-async def test_a_client_is_told(web: Any, client: Any, reached: Any) -> None:
+async def test_a_client_is_told(web: Served, client: Any, reached: WaitUntil) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     assert await client.publish(b"2") == 2
-    assert client.founding == OLD
+    assert client.cluster_id == OLD
     listener = Listener()
     following = client.follow(listener, 1)
     await reached(lambda: listener.numbers == [1, 2])
-    assert following.founding == OLD
+    assert following.cluster_id == OLD
     web.node.found_anew(NEW)
     web.node.order(*[b"x"] * 8)
     with pytest.raises(FoundingMismatch) as raised:
@@ -150,14 +151,14 @@ async def test_a_client_is_told(web: Any, client: Any, reached: Any) -> None:
     assert listener.numbers == [1, 2]
     # What it would do in another run, with what it stored.
     with pytest.raises(FoundingMismatch):
-        await client.follow(listener, following.next, following.founding).stopped
+        await client.follow(listener, following.next, following.cluster_id).stopped
     with pytest.raises(FoundingMismatch):
         await client.events(1, 2, OLD)
     assert [event.sequence for event in await client.events(1, 2, NEW)] == [1, 2]
 
 
 @inline
-async def test_a_client_that_begins_beyond_the_end_is_told(web: Any, client: Any) -> None:
+async def test_a_client_that_begins_beyond_the_end_is_told(web: Served, client: Any) -> None:
     web.node.found_anew(OLD)
     web.node.order(b"1")
     with pytest.raises(BeyondEnd) as raised:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import Memory, Serve, Served, WaitUntil
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.protocol import Factory, Protocol
@@ -73,7 +74,7 @@ class Relay(Protocol):
 
 
 @inline
-async def test_publishing_keeps_the_order(web: Any, client: Any) -> None:
+async def test_publishing_keeps_the_order(web: Served, client: Any) -> None:
     me = client(web.url, publisher="me")
     sequences = await gatherResults([me.publish(b"%d" % number) for number in range(40)])
     assert sequences == list(range(1, 41))
@@ -84,7 +85,7 @@ async def test_publishing_keeps_the_order(web: Any, client: Any) -> None:
 
 
 @inline
-async def test_one_under_way_at_a_time(web: Any, client: Any, reached: Any) -> None:
+async def test_one_under_way_at_a_time(web: Served, client: Any, reached: WaitUntil) -> None:
     web.node.held = deque()
     me = client(web.url, max_waiting=2)
     published = [me.publish(b"%d" % number) for number in range(3)]
@@ -98,13 +99,13 @@ async def test_one_under_way_at_a_time(web: Any, client: Any, reached: Any) -> N
 
 
 @inline
-async def test_another_node_is_asked(memory: Any, serve: Any, another: Any, client: Any) -> None:
+async def test_another_node_is_asked(memory: Memory, serve: Serve, another: type[Memory], client: Any) -> None:
     minority = another()
     minority.no_quorum()
     nodes = NOBODY, serve(minority).url, serve(memory).url
     me = client(*nodes, publisher="me")
     assert await me.publish(b"x") == 1
-    assert me.nodes._first == 2
+    assert me.nodes._preferred == 2
     minority.quorum()
     assert await me.publish(b"y") == 2
     assert minority.log == []
@@ -116,7 +117,9 @@ async def test_another_node_is_asked(memory: Any, serve: Any, another: Any, clie
 
 
 @inline
-async def test_an_answer_that_is_lost_is_no_second_event(memory: Any, serve: Any, client: Any, relays: Any) -> None:
+async def test_an_answer_that_is_lost_is_no_second_event(
+    memory: Memory, serve: Serve, client: Any, relays: Any
+) -> None:
     web = serve(memory)
     relay = relays(web.number)
     me = client(relay.url, web.url)
@@ -165,7 +168,9 @@ def quiet_factory(protocol: Any) -> Any:
 
 
 @inline
-async def test_it_gives_up_and_says_why(memory: Any, serve: Any, client: Any, reached: Any, says: Any) -> None:
+async def test_it_gives_up_and_says_why(
+    memory: Memory, serve: Serve, client: Any, reached: WaitUntil, says: Any
+) -> None:
     clock = Clock()
 
     async def failing(asked: Deferred[Any]) -> Any:
@@ -192,7 +197,9 @@ async def test_it_gives_up_and_says_why(memory: Any, serve: Any, client: Any, re
 
 
 @inline
-async def test_a_node_that_says_nothing(memory: Any, serve: Any, another: Any, client: Any, reached: Any) -> None:
+async def test_a_node_that_says_nothing(
+    memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
+) -> None:
     silent = another()
     silent.held = deque()
     clock = Clock()
@@ -218,7 +225,7 @@ class Timed:
 
 
 @inline
-async def test_what_no_node_would_do(memory: Any, serve: Any, client: Any) -> None:
+async def test_what_no_node_would_do(memory: Memory, serve: Serve, client: Any) -> None:
     web = serve(memory, WebConfig(max_body=10), token=b"t")
     me = client(NOBODY, web.url, token="t")
     with pytest.raises(MessageTooLarge) as large:
@@ -236,14 +243,14 @@ async def test_what_no_node_would_do(memory: Any, serve: Any, client: Any) -> No
 
 
 @inline
-async def test_a_key_that_was_used_with_another_body(web: Any, client: Any) -> None:
+async def test_a_key_that_was_used_with_another_body(web: Served, client: Any) -> None:
     web.node.refusing = KeyReused("used before")
     with pytest.raises(KeyReused, match="used before"):
         await client(web.url).publish(b"pay 99", "order-4711")
 
 
 @inline
-async def test_reading(memory: Any, serve: Any, client: Any) -> None:
+async def test_reading(memory: Memory, serve: Serve, client: Any) -> None:
     web = serve(memory, WebConfig(page_events=7))
     memory.order(*[b"%d" % number for number in range(30)])
     me = client(web.url)
@@ -259,7 +266,7 @@ async def test_reading(memory: Any, serve: Any, client: Any) -> None:
 
 
 @inline
-async def test_following(web: Any, client: Any, reached: Any) -> None:
+async def test_following(web: Served, client: Any, reached: WaitUntil) -> None:
     web.node.order(*[b"x"] * 5)
     live, all_ = Listener(), Listener()
     me = client(web.url)
@@ -278,7 +285,9 @@ async def test_following(web: Any, client: Any, reached: Any) -> None:
 
 
 @inline
-async def test_following_from_node_to_node(memory: Any, serve: Any, another: Any, client: Any, reached: Any) -> None:
+async def test_following_from_node_to_node(
+    memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
+) -> None:
     """Both nodes hold the same order; the second is behind at first, and has less of the past."""
     other = another()
     one, two = serve(memory), serve(other)
@@ -305,7 +314,7 @@ async def test_following_from_node_to_node(memory: Any, serve: Any, another: Any
 
 @inline
 async def test_who_only_follows_loses_nothing_before_the_first_event(
-    memory: Any, serve: Any, client: Any, reached: Any
+    memory: Memory, serve: Serve, client: Any, reached: WaitUntil
 ) -> None:
     web = serve(memory)
     memory.order(b"before")
@@ -319,7 +328,7 @@ async def test_who_only_follows_loses_nothing_before_the_first_event(
 
 @inline
 async def test_a_node_that_orders_nothing_is_left(
-    memory: Any, serve: Any, another: Any, client: Any, reached: Any
+    memory: Memory, serve: Serve, another: type[Memory], client: Any, reached: WaitUntil
 ) -> None:
     clock = Clock()
     minority = another()
@@ -335,7 +344,7 @@ async def test_a_node_that_orders_nothing_is_left(
 
 
 @inline
-async def test_a_listener_that_raises_ends_it(web: Any, client: Any) -> None:
+async def test_a_listener_that_raises_ends_it(web: Served, client: Any) -> None:
     listener = Listener()
     listener.raising = ZeroDivisionError()
     following = client(web.url).follow(listener, 1)
@@ -359,7 +368,7 @@ async def test_a_listener_that_raises_ends_it(web: Any, client: Any) -> None:
 )
 @inline
 async def test_streams_that_are_none(
-    memory: Any, serve: Any, client: Any, reached: Any, text: bytes, says: Any
+    memory: Memory, serve: Serve, client: Any, reached: WaitUntil, text: bytes, says: Any
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     node = says(head + text)
@@ -372,7 +381,7 @@ async def test_streams_that_are_none(
 
 
 @inline
-async def test_a_node_that_repeats_and_leaves_out(client: Any, reached: Any, says: Any) -> None:
+async def test_a_node_that_repeats_and_leaves_out(client: Any, reached: WaitUntil, says: Any) -> None:
     item = 'data: {"sequence": %d, "publisher": "a", "data": "eA=="}\nid: %d\n\n'
     text = "id: 0\n\n" + "".join(item % (number, number) for number in (1, 2, 1, 2, 5, 3, 6))
     listener = Listener()
@@ -418,7 +427,9 @@ def says() -> Any:
 
 
 @inline
-async def test_a_silent_stream_is_left(memory: Any, serve: Any, client: Any, reached: Any, says: Any) -> None:
+async def test_a_silent_stream_is_left(
+    memory: Memory, serve: Serve, client: Any, reached: WaitUntil, says: Any
+) -> None:
     clock = Clock()
     node = says(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\nid: 0\n\n")
     listener = Listener()
@@ -431,7 +442,9 @@ async def test_a_silent_stream_is_left(memory: Any, serve: Any, client: Any, rea
 
 
 @inline
-async def test_a_stream_with_signs_of_life_is_kept(memory: Any, serve: Any, client: Any, reached: Any) -> None:
+async def test_a_stream_with_signs_of_life_is_kept(
+    memory: Memory, serve: Serve, client: Any, reached: WaitUntil
+) -> None:
     clock = Clock()
     web = serve(memory, clock=clock)
     following = client(web.url, reactor=Timed(clock)).follow(Listener())
@@ -441,7 +454,7 @@ async def test_a_stream_with_signs_of_life_is_kept(memory: Any, serve: Any, clie
 
 
 @inline
-async def test_closing(memory: Any, serve: Any, client: Any, reached: Any) -> None:
+async def test_closing(memory: Memory, serve: Serve, client: Any, reached: WaitUntil) -> None:
     memory.held = deque()
     web = serve(memory)
     me = client(web.url)

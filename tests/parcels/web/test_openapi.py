@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import FakeSender, Memory, Serve, Served
 from twisted.internet.task import Clock
 from twisted.internet.utils import getProcessOutputAndValue
 from twisted.logger import LogLevel, capturedLogs
@@ -20,7 +21,7 @@ inline = pytest_twisted.ensureDeferred
 SEED = 20_041
 
 
-async def check(web: Any, path: Path, *options: str, seed: int = SEED) -> None:
+async def check(web: Served, path: Path, *options: str, seed: int = SEED) -> None:
     """Let Schemathesis look for something wrong; its output says with which seed."""
     program = str(Path(sys.executable).parent / "schemathesis")
     run = ["run", f"{web.url}/openapi.json", "--no-color", f"--seed={seed}", "--generation-database=none"]
@@ -33,30 +34,30 @@ async def check(web: Any, path: Path, *options: str, seed: int = SEED) -> None:
     assert [log for log in logs if log["log_level"] >= LogLevel.warn] == []
 
 
-def served(memory: Any, serve: Any, sender: Any, **more: Any) -> Any:
+def served(memory: Memory, serve: Serve, sender: FakeSender, **more: Any) -> Any:
     config = WebConfig(allow_private_callbacks=True, max_callbacks=10_000)
     callbacks = Callbacks(memory, sender, config, Clock())
     callbacks.start()
-    memory.founding = "0123456789abcdef"
+    memory.cluster_id = "0123456789abcdef"
     memory.order(b"one", b'{"two": 2}', b"\xff")
     return serve(memory, config, callbacks=callbacks, **more)
 
 
 @pytest.mark.extended
 @inline
-async def test_nothing_is_wrong(memory: Any, serve: Any, sender: Any, tmp_path: Path) -> None:
+async def test_nothing_is_wrong(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
     await check(served(memory, serve, sender), tmp_path, "--max-examples=20")
 
 
 @pytest.mark.extended
 @inline
-async def test_nothing_is_wrong_with_a_token(memory: Any, serve: Any, sender: Any, tmp_path: Path) -> None:
+async def test_nothing_is_wrong_with_a_token(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
     web = served(memory, serve, sender, token=b"s3cret")
     await check(web, tmp_path, "--max-examples=5", "--header=Authorization: Bearer s3cret")
 
 
 @pytest.mark.soak(seconds=300)
 @inline
-async def test_nothing_is_wrong_for_long(memory: Any, serve: Any, sender: Any, tmp_path: Path) -> None:
+async def test_nothing_is_wrong_for_long(memory: Memory, serve: Serve, sender: FakeSender, tmp_path: Path) -> None:
     for seed in range(3):
         await check(served(memory, serve, sender), tmp_path, "--max-examples=300", seed=seed)

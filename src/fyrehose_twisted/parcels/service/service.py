@@ -43,7 +43,7 @@ SHUTDOWN_TIMEOUT = 1.5
 class ParcelsNode(OrderedEventsMixin, NodeService):
     """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`: one node of a cluster, and what it needs to run.
 
-        node = ParcelsNode(NodeConfig("a", found=True))
+        node = ParcelsNode(NodeConfig("a", bootstrap=True))
         node.setServiceParent(application)
         number = await node.publish(b"...")
 

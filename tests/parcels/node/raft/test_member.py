@@ -110,7 +110,7 @@ class Group:
             if order.is_leader:
                 assert self.leaders.setdefault(order.term, one) == one, f"two lead in term {order.term}"
 
-    def emit_line(self, sender: MemberId, receiver: MemberId) -> None:
+    def deliver(self, sender: MemberId, receiver: MemberId) -> None:
         """Let the next message of a line arrive."""
         message = self.lines[sender, receiver].popleft()
         order = self.orders[receiver]
@@ -443,8 +443,8 @@ def test_only_entries_of_its_own_term_are_committed_by_counting() -> None:
         again[one].log.append([entry(1, b"old")])
         again[one].term = 1
     again.close(A, C)
-    for one in again.orders.values():
-        one.leader_lost(again.now)
+    for order in again.orders.values():
+        order.leader_lost(again.now)
     again.now += 0.2
     again[A].tick(again.now)
     while not again[A].is_leader:

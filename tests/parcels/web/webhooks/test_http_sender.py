@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import WaitUntil
 from twisted.internet import reactor as installed_reactor
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, succeed
 from twisted.internet.protocol import Factory, Protocol
@@ -62,7 +63,7 @@ class Hooks:
 
 
 @pytest.fixture
-def hooks(reached: Any) -> Any:
+def hooks(reached: WaitUntil) -> Any:
     made = Hooks()
     yield made
     pytest_twisted.blockon(made.port.stopListening())
@@ -130,7 +131,9 @@ async def test_answers(hooks: Hooks, senders: Any, answer: bytes, status: int) -
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nx"])
 @inline
-async def test_who_does_not_answer_is_left_in_time(hooks: Hooks, senders: Any, reached: Any, answer: bytes) -> None:
+async def test_who_does_not_answer_is_left_in_time(
+    hooks: Hooks, senders: Any, reached: WaitUntil, answer: bytes
+) -> None:
     clock = Clock()
     hooks.factory.answer = answer
     sender = senders("127.0.0.1", clock=ClockAnd(clock))
@@ -161,7 +164,7 @@ async def test_bad_answers_fail(hooks: Hooks, senders: Any) -> None:
 
 
 @inline
-async def test_a_stopped_delivery_hangs_up(hooks: Hooks, senders: Any, reached: Any) -> None:
+async def test_a_stopped_delivery_hangs_up(hooks: Hooks, senders: Any, reached: WaitUntil) -> None:
     hooks.factory.answer = b""
     posted = senders("127.0.0.1").post(hooks.url, {}, b"1")
     await reached(lambda: bool(hooks.factory.requests))

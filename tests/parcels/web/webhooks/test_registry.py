@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 import pytest_twisted
+from parcels.web.harness import FakeSender, Memory, Serve, WaitUntil
 from twisted.internet.defer import Deferred, TimeoutError
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
@@ -31,7 +32,9 @@ A, B = "http://a.example/hook", "https://b.example/"
 class Setting:
     """Callbacks of a cluster in memory."""
 
-    def __init__(self, memory: Any, sender: Any, config: WebConfig | None = None, path: Path | None = None) -> None:
+    def __init__(
+        self, memory: Memory, sender: FakeSender, config: WebConfig | None = None, path: Path | None = None
+    ) -> None:
         self.memory = memory
         self.sender = sender
         self.clock = Clock()
@@ -58,7 +61,7 @@ class Setting:
 
 
 @pytest.fixture
-def setting(memory: Any, sender: Any) -> Setting:
+def setting(memory: Memory, sender: FakeSender) -> Setting:
     return Setting(memory, sender)
 
 
@@ -148,7 +151,7 @@ def test_after_all_attempts_there_is_a_dead_letter(setting: Setting) -> None:
     assert setting.callbacks.delivered == 1
 
 
-def test_the_pause_has_a_limit(memory: Any, sender: Any) -> None:
+def test_the_pause_has_a_limit(memory: Memory, sender: FakeSender) -> None:
     setting = Setting(memory, sender, WebConfig(callback_attempts=40))
     setting.add()
     sender.answers += [500] * 39
@@ -162,7 +165,7 @@ def test_the_pause_has_a_limit(memory: Any, sender: Any) -> None:
     assert 50 < longest <= 60
 
 
-def test_a_callback_that_always_fails_is_suspended(memory: Any, sender: Any) -> None:
+def test_a_callback_that_always_fails_is_suspended(memory: Memory, sender: FakeSender) -> None:
     setting = Setting(memory, sender, WebConfig(callback_attempts=1, suspend_after=3, dead_letters=2))
     callback = setting.add()
     sender.answers += [500, 200, 500, 500, 500]
@@ -218,7 +221,7 @@ def test_removed_while_it_waits(setting: Setting) -> None:
     assert logs == []
 
 
-def test_they_survive_a_restart(memory: Any, sender: Any, tmp_path: Path) -> None:
+def test_they_survive_a_restart(memory: Memory, sender: FakeSender, tmp_path: Path) -> None:
     path = tmp_path / "callbacks.json"
     setting = Setting(memory, sender, WebConfig(save_interval=5), path)
     callback = setting.add(A, secret="s")
@@ -256,7 +259,7 @@ def test_they_survive_a_restart(memory: Any, sender: Any, tmp_path: Path) -> Non
         ' "secret": null, "suspended": false}]}',
     ],
 )
-def test_a_file_that_is_something_else(memory: Any, sender: Any, tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_something_else(memory: Memory, sender: FakeSender, tmp_path: Path, content: str) -> None:
     path = tmp_path / "callbacks.json"
     path.write_text(content)
     with pytest.raises(StateFileError, match=r"callbacks\.json"):
@@ -264,7 +267,7 @@ def test_a_file_that_is_something_else(memory: Any, sender: Any, tmp_path: Path,
     assert path.read_text() == content
 
 
-def test_what_cannot_be_saved_is_not_registered(memory: Any, sender: Any, tmp_path: Path) -> None:
+def test_what_cannot_be_saved_is_not_registered(memory: Memory, sender: FakeSender, tmp_path: Path) -> None:
     setting = Setting(memory, sender, None, tmp_path / "missing" / "callbacks.json")
     with pytest.raises(StateFileError, match=r"missing/callbacks\.json cannot be written"):
         setting.add()
@@ -305,7 +308,9 @@ def test_response_failures_are_told_shortly(setting: Setting) -> None:
 
 
 @inline
-async def test_who_goes_away_before_the_look_up_is_done(memory: Any, sender: Any, serve: Any, reached: Any) -> None:
+async def test_who_goes_away_before_the_look_up_is_done(
+    memory: Memory, sender: FakeSender, serve: Serve, reached: WaitUntil
+) -> None:
     looked_up: Deferred[None] = Deferred()
     sender.check = lambda url: looked_up
     setting = Setting(memory, sender, WebConfig(max_callbacks=1))
@@ -325,7 +330,7 @@ async def test_who_goes_away_before_the_look_up_is_done(memory: Any, sender: Any
 
 
 @inline
-async def test_over_http(memory: Any, sender: Any, serve: Any) -> None:
+async def test_over_http(memory: Memory, sender: FakeSender, serve: Serve) -> None:
     setting = Setting(memory, sender, WebConfig(max_callbacks=2))
     web = serve(memory, callbacks=setting.callbacks)
     memory.order(b"1", b"2")

@@ -1,0 +1,331 @@
+"""A few nodes joined by hand, on a clock that stands still between two deadlines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from random import Random
+from typing import Any, TypeVar
+
+from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
+from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.parcels.config import NodeConfig
+from fyrehose_twisted.parcels.node.node import ClusterNode
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState
+from fyrehose_twisted.parcels.wire.codec import ParcelCodec
+from fyrehose_twisted.parcels.wire.messages import Message, Parcel, ParcelType, node_id
+
+DELAY = 0.0005
+PORT = 7_878
+Told = TypeVar("Told")
+
+
+class End:
+    """One end of a connection: of a node, or of a test that plays somebody."""
+
+    def __init__(self, wires: Wires, owner: Host | Actor, peer: Peer) -> None:
+        self.wires = wires
+        self.owner = owner
+        self.peer = peer
+        self.other: End
+        self.open = True
+        self.decoder = ParcelCodec().decoder()
+        self.raw = bytearray()
+        self.received: list[Message] = []
+        self.hung_up = False
+
+    def send(self, *messages: Message) -> None:
+        """Send messages, as bytes."""
+        self.send_bytes(b"".join(ParcelCodec(1).encode(message) for message in messages))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send bytes, whatever they are."""
+        if data and self.open:
+            self.wires.later(DELAY, lambda: self.other.arrive(data))
+
+    def close(self) -> None:
+        """Hang up once what was sent has left."""
+        if self.open:
+            self.open = False
+            self.wires.later(DELAY, self.other.ended)
+
+    def arrive(self, data: bytes) -> None:
+        """Bytes came from the other end."""
+        if self.open:
+            self.raw += data
+            self.owner.arrived(self, data)
+
+    def ended(self) -> None:
+        """The other end hung up."""
+        if self.open:
+            self.open = False
+            self.hung_up = True
+            self.owner.ended(self)
+
+    def take(self) -> list[Message]:
+        """Return what came since the last call."""
+        taken, self.received = self.received, []
+        return taken
+
+
+class Actor:
+    """Somebody whom a test plays: by default it takes what comes and says nothing."""
+
+    def __init__(self, wires: Wires, answer: Callable[[End, Message], None] | None = None) -> None:
+        self.wires = wires
+        self.answer = answer
+        self.accepted: list[End] = []
+        self.garbage: list[str] = []
+
+    def arrived(self, end: End, data: bytes) -> None:
+        """Bytes came."""
+        try:
+            messages = end.decoder.feed(data)
+        except RemoteError as error:
+            self.garbage.append(str(error))
+            return
+        for message in messages:
+            end.received.append(message)
+            if self.answer is not None:
+                self.answer(end, message)
+
+    def ended(self, end: End) -> None:
+        """The other end hung up."""
+
+    @property
+    def said(self) -> list[Message]:
+        """All that came on connections that were accepted."""
+        return [message for end in self.accepted for message in end.received]
+
+
+class Host:
+    """A node, what it told, and its connections."""
+
+    def __init__(self, wires: Wires, node: ClusterNode, address: Address) -> None:
+        self.wires = wires
+        self.node = node
+        self.address = address
+        self.told: list[Any] = []
+        self.ends: dict[int, End] = {}
+        self.dialled: list[tuple[float, Address]] = []
+        self.promises: PersistentState | None = None
+        self.up = True
+        self.turns = 0
+        self.codec = ParcelCodec(node_id(node.config.name))
+        self.wrote: list[tuple[float, Peer, Message]] = []
+        self.drained: list[Outputs] = []
+
+    def arrived(self, end: End, data: bytes) -> None:
+        """Bytes came."""
+        if not self.up:
+            return
+        try:
+            messages = end.decoder.feed(data)
+        except RemoteError:
+            end.close()
+            self.node.disconnected(end.peer, "garbage", self.wires.now)
+        else:
+            for message in messages:
+                self.node.receive(message, end.peer, self.wires.now)
+        self.flush()
+
+    def ended(self, end: End) -> None:
+        """The other end hung up."""
+        self.ends.pop(end.peer.number, None)
+        if self.up:
+            self.node.disconnected(end.peer, "closed", self.wires.now)
+            self.flush()
+
+    def flush(self) -> None:
+        """Do what the node wants."""
+        while self.up:
+            drained = self.node.drain()
+            self.drained.append(drained)
+            if drained.persist is not None and self.promises is not None:
+                self.promises.persist(drained.persist)
+            for effect in drained.effects:
+                self._carry_out(effect)
+            self.told.extend(drained.events)
+            if not drained.events:
+                return
+
+    def _carry_out(self, effect: Any) -> None:
+        if isinstance(effect, Dial):
+            self.dialled.append((self.wires.now, effect.address))
+            self.wires.dial(self, effect.address)
+        elif isinstance(effect, Write):
+            self.wrote.extend((self.wires.now, effect.peer, message) for message in effect.messages)
+            end = self.ends.get(effect.peer.number)
+            if end is not None:
+                end.send_bytes(b"".join(map(self.codec.encode, effect.messages)))
+        elif isinstance(effect, Close):
+            end = self.ends.pop(effect.peer.number, None)
+            if end is not None:
+                end.close()
+
+    def of(self, kind: type[Told]) -> list[Told]:
+        """Return what it told of one kind."""
+        return [one for one in self.told if isinstance(one, kind)]
+
+    def tell(self, what: str, *arguments: Any) -> None:
+        """Call a command of the node."""
+        getattr(self.node, what)(*arguments, self.wires.now)
+        self.flush()
+
+    def kill(self) -> None:
+        """End the process: its connections are reset, and nobody listens any more."""
+        self.up = False
+        self.wires.listening.pop(self.address, None)
+        for end in list(self.ends.values()):
+            end.close()
+        self.ends.clear()
+
+    def read(self) -> list[tuple[int, bytes]]:
+        """Return numbers and events that it still has."""
+        node = self.node
+        return [(event.sequence, event.data) for event in node.read(node.oldest, node.sequence, 100_000)]
+
+
+def deadline(node: ClusterNode) -> float:
+    at = node.next_deadline()
+    return inf if at is None else float(at)
+
+
+class Wires:
+    """Carries bytes between nodes, and between nodes and whoever a test plays."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.hosts: dict[str, Host] = {}
+        self.listening: dict[Address, Host | Actor] = {}
+        self.silent: set[Address] = set()
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count(1)
+        self._order = count()
+
+    def later(self, delay: float, call: Callable[[], None]) -> None:
+        """Call something after a while."""
+        heappush(self._queue, (self.now + delay, next(self._order), call))
+
+    def address(self, number: int | Address) -> Address:
+        """Return where the node with that number listens."""
+        return (f"10.0.0.{number}", PORT) if isinstance(number, int) else number
+
+    def node(
+        self,
+        name: str,
+        number: int,
+        neighbours: tuple[int | Address, ...] = (),
+        *,
+        seed: int | None = None,
+        promises: PersistentState | None = None,
+        address: Address | None = None,
+        **options: Any,
+    ) -> Host:
+        """Start a node."""
+        address = self.address(number) if address is None else address
+        config = NodeConfig(name, advertise=address, neighbours=tuple(map(self.address, neighbours)), **options)
+        node = ClusterNode(config, Random(number if seed is None else seed), self.now, persistent_state=promises)
+        host = Host(self, node, address)
+        host.promises = promises
+        self.listening[address] = self.hosts[name] = host
+        host.flush()
+        return host
+
+    def play(self, number: int | Address, answer: Callable[[End, Message], None] | None = None) -> Actor:
+        """Listen somewhere for a test."""
+        actor = self.listening[self.address(number)] = Actor(self, answer)
+        return actor
+
+    def document(self, number: int, reply: Parcel, sequence: int | None = None) -> Actor:
+        """Play a node that speaks only the document: it closes after each parcel."""
+
+        def answer(end: End, message: Message) -> None:
+            assert isinstance(message, Parcel)
+            if message.type is ParcelType.DSC_REQ:
+                # Like the reference: what comes before the parcel goes first, alone.
+                data = ParcelCodec().encode(reply)
+                end.send_bytes(data[:1])
+                end.send_bytes(data[1:])
+            elif sequence is not None:
+                end.send(Parcel(True, ParcelType.SEQ_RES, reply.id, sequence))
+            end.close()
+
+        return self.play(number, answer)
+
+    def call(self, host: Host, source: str = "10.0.0.99") -> End:
+        """Connect to a node."""
+        actor = Actor(self)
+        ours, theirs = self._pair(actor, host, host.address, source)
+        host.ends[theirs.peer.number] = theirs
+        host.node.connected(theirs.peer, self.now)
+        host.flush()
+        return ours
+
+    def dial(self, host: Host, address: Address) -> None:
+        """A node dials."""
+        if address in self.silent:
+            return
+
+        def open_it() -> None:
+            target = self.listening.get(address)
+            if not host.up:
+                return
+            if target is None or (isinstance(target, Host) and not target.up):
+                host.node.dial_failed(address, "refused", self.now)
+                host.flush()
+                return
+            ours, theirs = self._pair(host, target, address, host.address[0])
+            host.ends[ours.peer.number] = ours
+            if isinstance(target, Host):
+                target.ends[theirs.peer.number] = theirs
+                target.node.connected(theirs.peer, self.now)
+                target.flush()
+            else:
+                target.accepted.append(theirs)
+            host.node.connected(ours.peer, self.now)
+            host.flush()
+
+        self.later(DELAY, open_it)
+
+    def _pair(self, dialler: Host | Actor, target: Host | Actor, address: Address, source: str) -> tuple[End, End]:
+        number = next(self._numbers)
+        ours = End(self, dialler, Peer(address, 2 * number, True))
+        theirs = End(self, target, Peer((source, 20_000 + number), 2 * number + 1, False))
+        ours.other, theirs.other = theirs, ours
+        return ours, theirs
+
+    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
+        """Let time pass; stop early once something holds, and return whether it does."""
+        end = self.now + seconds
+        while until is None or not until():
+            at = min((deadline(host.node) for host in self.hosts.values() if host.up), default=inf)
+            if self._queue and self._queue[0][0] <= max(at, self.now):
+                at = self._queue[0][0]
+                if at > end:
+                    break
+                self.now = max(self.now, at)
+                heappop(self._queue)[2]()
+                continue
+            if at > end:
+                break
+            self._tick(at)
+        else:
+            return True
+        self.now = end
+        return until is not None and until()
+
+    def _tick(self, at: float) -> None:
+        if at > self.now:
+            self.now = at
+            for host in self.hosts.values():
+                host.turns = 0
+        for host in self.hosts.values():
+            if host.up and deadline(host.node) <= self.now:
+                host.turns += 1
+                assert host.turns < 50, f"{host.node.config.name} wants to be called again and again"
+                host.node.tick(self.now)
+                host.flush()

@@ -1,0 +1,307 @@
+"""A cluster of one in memory, its web site on loopback, and clients that see bytes."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NamedTuple
+
+import pytest_twisted
+import treq
+from twisted.internet import reactor as installed_reactor
+from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
+from twisted.internet.endpoints import TCP4ClientEndpoint
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
+from twisted.web.client import HTTPConnectionPool
+from zope.interface import implementer
+
+from fyrehose_twisted.errors import EventsNotHeld, NotOrdered
+from fyrehose_twisted.interfaces import IOrderedEvents
+from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus
+from fyrehose_twisted.parcels.wire.messages import Event
+from fyrehose_twisted.web.site import WebSite
+
+reactor: Any = installed_reactor
+
+DEADLINE = 120.0
+"""Seconds after which what never comes fails a test."""
+
+
+@implementer(IOrderedEvents)
+class Memory:
+    """Orders at once, unless it is told to hold its answers back, or to refuse.
+
+    :ivar cluster_id: which cluster it is; it begins in none that is known.
+    :ivar held: answers that are held back, if it holds any.
+    :ivar refusing: what every publish fails with.
+    """
+
+    def __init__(self) -> None:
+        self.log: list[Event] = []
+        self.oldest = 1
+        self.mode = "Wrk"
+        self.cluster_id = ""
+        self.held: deque[Callable[[], None]] | None = None
+        self.refusing: Exception | None = None
+        self.keys: dict[tuple[str, str], int] = {}
+        self.listeners: list[Any] = []
+        self.reformed = 0
+
+    @property
+    def last(self) -> int:
+        return self.log[-1].sequence if self.log else self.oldest - 1
+
+    def order(self, *data: bytes, publisher: str = "node-1") -> int:
+        """Put events into the order; return the number of the last one."""
+        first = self.last + 1
+        events = [Event(number, publisher, 1, number, item) for number, item in enumerate(data, first)]
+        self.log += events
+        for listener in list(self.listeners):
+            listener.events_ordered(events)
+        return self.last
+
+    def publish(self, data: bytes, publisher: str = "", key: str = "") -> Deferred[int]:
+        if self.refusing is not None:
+            return fail(self.refusing)
+        publisher = publisher or "node-1"
+        if key and (publisher, key) in self.keys:
+            sequence = self.keys[publisher, key]
+        else:
+            sequence = self.keys[publisher, key] = self.order(data, publisher=publisher)
+        if self.held is None:
+            return succeed(sequence)
+        answer: Deferred[int] = Deferred()
+        self.held.append(lambda: answer.callback(sequence))
+        return answer
+
+    def publish_many(self, events: Sequence[bytes]) -> Deferred[list[int]]:
+        return succeed([self.order(data) for data in events])
+
+    def events(self, first: int, last: int, limit: int) -> list[Event]:
+        if first < self.oldest:
+            raise EventsNotHeld(first, self.oldest, self.last)
+        return [event for event in self.log if first <= event.sequence <= last][:limit]
+
+    def listen(self, listener: Any) -> None:
+        self.listeners.append(listener)
+
+    def unlisten(self, listener: Any) -> None:
+        self.listeners.remove(listener)
+
+    def forget(self, oldest: int) -> None:
+        """Hold no events before ``oldest`` any more."""
+        self.oldest = oldest
+        self.log = [event for event in self.log if event.sequence >= oldest]
+
+    def jump(self, first: int) -> None:
+        """Miss the events up to ``first``: the node was away."""
+        missed = self.last + 1, first - 1
+        self.log, self.oldest = [], first
+        for listener in list(self.listeners):
+            listener.events_skipped(*missed)
+
+    def no_quorum(self) -> None:
+        """Be in a minority."""
+        self.mode = "Err"
+        self.refusing = NotOrdered("no-quorum", "1 of 3 members can be reached", unknown=False)
+
+    def quorum(self) -> None:
+        """Be in a majority again."""
+        self.mode, self.refusing = "Wrk", None
+
+    def state(self) -> NodeStatus:
+        members = (MemberStatus("node-1", "0" * 16, "127.0.0.1:4000", True),)
+        neighbours = (NeighbourStatus("node-2", 7, "127.0.0.1:4001", "Dsc", True, False, 1.5),)
+        counters = {"events_ordered": len(self.log), "bad-parcels": 0}
+        why = "alone" if self.mode == "Wrk" else "no quorum"
+        head = "node-1", 5, "0" * 16, "test", self.cluster_id, self.mode, why, "node-1" if self.mode == "Wrk" else None
+        return NodeStatus(*head, 3, self.last, self.oldest, 1, members, neighbours, counters)
+
+    def found_anew(self, cluster_id: str) -> None:
+        """Forget everything, and be another cluster of the same name."""
+        self.cluster_id, self.log, self.oldest = cluster_id, [], 1
+
+    def force_new_cluster(self) -> None:
+        self.reformed += 1
+        self.quorum()
+
+
+class Response(NamedTuple):
+    """An answer, as it came."""
+
+    code: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json"
+        return json.loads(self.body)
+
+
+class Wire(Protocol):
+    """A connection on which a test says what it likes."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self.lost = False
+        self._waiting: list[tuple[Callable[[], bool], Deferred[None]]] = []
+
+    def dataReceived(self, data: bytes) -> None:
+        self._received += data
+        self._look()
+
+    @property
+    def data(self) -> bytes:
+        """All that has come."""
+        return bytes(self._received)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        self.lost = True
+        self._look()
+
+    def send(self, *data: bytes) -> Wire:
+        for part in data:
+            self.transport.write(part)  # type: ignore[union-attr]
+        return self
+
+    def _look(self) -> None:
+        for condition, done in list(self._waiting):
+            if condition() and not done.called:
+                done.callback(None)
+
+    def until(self, condition: Callable[[], bool]) -> Deferred[None]:
+        done: Deferred[None] = Deferred()
+        self._waiting.append((condition, done))
+        self._look()
+        return done.addTimeout(DEADLINE, reactor)
+
+    async def read(self, text: bytes, times: int = 1) -> bytes:
+        """Wait until ``text`` has come so often; return all that has come."""
+        try:
+            await self.until(lambda: self.lost or self._received.count(text) >= times)
+        except Exception:
+            raise AssertionError(f"no {text!r} in {self.data[-2000:]!r}") from None
+        assert self.data.count(text) >= times, self.data
+        return self.data
+
+    async def closed(self) -> bytes:
+        """Wait for the end of the connection; return all that has come."""
+        await self.until(lambda: self.lost)
+        return self.data
+
+    async def responses(self, count: int) -> list[Response]:
+        """Wait for answers that have a length."""
+        await self.until(lambda: self.lost or len(split(self.data)) >= count)
+        found = split(self.data)
+        assert len(found) >= count, self.data
+        return found
+
+
+def split(data: bytes) -> list[Response]:
+    """Return the complete answers in ``data``."""
+    found = []
+    while b"\r\n\r\n" in data:
+        head, _, data = data.partition(b"\r\n\r\n")
+        status, *lines = head.decode("latin-1").split("\r\n")
+        headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+        length = int(headers.get("content-length", "0"))
+        if len(data) < length:
+            break
+        found.append(Response(int(status.split()[1]), headers, data[:length]))
+        data = data[length:]
+    return found
+
+
+class Served:
+    """A site that listens."""
+
+    def __init__(self, node: Memory, made: WebSite, port: Any) -> None:
+        self.node = node
+        self.site = made
+        self.port = port
+        self.number: int = port.getHost().port
+        self.url = f"http://127.0.0.1:{self.number}"
+        self.wires: list[Wire] = []
+        self.pool = HTTPConnectionPool(reactor)
+
+    async def ask(self, method: str, path: str, data: bytes | None = None, /, **headers: str) -> Response:
+        """Make a request; ``content_type=`` is a header."""
+        names = {name.replace("_", "-"): value for name, value in headers.items()}
+        response: Any = await treq.request(
+            method, self.url + path, data=data, headers=names, pool=self.pool, timeout=DEADLINE, allow_redirects=False
+        )
+        body = await response.content()
+        found = {name.decode().lower(): values[0].decode() for name, values in response.headers.getAllRawHeaders()}
+        return Response(response.code, found, body)
+
+    async def wire(self) -> Wire:
+        """Open a connection."""
+        endpoint = TCP4ClientEndpoint(reactor, "127.0.0.1", self.number)
+        self.wires.append(await endpoint.connect(Factory.forProtocol(Wire)))
+        return self.wires[-1]
+
+    async def send(self, *data: bytes) -> Wire:
+        """Open a connection and say something."""
+        return (await self.wire()).send(*data)
+
+    def stop(self) -> None:
+        for wire in self.wires:
+            if not wire.lost:
+                wire.transport.abortConnection()  # type: ignore[union-attr]
+        pytest_twisted.blockon(self.pool.closeCachedConnections())
+        pytest_twisted.blockon(maybeDeferred(self.port.stopListening))
+        pytest_twisted.blockon(Deferred.fromCoroutine(wait_until(lambda: not self.site.connections)))
+
+
+async def wait_until(condition: Callable[[], bool]) -> None:
+    end = reactor.seconds() + DEADLINE
+    while not condition():
+        assert reactor.seconds() < end, "it never came to that"
+        await deferLater(reactor, 0.001, lambda: None)
+
+
+Serve = Callable[..., Served]
+WaitUntil = Callable[[Callable[[], bool]], Coroutine[Any, Any, None]]
+
+
+class FakeSender:
+    """Keeps what is to be sent, and answers as it is told.
+
+    :ivar posts: what was sent: URL, headers and body.
+    :ivar answers: statuses, or what to fail with, for the next ones; with none left 200 is answered.
+    :ivar held: URLs that do not answer; see :meth:`answer`.
+    :ivar refused: what registration fails with.
+    """
+
+    def __init__(self) -> None:
+        self.posts: list[tuple[str, dict[str, str], bytes]] = []
+        self.answers: deque[int | Exception] = deque()
+        self.held: dict[str, deque[Deferred[int]]] = {}
+        self.refused: Exception | None = None
+        self.cancelled = 0
+        self.closed = False
+
+    def check(self, url: str) -> Deferred[None]:
+        return succeed(None) if self.refused is None else fail(self.refused)
+
+    def post(self, url: str, headers: dict[str, str], body: bytes) -> Deferred[int]:
+        self.posts.append((url, headers, body))
+        if url in self.held:
+            answer: Deferred[int] = Deferred(self._cancel)
+            self.held[url].append(answer)
+            return answer
+        told = self.answers.popleft() if self.answers else 200
+        return succeed(told) if isinstance(told, int) else fail(told)
+
+    def _cancel(self, deferred: object) -> None:
+        self.cancelled += 1
+
+    def sequences(self, url: str | None = None) -> list[int]:
+        return [int(headers["Event-Sequence"]) for to, headers, _ in self.posts if url in (None, to)]
+
+    def close(self) -> Deferred[None]:
+        self.closed = True
+        return succeed(None)
