@@ -1,1 +1,1 @@
-"""Journals of other machines, over TCP."""
+"""Remote access to journals over TCP."""
