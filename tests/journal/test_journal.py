@@ -409,7 +409,7 @@ class TestReading:
         assert kept(journal, first=first, last=last) == {number: b"%d" % number for number in expected}
 
     def test_before_the_beginning_there_is_nothing_to_be_read(self, journal: Any) -> None:
-        with pytest.raises(NotInJournal, match="9 of epoch 0 was asked for, and fyrehose://test begins at 10"):
+        with pytest.raises(NotInJournal, match="9 of epoch 0 is not held: fyrehose://test begins at 10"):
             journal.read(0, 9, 12)
 
     @pytest.mark.parametrize("position", [-1, 9, 15, 21, 2**70])

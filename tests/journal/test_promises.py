@@ -156,12 +156,12 @@ class TestEndOfOpenSegment:
 
     def test_what_nobody_has_can_be_declared_lost(self, damaged: Path, run: Run) -> None:
         status, out, _ = run("repair", damaged.parent, "--declare-lost", "--dry-run")
-        assert (status, "to do: declare lost in epoch 3, for nobody has them: 9000 to 9999" in out) == (0, True)
+        assert (status, "to do: declare lost in epoch 3, as no journal holds them: 9000 to 9999" in out) == (0, True)
         assert run("repair", damaged.parent)[0] == 0
         status, out, err = run("ls", damaged.parent)
-        assert (status, "durable, numbers 9000 to 9999 of epoch 3: they were readable once" in err) == (1, True)
+        assert (status, "durable, numbers 9000 to 9999 of epoch 3: once durable" in err) == (1, True)
         status, out, _ = run("repair", damaged.parent, "--declare-lost")
-        assert (status, "done: declare lost in epoch 3, for nobody has them: 9000 to 9999" in out) == (0, True)
+        assert (status, "done: declare lost in epoch 3, as no journal holds them: 9000 to 9999" in out) == (0, True)
         with closing(open_reader(damaged)) as reader:
             assert reader.damages == []
             assert reader.bounds(3) == (0, 10_000, 9_999)
@@ -329,10 +329,10 @@ def test_nor_does_it_if_the_file_was_cut(damaged: Path) -> None:
     with closing(open_reader(damaged)) as reader:
         last = list(reader.segments[0].frame_indexes[3])[-1]
     os.truncate(damaged / LOG, last.offset + last.size)
-    with pytest.raises(JournalDamaged, match="the file ends before them"):
+    with pytest.raises(JournalDamaged, match="the file was truncated below its durable length"):
         seal(LocalDirectory(damaged), STREAM, 0)
     # From now on another segment is the last, and only the mark knows of what there was.
-    with pytest.raises(JournalDamaged, match="they were readable once"):
+    with pytest.raises(JournalDamaged, match="once durable"):
         seal(LocalDirectory(damaged), STREAM, 0)
 
 

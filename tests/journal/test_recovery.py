@@ -39,7 +39,7 @@ NewPath = Callable[[], Path]
 
 
 def cut(size: int) -> str:
-    return f"cut {pluralize(size, 'byte')} off the end, which the last stop left unfinished"
+    return f"cut off {pluralize(size, 'byte')} that were incomplete after the last stop"
 
 
 def gone(number: int) -> str:

@@ -111,4 +111,4 @@ class Coverage:
         """
         start = self.starts.get(epoch)
         if start is not None and first < start:
-            raise NotInJournal(f"{first} of epoch {epoch} was asked for, and {self.stream} begins at {start} here")
+            raise NotInJournal(f"{first} of epoch {epoch} is not held: {self.stream} begins at {start} here")

@@ -1,4 +1,4 @@
-"""Opening a journal to write: what is there after any crash, made durable, and where to go on."""
+"""Crash recovery at the opening of a journal for writing."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from fyrehose_twisted.wording import pluralize
 
 @dataclass
 class Recovery:
-    """What was found when a journal was opened.
+    """Result of the recovery of a journal.
 
-    :ivar header: what the segments agree on; ``None`` for a new journal.
-    :ivar segments: by number, ascending.
-    :ivar open_segment: the segment to go on with, if there is one.
-    :ivar next_number: the lowest number that no segment ever had, as far as can be known.
-    :ivar truncated_bytes: bytes that were cut off the last segment: frames that a crash left unfinished.
-    :ivar damages: what is damaged, or gone.
-    :ivar published_watermarks: the highest watermark of each epoch that was published, as far as that is known.
+    :ivar header: header on which the segments agree; ``None`` for a new journal.
+    :ivar segments: segments by number, ascending.
+    :ivar open_segment: segment to continue writing, if there is one.
+    :ivar next_number: lowest segment number that has never been used, as far as known.
+    :ivar truncated_bytes: bytes of incomplete frames that were cut off the last segment.
+    :ivar damages: damage and missing files.
+    :ivar published_watermarks: highest watermark published for each epoch, as far as known.
     """
 
     header: SegmentHeader | None = None
@@ -57,51 +57,49 @@ class Recovery:
     published_watermarks: dict[int, int] = field(default_factory=dict)
 
     def messages(self) -> list[str]:
-        """Return what an operator should know, a line each."""
+        """Return one line for the operator about each problem."""
         lines = [str(damage) for damage in self.damages]
         if self.truncated_bytes:
-            lines.append(
-                f"cut {pluralize(self.truncated_bytes, 'byte')} off the end, which the last stop left unfinished"
-            )
+            lines.append(f"cut off {pluralize(self.truncated_bytes, 'byte')} that were incomplete after the last stop")
         return lines
 
 
 def recover(directory: IDirectory, stream: str) -> Recovery:
-    """Clear up after a crash, and return what there is, all of it durable.
+    """Recover a journal after a crash; return its contents, all of them durable.
 
-    The caller has the lock.
+    The caller holds the writer lock.
 
-    :raises JournalError: if this is another stream's journal, or cannot be read.
+    :raises JournalError: if it is the journal of another stream, or cannot be read.
     """
     recovery = Recovery()
     names = directory.names()
     suffixes = segment_suffixes(names)
-    mark = read_position(directory, recovery.damages)
-    recovery.next_number = max([0, *suffixes, 0 if mark is None else mark.segment]) + 1
-    opened, unfinished = _open_all(directory, suffixes, recovery, mark)
-    recovery.header = agreed_header((one.segment for one in opened), directory, stream)
-    if mark is not None and recovery.header is not None and mark.tag != recovery.header.tag:
+    position = read_position(directory, recovery.damages)
+    recovery.next_number = max([0, *suffixes, 0 if position is None else position.segment]) + 1
+    opened, unfinished = _open_all(directory, suffixes, recovery, position)
+    recovery.header = agreed_header((found.segment for found in opened), directory, stream)
+    if position is not None and recovery.header is not None and position.tag != recovery.header.tag:
         recovery.damages.append(Damage(POSITION_NAME, 0, POSITION_BYTES, OTHER_JOURNAL))
-        mark = None
-    if mark is not None:
-        recovery.published_watermarks = dict(mark.watermarks)
-        if is_file_missing(mark, suffixes):
-            recovery.damages.append(missing_file_damage(mark))
-    for one in opened:
-        segment = one.segment
+        position = None
+    if position is not None:
+        recovery.published_watermarks = dict(position.watermarks)
+        if is_file_missing(position, suffixes):
+            recovery.damages.append(missing_file_damage(position))
+    for found in opened:
+        segment = found.segment
         recovery.segments[segment.number] = segment
         if segment.ordered or segment.number != max(suffixes):
             file: IFile = directory.open(segment.name)
             load_segment(OpenSegment(segment, file), keep_index=True)
-            if mark is not None and mark.segment == segment.number and not segment.ordered:
-                segment.damages += truncation_damage(segment, file.size(), mark.offset)
+            if position is not None and position.segment == segment.number and not segment.ordered:
+                segment.damages += truncation_damage(segment, file.size(), position.offset)
             file.close()
-        elif begun := _unstarted_bytes(one, mark):
+        elif unstarted := _unstarted_bytes(found, position):
             unfinished.append(segment.name)
-            recovery.truncated_bytes += begun
+            recovery.truncated_bytes += unstarted
             del recovery.segments[segment.number]
             continue
-        elif _recover_last(one, recovery, mark):
+        elif _recover_last(found, recovery, position):
             recovery.open_segment = segment
         recovery.damages += segment.damages
     _remove_leftovers(directory, names, suffixes)
@@ -114,36 +112,38 @@ def recover(directory: IDirectory, stream: str) -> Recovery:
 def _open_all(
     directory: IDirectory, suffixes: dict[int, str], recovery: Recovery, durable_position: DurablePosition | None
 ) -> tuple[list[OpenSegment], list[str]]:
-    """Return the segments, and the names of what a crash kept from becoming one."""
+    """Return the segments, and the names of files that a crash left before their header was complete."""
     opened: list[OpenSegment] = []
     unfinished: list[str] = []
     begun = 0 if durable_position is None else durable_position.segment
     for number, suffix in suffixes.items():
-        one = open_segment(directory, number, suffix)
-        if isinstance(one, OpenSegment):
-            one.file.close()  # There may be more segments than a process may have open files.
-            opened.append(one)
-        elif number == max(suffixes) and number > begun and suffix == OPEN_SUFFIX and _is_cut_header(directory, one):
-            # It was being made: what is in it was never more than a header.
-            unfinished.append(one.name)
-            recovery.truncated_bytes += one.length
+        found = open_segment(directory, number, suffix)
+        if isinstance(found, OpenSegment):
+            found.file.close()  # A journal may have more segments than a process may have open files.
+            opened.append(found)
+        elif number == max(suffixes) and number > begun and suffix == OPEN_SUFFIX and _is_cut_header(directory, found):
+            # A crash during creation: the file never held more than a header.
+            unfinished.append(found.name)
+            recovery.truncated_bytes += found.length
         else:
-            recovery.damages.append(one)
+            recovery.damages.append(found)
     return opened, unfinished
 
 
 def _is_cut_header(directory: IDirectory, damage: Damage) -> bool:
-    """Say whether a file without any frame is what a crash left of a segment, and not somebody's who uses its name."""
+    """Return whether a file without frames is an incomplete segment rather than an unrelated file of that name."""
     file = directory.open(damage.name)
     head = file.read(0, MAX_HEADER)
     file.close()
     return head[: len(MAGIC)] == MAGIC[: len(head)] or not any(head)
 
 
-def _unstarted_bytes(one: OpenSegment, durable_position: DurablePosition | None) -> int:
-    """Return the bytes of a segment if a crash came before it was more than begun: its first frame, which says where
-    epochs begin, is not whole. Otherwise 0."""
-    segment = one.segment
+def _unstarted_bytes(opened: OpenSegment, durable_position: DurablePosition | None) -> int:
+    """Return the size of a segment without a valid frame, which a crash left before its start frame was complete.
+
+    Return 0 for any other segment.
+    """
+    segment = opened.segment
     file: IFile = segment.directory.open(segment.name)
     try:
         size: int = file.size()
@@ -153,20 +153,19 @@ def _unstarted_bytes(one: OpenSegment, durable_position: DurablePosition | None)
             else not may_be_unstarted(segment, size)
         ):
             return 0
-        return (
-            0 if any(isinstance(what, ScannedFrame) for what in segment.scan_frames(file, segment.end, size)) else size
-        )
+        has_frame = any(isinstance(found, ScannedFrame) for found in segment.scan_frames(file, segment.end, size))
+        return 0 if has_frame else size
     finally:
         file.close()
 
 
-def _recover_last(one: OpenSegment, recovery: Recovery, durable_position: DurablePosition | None) -> bool:
-    """Take in the segment that was being written, and cut off its torn end; say whether more can be added to it.
+def _recover_last(opened: OpenSegment, recovery: Recovery, durable_position: DurablePosition | None) -> bool:
+    """Load the last segment and cut off its torn end; return whether it can be written on.
 
-    Nothing is cut off that may have been durable: of that the segment keeps what cannot be read, and nothing is added.
-    Damage that good frames follow is left where it is as well.
+    Bytes that may have been durable are not cut off. If they are unreadable, they stay and the segment is closed.
+    Damage before valid frames stays as well.
     """
-    segment = one.segment
+    segment = opened.segment
     file: IFile = segment.directory.open(segment.name, writable=True)
     try:
         size, durable = file.size(), 0
@@ -180,8 +179,8 @@ def _recover_last(one: OpenSegment, recovery: Recovery, durable_position: Durabl
         if segment.end < size:
             recovery.truncated_bytes += size - segment.end
             file.truncate(segment.end)
-        # After a kill these frames may be in memory only, and whoever reads them must not see them vanish. After a sync
-        # that failed they may be in memory and yet count as written: only what is written anew is sure to be synced.
+        # After a kill these frames may be only in the page cache, and readers must not see them vanish. After a failed
+        # sync the page cache may count them as clean: only rewriting them ensures that they are synced.
         if durable < segment.end:
             file.write(durable, file.read(durable, segment.end - durable))
         file.sync()
@@ -193,7 +192,7 @@ def _recover_last(one: OpenSegment, recovery: Recovery, durable_position: Durabl
 
 
 def _remove_leftovers(directory: IDirectory, names: list[str], suffixes: dict[int, str]) -> None:
-    """Remove files that others replaced, or that a crash left unfinished."""
+    """Remove files that have been replaced, or that a crash left incomplete."""
     kept = {segment_name(number, suffix) for number, suffix in suffixes.items()}
     for number, suffix in suffixes.items():
         replaced = segment_name(number, OPEN_SUFFIX)
@@ -202,5 +201,5 @@ def _remove_leftovers(directory: IDirectory, names: list[str], suffixes: dict[in
     for name in names:
         owner = name.removesuffix(INDEX_SUFFIX) + FULL_SUFFIX
         if name.endswith(".tmp") or (name.endswith(INDEX_SUFFIX) and owner not in kept):
-            with suppress(FileNotFoundError):  # An index that was made anew took it.
+            with suppress(FileNotFoundError):  # Rebuilding an index has replaced it.
                 directory.remove(name)

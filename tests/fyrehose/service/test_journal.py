@@ -148,7 +148,7 @@ def test_it_says_what_was_found_when_the_journal_was_opened(run: Run, tmp_path: 
     second = run()
     found = second.said(LogLevel.warn)
     assert len(found) == 1
-    assert found[0].endswith("fyrehose-test: cut 4 bytes off the end, which the last stop left unfinished")
+    assert found[0].endswith("fyrehose-test: cut off 4 bytes that were incomplete after the last stop")
     second.stop()
 
 

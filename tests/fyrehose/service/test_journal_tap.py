@@ -177,7 +177,7 @@ def test_a_lock_that_cannot_be_had_is_refused(in_tmp_path: Path) -> None:
 @pytest.mark.parametrize("serve", ["tcp:0:interface=0.0.0.0", "tcp:2324:interface=192.0.2.1"])
 def test_everybody_may_read_only_with_a_secret(serve: str) -> None:
     assert refusal_of(f"-d d --serve {serve}") == (
-        f"fyrehose-journal: {serve!r} is not on loopback, and everybody could read the journals; give a secret"
+        f"fyrehose-journal: {serve!r} is not on loopback, so any host could read the journals; give a secret"
     )
     assert service_of(f"-d d --serve {serve} --serve-secret-file secret")
 

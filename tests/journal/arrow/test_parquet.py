@@ -173,7 +173,7 @@ def test_retention_takes_what_the_last_file_began_with(tmp_path: Path) -> None:
         journal.append(records(range(61, 71)))
         journal.trim()
         exported = Exported(journal)
-        assert exported.told == ["not kept any more, and in no file: 51 to 60 of epoch 0"]
+        assert exported.told == ["removed by retention before export: 51 to 60 of epoch 0"]
         assert exported.names == ["0-1-50.parquet", "0-61-70.parquet"]
 
 
@@ -183,7 +183,7 @@ def test_a_jump_is_not_written_number_by_number(journal: Journal) -> None:
     journal.append(records([2**60 + 1]))
     exported = Exported(journal)
     assert len(exported.names) == 2
-    assert exported.told == [f"lost in epoch 0: 101 to {2**60 - 2**60 % 100}; there is no file for them"]
+    assert exported.told == [f"lost in epoch 0: 101 to {2**60 - 2**60 % 100}; no file is written for them"]
     assert exported.numbers()[-1] == 2**60 + 1
     assert len(exported.numbers()) == 100 + (2**60 + 1) % 100
 
@@ -208,7 +208,7 @@ def test_an_index_that_promises_too_much(journal: Journal, tmp_path: Path, monke
     journal.append(records(range(1, 11)))
     journal.commit()
     monkeypatch.setattr(JournalReader, "read", lambda *_: iter(()))
-    with pytest.raises(JournalDamaged, match="0 of 10 records are there"):
+    with pytest.raises(JournalDamaged, match="only 0 of 10 records are present"):
         Exported(journal)
 
 
@@ -328,7 +328,7 @@ class TestManifest:
             with pytest.raises(JournalError, match=f"has files of another journal of {STREAM}"):
                 Exported(other)
         reader = JournalReader(LocalDirectory(tmp_path / "other"))
-        with pytest.raises(JournalError, match=r"its numbers are other ones\. Read without these files"):
+        with pytest.raises(JournalError, match=r"and unrelated numbers\. Read without these files"):
             halves(reader, out)
         reader.close()
 
@@ -336,9 +336,9 @@ class TestManifest:
         ("content", "words"),
         [
             ("[", "cannot be read"),
-            ("{}", "is no manifest; `fyrehose journal seal` writes another"),
-            ('{"version": 2}', "is of version 2, and this is made for version 1"),
-            ('{"version": 1, "tag": null, "stream": "x", "files": [{}]}', "is no manifest"),
+            ("{}", "is not a valid manifest; `fyrehose journal seal` rewrites it"),
+            ('{"version": 2}', "has unsupported version 2; expected 1"),
+            ('{"version": 1, "tag": null, "stream": "x", "files": [{}]}', "is not a valid manifest"),
         ],
     )
     def test_one_that_makes_no_sense(self, tmp_path: Path, content: str, words: str) -> None:

@@ -98,9 +98,9 @@ def test_some_of_it(reader: JournalReader) -> None:
 def test_what_is_wrong_is_said_at_once(reader: JournalReader) -> None:
     with pytest.raises(ConfigurationError, match="there is no column 'size'"):
         reader.to_arrow(["size"])
-    with pytest.raises(ConfigurationError, match=f"{STREAM} has epochs 0, 1: say which"):
+    with pytest.raises(ConfigurationError, match=f"{STREAM} has epochs 0, 1; select one"):
         reader.to_arrow(first=3)
-    with pytest.raises(NotInJournal, match=f"0 of epoch 0 is not kept any more by {STREAM}"):
+    with pytest.raises(NotInJournal, match=f"0 of epoch 0 is no longer kept by {STREAM}"):
         reader.to_arrow(epoch=0, first=0).read_all()
 
 

@@ -330,7 +330,7 @@ class TestRepairAndSeal:
             journal.append(records(range(1, 15)))
         status, out, err = run("repair", root, "--from", tmp_path / "other", "--dry-run")
         assert (status, err) == (0, "")
-        assert "to do: take 1 record of 11 of epoch 0" in out
+        assert "to do: copy 1 record of 11 of epoch 0" in out
         status, out, _ = run("repair", root, "--from", tmp_path / "other")
         assert status == 0
         assert out.splitlines()[-1] == f"{path}: {STREAM} now has epoch 0 from 1 to 14, 12 records, 2 lost"
@@ -347,7 +347,7 @@ class TestRepairAndSeal:
     def test_headers(self, run: Run, root: Path, path: Path) -> None:
         spoil(path / "0000000001.log", 20)
         status, _, err = run("repair", root)
-        assert (status, err.endswith("say it with --stream URI\n")) == (1, True)
+        assert (status, err.endswith("give it with --stream URI\n")) == (1, True)
         assert run("repair", root, "--stream", STREAM)[0] == 0
         assert run("check", root)[0] == 0
 

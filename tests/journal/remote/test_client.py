@@ -397,8 +397,8 @@ async def test_a_process_does_not_use_the_connection_of_its_parent(serve: Served
 async def test_the_secret_has_to_be_right(serve: Served, make_journal: Any) -> None:
     port = serve(make_journal(records(0, 9)), secret=SECRET)
     assert len(await in_thread(serve.client(port, SECRET).streams)) == 1
-    for secret, text in [(None, "a secret is needed"), (SECRET + b"!", "the secret is wrong")]:
-        with pytest.raises(SecretRejected, match=f"127.0.0.1:{port} says: {text}"):
+    for secret, text in [(None, "a secret is required"), (SECRET + b"!", "the secret is wrong")]:
+        with pytest.raises(SecretRejected, match=f"127.0.0.1:{port} refused: {text}"):
             await in_thread(connect, "127.0.0.1", port, secret)
     with pytest.raises(ConfigurationError):
         RemoteJournal("127.0.0.1", port, b"short")
@@ -414,7 +414,7 @@ async def test_what_is_not_served_is_said_by_name(serve: Served, make_journal: A
     with pytest.raises(NotInJournal, match="4 of epoch 3"):
         reader.read(EPOCH, 4, 9)
     reader.stream = "test://none"
-    with pytest.raises(UnknownStream, match="not served"):
+    with pytest.raises(UnknownStream, match="there is no journal of"):
         await in_thread(list, reader.read(EPOCH, 5, 9))
     with pytest.raises(NotConnected, match="1 connection open already"):
         await in_thread(connect, client.host, client.port)
@@ -506,14 +506,14 @@ def test_a_server_that_hangs_up_each_time_is_given_up(impostor: Any) -> None:
 @pytest.mark.parametrize(
     ("messages", "text"),
     [
-        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "no sense"),
-        ((b"\xff" * 100,), "no sense"),
-        ((wire.Welcome(1),), "does not greet"),
+        ((b"HTTP/1.1 400 Bad Request\r\n\r\n",), "violated the protocol"),
+        ((b"\xff" * 100,), "violated the protocol"),
+        ((wire.Welcome(1),), "sent no greeting"),
         ((wire.Greeting(2, bytes(16), False),), "version 2"),
         ((HANDSHAKE[0], LISTED), "hello"),
-        ((*HANDSHAKE, b"\x03\0\0\0abc"), "no sense"),
-        ((*HANDSHAKE, wire.Streams(2, (), True)), "not asked"),
-        ((*HANDSHAKE, wire.Ranges(1, 0, 1, True, ())), "something else"),
+        ((*HANDSHAKE, b"\x03\0\0\0abc"), "violated the protocol"),
+        ((*HANDSHAKE, wire.Streams(2, (), True)), "without a request"),
+        ((*HANDSHAKE, wire.Ranges(1, 0, 1, True, ())), "another message"),
         ((*HANDSHAKE, wire.Refusal(1, "new-name", "what is this")), "new-name"),
         ((*HANDSHAKE, wire.Refusal(None, "bad-request", "go away")), "go away"),
     ],
@@ -561,7 +561,7 @@ def test_a_page_that_does_not_end_is_refused(impostor: Any, monkeypatch: pytest.
     monkeypatch.setattr(wire, "MAX_FRAMES", 10_000)
     client = impostor(*HANDSHAKE, LISTED, *(wire.Records(2, number, number + 1, False) for number in range(100)))
     client.page = 10_000
-    with pytest.raises(RemoteError, match="were asked for"):
+    with pytest.raises(RemoteError, match="were requested"):
         list(client.reader(STREAM).read(EPOCH, 0, 99))
 
 
@@ -572,7 +572,7 @@ def test_what_is_sent_before_it_is_wanted_is_bounded(impostor: Any, monkeypatch:
     reader = client.reader(STREAM)
     kept = reader.read(EPOCH, 10, 19)  # It has asked for its next page when it gives the first.
     assert next(kept).first == 10
-    with pytest.raises(RemoteError, match="more than was asked"):
+    with pytest.raises(RemoteError, match="more than was requested"):
         next(reader.read(EPOCH, 10, 19))
 
 

@@ -306,7 +306,7 @@ def test_forging_makes_what_it_is_meant_to() -> None:
     ],
 )
 def test_a_frame_that_is_not_as_it_should_be_is_refused(frames: bytes) -> None:
-    with pytest.raises(RemoteError, match="bad frame"):
+    with pytest.raises(RemoteError, match="invalid frame"):
         wire.blocks_of(wire.Records(1, 5, 10, True, frames=frames), STREAM, 3)
 
 

@@ -165,13 +165,13 @@ class TestIndex:
         liar = checked.segments[1]
         liar.frame_indexes[0].held.discard(40, 42)
         (path / "0000000001.idx").write_bytes(encode(liar))
-        assert damages(look(path)) == ["0000000001.idx: it does not say what 0000000001.seg holds"]
+        assert damages(look(path)) == ["0000000001.idx: it does not match 0000000001.seg"]
 
     def test_there_is_none(self, path: Path) -> None:
         (path / "0000000001.idx").unlink()
         checked = look(path)
         assert damages(checked) == []
-        assert others(checked) == ["0000000001.idx is not there; the next start writes it"]
+        assert others(checked) == ["0000000001.idx is missing; the next start writes it"]
 
 
 class TestMark:
@@ -185,7 +185,7 @@ class TestMark:
         (path / "durable").unlink()
         checked = look(path)
         assert damages(checked) == []
-        assert others(checked) == ["durable is not there, as after a power failure; the next start writes it"]
+        assert others(checked) == ["durable is missing, as after a power failure; the next start writes it"]
 
     def test_that_of_another_journal(self, path: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
@@ -228,7 +228,7 @@ class TestTornEnd:
         assert damages(checked) == []
         assert others(checked) == [
             f"0000000003.log, bytes {end:,} to {end + len(frame) - 8:,}, numbers 251 to 251 of epoch 0:"
-            " the body is truncated to 112 of 120 bytes; a crash left it unfinished, and the next start cuts it off"
+            " the body is truncated to 112 of 120 bytes; incomplete after a crash; the next start cuts it off"
         ]
         assert "torn end of 184 bytes; nothing is damaged" in checked.summary()
 
@@ -247,7 +247,7 @@ class TestTornEnd:
         (path / "0000000004.log").write_bytes(bytes(10))
         checked = look(path)
         assert damages(checked) == []
-        assert others(checked) == ["0000000004.log: a crash came while it was begun; the next start removes it"]
+        assert others(checked) == ["0000000004.log: incomplete after a crash; the next start removes it"]
 
     def test_leftovers(self, path: Path) -> None:
         for name in ("0000000001.log", "0000000002.seg.tmp", "0000000009.idx"):
@@ -298,7 +298,7 @@ class TestContents:
             append(file, frame)
         checked = look(path)
         assert checked.unordered == {2}
-        assert any("number 299 of epoch 0 comes after 300" in text for text in damages(checked))
+        assert any("number 299 of epoch 0 follows 300" in text for text in damages(checked))
 
     def test_records_that_do_not_fit_their_frame(self, path: Path) -> None:
         log = path / "0000000003.log"
@@ -309,7 +309,7 @@ class TestContents:
         header[60:64] = struct.pack("<I", zlib.crc32(body))
         header[-4:] = struct.pack("<I", zlib.crc32(header[:-4]))
         append(log, bytes(header + body))
-        assert [text.partition(": ")[2] for text in damages(look(path))] == ["its records reach out of it"]
+        assert [text.partition(": ")[2] for text in damages(look(path))] == ["its records extend beyond it"]
 
     def test_twice_and_lost_and_held(self, path: Path) -> None:
         log = path / "0000000003.log"
@@ -319,7 +319,7 @@ class TestContents:
         checked = look(path)
         assert damages(checked) == ["both held and declared lost in epoch 0: 250"]
         assert others(checked) == [
-            "twice in epoch 0, the later counts: 249 to 250",
+            "stored twice in epoch 0, the later counts: 249 to 250",
             "declared lost in epoch 0: 250 to 251",
             "missing in epoch 0: 252",
         ]

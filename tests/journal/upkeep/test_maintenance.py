@@ -279,7 +279,7 @@ def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> Non
                 kept.reactor.pool.work()
     said = [event for event in logged if event["log_level"] is LogLevel.error]
     assert len(said) == 1
-    assert "left as it is, for it is damaged" in said[0]["log_format"]
+    assert "not compacted, as it is damaged" in said[0]["log_format"]
     assert (said[0]["damage"].first, said[0]["damage"].name) == (30, full.name)
     assert file.read_bytes() == bytes(data)
     assert list(kept.path.glob("*.tmp")) == []

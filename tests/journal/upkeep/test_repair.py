@@ -117,9 +117,9 @@ def test_a_damaged_frame_is_cut_out_and_kept_beside(path: Path, body: bool) -> N
     damaged = (path / "0000000002.seg").read_bytes()
     mended = Mended(path)
     assert mended.agreed
-    assert mended.said("gone with 0000000002.seg, in epoch 0: 101 to 150")
+    assert mended.said("lost from 0000000002.seg in epoch 0: 101 to 150")
     assert mended.said(
-        "done: write 0000000002.seg anew without what is damaged; as it was, it is in 0000000002.seg.dam"
+        "done: rewrite 0000000002.seg without its damaged parts; the original is in 0000000002.seg.dam"
     )
     assert mended.lines[-1] == f"{STREAM} now has epoch 0 from 1 to 250, 200 records, 50 missing: 101 to 150"
     assert (path / "0000000002.seg.damaged").read_bytes() == damaged
@@ -164,7 +164,7 @@ class TestHeaders:
     def test_none_says_whose_it_is(self, path: Path) -> None:
         for name in ("0000000001.seg", "0000000002.seg", "0000000003.log"):
             flip(path / name, 40)
-        with pytest.raises(JournalError, match="no header says whose journal this is; say it with --stream"):
+        with pytest.raises(JournalError, match="no segment header names the stream; give it with --stream"):
             Mended(path)
         Mended(path, stream=STREAM)
         assert is_good(path)
@@ -195,7 +195,7 @@ class TestSmallThings:
             file.write(b"torn")
         mended = Mended(path)
         assert log.stat().st_size == size
-        assert mended.said("done: cut 4 unfinished bytes off 0000000003.log")
+        assert mended.said("done: cut 4 incomplete bytes off 0000000003.log")
         assert is_good(path)
 
     def test_indexes(self, path: Path) -> None:
@@ -206,8 +206,8 @@ class TestSmallThings:
         (path / "0000000002.idx").unlink()
         mended = Mended(path)
         assert (path / "0000000001.idx").read_bytes() == good
-        assert mended.said("done: write 0000000001.idx anew: it does not say what 0000000001.seg holds")
-        assert mended.said("done: write 0000000002.idx anew: it is not there")
+        assert mended.said("done: rebuild 0000000001.idx: it does not match 0000000001.seg")
+        assert mended.said("done: rebuild 0000000002.idx: it is missing")
         assert check(LocalDirectory(path)).findings == []
 
     def test_the_mark_and_leftovers(self, path: Path) -> None:
@@ -239,8 +239,8 @@ class TestSmallThings:
         before = content(path)
         mended = Mended(path, other, dry_run=True)
         assert content(path) == before
-        assert mended.said("to do: write 0000000002.seg anew")
-        assert mended.said("to do: take 50 records of 101 to 150 of epoch 0")
+        assert mended.said("to do: rewrite 0000000002.seg")
+        assert mended.said("to do: copy 50 records of 101 to 150 of epoch 0")
         assert not mended.said("done:")
 
 
@@ -250,8 +250,8 @@ class TestFromAnother:
         spoil(path, 2)
         mended = Mended(path, other)
         assert mended.agreed
-        assert mended.said("done: take 50 records of 101 to 150 of epoch 0 from")
-        assert mended.said("done: take 50 records of 251 to 300 of epoch 0 from")
+        assert mended.said("done: copy 50 records of 101 to 150 of epoch 0 from")
+        assert mended.said("done: copy 50 records of 251 to 300 of epoch 0 from")
         assert numbers_in(path) == list(range(1, 301))
 
     def test_a_conflict_beside_the_hole_takes_nothing(self, path: Path, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ class TestFromAnother:
         spoil(path, 2)
         mended = Mended(path, other)
         assert not mended.agreed
-        assert mended.said("has another record under number 100 of epoch 0; nothing is taken from there")
+        assert mended.said("differs at number 100 of epoch 0; nothing is copied from it")
         assert numbers_in(path) == list(range(1, 101))
 
     def test_a_conflict_after_the_hole(self, path: Path, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ class TestFromAnother:
         with closing(Journal(LocalDirectory(other), STREAM)) as journal:
             journal.append([*records(range(101, 151)), *records([151], mark=b"!"), *records(range(152, 200))])
         spoil(path, 2)
-        assert Mended(path, other).said("has another record under number 151 of epoch 0")
+        assert Mended(path, other).said("differs at number 151 of epoch 0")
 
     def test_nothing_to_compare(self, path: Path, tmp_path: Path) -> None:
         other = tmp_path / "other"
@@ -281,7 +281,7 @@ class TestFromAnother:
         spoil(path, 2)
         mended = Mended(path, other)
         assert not mended.agreed
-        assert mended.said("has no record near what is missing that is here too")
+        assert mended.said("shares no record near the missing ones")
 
     def test_only_below_its_watermark_and_only_what_continues(self, path: Path, tmp_path: Path) -> None:
         holey = make(tmp_path / "holey", tag=9, skip=[120])
@@ -291,7 +291,7 @@ class TestFromAnother:
             journal.append(records(range(300, 310)))
         spoil(path, 2)
         mended = Mended(path, holey, far)
-        assert mended.said("begins epoch 0 at 300, and here it ends at 250: not taken")
+        assert mended.said("begins epoch 0 at 300, but this journal ends at 250; not copied")
         assert numbers_in(path) == list(range(1, 120))
 
     def test_one_after_another(self, path: Path, tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ class TestFromAnother:
         spoil(path, 2)
         shutil.copytree(path, tmp_path / "twin")
         mended = Mended(path, first, second)
-        assert mended.said("take 1 record of 120 of epoch 0")
+        assert mended.said("copy 1 record of 120 of epoch 0")
         assert not mended.said("declare lost")
         assert numbers_in(path) == list(range(1, 251))
         # What only one has, and says that it is lost, is lost here too.

@@ -57,7 +57,7 @@ def test_what_does_not_apply_is_refused(streaming: bool, name: str, value: str) 
     ("given", "words"),
     [
         ({"columns": "sequence,foo"}, "no column 'foo'"),
-        ({"columns": "sequence,sequence"}, "name each that you want once"),
+        ({"columns": "sequence,sequence"}, "give at least one column, and each only once"),
         ({"columns": ""}, "no column ''"),
         ({"rowsPerPartition": "0"}, "rowsPerPartition '0' is no whole number above 0"),
         ({"rowsPerPartition": "1e6"}, "rowsPerPartition '1e6'"),

@@ -1,1 +1,1 @@
-"""Journals as Arrow tables and Parquet files."""
+"""Export of journals as Arrow tables and Parquet files."""

@@ -1,4 +1,4 @@
-"""From blocks of a journal to Arrow record batches: columns stay columns, and no record becomes an object."""
+"""Columnar conversion of journal blocks to Arrow record batches."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ from fyrehose_twisted.journal.errors import Damage, JournalDamaged, JournalError
 from fyrehose_twisted.journal.format.segment import Projection
 
 BATCH_ROWS, BATCH_BYTES = 65_536, 16 * 2**20
-"""Rows, and bytes of payload, after which a batch is given out. Batches of single frames cost several times as much."""
+"""Rows, or bytes of payload, after which a batch is yielded. One batch per frame would cost several times as much."""
 
 PIECE_BYTES = 2**28
-"""Bytes of payload in one array, so that what is put together stays below the 2**31 that Arrow can count."""
-
+"""Bytes of payload in one array, so that concatenated arrays stay below the 2**31 bytes of Arrow offsets."""
 
 _locks: WeakKeyDictionary[IJournalReader, Lock] = WeakKeyDictionary()
-"""Who reads a table holds that of the journal."""
+"""Lock of each journal, held while one of its tables is read."""
 
 
 class RecordRange(NamedTuple):
@@ -43,12 +42,11 @@ class RecordRange(NamedTuple):
     first: int
     last: int
     next: int
-    """Where the whole read ends: a gap is looked at as far as there, so that what is given of it does not depend on
-    what is declared lost later."""
+    """End of the whole read, up to which gaps are examined, so that rows do not depend on later losses."""
     journal: str = ""
-    """What the column ``journal`` says."""
+    """Value of the column ``journal``."""
     release: bool = False
-    """Whether the reader lets go of all its files when this is through."""
+    """Whether to close the files of the reader after the range."""
 
 
 def to_arrow(
@@ -59,25 +57,27 @@ def to_arrow(
     *,
     fail_on_data_loss: bool,
 ) -> Any:
-    """Return what a journal has below its watermarks, as
-    :meth:`~fyrehose_twisted.journal.arrow.tabular.Tabular.to_arrow` has it."""
+    """Return the records below the watermarks of a journal.
+
+    See :meth:`~fyrehose_twisted.journal.arrow.tabular.Tabular.to_arrow`.
+    """
     names, (first, last) = check_columns(columns), ends
     epochs = reader.epochs() if epoch is None else [epoch]
     if epoch is None and len(epochs) > 1 and ends != (None, None):
-        raise ConfigurationError(f"{reader.stream} has epochs {', '.join(map(str, epochs))}: say which")
+        raise ConfigurationError(f"{reader.stream} has epochs {', '.join(map(str, epochs))}; select one with epoch=")
     if fail_on_data_loss and last is None:
         for damage in [*map(partial(blocking_damage, reader), epochs), lost_epoch(reader)]:
             if damage is not None:
                 raise JournalDamaged(damage)
     spans = []
-    for one in epochs:
-        bounds: Bounds | None = reader.bounds(one)
+    for current in epochs:
+        bounds: Bounds | None = reader.bounds(current)
         if bounds is None:
             continue
         low = bounds.first if first is None else first
         high = bounds.next - 1 if last is None else min(last, bounds.next - 1)
         if low <= high:
-            spans.append(RecordRange(reader, one, low, high, bounds.next))
+            spans.append(RecordRange(reader, current, low, high, bounds.next))
     found = (batch for span in spans for batch in batches(span, names, fail_on_data_loss=fail_on_data_loss))
     return pyarrow.RecordBatchReader.from_batches(arrow_schema(names), _serialize(found, _lock_of(reader)))
 
@@ -88,7 +88,7 @@ def _lock_of(reader: IJournalReader) -> Lock:
 
 
 def _serialize(found: Iterator[Any], lock: Lock) -> Iterator[Any]:
-    """Yield the same, and let nobody else use the reader meanwhile: a database may read two tables in two threads."""
+    """Yield the batches, holding the lock for each one. A database may read two tables in two threads."""
     while True:
         with lock:
             batch = next(found, None)
@@ -98,17 +98,18 @@ def _serialize(found: Iterator[Any], lock: Lock) -> Iterator[Any]:
 
 
 def batches(span: RecordRange, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
-    """Yield the rows of a range as record batches, in order, a row for each number.
+    """Yield the rows of a range as record batches, in order, with one row for each number.
 
-    Numbers that are not there have ``status`` ``lost``; of a gap of more than
-    :data:`~fyrehose_twisted.journal.arrow.gaps.GAP_ROWS` only the first and the last are given. With the column
-    ``segment``, rows are as they stand in files: where a number stands twice, so it does here, and rows that overlap
-    are not in order. Without the column ``payload``, payloads are not read, so that damage in them is not noticed.
+    Numbers without a record have ``status`` ``lost``. A gap of more than
+    :data:`~fyrehose_twisted.journal.arrow.gaps.GAP_ROWS` numbers gets rows only for its first and last number. With the
+    column ``segment``, rows are as stored: a number that is stored twice has two rows, and overlapping rows are not in
+    order. Without the column ``payload``, payloads are not read, so damage in them is not detected.
 
-    :param fail_on_data_loss: whether damage, and what retention has dropped, is raised. Otherwise it is lost.
-    :raises JournalDamaged: if something cannot be read.
-    :raises NotInJournal: if something is not kept any more.
-    :raises JournalError: if files of the journal are gone.
+    :param fail_on_data_loss: whether to raise errors for damage and for records removed by retention. Otherwise they
+        are returned as lost.
+    :raises JournalDamaged: if a part cannot be read.
+    :raises NotInJournal: if retention has removed part of the range.
+    :raises JournalError: if files of the journal have disappeared.
     """
     rows = _RangeRows(span, columns, fail_on_data_loss)
     waiting: list[_RangePiece] = []
@@ -127,7 +128,7 @@ def batches(span: RecordRange, columns: Sequence[str], *, fail_on_data_loss: boo
 
 
 class _RangePiece(NamedTuple):
-    """Some rows: records that are to be put together with others, or a batch."""
+    """Rows of a range: either a block to be combined with others, or a finished batch."""
 
     block: Block | None = None
     segment: str = ""
@@ -140,7 +141,7 @@ class _RangePiece(NamedTuple):
 
 
 class RecordBatchBuilder:
-    """Makes record batches of one journal's records.
+    """Builder of record batches from the records of one journal.
 
     :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`.
     """
@@ -153,22 +154,22 @@ class RecordBatchBuilder:
         self._constants: dict[object, Any] = {}
 
     def joined(self, parts: list[_RangePiece]) -> Any:
-        """Return all rows as one batch. What is the same in all rows is not copied."""
-        made = []
+        """Combine all rows into one batch. Constant columns are not copied."""
+        combined = []
         for segment, same in groupby(parts, key=lambda part: part.segment if part.block is not None else None):
             if segment is None:
-                made += [part.batch for part in same]
+                combined += [part.batch for part in same]
             else:
                 blocks = [part.block for part in same if part.block is not None]
-                made.append(self.held(join_blocks(blocks, payload="payload" in self._columns), segment))
-        return made[0] if len(made) == 1 else pyarrow.concat_batches(made)
+                combined.append(self.held(join_blocks(blocks, payload="payload" in self._columns), segment))
+        return combined[0] if len(combined) == 1 else pyarrow.concat_batches(combined)
 
     def held(self, block: Block, segment: str = "") -> Any:
-        """Return the records of a block, which shares its memory."""
+        """Return a batch of the records of a block, sharing its memory."""
         return self._batch(len(block), block.sequences, segment, OK, block)
 
     def lost(self, positions: Numbers) -> Any:
-        """Return a row for each number that is lost."""
+        """Return a batch with a row for each lost number."""
         sequences = positions % np.uint64(self._wrap) if self._wrap else positions
         return self._batch(len(positions), sequences, "", LOST, None)
 
@@ -205,7 +206,7 @@ class RecordBatchBuilder:
 
 
 class _RangeRows:
-    """The rows of one range, in pieces."""
+    """Generator of the rows of one range, in pieces."""
 
     def __init__(self, part: RecordRange, columns: Sequence[str], fail_on_data_loss: bool) -> None:
         self._part, self._fail = part, fail_on_data_loss
@@ -224,7 +225,7 @@ class _RangeRows:
         self._held = 0
 
     def run(self) -> Iterator[_RangePiece]:
-        """Yield all of them."""
+        """Yield the pieces."""
         at, last = self._part.first, self._part.last
         on_damage = None if self._fail else _ignore_damage
         while at <= last:
@@ -240,12 +241,12 @@ class _RangeRows:
                 if self._fail:
                     raise
                 if hasattr(self._reader, "refresh"):
-                    self._reader.refresh()  # Retention has dropped some of it meanwhile.
+                    self._reader.refresh()  # Retention has removed some of the range.
         yield from self._lost(at, last)
         self._check_lost()
 
     def close(self) -> None:
-        """Let go of files: a worker that reads many journals one after another may not keep all of them open."""
+        """Close files if requested, as a worker that reads many journals cannot keep all files open."""
         if self._part.release and ISegmentReader.providedBy(self._reader):
             ISegmentReader(self._reader).close()
 
@@ -253,11 +254,11 @@ class _RangeRows:
         bounds = self._reader.bounds(self._part.epoch)
         kept = self._part.last + 1 if bounds is None else bounds.first
         if first < kept and self._fail:
-            raise NotInJournal(f"{first} of epoch {self._part.epoch} is not kept any more by {self._name}")
+            raise NotInJournal(f"{first} of epoch {self._part.epoch} is no longer kept by {self._name}")
         return max(first, kept)
 
     def _check_lost(self) -> None:
-        """See that what was given as lost is declared lost, for else its files have gone."""
+        """Check that all rows returned as lost are declared lost. Otherwise files have disappeared."""
         part, bounds = self._part, self._reader.bounds(self._part.epoch)
         missing = part.last - part.first + 1 - self._held
         if not (self._fail and missing) or bounds is None or bounds.first > part.first:
@@ -266,36 +267,38 @@ class _RangeRows:
         missing -= sum(high - low + 1 for low, high in losses)
         if missing > 0:
             raise JournalError(
-                f"{self._name} had all from {part.first} to {part.last} of epoch {part.epoch} of"
-                f" {self._reader.stream}, and now lacks {missing} of them; `fyrehose journal check` tells what became"
-                " of it, and failOnDataLoss=false (or fail_on_data_loss=False) reads on, with rows of status lost"
+                f"{self._name} now lacks {missing} of the records {part.first} to {part.last} of epoch {part.epoch} of"
+                f" {self._reader.stream}, which it held before; run `fyrehose journal check`, or continue with"
+                " failOnDataLoss=false (or fail_on_data_loss=False), which returns them with status lost"
             )
 
     def _windows(
         self, at: int, on_damage: Callable[[Damage], object] | None
     ) -> Iterator[tuple[list[_RangePiece], int]]:
-        """Yield rows, those of lost numbers among them, and up to where."""
+        """Yield the rows of each window, including lost numbers, and the last position of the window."""
         part = self._part
         if self._raw:
             for window in self._reader.stored(part.epoch, at, part.last, on_damage, projection=self._take):
-                here = np.unique(np.concatenate([one.block.positions for one in window]))
-                self._held += len(here)
+                held = np.unique(np.concatenate([stored.block.positions for stored in window]))
+                self._held += len(held)
                 rows = [
-                    _RangePiece(some, one.segment) for one in window for some in split_block(one.block, PIECE_BYTES)
+                    _RangePiece(block, stored.segment)
+                    for stored in window
+                    for block in split_block(stored.block, PIECE_BYTES)
                 ]
-                inside = self._lost_inside(here)
+                inside = self._lost_inside(held)
                 if len(inside):
                     rows.append(_RangePiece(batch=self.batches.lost(inside)))
-                yield [*self._lost(at, int(here[0]) - 1), *rows], int(here[-1])
-                at = int(here[-1]) + 1
+                yield [*self._lost(at, int(held[0]) - 1), *rows], int(held[-1])
+                at = int(held[-1]) + 1
             return
         for block in self._read(at, on_damage):
             self._held += len(block)
-            rows = [_RangePiece(some) for some in split_block(block, PIECE_BYTES)]
+            rows = [_RangePiece(piece) for piece in split_block(block, PIECE_BYTES)]
             inside = self._lost_inside(block.positions)
             if len(inside):
                 batch = self.batches.joined([*rows, _RangePiece(batch=self.batches.lost(inside))])
-                # By positions: sequence numbers begin anew where they wrap.
+                # Sort by position, as sequence numbers may wrap.
                 order = np.concatenate([block.positions, inside]).argsort(kind="stable")
                 rows = [_RangePiece(batch=batch.take(pyarrow.array(order)))]
             yield [*self._lost(at, block.first - 1), *rows], block.last
@@ -307,11 +310,11 @@ class _RangeRows:
         if ISegmentReader.providedBy(reader):
             found = ISegmentReader(reader).read(part.epoch, at, part.last, on_damage, projection=self._take)
         else:
-            found = reader.read(part.epoch, at, part.last, on_damage)  # A server gives all of a record.
+            found = reader.read(part.epoch, at, part.last, on_damage)  # A remote reader has no projections.
         return found
 
     def _lost_inside(self, positions: Numbers) -> Numbers:
-        """Return the numbers between ``positions`` that get a row as lost, not in order."""
+        """Return the lost numbers between ``positions`` that get a row, unordered."""
         if int(positions[-1]) - int(positions[0]) == len(positions) - 1:
             return _NONE
         jumps = np.flatnonzero(np.diff(positions) != 1)
@@ -327,19 +330,19 @@ class _RangeRows:
         return np.concatenate([_numbers(lows[~is_long], highs[~is_long]), *found])
 
     def _dropped(self, first: int, last: int) -> Iterator[_RangePiece]:
-        """Yield rows for what is not kept any more."""
+        """Yield rows for numbers that retention has removed."""
         if is_long(first, last):
             yield _RangePiece(batch=self.batches.lost(np.array([first, last], np.uint64)))
         else:
             yield from self._lost(first, last)
 
     def _lost(self, first: int, last: int) -> Iterator[_RangePiece]:
-        """Yield rows for the numbers from ``first`` to ``last``, which are not there."""
+        """Yield rows for the lost numbers from ``first`` to ``last``."""
         for numbers in self._listed(first, last):
             yield _RangePiece(batch=self.batches.lost(numbers))
 
     def _listed(self, first: int, last: int) -> Iterator[Numbers]:
-        """Yield those of ``first`` to ``last`` that get a row."""
+        """Yield the numbers from ``first`` to ``last`` that get a row, in chunks."""
         for low, high in self._long:
             if first <= high and last >= low:
                 yield from _chunks(first, min(last, low - 1))
@@ -359,11 +362,11 @@ def _chunks(first: int, last: int) -> Iterator[Numbers]:
 
 
 def _numbers(lows: Numbers, highs: Numbers) -> Numbers:
-    """Return all numbers of ranges, each from its low to its high."""
+    """Return all numbers of the ranges from ``lows`` to ``highs``, inclusive."""
     counts = (highs - lows + np.uint64(1)).astype(np.int64)
-    begins = lows - (np.cumsum(counts) - counts).astype(np.uint64)  # So that adding the row gives the number.
+    begins = lows - (np.cumsum(counts) - counts).astype(np.uint64)  # Adding the row index gives the number.
     return np.add(np.repeat(begins, counts), np.arange(counts.sum(), dtype=np.uint64), dtype=np.uint64)
 
 
 def _ignore_damage(damage: Damage) -> None:
-    """What is damaged is not given, and so is lost."""
+    """Ignore damage. The records are then returned as lost."""

@@ -1,4 +1,4 @@
-"""The memory of blocks as Arrow arrays."""
+"""Zero-copy Arrow arrays over the memory of blocks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from fyrehose_twisted.journal.block import Block
 
 
 def arrow_column(kind: Any, count: int, values: Any) -> Any:
-    """Return numbers as an array of that type, which shares their memory."""
+    """Return numbers as an array of type ``kind`` that shares their memory."""
     return pyarrow.Array.from_buffers(kind, count, [None, pyarrow.py_buffer(np.ascontiguousarray(values))])
 
 
 def arrow_times(count: int, block: Block | None) -> Any:
-    """Return when the records of a block were received; nulls for ``None``."""
+    """Return the receive times of a block, or nulls for ``None``."""
     kind = pyarrow.timestamp("us", "UTC")
     return pyarrow.nulls(count, kind) if block is None else arrow_column(kind, count, block.times)
 
 
 def arrow_payloads(count: int, block: Block | None) -> Any:
-    """Return what the records of a block hold, which shares their memory; nulls for ``None``."""
+    """Return the payloads of a block, sharing its memory, or nulls for ``None``."""
     if block is None:
         return pyarrow.nulls(count, pyarrow.binary())
     first, last = int(block.offsets[0]), int(block.offsets[-1])

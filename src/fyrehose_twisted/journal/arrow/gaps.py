@@ -1,24 +1,24 @@
-"""Gaps in a stream that are so long that not each of their numbers gets a row."""
+"""Long gaps in a stream, which get rows only for their first and last number."""
 
 from __future__ import annotations
 
 from fyrehose_twisted.interfaces import IJournalReader
 
 GAP_ROWS = 1_000_000
-"""A gap of more numbers is a jump of the numbering: it gets rows for its first and its last number only."""
+"""A gap of more numbers is a jump in the numbering, and gets rows only for its first and last number."""
 
 
 def is_long(first: int, last: int) -> bool:
-    """Say whether a gap is so long that it has a row for its first and its last number only."""
+    """Return whether a gap gets rows only for its first and last number."""
     return last - first >= GAP_ROWS
 
 
 def long_gaps(reader: IJournalReader, epoch: int, first: int, last: int, next: int) -> list[tuple[int, int]]:
-    """Return those gaps that reach into ``first`` to ``last`` and have more than :data:`GAP_ROWS` numbers.
+    """Return the gaps of more than :data:`GAP_ROWS` numbers that overlap ``first`` to ``last``.
 
-    One that reaches further than that beyond the range is given as far as it was looked at.
+    A gap that extends further than that beyond the range is truncated.
 
-    :param next: where to end looking, though a gap may go on.
+    :param next: position at which the search ends, even if a gap continues.
     """
     bounds = reader.bounds(epoch)
     assert bounds is not None, epoch

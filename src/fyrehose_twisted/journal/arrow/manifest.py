@@ -1,8 +1,8 @@
-"""Which Parquet files hold a stream, so that they can be read while more are written.
+"""Manifest of the Parquet files of a stream, for reading them while more are written.
 
-A manifest, ``_manifest.json``, lies beside the files of a stream; programs that read Parquet pass over such names. It
-is replaced as a whole, when a file that it names is complete and durable. Files that it calls ``final`` are never
-touched again; the last of an epoch may be replaced by a longer one at any time.
+The manifest ``_manifest.json`` is in the directory of the files; Parquet readers ignore such names. It is replaced
+atomically once the files that it lists are complete and durable. Files marked ``final`` never change again. The last
+file of an epoch may be replaced by a longer one at any time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 1
 
 
 class SealedFile(NamedTuple):
-    """A Parquet file: all from ``first`` to ``last`` of an epoch, a row each."""
+    """A Parquet file with one row for each number from ``first`` to ``last`` of an epoch."""
 
     name: str
     epoch: int
@@ -27,47 +27,51 @@ class SealedFile(NamedTuple):
     last: int
     bytes: int
     final: bool
-    """It is never touched again."""
+    """Whether the file never changes again."""
 
 
 class Manifest(NamedTuple):
-    """What a manifest says."""
+    """Contents of a manifest."""
 
     stream: str
     tag: int | None
-    """Of the journal that was written to these files."""
+    """Tag of the journal from which the files were written."""
     files: tuple[SealedFile, ...]
-    """In order of epochs and numbers."""
+    """Files in order of epochs and numbers."""
 
 
 def read_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest of one stream's files; ``None`` if there is none, as in directories of earlier releases.
+    """Read the manifest of a stream; return ``None`` if there is none, as in directories of earlier releases.
 
-    :raises JournalError: if it makes no sense.
+    :raises JournalError: if it is invalid.
     """
     path = directory / MANIFEST_NAME
     try:
-        said: Any = json.loads(path.read_bytes())
+        content: Any = json.loads(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise JournalError(f"{path} cannot be read: {error}; `fyrehose journal seal` writes another") from None
+        raise JournalError(
+            f"{path} cannot be read: {error}; `fyrehose journal seal` rewrites it"
+        ) from None
     try:
-        if said["version"] != VERSION:
-            raise JournalError(f"{path} is of version {said['version']}, and this is made for version {VERSION}")
-        files = tuple(SealedFile(**{name: one[name] for name in SealedFile._fields}) for one in said["files"])
-        tag = None if said["tag"] is None else int(said["tag"], 16)
-        return Manifest(str(said["stream"]), tag, files)
+        if content["version"] != VERSION:
+            raise JournalError(f"{path} has unsupported version {content['version']}; expected {VERSION}")
+        files = tuple(SealedFile(**{name: file[name] for name in SealedFile._fields}) for file in content["files"])
+        tag = None if content["tag"] is None else int(content["tag"], 16)
+        return Manifest(str(content["stream"]), tag, files)
     except (KeyError, TypeError, ValueError):
-        raise JournalError(f"{path} is no manifest; `fyrehose journal seal` writes another") from None
+        raise JournalError(
+            f"{path} is not a valid manifest; `fyrehose journal seal` rewrites it"
+        ) from None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Put a manifest in the place of the one that is there, durably.
+    """Replace the manifest atomically and durably.
 
-    :raises OSError: if that fails; then the old one is there.
+    :raises OSError: if that fails. The old manifest is then still in place.
     """
-    said = {
+    content = {
         "version": VERSION,
         "stream": manifest.stream,
         "tag": None if manifest.tag is None else f"{manifest.tag:08x}",
@@ -75,7 +79,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
     }
     temporary = directory / f".{MANIFEST_NAME}.tmp"
     with open(temporary, "w", encoding="utf-8") as output:
-        json.dump(said, output, indent=1)
+        json.dump(content, output, indent=1)
         output.flush()
         os.fsync(output.fileno())
     os.replace(temporary, directory / MANIFEST_NAME)

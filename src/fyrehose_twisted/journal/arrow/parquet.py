@@ -1,8 +1,8 @@
-"""Writing what a journal holds to Parquet files, a row for each number below the watermark.
+"""Export of a journal to Parquet files, with one row for each number below the watermark.
 
-A file, EPOCH-FIRST-LAST.parquet, has :data:`NUMBERS_PER_FILE` rows; it is never touched again. Only the last of an
-epoch may have fewer, and the next run puts a longer one in its place. The column of sequence numbers is a signed
-integer: all fit, and Spark has no unsigned ones and would make decimals of them, which are slow to compare and join.
+A file EPOCH-FIRST-LAST.parquet has :data:`NUMBERS_PER_FILE` rows and never changes. Only the last file of an epoch may
+be shorter; the next run replaces it by a longer one. Sequence numbers are signed integers, which hold all values. Spark
+has no unsigned integers and would convert them to decimals, which are slow to compare and join.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ NUMBERS_PER_FILE = 1_000_000
 """Rows of a file."""
 
 GROUP_ROWS, GROUP_BYTES = 131_072, 128 * 2**20
-"""A row group is written once it has so many rows, or bytes of payload."""
+"""Rows, or bytes of payload, after which a row group is written."""
 
 ARRAY_BYTES = 2**30
-"""Bytes of payload in one array; Arrow counts them in 31 bits."""
+"""Bytes of payload in one array. Arrow offsets have 31 bits."""
 
 LOST_CHUNK = 65_536
 
@@ -42,14 +42,14 @@ _LOCK = ".lock"
 
 
 class WrittenFile(NamedTuple):
-    """A file that was written."""
+    """A file written by this run."""
 
     name: str
     rows: int
 
 
 class ExportedFile(NamedTuple):
-    """A file that is there: all from ``first`` to ``last``."""
+    """An existing file with the numbers from ``first`` to ``last``."""
 
     epoch: int
     first: int
@@ -57,7 +57,7 @@ class ExportedFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """File name."""
         return f"{self.epoch}-{self.first}-{self.last}.parquet"
 
 
@@ -69,14 +69,14 @@ def export(
     on_message: Callable[[str], object],
     progress: Callable[[int], object] | None = None,
 ) -> list[WrittenFile]:
-    """Write what lies below the watermark and is not in files yet; return which files were written.
+    """Write the records below the watermark that are not in files yet; return the files written.
 
-    :param out: the directory that gets one for each stream.
-    :param numbers: rows of a file; always the same for one directory.
-    :param on_message: called with what cannot be written because it is not kept any more, or need not be.
-    :param progress: called with the number of rows that were written since the last call.
+    :param out: directory with one subdirectory for each stream.
+    :param numbers: rows of a file. It must not change for a directory.
+    :param on_message: called with a line about each range that gets no file, as it is lost or no longer kept.
+    :param progress: called with the number of rows written since the last call.
     :raises ConfigurationError: if pyarrow is not installed.
-    :raises JournalDamaged: if something is damaged: the file that would have it is not written.
+    :raises JournalDamaged: if a part is damaged. The file that would contain it is not written.
     :raises JournalInUse: if another process writes to the same directory.
     :raises JournalError: if the directory has files of another journal.
     :raises OSError: if a file cannot be written.
@@ -85,28 +85,28 @@ def export(
 
 
 def exported_files(directory: Path) -> list[ExportedFile]:
-    """Return the files of one stream in order; of two that begin alike, which a crash may leave, the longer one."""
+    """Return the files of one stream in order. Of two with the same start, which a crash may leave, take the longer."""
     longest = {(file.epoch, file.first): file for file in sorted(_files_in(directory))}
     return list(longest.values())
 
 
 class Halves(NamedTuple):
-    """A stream in two halves, none of which changes any more."""
+    """A stream in two parts, neither of which changes any more."""
 
     files: list[Path]
-    """Parquet files."""
+    """Final Parquet files."""
     tail: Any
-    """What came later, a :class:`pyarrow.RecordBatchReader`."""
+    """Later records, as a :class:`pyarrow.RecordBatchReader`."""
 
 
 def halves(reader: IJournalReader, out: Path, *, epoch: int | None = None) -> Halves:
-    """Return what of an epoch is in Parquet files that are never touched again, and the rest from the journal itself.
+    """Return the final Parquet files of an epoch, and the later records from the journal itself.
 
-    Both can be read while :func:`export` runs, and while somebody writes to the journal.
+    Both can be read while :func:`export` runs and while the journal is being written.
 
-    :param out: the directory that was given to :func:`export`.
-    :param epoch: ``None`` for the latest.
-    :raises JournalError: if the files are those of another journal.
+    :param out: directory that was given to :func:`export`.
+    :param epoch: epoch to read; ``None`` for the latest.
+    :raises JournalError: if the files belong to another journal.
     """
     epoch = max(reader.epochs(), default=0) if epoch is None else epoch
     files, directory = final_files(reader, out), out / directory_name(reader.stream)
@@ -116,10 +116,11 @@ def halves(reader: IJournalReader, out: Path, *, epoch: int | None = None) -> Ha
 
 
 def final_files(reader: IJournalReader, out: Path) -> list[ExportedFile]:
-    """Return the files of a stream that are never touched again, in order. One that may be replaced is among them only
-    if the journal does not keep what it has.
+    """Return the final files of a stream in order.
 
-    :raises JournalError: if they are those of another journal.
+    A file that may be replaced is included only if the journal no longer keeps its records.
+
+    :raises JournalError: if the files belong to another journal.
     """
     directory = out / directory_name(reader.stream)
     manifest = read_manifest(directory)
@@ -139,12 +140,12 @@ def _check_tag(directory: Path, manifest: Manifest, reader: IJournalReader, hint
     if different_tags(manifest.tag, reader.tag):
         raise JournalError(
             f"{directory} has files of another journal of {manifest.stream}, with tag {manifest.tag or 0:08x} instead"
-            f" of {reader.tag:08x}: its numbers are other ones. {hint}"
+            f" of {reader.tag:08x} and unrelated numbers. {hint}"
         )
 
 
 def load_pyarrow() -> Any:
-    """Return the module pyarrow, its Parquet half loaded.
+    """Import pyarrow and its Parquet module; return pyarrow.
 
     :raises ConfigurationError: if it is not installed.
     """
@@ -153,7 +154,7 @@ def load_pyarrow() -> Any:
         return import_module("pyarrow")
     except ImportError as error:
         raise ConfigurationError(
-            f"Parquet needs pyarrow, and: {error}. Install it with: pip install 'fyrehose_twisted[parquet]'"
+            f"Parquet needs pyarrow: {error}; install it with pip install 'fyrehose_twisted[parquet]'"
         ) from None
 
 
@@ -174,8 +175,8 @@ class _Export:
         self._directory.mkdir(parents=True, exist_ok=True)
         with _locked(self._directory):
             before = self._check_owner()
-            written = [one for epoch in self._reader.epochs() for one in self._write_epoch(epoch)]
-            if before is None:  # Files of an earlier release, or none.
+            written = [file for epoch in self._reader.epochs() for file in self._write_epoch(epoch)]
+            if before is None:  # No files, or files of an earlier release.
                 self._write_manifest()
             return written
 
@@ -183,7 +184,7 @@ class _Export:
         try:
             manifest = read_manifest(self._directory)
         except JournalError:
-            return None  # It is written anew.
+            return None  # It will be rewritten.
         if manifest is not None:
             _check_tag(self._directory, manifest, self._reader, "Write to another directory")
         return manifest
@@ -212,27 +213,27 @@ class _Export:
             last = min(at + self._numbers, bounds.next) - 1
             lost = self._reader.losses(epoch, at, last)
             if lost == [(at, last)]:
-                # Nothing is known of any of these, and there may be 2**60: a jump of the numbers.
+                # A jump in the numbering, which may be as long as 2**60 numbers.
                 whole = self._reader.losses(epoch, at, bounds.next - 1)[0]
                 last = at + max(1, (whole[1] + 1 - at) // self._numbers) * self._numbers - 1
-                self._on_message(f"lost in epoch {epoch}: {at} to {min(last, whole[1])}; there is no file for them")
+                self._on_message(f"lost in epoch {epoch}: {at} to {min(last, whole[1])}; no file is written for them")
             else:
                 yield self._write(ExportedFile(epoch, at, last), lost, partial)
             at, partial = last + 1, None
 
     def _resume_point(self, epoch: int, start: int) -> tuple[int, ExportedFile | None]:
-        """Return where the next file begins, and the shorter one whose place it takes."""
+        """Return the first number of the next file, and the shorter file that it replaces."""
         files = self._files(epoch)
         for file in files:
             if any(other.first == file.first and other.last > file.last for other in files):
-                os.unlink(self._directory / file.name)  # A crash came before this.
+                os.unlink(self._directory / file.name)  # Left by a crash before this step.
         if not files:
             return start, None
         newest = max(files, key=lambda file: (file.first, file.last))
-        complete = newest.last - newest.first + 1 >= self._numbers
-        at = newest.last + 1 if complete or newest.first < start else newest.first
+        is_complete = newest.last - newest.first + 1 >= self._numbers
+        at = newest.last + 1 if is_complete or newest.first < start else newest.first
         if at < start:
-            self._on_message(f"not kept any more, and in no file: {at} to {start - 1} of epoch {epoch}")
+            self._on_message(f"removed by retention before export: {at} to {start - 1} of epoch {epoch}")
             at = start
         return at, newest if at == newest.first else None
 
@@ -241,7 +242,7 @@ class _Export:
 
     def _write(self, file: ExportedFile, lost: list[tuple[int, int]], partial: ExportedFile | None) -> WrittenFile:
         path = self._directory / file.name
-        temporary = self._directory / f".{file.name}.tmp"  # Spark and its like do not look at such names.
+        temporary = self._directory / f".{file.name}.tmp"  # Spark and similar readers ignore such names.
         with open(temporary, "wb") as output:
             rows = self._write_rows(output, file, lost)
             output.flush()
@@ -274,7 +275,7 @@ class _Export:
             writer.close()
         count += rows
         if count != file.last - file.first + 1:
-            reason = f"{count:,} of {file.last - file.first + 1:,} records are there"
+            reason = f"only {count:,} of {file.last - file.first + 1:,} records are present"
             raise JournalDamaged(Damage(self._reader.stream, 0, 0, reason, file.epoch, file.first, file.last))
         return count
 
@@ -284,13 +285,13 @@ class _Export:
             self._progress(rows)
 
     def _batches(self, file: ExportedFile, lost: list[tuple[int, int]]) -> Iterator[tuple[Any, int]]:
-        """Yield the rows of a file in order, and how many bytes of payload they have."""
+        """Yield the rows of a file in order as batches, each with its bytes of payload."""
         at = file.first
         for whole in self._reader.read(file.epoch, file.first, file.last):
             for block in split_block(whole):
                 before = self._lost_within(lost, at, block.last)
                 if len(before) > LOST_CHUNK:
-                    # These lie in few ranges; what comes before the block is written for itself.
+                    # They are in few ranges. Those before the block get batches of their own.
                     early = before[before < np.uint64(block.first)]
                     yield from self._lost_batches(file.epoch, early)
                     before = before[len(early) :]
@@ -300,10 +301,10 @@ class _Export:
 
     def _lost_batches(self, epoch: int, positions: Numbers) -> Iterator[tuple[Any, int]]:
         reader = self._reader
-        none = np.array([], np.uint64), np.array([], np.int64), np.zeros(1, np.uint32), memoryview(b"")
+        empty = np.array([], np.uint64), np.array([], np.int64), np.zeros(1, np.uint32), memoryview(b"")
         for low in range(0, len(positions), LOST_CHUNK):
-            some = positions[low : low + LOST_CHUNK]
-            yield self._batch(Block(reader.stream, epoch, *none, reader.wrap), some), 0
+            chunk = positions[low : low + LOST_CHUNK]
+            yield self._batch(Block(reader.stream, epoch, *empty, reader.wrap), chunk), 0
 
     @staticmethod
     def _lost_within(lost: list[tuple[int, int]], first: int, last: int) -> Numbers:
@@ -315,7 +316,7 @@ class _Export:
         return np.concatenate(parts) if parts else np.array([], np.uint64)
 
     def _batch(self, block: Block, lost: Numbers) -> Any:
-        """Return the rows of a block, and among them those of lost numbers, without an object for each."""
+        """Return the rows of a block and of the lost numbers among them, without creating an object for each."""
         arrow, count = self._arrow, len(block) + len(lost)
         positions = np.concatenate([block.positions, lost])
         order = positions.argsort(kind="stable")
@@ -349,7 +350,7 @@ class _Export:
 
 
 def schema_of(arrow: Any) -> Any:
-    """Return the columns of a file; ``arrow`` is the module pyarrow."""
+    """Return the schema of the files; ``arrow`` is the module pyarrow."""
     return arrow.schema(
         [
             ("stream", arrow.dictionary(arrow.int8(), arrow.string())),
@@ -363,7 +364,7 @@ def schema_of(arrow: Any) -> Any:
 
 
 def split_block(block: Block, limit: int = ARRAY_BYTES) -> Iterator[Block]:
-    """Yield the rows of ``block``, with ``limit`` bytes of payload or one row at a time."""
+    """Split ``block`` into blocks of at most ``limit`` bytes of payload, but at least one row."""
     low = 0
     ends = block.offsets[1:].astype(np.int64)
     while low < len(block):

@@ -1,4 +1,4 @@
-"""The columns of the source: what Spark calls them, and what Arrow does."""
+"""Columns of journal tables, with their Spark and Arrow types."""
 
 from __future__ import annotations
 
@@ -17,33 +17,37 @@ COLUMNS = {
     "journal": "STRING",
     "segment": "STRING",
 }
-"""Every column and its type. ``received_at`` and ``payload`` are null where ``status`` is not ``ok``. ``journal`` says
-where a record was read, and ``segment`` in which file; it is null if a server read the file."""
+"""All columns and their Spark types. ``received_at`` and ``payload`` are null where ``status`` is not ``ok``.
+
+``journal`` is the journal from which a record was read. ``segment`` is its file, and null for a remote journal."""
 
 RECORD = ("stream", "epoch", "sequence", "received_at", "payload", "status")
-"""What a read gives if no columns are named; files of ``fyrehose journal seal --parquet`` have the same."""
+"""Default columns of a read, and columns of the files of ``fyrehose journal seal --parquet``."""
 
 OK, LOST = "ok", "lost"
 """Values of ``status``."""
 
 
 def check_columns(names: Sequence[str]) -> tuple[str, ...]:
-    """Return ``names``. :raises ConfigurationError: if one is unknown or there twice, or there are none."""
+    """Validate column names and return them.
+
+    :raises ConfigurationError: if a name is unknown or repeated, or there are none.
+    """
     for name in names:
         if name not in COLUMNS:
-            raise ConfigurationError(f"there is no column {name!r}; there are {', '.join(COLUMNS)}")
+            raise ConfigurationError(f"there is no column {name!r}; known: {', '.join(COLUMNS)}")
     if not names or len(set(names)) != len(names):
-        raise ConfigurationError(f"columns {', '.join(names)!r}: name each that you want once, and at least one")
+        raise ConfigurationError(f"columns {', '.join(names)!r}: give at least one column, and each only once")
     return tuple(names)
 
 
 def ddl(names: Sequence[str] = RECORD) -> str:
-    """Return the schema with these columns as Spark writes it."""
+    """Return the schema of these columns as Spark DDL."""
     return ", ".join(f"{name} {COLUMNS[name]}" for name in names)
 
 
 def arrow_schema(names: Sequence[str] = RECORD) -> Any:
-    """Return the same as :class:`pyarrow.Schema`. Spark wants exactly these types, in this order."""
+    """Return the schema of these columns as :class:`pyarrow.Schema`. Spark requires these exact types and order."""
     import pyarrow
 
     types = {

@@ -1,4 +1,4 @@
-"""A journal as a table, for programs that read Arrow."""
+"""Arrow interface of journals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fyrehose_twisted.journal.format.segment import Projection
 
 
 class Tabular:
-    """What all journals can do that can be read. Tables of one journal may be read in several threads."""
+    """Mixin that gives a readable journal its Arrow methods. Tables of one journal may be read in several threads."""
 
     __slots__ = ()
 
@@ -25,9 +25,9 @@ class Tabular:
         *,
         projection: Projection = Projection.ALL,
     ) -> Iterator[list[StoredBlock]]:
-        """Return what stands in segments: see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`.
+        """Return the stored records; see :meth:`~fyrehose_twisted.journal.reader.JournalReader.stored`.
 
-        Here that is what :meth:`read` gives: the segment is ``""``, and nothing is there twice.
+        This default returns the records of :meth:`read`, with ``""`` as the segment.
         """
         reader: Any = self
         return ([StoredBlock("", block)] for block in reader.read(epoch, first, last, on_damage))
@@ -41,22 +41,22 @@ class Tabular:
         last: int | None = None,
         fail_on_data_loss: bool = True,
     ) -> Any:
-        """Return what is below the watermarks as a :class:`pyarrow.RecordBatchReader`, which reads as it is asked.
+        """Return the records below the watermarks as a :class:`pyarrow.RecordBatchReader`, which reads on demand.
 
-        Rows are in order of epochs and numbers, one for each number; those that are not there have ``status`` ``lost``.
-        Of a long gap, only the first and the last are given.
+        There is one row for each number, ordered by epoch and number. Numbers without a record have ``status``
+        ``lost``. A long gap has rows only for its first and last number.
 
         :param columns: names of :data:`~fyrehose_twisted.journal.arrow.schema.COLUMNS`. Without ``payload``, payloads
-            are not read, and so not checked.
-        :param epoch: only this one; ``None`` for all.
-        :param first: the position to begin with, inclusive; ``None`` for the beginning.
-        :param last: the one to end with, inclusive; ``None`` for the watermark.
-        :param fail_on_data_loss: whether damage is raised, also that which makes the watermark stand still. Otherwise
-            what is gone is given as lost.
-        :raises ConfigurationError: if there is no such column, numbers are given for several epochs, or pyarrow is not
+            are neither read nor verified.
+        :param epoch: the only epoch to read; ``None`` for all.
+        :param first: first position, inclusive; ``None`` for the start of the epoch.
+        :param last: last position, inclusive; ``None`` for the watermark.
+        :param fail_on_data_loss: whether to raise errors for damage, including damage that stops the watermark.
+            Otherwise damaged records are returned as lost.
+        :raises ConfigurationError: if a column is unknown, positions are given for several epochs, or pyarrow is not
             installed.
-        :raises JournalDamaged: here or while reading, if something is damaged or gone.
-        :raises NotInJournal: while reading, if something is not kept any more.
+        :raises JournalDamaged: here or while reading, if a part is damaged or missing.
+        :raises NotInJournal: while reading, if retention has removed part of the range.
         """
         from fyrehose_twisted.journal.arrow.parquet import load_pyarrow
 
@@ -67,5 +67,5 @@ class Tabular:
         return to_arrow(reader, columns, epoch, (first, last), fail_on_data_loss=fail_on_data_loss)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return all of it to whoever speaks the PyCapsule interface of Arrow, such as Polars and DuckDB."""
+        """Export all records through the Arrow PyCapsule interface, as used by Polars and DuckDB."""
         return self.to_arrow().__arrow_c_stream__(requested_schema)

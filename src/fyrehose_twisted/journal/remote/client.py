@@ -1,7 +1,7 @@
-"""Reading journals of another machine, with a plain socket that blocks: no reactor is needed.
+"""Blocking client of the journal protocol. It needs no reactor.
 
-A :class:`RemoteJournal` and its readers may be pickled. Each process then has a connection of its own, which is opened
-when it is used. One thread at a time may use one.
+A :class:`RemoteJournal` and its readers can be pickled. Each process then opens its own connection on first use. Only
+one thread at a time may use an instance.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from fyrehose_twisted.process.secret import check_secret
 from fyrehose_twisted.record import Record
 
 PAGE_BYTES = 8 * 2**20
-"""Bytes of frames that are asked for at once."""
+"""Bytes of frames requested at once."""
 RECEIVE_CHUNK = 2**18
 PART_OVERHEAD = 1_000
-"""Bytes that a part of an answer costs beside its frames, so that a limit means memory."""
+"""Bytes counted for each part of a response in addition to its frames, to approximate memory."""
 MAX_HELD = 2 * wire.MAX_FRAMES
-"""Bytes that may come before they are wanted."""
+"""Bytes that may be buffered before they are consumed."""
 MAX_LOSSES = 2**22
-"""Lost ranges that a server may tell of at once."""
+"""Limit of the lost ranges in one response."""
 MAX_STREAMS = 100_000
-"""Streams and epochs that a server may tell of."""
+"""Limit of the streams and epochs that a server may list."""
 MAX_PREFETCHES = 8
-"""Pages that may be under way before they are wanted, each of another iterator."""
+"""Pages that may be prefetched at once, each by a different iterator."""
 
 
 class UnknownStream(LocalError, LookupError):
@@ -47,39 +47,39 @@ class UnknownStream(LocalError, LookupError):
 
 
 class SecretRejected(NotConnected):
-    """The server wants a secret, and was not given the right one."""
+    """The server requires a secret, and it is missing or wrong."""
 
 
 def connect(host: str, port: int, secret: bytes | None = None, timeout: float = 10.0) -> RemoteJournal:
-    """Return the journals of a server, connected. See :class:`RemoteJournal`, also for what it raises."""
+    """Connect to a journal server. For parameters and errors see :class:`RemoteJournal`."""
     remote = RemoteJournal(host, port, secret, timeout)
     remote.open()
     return remote
 
 
 class ServedStream(NamedTuple):
-    """A stream that a server has the journal of."""
+    """A stream whose journal a server provides."""
 
     stream: str
     wrap: int
-    """How many sequence numbers there are before they begin anew; 0 if they never do."""
+    """Modulus of the sequence numbers; 0 if they do not wrap."""
     epochs: tuple[wire.EpochInfo, ...]
     tag: int | None
-    """The journal's own number; ``None`` if the server does not tell."""
+    """Tag of the journal; ``None`` if the server does not report it."""
     damages: tuple[Damage, ...]
-    """What is damaged or gone in it, as far as the server tells."""
+    """Damage and missing files of the journal, as far as the server reports them."""
 
 
 class RemoteJournal:
-    """The journals that one server gives.
+    """Journals of one server.
 
-    :param secret: what the server wants to know; it is pickled too.
-    :param timeout: seconds without a byte from the server, after which it is given up.
-    :param page: bytes of frames that are asked for at once, about; twice as many may be held.
+    :param secret: shared secret of the server. It is included when pickling.
+    :param timeout: seconds without data from the server after which a request fails.
+    :param page: approximate bytes of frames requested at once. Up to twice as many are buffered.
     :raises ConfigurationError: if the secret is too short.
-    :raises NotConnected: from all that is called later: if the server cannot be reached, does not answer or hangs up.
-    :raises SecretRefused: likewise, if it wants another secret.
-    :raises RemoteError: likewise, if what it says makes no sense.
+    :raises NotConnected: from later calls, if the server cannot be reached, does not respond, or closes the connection.
+    :raises SecretRejected: from later calls, if the server rejects the secret.
+    :raises RemoteError: from later calls, if the server violates the protocol.
     """
 
     def __init__(
@@ -105,25 +105,25 @@ class RemoteJournal:
         self.close()
 
     def open(self) -> None:
-        """Connect, unless that is done."""
+        """Connect, unless already connected."""
         self._connected()
 
     def close(self) -> None:
-        """Hang up. What is called afterwards connects again."""
+        """Close the connection. Later calls reconnect."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def streams(self) -> list[ServedStream]:
-        """Return the streams that are served, with their epochs and how far these go."""
+        """Return the streams that the server provides, with their epochs and bounds."""
         found: dict[str, ServedStream] = {}
         count = 0
         for part in self.request(wire.ListStreams):
             if not isinstance(part, wire.Streams):
-                raise RemoteError(f"{self} answered the question for streams with something else")
+                raise RemoteError(f"{self} answered list-streams with another message")
             if part.tags and len(part.tags) != len(part.streams):
                 self.close()
-                raise RemoteError(f"{self} tells of {len(part.tags)} journals of {len(part.streams)} streams")
+                raise RemoteError(f"{self} sent {len(part.tags)} tags for {len(part.streams)} streams")
             tags = part.tags or (None,) * len(part.streams)
             for info, tag in zip(part.streams, tags, strict=True):
                 count += 1 + len(info.epochs)
@@ -134,23 +134,26 @@ class RemoteJournal:
                 found[info.stream] = ServedStream(info.stream, info.wrap, epochs, tag, tuple(dict.fromkeys(damages)))
             if count > MAX_STREAMS:
                 self.close()
-                raise RemoteError(f"{self} tells of more than {MAX_STREAMS:,} streams and epochs")
+                raise RemoteError(f"{self} listed more than {MAX_STREAMS:,} streams and epochs")
         return list(found.values())
 
     def reader(self, stream: str) -> RemoteReader:
-        """Return a reader of one stream. :raises UnknownStream: if it is not served."""
+        """Return a reader of one stream.
+
+        :raises UnknownStream: if the server does not have it.
+        """
         return RemoteReader(self, stream)
 
     # For readers
 
-    def start_request(self, make: Callable[..., wire.Request], *what: object) -> _PendingRequest:
-        """Ask, and do not wait for the answer."""
-        return _PendingRequest(self._connected(), make, what)
+    def start_request(self, make: Callable[..., wire.Request], *arguments: object) -> _PendingRequest:
+        """Send a request without waiting for the response."""
+        return _PendingRequest(self._connected(), make, arguments)
 
     def responses(self, pending: _PendingRequest) -> Generator[Any, None, None]:
-        """Yield the parts of an answer; ask again if the connection has ended before anything came.
+        """Yield the parts of a response. If the connection was lost before the first part, send the request again.
 
-        :raises NotInJournal: and the like, if that is the answer.
+        :raises NotInJournal: and other errors, if the server refuses the request.
         """
         try:
             try:
@@ -166,16 +169,16 @@ class RemoteJournal:
             pending.cancel()
 
     def can_prefetch(self) -> bool:
-        """Whether one more page may be under way."""
+        """Return whether another page may be prefetched."""
         return self._connection is not None and len(self._connection.answers) < MAX_PREFETCHES
 
-    def request(self, make: Callable[..., wire.Request], *what: object) -> Generator[Any, None, None]:
-        """Ask, and yield the parts of the answer."""
+    def request(self, make: Callable[..., wire.Request], *arguments: object) -> Generator[Any, None, None]:
+        """Send a request and return an iterator over the parts of its response."""
         try:
-            asked = self.start_request(make, *what)
+            pending = self.start_request(make, *arguments)
         except _ConnectionLost:
-            asked = self.start_request(make, *what)
-        return self.responses(asked)
+            pending = self.start_request(make, *arguments)
+        return self.responses(pending)
 
     def _connected(self) -> _Connection:
         connection = self._connection
@@ -187,35 +190,37 @@ class RemoteJournal:
 
 
 class _ConnectionLost(NotConnected):
-    """The connection has ended; another may serve."""
+    """The connection was lost. The request may be repeated on a new one."""
 
 
 class _PendingRequest:
-    """A request that has been sent; it can be sent again."""
+    """A request that has been sent, and can be sent again."""
 
-    def __init__(self, connection: _Connection, make: Callable[..., wire.Request], what: tuple[object, ...]) -> None:
+    def __init__(
+        self, connection: _Connection, make: Callable[..., wire.Request], arguments: tuple[object, ...]
+    ) -> None:
         self.connection = connection
         self._make = make
-        self._what = what
+        self._arguments = arguments
         self.send()
 
     def send(self) -> None:
-        """Send it."""
-        self._number = self.connection.send_request(self._make, self._what)
+        """Send the request."""
+        self._number = self.connection.send_request(self._make, self._arguments)
 
     def parts(self) -> Iterator[Any]:
-        """Yield the parts of the answer that have not been handed out."""
+        """Return an iterator over the parts of the response that have not been consumed."""
         return self.connection.parts(self._number)
 
     def cancel(self) -> None:
-        """The answer is not wanted any more."""
+        """Discard the response."""
         self.connection.forget(self._number)
 
 
 class _Connection:
-    """One connection, on which answers come in the order in which was asked.
+    """One connection. The server responds to requests in order.
 
-    :ivar answers: parts that have come and are not handed out, by request; none for a request that was forgotten.
+    :ivar answers: received parts that have not been consumed, by request; ``None`` for a discarded response.
     """
 
     def __init__(self, host: str, port: int, secret: bytes | None, timeout: float) -> None:
@@ -244,23 +249,26 @@ class _Connection:
     def _handshake(self, secret: bytes | None) -> None:
         greeting = self._receive()
         if not isinstance(greeting, wire.Greeting):
-            self._fail(RemoteError(f"{self._name} does not greet; is it one?"))
+            self._fail(RemoteError(f"{self._name} sent no greeting; it may not be a journal server"))
         if greeting.version != wire.VERSION:
-            self._fail(RemoteError(f"{self._name} speaks version {greeting.version}; we speak {wire.VERSION}"))
+            self._fail(RemoteError(f"{self._name} has protocol version {greeting.version}; expected {wire.VERSION}"))
         mac = wire.proof(secret, greeting.nonce) if greeting.secret and secret is not None else b""
         self._send(wire.Hello(wire.VERSION, mac))
         if not isinstance(self._receive(), wire.Welcome):
-            self._fail(RemoteError(f"{self._name} does not answer a hello"))
+            self._fail(RemoteError(f"{self._name} sent no welcome after hello"))
 
-    def send_request(self, make: Callable[..., wire.Request], what: tuple[object, ...]) -> int:
+    def send_request(self, make: Callable[..., wire.Request], arguments: tuple[object, ...]) -> int:
         """Send a request; return its number."""
         number, self._next = self._next, self._next + 1
-        self._send(make(number, *what))
+        self._send(make(number, *arguments))
         self.answers[number] = deque()
         return number
 
     def parts(self, number: int) -> Iterator[Any]:
-        """Yield the parts of an answer as they come. :raises FyrehoseError: if it is a refusal."""
+        """Yield the parts of a response as they arrive.
+
+        :raises FyrehoseError: if the server refuses the request.
+        """
         while True:
             waiting = self.answers.get(number)
             while not waiting:
@@ -276,7 +284,7 @@ class _Connection:
                 return
 
     def forget(self, number: int) -> None:
-        """Drop the answer to a request, also what of it is still to come."""
+        """Discard the response to a request, including parts that have not arrived yet."""
         parts = self.answers.get(number)
         if parts is not None:
             self._held -= sum(map(_cost, parts))
@@ -286,50 +294,50 @@ class _Connection:
                 self.answers[number] = None
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.broken = True
         self._socket.close()
 
     def _take(self, message: Any) -> None:
         number = getattr(message, "id", None)
         if number not in self.answers:
-            self._fail(RemoteError(f"{self._name} answers what was not asked"))
+            self._fail(RemoteError(f"{self._name} sent a response without a request"))
         parts = self.answers[number]
         if parts is not None:
             parts.append(message)
             self._held += _cost(message)
             if self._held > MAX_HELD:
-                self._fail(RemoteError(f"{self._name} sends more than was asked for"))
+                self._fail(RemoteError(f"{self._name} sent more than was requested"))
         elif isinstance(message, wire.Refusal) or message.end:
             del self.answers[number]
 
     def _send(self, message: wire.Message) -> None:
         if self.broken:
-            raise _ConnectionLost(f"{self._name} has hung up")
+            raise _ConnectionLost(f"{self._name} closed the connection")
         try:
             self._socket.sendall(wire.encode(message))
         except OSError as error:
             with suppress(_ConnectionLost):
                 while True:
-                    self._receive()  # It may have said why before it hung up, which is then raised.
-            self._fail(_ConnectionLost(f"{self._name} is gone: {error.strerror or error}"))
+                    self._receive()  # Raises the refusal that the server may have sent before it closed.
+            self._fail(_ConnectionLost(f"the connection to {self._name} failed: {error.strerror or error}"))
 
     def _receive(self) -> wire.Message:
         while not self._messages:
             if self.broken:
-                raise _ConnectionLost(f"{self._name} has hung up")
+                raise _ConnectionLost(f"{self._name} closed the connection")
             try:
                 data = self._socket.recv(RECEIVE_CHUNK)
             except TimeoutError:
                 self._fail(NotConnected(f"{self._name} did not answer within {self._timeout:g} s"))
             except OSError as error:
-                self._fail(_ConnectionLost(f"{self._name} is gone: {error.strerror or error}"))
+                self._fail(_ConnectionLost(f"the connection to {self._name} failed: {error.strerror or error}"))
             if not data:
-                self._fail(_ConnectionLost(f"{self._name} has hung up"))
+                self._fail(_ConnectionLost(f"{self._name} closed the connection"))
             try:
                 self._messages += self._decoder.feed(data)
             except RemoteError as error:
-                self._fail(RemoteError(f"{self._name} sends what makes no sense: {error}"))
+                self._fail(RemoteError(f"{self._name} violated the protocol: {error}"))
         message = self._messages.popleft()
         if isinstance(message, wire.Refusal) and message.id is None:
             self.close()
@@ -350,7 +358,7 @@ def _makes_no_progress(part: Any) -> bool:
 
 
 def _raise_refusal(refusal: wire.Refusal, name: str) -> NoReturn:
-    text = f"{name} says: {refusal.text}"
+    text = f"{name} refused: {refusal.text}"
     match refusal.name:
         case wire.NOT_IN_JOURNAL:
             raise NotInJournal(text)
@@ -372,14 +380,14 @@ def _raise_refusal(refusal: wire.Refusal, name: str) -> NoReturn:
 
 @implementer(IJournalReader)
 class RemoteReader(Tabular):
-    """See :class:`~fyrehose_twisted.interfaces.IJournalReader`: one stream of a :class:`RemoteJournal`.
+    """Reader of one stream of a :class:`RemoteJournal`; see :class:`~fyrehose_twisted.interfaces.IJournalReader`.
 
-    As with a reader of files, what it knows of epochs and bounds stays as it is until :meth:`refresh`, and nothing
-    beyond the watermark is read. While one page is used, the next is on its way.
+    As with a local reader, epochs and bounds change only in :meth:`refresh`, and nothing beyond the watermark is read.
+    The next page is prefetched while one is consumed.
 
-    :ivar wrap: how many sequence numbers there are before they begin anew; 0 if they never do.
-    :ivar tag: the journal's own number; ``None`` if the server does not tell.
-    :ivar damages: what is damaged or gone, as far as the server tells.
+    :ivar wrap: modulus of the sequence numbers; 0 if they do not wrap.
+    :ivar tag: tag of the journal; ``None`` if the server does not report it.
+    :ivar damages: damage and missing files, as far as the server reports them.
     """
 
     def __init__(self, remote: RemoteJournal, stream: str) -> None:
@@ -392,10 +400,10 @@ class RemoteReader(Tabular):
         self.refresh()
 
     def refresh(self) -> bool:
-        """Ask how far the journal goes now; say whether anything has changed.
+        """Query the current bounds of the journal; return whether anything has changed.
 
-        :raises UnknownStream: if it is not served any more.
-        :raises JournalReplaced: if it is another journal by now.
+        :raises UnknownStream: if the server no longer has the stream.
+        :raises JournalReplaced: if the server now has another journal of the stream.
         """
         for info in self._remote.streams():
             if info.stream == self.stream:
@@ -405,7 +413,7 @@ class RemoteReader(Tabular):
                 self._bounds = {row.epoch: Bounds(*row[1:]) for row in info.epochs}
                 self.wrap, self.tag, self.damages = info.wrap, info.tag, list(info.damages)
                 return known != (self._bounds, self.damages)
-        raise UnknownStream(f"{self._remote} does not serve {self.stream}")
+        raise UnknownStream(f"{self._remote} has no journal of {self.stream}")
 
     def epochs(self) -> list[int]:
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.epochs`."""
@@ -435,7 +443,7 @@ class RemoteReader(Tabular):
         """See :meth:`~fyrehose_twisted.interfaces.IJournalReader.losses`; nothing beyond the watermark."""
         found = list(islice(self._ranges(epoch, first, last, True), MAX_LOSSES + 1))
         if len(found) > MAX_LOSSES:
-            raise RemoteError(f"{self._remote} tells of more than {MAX_LOSSES:,} lost ranges")
+            raise RemoteError(f"{self._remote} sent more than {MAX_LOSSES:,} lost ranges")
         return found
 
     def held(self, epoch: int, first: int, last: int) -> Iterator[tuple[int, int]]:
@@ -458,22 +466,25 @@ class RemoteReader(Tabular):
         if bounds is None:
             return first - 1
         if first < bounds.first:
-            raise NotInJournal(f"{first} of epoch {epoch} was asked for, and {self.stream} begins at {bounds.first}")
+            raise NotInJournal(f"{first} of epoch {epoch} is not held: {self.stream} begins at {bounds.first}")
         return min(last, bounds.next - 1)
 
     def _read(self, epoch: int, first: int, last: int, on_damage: Callable[[Damage], object] | None) -> Iterator[Block]:
         remote = self._remote
-        asked: _PendingRequest | None = None
+        prefetched: _PendingRequest | None = None
         try:
             while first <= last:
-                what = self.stream, epoch, first, last, remote.page, on_damage is not None
-                answer = remote.request(wire.Read, *what) if asked is None else remote.responses(asked)
-                asked = None
+                arguments = self.stream, epoch, first, last, remote.page, on_damage is not None
+                if prefetched is None:
+                    answer = remote.request(wire.Read, *arguments)
+                else:
+                    answer = remote.responses(prefetched)
+                    prefetched = None
                 page = self._page(answer, first, last)
                 following = page[-1].next
                 if first < following <= last and remote.can_prefetch():
-                    with suppress(NotConnected):  # What has come is handed out; the next question tries again, or says.
-                        asked = remote.start_request(wire.Read, *what[:2], following, *what[3:])
+                    with suppress(NotConnected):  # Yield what has arrived; the next request retries or raises.
+                        prefetched = remote.start_request(wire.Read, *arguments[:2], following, *arguments[3:])
                 for part in page:
                     for damage in part.damages:
                         if on_damage is not None:
@@ -483,8 +494,8 @@ class RemoteReader(Tabular):
                     return
                 first = following
         finally:
-            if asked is not None:
-                asked.cancel()
+            if prefetched is not None:
+                prefetched.cancel()
 
     def _page(self, answer: Iterator[Any], first: int, last: int) -> list[wire.Records]:
         page: list[wire.Records] = []
@@ -494,13 +505,13 @@ class RemoteReader(Tabular):
             size += PART_OVERHEAD + len(part.frames)
             if size > self._remote.page + wire.MAX_FRAMES:
                 self._remote.close()
-                raise RemoteError(f"{self._remote} sends {size:,} bytes where {self._remote.page:,} were asked for")
+                raise RemoteError(f"{self._remote} sent {size:,} bytes where {self._remote.page:,} were requested")
         return page
 
     def _parts(self, answer: Iterator[Any], kind: type[Any], first: int, last: int) -> Iterator[Any]:
         for part in answer:
             if not isinstance(part, kind) or part.first != first or part.next > last + 1 or _makes_no_progress(part):
                 self._remote.close()
-                raise RemoteError(f"{self._remote} does not answer what it was asked, at {first} of {self.stream}")
+                raise RemoteError(f"{self._remote} sent a response that does not match, at {first} of {self.stream}")
             first = part.next
             yield part

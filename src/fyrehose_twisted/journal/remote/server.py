@@ -1,4 +1,4 @@
-"""Giving journals over TCP to readers on other machines. docs/reference/journal-wire.md says how they talk."""
+"""Server of the journal protocol, which is described in docs/reference/journal-wire.md."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ from fyrehose_twisted.wording import pluralize
 Readers = Callable[[], Mapping[str, IJournalReader]]
 
 WINDOW = 65_536
-"""Positions that a reader is asked for at once; four times as many after a window without records."""
+"""Positions read at once; four times as many after a window without records."""
 MAX_BLOCKS = 64
-"""Blocks that are put together before others have their turn."""
+"""Blocks merged before other connections get a turn."""
 WRITE_CHUNK = 65_536
-"""Bytes: small messages go together until they are as many."""
+"""Bytes up to which small messages are coalesced into one write."""
 _LARGEST_SPAN = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class ServingLimits:
-    """What clients may cost.
+    """Limits of a journal server.
 
-    :ivar connections: connections served at once.
-    :ivar per_host: of them, from one host.
-    :ivar waiting: requests of one connection that are answered or wait for it.
-    :ivar handshake: seconds that a client has to say hello, and that a refused one has to hang up.
-    :ivar idle: seconds after which a connection that asks nothing, or takes nothing, is closed.
-    :ivar chunk: bytes of payload that are read and written at once, about. One larger record goes as a whole.
-    :ivar answer: most bytes of frames in one answer, about; more is asked for with another request.
-    :ivar rate: bytes a second for each connection; ``None`` for as many as it takes.
+    :ivar connections: concurrent connections.
+    :ivar per_host: concurrent connections from one host.
+    :ivar waiting: requests of one connection that are pending or being answered.
+    :ivar handshake: seconds for a client to send hello, and for a refused client to close.
+    :ivar idle: seconds without a request, or without progress of a response, after which a connection is closed.
+    :ivar chunk: approximate payload bytes read and written at once. A larger record is sent whole.
+    :ivar answer: approximate limit of the bytes of frames in one response. Clients request the rest separately.
+    :ivar rate: bytes a second for each connection; ``None`` for no limit.
     """
 
     connections: int = 64
@@ -68,15 +68,15 @@ class ServingLimits:
         counts = min(self.connections, self.per_host, self.waiting, self.chunk, self.answer)
         times = min(self.handshake, self.idle, 1.0 if self.rate is None else self.rate)
         if counts < 1 or not times > 0:
-            raise ConfigurationError(f"with {self} nobody would be served; all limits have to be above 0")
+            raise ConfigurationError(f"{self} would serve no client; all limits must be above 0")
 
 
 @dataclass(slots=True)
 class ServingCounters:
-    """What has happened since the start.
+    """Counters of a journal server since its start.
 
-    :ivar refused: refusals by name, see :mod:`~fyrehose_twisted.journal.remote.wire`.
-    :ivar stalled: connections that were cut off because they took nothing of an answer.
+    :ivar refused: refusals by name; see :mod:`~fyrehose_twisted.journal.remote.wire`.
+    :ivar stalled: connections aborted because the client stopped reading a response.
     """
 
     connections: int = 0
@@ -88,17 +88,17 @@ class ServingCounters:
 
 
 def journal_endpoint(reactor: Any, description: str, secret: bytes | None) -> IStreamServerEndpoint:
-    """Return an endpoint for a :class:`JournalServerFactory`; a TCP one that names no interface listens on loopback.
+    """Return an endpoint for a :class:`JournalServerFactory`. A TCP endpoint without an interface listens on loopback.
 
-    :raises ConfigurationError: if it is no endpoint, if the secret is too short, or if there is none and the endpoint
-        is not known to be for this machine only.
+    :raises ConfigurationError: if the description is invalid, the secret is too short, or there is no secret and the
+        endpoint may be reachable from other machines.
     """
     endpoint = loopback_endpoint(reactor, description)
     if secret is not None:
         check_secret(secret)
     elif not isinstance(endpoint, UNIXServerEndpoint) and not _is_loopback(getattr(endpoint, "_interface", None)):
         raise ConfigurationError(
-            f"{description!r} is not on loopback, and everybody could read the journals; give a secret"
+            f"{description!r} is not on loopback, so any host could read the journals; give a secret"
         )
     return endpoint
 
@@ -110,11 +110,11 @@ def _is_loopback(interface: object) -> bool:
 
 
 class JournalServerFactory(Factory):
-    """Serves journals.
+    """Factory of a journal server.
 
-    :param readers: called for each request; returns what is served by stream. Whoever serves journals that another
-        process writes refreshes them there.
-    :param secret: what clients have to know; ``None`` for nothing, see :func:`journal_endpoint`.
+    :param readers: called for each request; returns the readers by stream. It should refresh readers of journals that
+        another process writes.
+    :param secret: shared secret of the clients; ``None`` for none. See :func:`journal_endpoint`.
     :raises ConfigurationError: if the secret is too short.
     """
 
@@ -139,12 +139,12 @@ class JournalServerFactory(Factory):
         self.connections: dict[JournalServerProtocol, str] = {}
 
     def buildProtocol(self, addr: IAddress | None) -> JournalServerProtocol:
-        """Twisted: somebody has connected."""
+        """Twisted: a client has connected."""
         protocol = JournalServerProtocol(self)
         host = getattr(addr, "host", "this machine")
         from_host = sum(other == host for other in self.connections.values())
         if len(self.connections) >= self.limits.connections + self.limits.per_host:
-            protocol.rejection = ""  # So many are being refused that this one is not even told.
+            protocol.rejection = ""  # Too many refusals are in progress to send another.
         elif len(self.connections) >= self.limits.connections or from_host >= self.limits.per_host:
             connections = pluralize(len(self.connections), "connection")
             protocol.rejection = f"{connections} open already, {from_host} of them from your host"
@@ -153,14 +153,14 @@ class JournalServerFactory(Factory):
         return protocol
 
     def stopFactory(self) -> None:
-        """Twisted: nobody listens any more. Cut off those who are connected."""
+        """Twisted: the port is closed. Abort all connections."""
         for protocol in list(self.connections):
             protocol.abort()
 
 
 @implementer(IPullProducer)
 class JournalServerProtocol(Protocol):
-    """One connection: one request at a time, and one chunk of it whenever the transport has taken the last one."""
+    """One connection. It answers one request at a time, a chunk whenever the transport has sent the previous one."""
 
     transport: Any
 
@@ -178,7 +178,7 @@ class JournalServerProtocol(Protocol):
         self._resume_call: Any = None
 
     def connectionMade(self) -> None:
-        """Twisted: say who we are."""
+        """Twisted: send the greeting or a refusal."""
         self._timer = self._factory.reactor.callLater(self._limits.handshake, self._timed_out)
         if self.rejection == "":
             self._factory.counters.refused[wire.TOO_MANY] += 1
@@ -192,13 +192,13 @@ class JournalServerProtocol(Protocol):
             self.transport.write(wire.encode(greeting))
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: bytes have come."""
+        """Twisted: data has arrived."""
         for message in [] if self._closing else self._decoded(data):
             if not self._closing:
                 self._receive(message)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: the connection has ended."""
+        """Twisted: the connection is closed."""
         self._closing = True
         self._factory.connections.pop(self, None)
         self._drop_work()
@@ -206,12 +206,12 @@ class JournalServerProtocol(Protocol):
             self._timer.cancel()
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
         self._closing = True
         self._drop_work()
         self.transport.abortConnection()
 
-    # What is asked
+    # Requests
 
     def _decoded(self, data: bytes) -> list[wire.Message]:
         try:
@@ -224,7 +224,7 @@ class JournalServerProtocol(Protocol):
         if isinstance(message, wire.Hello):
             self._admit(message)
         elif not self._admitted:
-            self._refuse(wire.BAD_REQUEST, "say hello first")
+            self._refuse(wire.BAD_REQUEST, "hello must come first")
         elif len(self._waiting) + (self._answer is not None) >= self._limits.waiting:
             self._refuse(wire.TOO_MANY, f"more than {self._limits.waiting} requests at once")
         else:
@@ -238,9 +238,9 @@ class JournalServerProtocol(Protocol):
     def _admit(self, hello: wire.Hello) -> None:
         secret = self._factory.secret
         if self._admitted or hello.version != wire.VERSION:
-            self._refuse(wire.BAD_REQUEST, f"one hello of version {wire.VERSION}, please")
+            self._refuse(wire.BAD_REQUEST, f"expected exactly one hello of version {wire.VERSION}")
         elif secret is not None and not hmac.compare_digest(wire.proof(secret, self._nonce), hello.mac):
-            self._refuse(wire.WRONG_SECRET, "the secret is wrong" if hello.mac else "a secret is needed")
+            self._refuse(wire.WRONG_SECRET, "the secret is wrong" if hello.mac else "a secret is required")
         else:
             self._admitted = True
             self._restart_timer(self._limits.idle)
@@ -249,10 +249,10 @@ class JournalServerProtocol(Protocol):
     def _begin(self) -> None:
         self._answer = _encoded(self._factory, self._waiting.popleft())
 
-    # What is answered
+    # Responses
 
     def resumeProducing(self) -> None:
-        """Twisted: what was written has left; write the next chunk."""
+        """Twisted: the transport has sent the last chunk; write the next one."""
         self._cancel_resume()
         if self._closing or self._answer is None:
             return
@@ -283,7 +283,7 @@ class JournalServerProtocol(Protocol):
             self._resume_in(0.0)
 
     def stopProducing(self) -> None:
-        """Twisted: nothing can be written any more."""
+        """Twisted: the transport accepts no more data."""
         self._drop_work()
 
     def _throttle(self, size: int, now: float) -> None:
@@ -295,7 +295,7 @@ class JournalServerProtocol(Protocol):
         self._restart_timer(self._limits.idle + seconds)
         self._resume_call = self._factory.reactor.callLater(seconds, self.resumeProducing)
 
-    # How it ends
+    # Closing
 
     def _restart_timer(self, seconds: float) -> None:
         self._timer.reset(seconds)
@@ -307,10 +307,10 @@ class JournalServerProtocol(Protocol):
         elif self._closing:
             self.abort()
         else:
-            self._refuse(wire.TIMED_OUT, "nothing was asked for too long" if self._admitted else "nobody said hello")
+            self._refuse(wire.TIMED_OUT, "no request in time" if self._admitted else "no hello in time")
 
     def _refuse(self, name: str, text: str) -> None:
-        """Say why, and close the connection, whether or not the client takes that."""
+        """Send a refusal and close the connection, whether or not the client reads it."""
         self._factory.counters.refused[name] += 1
         if self._answer is not None:
             self.transport.unregisterProducer()
@@ -334,11 +334,11 @@ class JournalServerProtocol(Protocol):
         self._resume_call = None
 
 
-# Answers
+# Responses
 
 
 def _encoded(serving: JournalServerFactory, request: wire.Request) -> Iterator[bytes | None]:
-    """Yield the bytes of an answer, a message at a time; ``None`` where others may have their turn."""
+    """Yield the encoded messages of a response; ``None`` where other connections may get a turn."""
     try:
         for message in _answer(serving.readers(), request, serving.limits, serving.counters):
             yield None if message is None else wire.encode(message)
@@ -349,9 +349,9 @@ def _encoded(serving: JournalServerFactory, request: wire.Request) -> Iterator[b
         refusal = wire.Refusal(request.id, wire.DAMAGED, str(error), _truncate_damage(error.damage))
     except JournalError as error:
         refusal = wire.Refusal(request.id, wire.FAILED, str(error))
-    except Exception:  # One request that fails must not take the others with it.
-        serving.log.failure("a request failed")
-        refusal = wire.Refusal(request.id, wire.FAILED, "the request failed; the server's log says why")
+    except Exception:  # A failing request must not affect the others.
+        serving.log.failure("request failed")
+        refusal = wire.Refusal(request.id, wire.FAILED, "the request failed; see the log of the server")
     serving.counters.refused[refusal.name] += 1
     yield wire.encode(wire.Refusal(refusal.id, refusal.name, refusal.text[: wire.MAX_TEXT], refusal.damage))
 
@@ -363,7 +363,7 @@ def _answer(
         yield from _streams(readers, request.id)
     elif request.stream not in readers:
         counters.refused[wire.UNKNOWN_STREAM] += 1
-        yield wire.Refusal(request.id, wire.UNKNOWN_STREAM, f"{request.stream} is not served here")
+        yield wire.Refusal(request.id, wire.UNKNOWN_STREAM, f"there is no journal of {request.stream}")
     else:
         yield from _RangeRead(readers[request.stream], request, limits, counters).parts()
 
@@ -372,7 +372,7 @@ def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wir
     found: list[wire.StreamInfo] = []
     entries = 0
 
-    def told(end: bool) -> wire.Streams:
+    def message(end: bool) -> wire.Streams:
         tags = tuple(readers[info.stream].tag for info in found)
         damages = ((info.stream, damage) for info in found for damage in readers[info.stream].damages)
         return wire.Streams(number, tuple(found), end, tags, tuple(islice(damages, wire.MAX_DAMAGES)))
@@ -380,17 +380,17 @@ def _streams(readers: Mapping[str, IJournalReader], number: int) -> Iterator[wir
     for stream, reader in sorted(readers.items()):
         rows = _epochs(reader)
         while True:
-            some = tuple(islice(rows, wire.MAX_ENTRIES // 2))
-            if found and not some and found[-1].stream == stream:
+            batch = tuple(islice(rows, wire.MAX_ENTRIES // 2))
+            if found and not batch and found[-1].stream == stream:
                 break
-            if found and entries + len(some) + 1 > wire.MAX_ENTRIES:
-                yield told(False)
+            if found and entries + len(batch) + 1 > wire.MAX_ENTRIES:
+                yield message(False)
                 found, entries = [], 0
-            found.append(wire.StreamInfo(stream, reader.wrap, some))
-            entries += len(some) + 1
-            if len(some) < wire.MAX_ENTRIES // 2:
+            found.append(wire.StreamInfo(stream, reader.wrap, batch))
+            entries += len(batch) + 1
+            if len(batch) < wire.MAX_ENTRIES // 2:
                 break
-    yield told(True)
+    yield message(True)
 
 
 def _epochs(reader: IJournalReader) -> Iterator[wire.EpochInfo]:
@@ -401,7 +401,7 @@ def _epochs(reader: IJournalReader) -> Iterator[wire.EpochInfo]:
 
 
 class _RangeRead:
-    """One request for a range: nothing of the answer lies beyond the watermark."""
+    """Response to one range request. It ends at the watermark."""
 
     def __init__(
         self,
@@ -418,7 +418,7 @@ class _RangeRead:
         self._damages: deque[Damage] = deque()
 
     def parts(self) -> Iterator[wire.Records | wire.Ranges | None]:
-        """Yield the parts of the answer, ``None`` now and then where it takes long."""
+        """Yield the parts of the response, and ``None`` at intervals while it takes long."""
         request, bounds = self._request, self._reader.bounds(self._request.epoch)
         last = request.first - 1
         if bounds is not None:
@@ -446,10 +446,10 @@ class _RangeRead:
         yield from self._until(last, None)
 
     def _ranges(self, request: wire.ListRanges, last: int) -> Iterator[wire.Ranges]:
-        tell = self._reader.losses if request.lost else self._reader.held
+        find_ranges = self._reader.losses if request.lost else self._reader.held
         first, end = request.first, False
         while not end:
-            found = list(islice(tell(request.epoch, first, last), wire.MAX_RANGES + 1))
+            found = list(islice(find_ranges(request.epoch, first, last), wire.MAX_RANGES + 1))
             end = len(found) <= wire.MAX_RANGES
             del found[wire.MAX_RANGES :]
             following = max(first, last + 1) if end else found[-1][1] + 1
@@ -468,16 +468,16 @@ class _RangeRead:
             position = end + 1
 
     def _until(self, last: int, block: Block | None) -> Iterator[wire.Records]:
-        """Yield what there is up to ``last``, in as many parts as the lost ranges need."""
+        """Yield everything up to ``last``, in as many parts as the lost ranges require."""
         if self._position > last:
             return
         self._check_start()
         losses = self._reader.losses(self._request.epoch, self._position, last)
         for row in range(0, max(1, len(losses)), wire.MAX_RANGES):
-            some = losses[row : row + wire.MAX_RANGES]
-            end = some[-1][1] if row + wire.MAX_RANGES < len(losses) else last
-            here = None if block is None else block.within(self._position, end)
-            yield self._part(end + 1, tuple(some), here)
+            ranges = losses[row : row + wire.MAX_RANGES]
+            end = ranges[-1][1] if row + wire.MAX_RANGES < len(losses) else last
+            held = None if block is None else block.within(self._position, end)
+            yield self._part(end + 1, tuple(ranges), held)
 
     def _part(
         self, following: int, losses: tuple[tuple[int, int], ...], block: Block | None = None, *, end: bool = False
@@ -496,14 +496,16 @@ class _RangeRead:
         bounds = self._reader.bounds(self._request.epoch)
         if bounds is None or self._position < bounds.first:
             raise NotInJournal(
-                f"{self._position} of epoch {self._request.epoch} was asked for, and {self._request.stream} begins at "
+                f"{self._position} of epoch {self._request.epoch} is not held: {self._request.stream} begins at "
                 f"{'a later epoch' if bounds is None else bounds.first} here"
             )
 
 
 def frame_sized_blocks(blocks: Iterable[Block], size: int) -> Iterator[Block | None]:
-    """Yield the records of ``blocks``, which are in order, as blocks that fit a frame: small ones merged until they
-    have 4,096 records or ``size`` bytes of payload, large ones cut at ``size``. ``None`` after many small ones."""
+    """Regroup ordered ``blocks`` into blocks that each fit into a frame; yield ``None`` after many small ones.
+
+    Small blocks are merged until they have 4,096 records or ``size`` bytes of payload. Large ones are cut at ``size``.
+    """
     waiting: list[Block] = []
     count = filled = 0
     for number, block in enumerate(blocks, 1):

@@ -1,7 +1,7 @@
-"""How journals are read over TCP: messages to bytes and back, without I/O. docs/reference/journal-wire.md says it all.
+"""Codec of the journal protocol over TCP, without I/O. The protocol is described in docs/reference/journal-wire.md.
 
-A message is the length of a CBOR map in 4 bytes, little-endian, and the map. The map of :class:`Records` is followed by
-frames as they stand in segment files, so that whoever receives them has columns without looking at single records.
+A message is a 4-byte little-endian length and a CBOR map of that length. The map of :class:`Records` is followed by
+frames as in segment files, which a receiver can use as columns without parsing single records.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from fyrehose_twisted.journal.format.frames import (
 VERSION = 1
 NONCE_SIZE, MAC_SIZE = 16, 32
 MAX_INTEGER = 2**63 - 1
-"""No number in a message is above it."""
+"""Highest integer in a message."""
 
 MAX_REQUEST = 4_096
-"""Bytes of a map that a client sends."""
+"""Bytes of a map from a client."""
 MAX_ANSWER = 2**20
-"""Bytes of a map that a server sends."""
+"""Bytes of a map from a server."""
 MAX_FRAMES = MAX_PAYLOAD + 2**20
 """Bytes of frames in one message: enough for the largest record."""
 MAX_RANGES = 8_192
 """Ranges in one message."""
 MAX_DAMAGES = 64
-"""Damaged places that one message tells of."""
+"""Damaged places in one message."""
 MAX_ENTRIES = 512
-"""Streams and epochs together that one message tells of."""
+"""Streams plus epochs in one message."""
 MAX_URI = 1_024
 """Bytes of a stream's URI."""
 MAX_TEXT = 2_048
-"""Characters of a text for people."""
+"""Characters of a human-readable text."""
 
 NO_POSITION = FramePosition(0, 0, 0)
-"""Where a frame stands that is in no segment."""
+"""Position of a frame that is not in a segment."""
 
 # Names of errors.
 BAD_REQUEST, TOO_MANY, TIMED_OUT, WRONG_SECRET = "bad-request", "too-many", "timed-out", "wrong-secret"
@@ -66,7 +66,7 @@ UNKNOWN_STREAM, NOT_IN_JOURNAL, DAMAGED, FAILED = "unknown-stream", "not-in-jour
 
 
 class EpochInfo(NamedTuple):
-    """How far an epoch goes; see :class:`~fyrehose_twisted.journal.coverage.Bounds`."""
+    """Bounds of an epoch; see :class:`~fyrehose_twisted.journal.coverage.Bounds`."""
 
     epoch: int
     first: int
@@ -75,20 +75,20 @@ class EpochInfo(NamedTuple):
 
 
 class StreamInfo(NamedTuple):
-    """A stream that is served.
+    """A stream that the server provides.
 
-    A long list of epochs is cut in pieces, each with the same ``stream``.
+    A long list of epochs is split over several entries with the same ``stream``.
     """
 
     stream: str
     wrap: int
-    """How many sequence numbers there are before they begin anew; 0 if they never do."""
+    """Modulus of the sequence numbers; 0 if they do not wrap."""
     epochs: tuple[EpochInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
-    """The server's first message. ``secret`` says whether it wants :func:`proof` of one."""
+    """First message of the server. ``secret`` tells whether it requires :func:`proof` of a secret."""
 
     version: int
     nonce: bytes
@@ -97,7 +97,7 @@ class Greeting:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The client's answer; ``mac`` is empty where no secret is wanted."""
+    """Response of the client to the greeting. ``mac`` is empty if no secret is required."""
 
     version: int
     mac: bytes
@@ -105,24 +105,24 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The client may ask."""
+    """The server accepts requests from the client."""
 
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListStreams:
-    """Which streams are there? Answered with :class:`Streams`."""
+    """Request for the list of streams, answered with :class:`Streams`."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What is held of ``first`` to ``last``? Answered with :class:`Records`.
+    """Request for the records at ``first`` to ``last``, answered with :class:`Records`.
 
-    :ivar limit: bytes of frames after which the answer may end; ``next`` of its last message says where to go on.
-    :ivar skip: leave out what is damaged, and tell of it; otherwise damage is an error.
+    :ivar limit: bytes of frames after which the response may end. ``next`` of its last message is where to continue.
+    :ivar skip: whether to leave out and report damaged parts. Otherwise damage is an error.
     """
 
     id: int
@@ -136,7 +136,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class ListRanges:
-    """What of ``first`` to ``last`` is declared lost, or else held? Answered with :class:`Ranges`."""
+    """Request for the lost or the held ranges within ``first`` to ``last``, answered with :class:`Ranges`."""
 
     id: int
     stream: str
@@ -148,7 +148,7 @@ class ListRanges:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Those ranges up to ``next``, exclusive, that were asked for. ``end`` with the last part of an answer."""
+    """The requested ranges from ``first`` up to ``next``, exclusive. ``end`` is set in the last part of a response."""
 
     id: int
     first: int
@@ -159,10 +159,10 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams that are served; ``end`` with the last of them.
+    """Streams that the server provides. ``end`` is set in the last part of a response.
 
-    :ivar tags: of their journals, one each; empty if the server does not tell.
-    :ivar damages: what is damaged or gone in these, each with the stream.
+    :ivar tags: tag of each stream's journal; empty if the server does not report tags.
+    :ivar damages: damage and missing files, each with its stream.
     """
 
     id: int
@@ -174,7 +174,7 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """All that there is of ``first`` up to ``next``, the latter exclusive. ``end`` with the last part of an answer."""
+    """Records and losses from ``first`` up to ``next``, exclusive. ``end`` is set in the last part of a response."""
 
     id: int
     first: int
@@ -187,7 +187,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something went wrong: ``name`` is for programs, ``text`` for people. Without ``id`` it ends the connection."""
+    """Error with a stable ``name`` and a human-readable ``text``. Without ``id`` it ends the connection."""
 
     id: int | None
     name: str
@@ -200,12 +200,12 @@ Message = Greeting | Hello | Welcome | Request | Streams | Records | Ranges | Re
 
 
 def proof(secret: bytes, nonce: bytes) -> bytes:
-    """Return what shows a server that the client knows the secret: 32 bytes of HMAC-SHA-256, good for one nonce."""
+    """Return the proof that a client knows the secret: 32 bytes of HMAC-SHA-256, valid for one nonce."""
     return hmac.digest(secret, b"fyrehose journal" + nonce, "sha256")
 
 
 def encode(message: Message) -> bytes:
-    """Return the bytes of one message."""
+    """Encode one message."""
     kind = _KINDS[type(message)]
     content = {field.name: getattr(message, field.name) for field in fields(message)}
     frames = content.pop("frames", b"")
@@ -216,30 +216,32 @@ def encode(message: Message) -> bytes:
 
 
 def frame_of(block: Block) -> bytes:
-    """Return a frame of the records of ``block``, which are neither too many nor too far apart for one."""
+    """Encode ``block``, which must be within the limits of one frame, as a frame."""
     return block_frame(NO_POSITION, block)[1]
 
 
 def request_decoder() -> Decoder:
-    """Return what a server takes the bytes of one client apart with."""
+    """Return a decoder for the server side of one connection."""
     return Decoder(_REQUESTS, MAX_REQUEST, 0)
 
 
 def answer_decoder(frames_limit: int = MAX_FRAMES) -> Decoder:
-    """Return what a client takes the bytes of a server apart with.
+    """Return a decoder for the client side of one connection.
 
-    :param frames_limit: bytes of frames that one message may have.
+    :param frames_limit: bytes of frames allowed in one message.
     """
     return Decoder(_ANSWERS, MAX_ANSWER, frames_limit)
 
 
 @implementer(IStreamDecoder)
 class Decoder:
-    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. It holds no more than one message and one piece.
+    """Stream decoder that buffers at most one message and one piece of input.
 
-    :param shapes: the messages that may come.
-    :param map_limit: bytes that a map may have.
-    :param frames_limit: bytes of frames that may follow one.
+    See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`.
+
+    :param shapes: messages that are accepted.
+    :param map_limit: bytes allowed in a map.
+    :param frames_limit: bytes of frames allowed after a map.
     """
 
     def __init__(self, shapes: Mapping[str, _Shape], map_limit: int, frames_limit: int) -> None:
@@ -253,7 +255,10 @@ class Decoder:
         self._error: RemoteError | None = None
 
     def feed(self, data: Datagram) -> list[Message]:
-        """Return the messages that are complete now. :raises RemoteError: if the bytes are none of the protocol."""
+        """Decode input; return the messages that are now complete.
+
+        :raises RemoteError: if the bytes violate the protocol.
+        """
         if self._error is not None:
             raise self._error
         self._buffer += data
@@ -275,16 +280,16 @@ class Decoder:
     def _length(self, piece: bytes) -> None:
         length = int.from_bytes(piece, "little")
         if not 1 <= length <= self._map_limit:
-            raise RemoteError(f"a map of {length:,} bytes; the limit is {self._map_limit:,}")
+            raise RemoteError(f"a map of {length:,} bytes is over the limit of {self._map_limit:,}")
         self._wanted, self._step = length, self._map
 
     def _map(self, piece: bytes) -> Message | None:
         content = _plain(piece)
         if not isinstance(content, dict) or not isinstance(kind := content.get("kind"), str):
-            raise RemoteError("a message is no map, or does not say of which kind it is")
+            raise RemoteError("a message is not a map with a kind")
         shape = self._shapes.get(kind)
         if shape is None:
-            raise RemoteError(f"a message of kind {kind[:40]!r} is not expected here")
+            raise RemoteError(f"unexpected message of kind {kind[:40]!r}")
         message = shape.message(**{name: take(content.get(name), name) for name, take in shape.fields.items()})
         self._wanted, self._step = 4, self._length
         if isinstance(message, Ranges):
@@ -294,7 +299,7 @@ class Decoder:
         _check_part(message, message.losses)
         length = _number(content.get("bytes"), "bytes")
         if length > self._frames_limit:
-            raise RemoteError(f"{length:,} bytes of frames; the limit is {self._frames_limit:,}")
+            raise RemoteError(f"{length:,} bytes of frames are over the limit of {self._frames_limit:,}")
         if not length:
             return message
         self._records, self._wanted, self._step = message, length, self._frames
@@ -308,9 +313,9 @@ class Decoder:
 
 
 def blocks_of(part: Records, stream: str, epoch: int, wrap: int = 0) -> list[Block]:
-    """Return the records of a part of an answer, one block for each frame; all that a frame says is checked.
+    """Decode and validate the frames of a part; return one block for each frame.
 
-    :raises RemoteError: if something is wrong with a frame.
+    :raises RemoteError: if a frame is invalid.
     """
     view, low = memoryview(part.frames), part.first
     found: list[Block] = []
@@ -321,7 +326,7 @@ def blocks_of(part: Records, stream: str, epoch: int, wrap: int = 0) -> list[Blo
             _check_frame(header, epoch, low, part.next)
             check_body(header, body)
         except BadFrame as error:
-            raise RemoteError(f"a bad frame came: {error}") from None
+            raise RemoteError(f"invalid frame: {error}") from None
         block = read_records(header, body, stream, wrap)
         _check_columns(header, block)
         found.append(block)
@@ -333,31 +338,31 @@ def _check_frame(header: FrameHeader, epoch: int, low: int, high: int) -> None:
     if header.kind != FrameKind.RECORDS or header.epoch != epoch or header.flags & ~DENSE:
         raise BadFrame(f"kind {header.kind}, flags {header.flags}, epoch {header.epoch}")
     if not 1 <= header.entries <= MAX_RECORDS:
-        raise BadFrame(f"{header.entries:,} records; the limit is {MAX_RECORDS:,}")
+        raise BadFrame(f"{header.entries:,} records are over the limit of {MAX_RECORDS:,}")
     if header.base < low or header.last >= high:
-        raise BadFrame(f"numbers {header.base} to {header.last}, where those from {low} on and below {high} belong")
+        raise BadFrame(f"numbers {header.base} to {header.last} are outside of {low} to {high - 1}")
 
 
 def _check_columns(header: FrameHeader, block: Block) -> None:
     offsets, spare = block.offsets, len(block.payload) - int(block.offsets[-1])
     if int(offsets[0]) != 0 or not 0 <= spare < 8 or bool((offsets[1:] < offsets[:-1]).any()):
-        raise RemoteError("a bad frame came: its payloads do not lie one after another inside it")
+        raise RemoteError("invalid frame: its payload offsets are not ascending within its body")
     if int(block.times.min()) < 0:
-        raise RemoteError("a bad frame came: a time is below 0")
+        raise RemoteError("invalid frame: a time is below 0")
     positions = block.positions
     rising = bool(header.flags & DENSE) or bool((positions[1:] > positions[:-1]).all())
     if not rising or (block.first, block.last) != (header.base, header.last):
-        raise RemoteError("a bad frame came: its numbers do not ascend, or are not those that it says")
+        raise RemoteError("invalid frame: its numbers are not ascending, or do not match its header")
 
 
 def _check_part(part: Records | Ranges, ranges: tuple[tuple[int, int], ...]) -> None:
     low = part.first
     for first, last in ranges:
         if not low <= first <= last:
-            raise RemoteError("ranges do not ascend")
+            raise RemoteError("ranges are not ascending")
         low = last + 1
     if low > part.next:
-        raise RemoteError(f"a part from {part.first} up to {part.next} tells of more than that")
+        raise RemoteError(f"a part from {part.first} up to {part.next} has ranges beyond it")
 
 
 # Fields
@@ -375,10 +380,10 @@ def _plain(packed: bytes) -> Any:
             allow_duplicate_keys=False,
             strict_hashable_types=True,
         ).decode()
-    except Exception as error:  # Whatever a library makes of hostile bytes.
-        raise RemoteError(f"a message is no plain CBOR ({type(error).__name__})") from None
+    except Exception as error:  # The library may raise anything on hostile input.
+        raise RemoteError(f"a message is not plain CBOR ({type(error).__name__})") from None
     if stream.tell() != len(packed):
-        raise RemoteError("more than one thing stands in a message")
+        raise RemoteError("a message has data after its map")
     return content
 
 
@@ -389,7 +394,7 @@ def _refuse(*_: object) -> NoReturn:
 _NO_TAGS = dict.fromkeys(
     [*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, *range(258, 262), 1004, 43000, 55799], _refuse
 )
-"""Tags that the library knows; it asks about others by itself."""
+"""Tags that the library decodes itself. It passes all others to the hook."""
 
 
 def _wrong(name: str) -> NoReturn:
@@ -457,16 +462,16 @@ def _ranges(value: object, name: str) -> tuple[tuple[int, int], ...]:
 
 def _damage(value: object, name: str) -> Damage:
     file, offset, length, reason, epoch, first, last = _row(value, name, 7)
-    what = _optional(epoch, name), _optional(first, name), _optional(last, name)
-    return Damage(_text(file, name), _number(offset, name), _number(length, name), _text(reason, name), *what)
+    numbers = _optional(epoch, name), _optional(first, name), _optional(last, name)
+    return Damage(_text(file, name), _number(offset, name), _number(length, name), _text(reason, name), *numbers)
 
 
 def _damages(value: object, name: str) -> tuple[Damage, ...]:
-    return tuple(_damage(one, name) for one in _rows(value, name, MAX_DAMAGES))
+    return tuple(_damage(row, name) for row in _rows(value, name, MAX_DAMAGES))
 
 
 def _tags(value: object, name: str) -> tuple[int | None, ...]:
-    return () if value is None else tuple(_optional(one, name) for one in _rows(value, name, MAX_ENTRIES))
+    return () if value is None else tuple(_optional(tag, name) for tag in _rows(value, name, MAX_ENTRIES))
 
 
 def _streams_damages(value: object, name: str) -> tuple[tuple[str, Damage], ...]:
@@ -490,7 +495,7 @@ def _stream(value: object, name: str) -> StreamInfo:
 
 
 def _streams(value: object, name: str) -> tuple[StreamInfo, ...]:
-    return tuple(_stream(one, name) for one in _rows(value, name, MAX_ENTRIES))
+    return tuple(_stream(row, name) for row in _rows(value, name, MAX_ENTRIES))
 
 
 class _Shape(NamedTuple):

@@ -1,4 +1,4 @@
-"""Taking what a journal lacks from another journal of the same stream."""
+"""Backfill of a journal with records from other journals of the same stream."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.wording import pluralize
 
 COMPARED_RECORDS = 4_096
-"""Numbers on either side of a hole whose records, where both journals have them, have to be equal."""
+"""Numbers on either side of a gap that are compared. Records that both journals hold must be equal."""
 
 
 class _MissingRange(NamedTuple):
-    """A range that another journal may have, in positions of ours."""
+    """A missing range that another journal may hold, as positions of the own journal."""
 
     epoch: int
     first: int
     last: int
     shift: int
-    """What to add to a position of the other journal; not 0 only where sequence numbers wrap."""
+    """Offset from positions of the other journal to the own ones. Nonzero only if sequence numbers wrap."""
 
 
 class JournalBackfill:
-    """Fills one journal from others.
+    """Backfill of one journal from others.
 
-    :param catalog: what it holds.
-    :param journal: to write to; ``None`` only to tell what would be taken.
-    :param tell: called with each thing that was done or refused.
+    :param catalog: catalog of the journal.
+    :param journal: journal to write to; ``None`` to report only what would be done.
+    :param on_message: called with a line about each action or refusal.
     """
 
     def __init__(self, catalog: Catalog, journal: Journal | None, on_message: Callable[[str], object]) -> None:
@@ -45,9 +45,10 @@ class JournalBackfill:
         self._lost: dict[int, RangeSet] = {}
 
     def copy_from(self, other: JournalReader) -> bool:
-        """Take what ``other`` holds below its watermark; say whether it agrees with us. If not, nothing is taken.
+        """Copy missing records that ``other`` holds below its watermark, if both journals agree.
 
-        :raises JournalError: if it is another stream's.
+        :returns: whether they agree. If not, nothing is copied.
+        :raises JournalError: if ``other`` is the journal of another stream.
         """
         ours = self._catalog
         if (other.stream, other.wrap) != (ours.stream, ours.wrap):
@@ -55,29 +56,29 @@ class JournalBackfill:
                 f"{other.directory} is the journal of {other.stream}, wrapping at {other.wrap},"
                 f" not of {ours.stream}, wrapping at {ours.wrap}"
             )
-        wanted = [one for epoch in other.epochs() for one in self._missing(other, epoch)]
+        wanted = [gap for epoch in other.epochs() for gap in self._missing(other, epoch)]
         if not wanted:
-            self._on_message(f"{other.directory} has nothing that is missing here")
+            self._on_message(f"{other.directory} holds no records that are missing here")
             return True
         equal = 0
-        for one in wanted:
-            compared = self._compare(other, one)
+        for gap in wanted:
+            compared = self._compare(other, gap)
             if compared is None:
                 return False
             equal += compared
         if not equal:
             self._on_message(
-                f"refused: {other.directory} has no record near what is missing that is here too, to compare"
+                f"refused: {other.directory} shares no record near the missing ones, so the two cannot be compared"
             )
             return False
-        for one in wanted:
-            self._copy(other, one)
+        for gap in wanted:
+            self._copy(other, gap)
         if self._journal is not None:
             self._journal.commit()
         return True
 
     def finish(self) -> None:
-        """Declare lost what others say is lost and nobody had, and make all of it durable."""
+        """Declare lost the numbers that others declare lost and no journal held; then commit."""
         for epoch, lost in sorted(self._lost.items()):
             taken = self._taken.get(epoch, RangeSet())
             ranges = [gap for first, last in lost for gap in taken.gaps(first, last)]
@@ -92,7 +93,7 @@ class JournalBackfill:
             self._journal.commit()
 
     def declare_lost(self) -> None:
-        """Declare lost all that is missing still, so that the watermark can pass it, and make that durable."""
+        """Declare lost all numbers that are still missing, so that the watermark can pass them; then commit."""
         catalog = self._catalog
         for epoch in sorted({*catalog.epochs(), *catalog.published_watermarks} - {*catalog.expired_epochs}):
             bounds = catalog.bounds(epoch)
@@ -110,7 +111,7 @@ class JournalBackfill:
                     self._journal.lose(epoch, self._sequence(first), self._sequence(last))
             if ranges:
                 self._on_message(
-                    f"{self._summary}: declare lost in epoch {epoch}, for nobody has them: {format_ranges(ranges)}"
+                    f"{self._summary}: declare lost in epoch {epoch}, as no journal holds them: {format_ranges(ranges)}"
                 )
         if self._journal is not None:
             self._journal.commit()
@@ -131,13 +132,13 @@ class JournalBackfill:
         low, high = theirs.first + shift, theirs.next - 1 + shift
         ranges = RangeSet()
         for first, last in find_missing_ranges(self._catalog, epoch):
-            for hole in RangeSet([(low, high)]).intersection(first, last):
-                ranges.add(*hole)
+            for gap in RangeSet([(low, high)]).intersection(first, last):
+                ranges.add(*gap)
         if high > ours.last and low <= ours.last + 1:
             ranges.add(ours.last + 1, high)
         elif high > ours.last:
             self._on_message(
-                f"{other.directory} begins epoch {epoch} at {low}, and here it ends at {ours.last}: not taken"
+                f"{other.directory} begins epoch {epoch} at {low}, but this journal ends at {ours.last}; not copied"
             )
         taken = self._taken.get(epoch, RangeSet())
         return [_MissingRange(epoch, *gap, shift) for first, last in ranges for gap in taken.gaps(first, last)]
@@ -146,33 +147,34 @@ class JournalBackfill:
         wrap = self._catalog.wrap
         return (ours.last - theirs.next + 1 + wrap // 2) // wrap * wrap if wrap else 0
 
-    def _compare(self, other: JournalReader, one: _MissingRange) -> int | None:
-        """Return how many records around a range are equal here and there; ``None`` if there are others."""
-        ours, theirs = self._catalog.bounds(one.epoch), other.bounds(one.epoch)
-        assert theirs is not None, one.epoch
+    def _compare(self, other: JournalReader, missing: _MissingRange) -> int | None:
+        """Return the number of equal records around a range; ``None`` if any records differ."""
+        ours, theirs = self._catalog.bounds(missing.epoch), other.bounds(missing.epoch)
+        assert theirs is not None, missing.epoch
         if ours is None:
             return self._compare_before(other)
-        low, high = max(ours.first, theirs.first + one.shift), min(ours.last, theirs.next - 1 + one.shift)
+        low, high = max(ours.first, theirs.first + missing.shift), min(ours.last, theirs.next - 1 + missing.shift)
         equal = 0
-        sides = (one.first - COMPARED_RECORDS, one.first - 1), (one.last + 1, one.last + COMPARED_RECORDS)
-        for first, last in ((max(low, first), min(high, last)) for first, last in sides):
+        before = missing.first - COMPARED_RECORDS, missing.first - 1
+        after = missing.last + 1, missing.last + COMPARED_RECORDS
+        for first, last in ((max(low, first), min(high, last)) for first, last in (before, after)):
             if first > last:
                 continue
             here: dict[int, bytes] = {}
-            for block in self._catalog.read(one.epoch, first, last, self._report_damage):
+            for block in self._catalog.read(missing.epoch, first, last, self._report_damage):
                 here.update(zip(block.positions.tolist(), block.payloads(), strict=True))
-            for block in self._blocks(other, one._replace(first=first, last=last)):
-                positions = [position + one.shift for position in block.positions.tolist()]
+            for block in self._blocks(other, missing._replace(first=first, last=last)):
+                positions = [position + missing.shift for position in block.positions.tolist()]
                 for position, payload in zip(positions, block.payloads(), strict=True):
                     if here.get(position, payload) != payload:
-                        what = f"another record under number {position} of epoch {one.epoch}"
-                        self._on_message(f"conflict: {other.directory} has {what}; nothing is taken from there")
+                        number = f"number {position} of epoch {missing.epoch}"
+                        self._on_message(f"conflict: {other.directory} differs at {number}; nothing is copied from it")
                         return None
                     equal += position in here
         return equal
 
     def _compare_before(self, other: JournalReader) -> int | None:
-        """Compare the end of the last epoch that both have: another is to follow it."""
+        """Compare the end of the last epoch that both journals have, before a new epoch is copied."""
         for epoch in reversed(self._catalog.epochs()):
             ours, theirs = self._catalog.bounds(epoch), other.bounds(epoch)
             if ours is not None and theirs is not None:
@@ -181,29 +183,29 @@ class JournalBackfill:
                 return self._compare(other, _MissingRange(epoch, end, end, shift))
         return 0
 
-    def _copy(self, other: JournalReader, one: _MissingRange) -> None:
-        taken = self._taken.setdefault(one.epoch, RangeSet())
-        theirs = other.bounds(one.epoch)
+    def _copy(self, other: JournalReader, missing: _MissingRange) -> None:
+        taken = self._taken.setdefault(missing.epoch, RangeSet())
+        theirs = other.bounds(missing.epoch)
         count = 0
         if self._journal is not None and theirs is not None:
-            self._journal.begin(one.epoch, self._sequence(theirs.first))
-        for block in self._blocks(other, one):
+            self._journal.begin(missing.epoch, self._sequence(theirs.first))
+        for block in self._blocks(other, missing):
             count += len(block)
             for first, last in position_ranges(block.positions):
-                taken.add(first + one.shift, last + one.shift)
+                taken.add(first + missing.shift, last + missing.shift)
             if self._journal is not None:
                 self._journal.append(list(block.records()), authoritative=True)
-        lost = other.losses(one.epoch, one.first - one.shift, one.last - one.shift)
+        lost = other.losses(missing.epoch, missing.first - missing.shift, missing.last - missing.shift)
         for first, last in lost:
-            self._lost.setdefault(one.epoch, RangeSet()).add(first + one.shift, last + one.shift)
-        where = f"{format_ranges([(one.first, one.last)])} of epoch {one.epoch}"
-        self._on_message(f"{self._summary}: take {pluralize(count, 'record')} of {where} from {other.directory}")
+            self._lost.setdefault(missing.epoch, RangeSet()).add(first + missing.shift, last + missing.shift)
+        numbers = f"{format_ranges([(missing.first, missing.last)])} of epoch {missing.epoch}"
+        self._on_message(f"{self._summary}: copy {pluralize(count, 'record')} of {numbers} from {other.directory}")
 
     def _sequence(self, position: int) -> int:
         return position % self._catalog.wrap if self._catalog.wrap else position
 
-    def _blocks(self, other: JournalReader, one: _MissingRange) -> Iterator[Block]:
-        return other.read(one.epoch, one.first - one.shift, one.last - one.shift, self._report_damage)
+    def _blocks(self, other: JournalReader, span: _MissingRange) -> Iterator[Block]:
+        return other.read(span.epoch, span.first - span.shift, span.last - span.shift, self._report_damage)
 
     def _report_damage(self, damage: object) -> None:
         self._on_message(f"{damage}; left out")

@@ -1,4 +1,4 @@
-"""Reading every byte of a journal: what is damaged, what is missing, and what a crash left unfinished."""
+"""Check of a journal that reads every byte to find damage, missing records and leftovers of a crash."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def check(
     on_message: Callable[[CheckFinding], object] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> CheckReport:
-    """Read all files of a journal.
+    """Read all files of a journal and report their condition.
 
-    :param writing: somebody writes to it: only what is durable is looked at.
-    :param on_message: called with each finding as soon as there is one.
-    :param progress: called with the number of bytes that were read since the last call.
-    :raises JournalError: if there is no journal, another version wrote it, or it cannot be read.
+    :param writing: whether a process is writing to it, so that only durable data is checked.
+    :param on_message: called with each finding as it is made.
+    :param progress: called with the number of bytes read since the last call.
+    :raises JournalError: if there is no journal, its format version is unsupported, or it cannot be read.
     """
     return _Check(directory, writing, on_message, progress).run()
 
@@ -75,15 +75,15 @@ class _Check:
 
     def run(self) -> CheckReport:
         checked = self.checked
-        mark = checked.durable_position = self._read_position()  # First: what it speaks of is there by now.
+        mark = checked.durable_position = self._read_position()  # First: the files that it covers exist by now.
         names = self.directory.names()
         suffixes = segment_suffixes(names)
         if not suffixes:
-            raise JournalError(f"{self.directory} holds no journal: there is no file like {segment_name(1, '.log')}")
+            raise JournalError(f"{self.directory} holds no journal: there is no {segment_name(1, '.log')} or the like")
         self._last = max(suffixes)
         durable = self._last - 1 if mark is None else mark.segment
         for number, suffix in suffixes.items():
-            if not (self._writing and number > durable and suffix == OPEN_SUFFIX):  # It is only being made.
+            if not (self._writing and number > durable and suffix == OPEN_SUFFIX):  # It is still being created.
                 self._open(number, suffix)
         self._check_owner()
         for segment in list(checked.segments.values()):
@@ -105,30 +105,28 @@ class _Check:
         for damage in damages:
             self._add_finding(f"{damage}; the next start writes it")
         if mark is None and not damages:
-            self._add_finding(
-                f"{POSITION_NAME} is not there, as after a power failure; the next start writes it", False
-            )
+            self._add_finding(f"{POSITION_NAME} is missing, as after a power failure; the next start writes it", False)
         return mark
 
     def _open(self, number: int, suffix: str) -> None:
         begun = 0 if self.checked.durable_position is None else self.checked.durable_position.segment
         try:
-            one = open_segment(self.directory, number, suffix)
+            found = open_segment(self.directory, number, suffix)
         except FileNotFoundError:
             if suffix == OPEN_SUFFIX:
-                self._open(number, FULL_SUFFIX)  # It was written anew meanwhile; if not, retention took it.
+                self._open(number, FULL_SUFFIX)  # It has been compacted, or else removed by retention.
             return
-        if isinstance(one, OpenSegment):
-            one.file.close()
-            self.checked.segments[number] = one.segment
-            for damage in one.segment.damages:
+        if isinstance(found, OpenSegment):
+            found.file.close()
+            self.checked.segments[number] = found.segment
+            for damage in found.segment.damages:
                 self._add_finding(str(damage))
-        elif number == self._last and number > begun and suffix == OPEN_SUFFIX and one.length <= MAX_HEADER:
-            self.checked.torn = one
-            self._add_finding(f"{one.name}: a crash came while it was begun; the next start removes it", False)
+        elif number == self._last and number > begun and suffix == OPEN_SUFFIX and found.length <= MAX_HEADER:
+            self.checked.torn = found
+            self._add_finding(f"{found.name}: incomplete after a crash; the next start removes it", False)
         else:
-            self.checked.unreadable.append(one)
-            self._add_finding(str(one))
+            self.checked.unreadable.append(found)
+            self._add_finding(str(found))
 
     def _check_owner(self) -> None:
         checked = self.checked
@@ -159,11 +157,11 @@ class _Check:
             self.checked.size += end
             self._before = (-1, -1)
             damages: list[Damage] = []
-            for what in segment.scan_frames(file, segment.end, end, self._progress):
-                if isinstance(what, ScannedFrame):
-                    self._take(segment, what)
+            for found in segment.scan_frames(file, segment.end, end, self._progress):
+                if isinstance(found, ScannedFrame):
+                    self._take(segment, found)
                 else:
-                    damages.append(what)
+                    damages.append(found)
         except OSError as error:
             raise JournalError(f"{self.directory}/{segment.name} cannot be read: {error.strerror}") from error
         finally:
@@ -171,7 +169,7 @@ class _Check:
         ends = [damage for damage in damages if damage.offset >= segment.end]
         if ends and self._is_torn(segment, ends[0]):
             torn = self.checked.torn = ends[0]._replace(length=size - ends[0].offset)
-            self._add_finding(f"{torn}; a crash left it unfinished, and the next start cuts it off", False)
+            self._add_finding(f"{torn}; incomplete after a crash; the next start cuts it off", False)
             damages = damages[: -len(ends)]
         if segment.ordered:
             damages = self._check_index(segment, damages)
@@ -200,16 +198,14 @@ class _Check:
         block = read_records(header, body, segment.header.stream)
         positions, where = block.positions, f"{segment.name}, the frame at byte {header.offset:,}"
         if int(positions[-1]) != header.last or not (header.flags & DENSE or bool(np.all(np.diff(positions) > 0))):
-            self._add_finding(f"{where}: its numbers are not in order, or not those of its header")
+            self._add_finding(f"{where}: its numbers are not ascending, or do not match its header")
         ends = block.offsets
         if int(ends[0]) or int(ends[-1]) > len(block.payload) or bool(np.any(ends[1:] < ends[:-1])):
-            self._add_finding(f"{where}: its records reach out of it")
+            self._add_finding(f"{where}: its records extend beyond it")
         if segment.ordered:
             if (header.epoch, header.base) <= self._before:
                 self.checked.unordered.add(segment.number)
-                self._add_finding(
-                    f"{where}: number {header.base} of epoch {header.epoch} comes after {self._before[1]}"
-                )
+                self._add_finding(f"{where}: number {header.base} of epoch {header.epoch} follows {self._before[1]}")
             self._before = header.epoch, header.last
         self._count(header, positions)
         segment.add_records(header, positions)
@@ -218,30 +214,30 @@ class _Check:
         seen = self._seen.setdefault(header.epoch, RangeSet())
         runs = [(header.base, header.last)] if header.flags & DENSE else position_ranges(positions)
         for first, last in runs:
-            for twice in list(seen.intersection(first, last)):
-                self._duplicates.setdefault(header.epoch, RangeSet()).add(*twice)
+            for repeated in list(seen.intersection(first, last)):
+                self._duplicates.setdefault(header.epoch, RangeSet()).add(*repeated)
             seen.add(first, last)
 
     def _check_index(self, segment: Segment, damages: list[Damage]) -> list[Damage]:
-        """Compare the index with what was walked through. Where a frame is damaged it tells which numbers that had."""
+        """Compare the index file with the segment; use it to locate the numbers of damaged frames."""
         name, number = segment_name(segment.number, INDEX_SUFFIX), segment.number
         try:
             file: IFile = self.directory.open(name)
         except FileNotFoundError:
-            self.checked.indexes[number] = "it is not there"
-            self._add_finding(f"{name} is not there; the next start writes it", False)
+            self.checked.indexes[number] = "it is missing"
+            self._add_finding(f"{name} is missing; the next start writes it", False)
             return damages
         try:
             data = file.read(0, file.size())
         finally:
             file.close()
-        says = Segment(self.directory, segment.header, FULL_SUFFIX)
-        if not restore(says, data):
+        indexed = Segment(self.directory, segment.header, FULL_SUFFIX)
+        if not restore(indexed, data):
             self.checked.indexes[number] = "its checksum is wrong, or it belongs to another journal"
         elif damages:
-            return [_locate_damage(damage, says) for damage in damages]
-        elif _index_facts(says) != _index_facts(segment):
-            self.checked.indexes[number] = f"it does not say what {segment.name} holds"
+            return [_locate_damage(damage, indexed) for damage in damages]
+        elif _index_facts(indexed) != _index_facts(segment):
+            self.checked.indexes[number] = f"it does not match {segment.name}"
         if number in self.checked.indexes:
             self._add_finding(f"{name}: {self.checked.indexes[number]}")
         return damages
@@ -277,14 +273,13 @@ class _Check:
         catalog.rebuild()
         catalog.advance_watermarks()
         known = [damage for segment in checked.segments.values() for damage in segment.damages]
-        nowhere = find_missing(catalog, [*known, *checked.unreadable])
-        if not (
-            self._writing and read_position(self.directory) != checked.durable_position
-        ):  # Retention may have taken them just now.
-            for damage in nowhere:
+        missing = find_missing(catalog, [*known, *checked.unreadable])
+        # If the journal is being written, retention may just have removed them.
+        if not (self._writing and read_position(self.directory) != checked.durable_position):
+            for damage in missing:
                 self._add_finding(str(damage))
-        for epoch, twice in sorted(self._duplicates.items()):
-            self._add_finding(f"twice in epoch {epoch}, the later counts: {format_ranges(twice)}", False)
+        for epoch, repeated in sorted(self._duplicates.items()):
+            self._add_finding(f"stored twice in epoch {epoch}, the later counts: {format_ranges(repeated)}", False)
         for epoch in catalog.epochs():
             held, lost = catalog.held.get(epoch) or RangeSet(), catalog.lost.get(epoch) or RangeSet()
             both = [both for first, last in lost for both in held.intersection(first, last)]
@@ -298,16 +293,16 @@ class _Check:
 
 
 def _index_facts(segment: Segment) -> object:
-    shelves = {epoch: (list(shelf), shelf.held) for epoch, shelf in segment.frame_indexes.items()}
-    return segment.end, segment.newest, segment.frames, segment.starts, segment.lost, shelves
+    indexes = {epoch: (list(index), index.held) for epoch, index in segment.frame_indexes.items()}
+    return segment.end, segment.newest, segment.frames, segment.starts, segment.lost, indexes
 
 
-def _locate_damage(damage: Damage, says: Segment) -> Damage:
+def _locate_damage(damage: Damage, indexed: Segment) -> Damage:
     if damage.first is not None:
         return damage
-    for epoch, shelf in sorted(says.frame_indexes.items()):
-        frames = [one for one in shelf if damage.offset <= one.offset < damage.offset + damage.length]
+    for epoch, index in sorted(indexed.frame_indexes.items()):
+        frames = [frame for frame in index if damage.offset <= frame.offset < damage.offset + damage.length]
         if frames:
-            last = max(one.last for one in frames)
-            return damage._replace(epoch=epoch, first=min(one.base for one in frames), last=last)
+            last = max(frame.last for frame in frames)
+            return damage._replace(epoch=epoch, first=min(frame.base for frame in frames), last=last)
     return damage

@@ -1,4 +1,4 @@
-"""What reading all files of a journal brought to light, and how to say it."""
+"""Report of a journal check: findings, damage and a summary."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.wording import pluralize
 
 MAX_RANGES_SHOWN = 10
-"""So many ranges of numbers are named in one line."""
+"""Number of ranges listed in one line."""
 
 
 class CheckFinding(NamedTuple):
-    """Something that an operator should know."""
+    """One finding of a check, for the operator."""
 
     text: str
     damage: bool
-    """Whether bytes are not what was written; what a crash leaves, and numbers that never came, are no damage."""
+    """Whether it is damage. Leftovers of a crash and records that never arrived are not."""
 
 
 @dataclass
 class CheckReport:
-    """What the files of one journal hold, found by reading all of them.
+    """Contents and condition of one journal, found by reading all its files.
 
-    :ivar catalog: what is held; its stream is empty if nothing says whose journal this is.
-    :ivar segments: by number; ``damages`` of each has all that is damaged in it, its torn end excepted.
-    :ivar unreadable: files that are no segments though they are called so.
-    :ivar unordered: numbers of segments that were written anew and are not in order.
-    :ivar indexes: what is wrong with the index of a segment, by its number.
-    :ivar torn: the end of the last segment that the next start cuts off, or the segment itself.
-    :ivar leftovers: names of files that a crash left and the next start removes.
-    :ivar findings: all of it in words.
+    :ivar catalog: catalog of the records. Its stream is empty if no segment names it.
+    :ivar segments: segments by number. ``damages`` of each holds all its damage except the torn end.
+    :ivar unreadable: files with the name of a segment that are not segments.
+    :ivar unordered: numbers of compacted segments whose records are not in order.
+    :ivar indexes: problem of a segment's index, by segment number.
+    :ivar torn: incomplete end of the last segment, or the whole incomplete segment, which the next start removes.
+    :ivar leftovers: names of files left by a crash, which the next start removes.
+    :ivar findings: all findings as text.
     """
 
     catalog: Catalog
@@ -53,11 +53,11 @@ class CheckReport:
 
     @property
     def damaged(self) -> int:
-        """In how many places there is damage."""
+        """Number of damaged places."""
         return sum(finding.damage for finding in self.findings)
 
     def summary(self) -> str:
-        """Return a line about all of it."""
+        """Return a one-line summary."""
         catalog, parts = self.catalog, [f"{pluralize(len(self.segments), 'segment')}, {pluralize(self.size, 'byte')}"]
         for epoch in catalog.epochs():
             parts.append(summarize_epoch(catalog, epoch))
@@ -68,17 +68,17 @@ class CheckReport:
 
 
 def summarize_epoch(catalog: Catalog, epoch: int) -> str:
-    """Return in words what is held of an epoch."""
+    """Return a summary of the contents of an epoch."""
     bounds = catalog.bounds(epoch)
     assert bounds is not None, epoch
     held, lost = catalog.held.get(epoch) or RangeSet(), catalog.lost.get(epoch) or RangeSet()
-    gone = sum(last - first + 1 for first, last in find_missing_ranges(catalog, epoch))
+    missing = sum(last - first + 1 for first, last in find_missing_ranges(catalog, epoch))
     text = f"epoch {epoch} from {bounds.first} to {bounds.last}, {pluralize(held.count, 'record')}"
-    return text + (f", {lost.count:,} lost" if lost else "") + (f", {gone:,} missing" if gone else "")
+    return text + (f", {lost.count:,} lost" if lost else "") + (f", {missing:,} missing" if missing else "")
 
 
 def find_missing_ranges(catalog: Catalog, epoch: int) -> list[tuple[int, int]]:
-    """Return the ranges of positions, up to the last that is known, that are neither held nor declared lost."""
+    """Return the ranges, up to the last known position, that are neither held nor declared lost."""
     bounds = catalog.bounds(epoch)
     if bounds is None:
         return []
@@ -87,7 +87,7 @@ def find_missing_ranges(catalog: Catalog, epoch: int) -> list[tuple[int, int]]:
 
 
 def format_ranges(ranges: Iterable[tuple[int, int]]) -> str:
-    """Return some ranges: ``3, 7 to 9``."""
+    """Format ranges as ``3, 7 to 9``, up to a limit."""
     ranges = iter(ranges)
     texts = [f"{first} to {last}" if last > first else str(first) for first, last in islice(ranges, MAX_RANGES_SHOWN)]
     more = sum(1 for _ in ranges)

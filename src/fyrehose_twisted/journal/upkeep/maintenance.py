@@ -1,4 +1,4 @@
-"""What a service does for its journal beside committing: put full segments in order, and drop what is too old."""
+"""Background maintenance of a journal in a service: syncing, compaction and retention."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ from fyrehose_twisted.journal.store import Journal, JournalConfig, open_journal
 from fyrehose_twisted.process.repeating import PeriodicCall
 
 INTERVAL = 1.0
-"""Seconds between looks at whether there is something to do."""
-
+"""Seconds between two maintenance runs."""
 
 REST = 60
-"""Looks that are left out after a segment could not be written anew."""
+"""Runs without compaction after one has failed."""
 
 
 class Maintenance:
-    """Looks after a journal while a service runs.
+    """Maintenance of one journal while its service runs.
 
-    Segments are rewritten in a thread, one at a time; everything else happens between two events of the reactor.
+    Segments are compacted in a thread, one at a time. All other work is done in the reactor thread.
 
-    :param sync_interval: seconds after which to make durable what was committed without being; ``None`` for a journal
-        that makes each group durable.
-    :param failed: told if the journal cannot go on.
-    :param synced: called when what was committed has been made durable after ``sync_interval``.
+    :param sync_interval: seconds between syncs of commits that were not synced; ``None`` if each commit is synced.
+    :param on_failure: called with the error if the journal can no longer be used.
+    :param on_synced: called after each sync of ``sync_interval``.
     """
 
     log = Logger()
@@ -52,20 +50,20 @@ class Maintenance:
         self._reactor = reactor
         self._on_failure = on_failure
         self._sync_interval = sync_interval
-        self._maintenance_call = self._repeat("the upkeep of a journal", self.run_once)
+        self._maintenance_call = self._repeat("the maintenance of a journal", self.run_once)
         self._on_synced = on_synced
         self._sync_call = self._repeat("the commit of a journal", self._sync)
         self._compaction: Deferred[None] | None = None
         self._rest = 0
 
     def start(self) -> None:
-        """Begin, with a look: on a disk that is full, there is no room for anything before retention has made some."""
+        """Start, with an immediate run, as on a full disk retention must free space before anything can be written."""
         self._maintenance_call.start(INTERVAL)
         if self._sync_interval is not None:
             self._sync_call.start(self._sync_interval, now=False)
 
     def stop(self) -> Deferred[None]:
-        """End; the Deferred fires when no thread is at work any more."""
+        """Stop; return a Deferred that fires when no compaction thread is running."""
         self._maintenance_call.stop()
         self._sync_call.stop()
         if self._compaction is None:
@@ -79,7 +77,7 @@ class Maintenance:
         self._on_synced()
 
     def run_once(self) -> None:
-        """See whether something is to be done."""
+        """Apply retention, and start a compaction if a segment is full."""
         freed = self.journal.trim()
         if freed:
             self.log.info("{journal} dropped its oldest records: {freed:,} bytes", journal=self.journal, freed=freed)
@@ -92,39 +90,39 @@ class Maintenance:
             self._compaction = ordering.addCallbacks(self._compaction_done, self._compaction_failed)
 
     def _has_space(self, segment: Segment) -> bool:
-        """Say whether what is put in order leaves room for what comes meanwhile."""
+        """Return whether a compaction leaves enough free disk space for new records."""
         directory = self.journal.directory
         if isinstance(directory, LocalDirectory) and directory.room() < 2 * segment.end:
             self._rest = REST
-            self.log.warn("{journal} has little room left, and puts nothing in order", journal=self.journal)
+            self.log.warn("{journal}: compaction is suspended, as the disk is nearly full", journal=self.journal)
             return False
         return True
 
     def _compaction_done(self, segment: Segment) -> None:
         self._compaction = None
         for damage in segment.damages:
-            self.log.error("{journal}: left as it is, for it is damaged: {damage}", journal=self.journal, damage=damage)
+            self.log.error("{journal}: not compacted, as it is damaged: {damage}", journal=self.journal, damage=damage)
         try:
             self.journal.install_compacted(segment)
         except JournalError as error:
             self._on_failure(error)
 
     def _compaction_failed(self, failure: Failure) -> None:
-        # Nothing is lost; a full disk may have room again when this is tried the next time.
+        # No data is lost. A full disk may have space again at the next attempt.
         self._compaction = None
         if failure.check(FileNotFoundError):
-            return  # Retention was quicker.
+            return  # Retention has removed the segment.
         self._rest = REST
-        self.log.error("{journal}: a segment was not put in order: {why}", journal=self.journal, why=failure.value)
+        self.log.error("{journal}: compaction failed: {why}", journal=self.journal, why=failure.value)
 
-    def _repeat(self, what: str, call: Callable[[], object]) -> PeriodicCall:
-        def carefully() -> None:
+    def _repeat(self, name: str, call: Callable[[], object]) -> PeriodicCall:
+        def guarded() -> None:
             try:
                 call()
             except JournalError as error:
                 self._on_failure(error)
 
-        return PeriodicCall(what, carefully, self._reactor)
+        return PeriodicCall(name, guarded, self._reactor)
 
 
 class MaintainedJournal:

@@ -1,7 +1,7 @@
-"""Making a damaged journal whole again: without what is damaged, and with what another journal still has.
+"""Repair of a damaged journal: removal of damaged parts, and restoring of records from other journals.
 
-Whatever is cut short leaves a journal that opens: a file takes the place of another only when it is complete and
-durable, and of what is replaced for damage there is a durable copy, NAME.damaged, before that.
+An interrupted repair leaves a journal that opens. A file replaces another only once it is complete and durable, and a
+damaged file is first copied durably to NAME.damaged.
 """
 
 from __future__ import annotations
@@ -49,30 +49,29 @@ def repair(
     on_message: OnMessage,
     progress: Callable[[int], object] | None = None,
 ) -> bool:
-    """Repair a journal to which nobody writes; say whether all ``others`` agreed with it.
+    """Repair a journal that no process is writing to; return whether all ``others`` agree with it.
 
-    :param stream: whose journal it is; needed only if no segment says so.
-    :param wrap: how many sequence numbers there are before they begin anew; counts only if no segment says so.
-    :param others: journals of the same stream, to take from them what is missing.
-    :param declare_lost: declare lost for good what is missing after that, so that readers go on behind it.
-    :param dry_run: only tell what would be done.
-    :param on_message: called with each thing that was found or done.
-    :param progress: called with the number of bytes that were read since the last call.
-    :raises JournalInUse: if somebody writes to it.
+    :param stream: stream of the journal; needed only if no segment names it.
+    :param wrap: modulus of the sequence numbers; used only if no segment has it.
+    :param others: journals of the same stream from which missing records are restored.
+    :param declare_lost: whether to declare records lost that are still missing, so that readers continue after them.
+    :param dry_run: whether to report what would be done without changing anything.
+    :param on_message: called with a line about each finding and each action.
+    :param progress: called with the number of bytes read since the last call.
+    :raises JournalInUse: if another process has it open for writing.
     :raises JournalError: if it cannot be repaired.
     """
     with closing(lock_of(directory)):
         checked = check(directory, on_message=lambda finding: on_message(finding.text), progress=progress)
         _assign_stream(checked, stream, wrap)
-        mending = _Repair(checked, dry_run, on_message)
-        mending.run()
+        _Repair(checked, dry_run, on_message).run()
     catalog = checked.catalog
     if dry_run:
         agreed = _backfill(catalog, None, others, on_message, declare_lost)
     else:
         with closing(Journal(directory, catalog.stream, wrap=catalog.wrap)) as journal:
             found = journal.recovery
-            # What is gone is told below, if nobody has it.
+            # Missing numbers that cannot be restored are reported below.
             found = replace(found, damages=[damage for damage in found.damages if damage.reason != NUMBERS_MISSING])
             for line in found.messages():
                 on_message(line)
@@ -86,34 +85,34 @@ def repair(
 
 
 def lock_of(directory: IDirectory) -> IFile:
-    """Return the lock of a journal's writer.
+    """Acquire the writer lock of a journal.
 
-    :raises JournalInUse: if somebody else has it.
-    :raises JournalError: if it cannot be had.
+    :raises JournalInUse: if another process holds it.
+    :raises JournalError: if it cannot be acquired.
     """
     try:
         lock: IFile = directory.lock()
     except BlockingIOError:
         raise JournalInUse(f"{directory} is in use by a process that writes to it; stop that first") from None
     except OSError as error:
-        hint = "; a copy of it elsewhere can be repaired" if error.errno == EROFS else ""
+        hint = "; repair a copy on a writable file system" if error.errno == EROFS else ""
         raise JournalError(f"{directory} cannot be locked: {error.strerror}{hint}") from error
     return lock
 
 
 def _assign_stream(checked: CheckReport, stream: str | None, wrap: int) -> None:
-    """Let the catalog know its stream, if its segments do not say it themselves."""
+    """Set the stream of the catalog if no segment names it."""
     catalog, segments = checked.catalog, list(checked.segments.values())
     if any(segment.header.stream for segment in segments):
         agreed_header(segments, catalog.directory, stream)
         return
     if stream is None:
-        raise JournalError(f"{catalog.directory}: no header says whose journal this is; say it with --stream URI")
+        raise JournalError(f"{catalog.directory}: no segment header names the stream; give it with --stream URI")
     tags = {segment.header.tag for segment in segments}
     if len(tags) > 1:
         raise JournalError(
-            f"{catalog.directory}: all headers are damaged, and the frames are those of {len(tags)} journals;"
-            " move away what does not belong here"
+            f"{catalog.directory}: all headers are damaged, and the frames belong to {len(tags)} journals;"
+            " move the segments of other journals out of the directory"
         )
     catalog.stream, catalog.wrap = stream, wrap
     for segment in segments:
@@ -131,16 +130,16 @@ def _backfill(
     on_message: OnMessage,
     declare_lost: bool,
 ) -> bool:
-    filling = JournalBackfill(catalog, journal, on_message)
-    agreed = [filling.copy_from(other) for other in others]
-    filling.finish()
+    backfill = JournalBackfill(catalog, journal, on_message)
+    agreed = [backfill.copy_from(other) for other in others]
+    backfill.finish()
     if declare_lost:
-        filling.declare_lost()
+        backfill.declare_lost()
     return all(agreed)
 
 
 class _Repair:
-    """Replaces what is damaged in the files of one journal. The caller has the lock."""
+    """Repair of the files of one journal. The caller holds the writer lock."""
 
     def __init__(self, checked: CheckReport, dry_run: bool, on_message: OnMessage) -> None:
         self.checked = checked
@@ -151,34 +150,35 @@ class _Repair:
     def run(self) -> None:
         checked = self.checked
         for damage in checked.unreadable:
-            if self._is_wanted(f"call {damage.name}, in which there is no frame, {self._free_name(damage.name)}"):
+            if self._is_wanted(f"rename {damage.name}, which has no valid frame, to {self._free_name(damage.name)}"):
                 self.directory.rename(damage.name, self._free_name(damage.name))
                 self.directory.sync()
         for number, segment in checked.segments.items():
             if segment.damages or number in checked.unordered:
                 self._rewrite(segment)
             elif number in checked.indexes and self._is_wanted(
-                f"write {segment_name(number, INDEX_SUFFIX)} anew: {checked.indexes[number]}"
+                f"rebuild {segment_name(number, INDEX_SUFFIX)}: {checked.indexes[number]}"
             ):
                 write_index(self.directory, segment)
         for name in checked.leftovers:
             self._is_wanted(f"remove {name}, left over from a crash")  # Opening the journal does it.
         if checked.torn is not None:
-            self._is_wanted(f"cut {checked.torn.length:,} unfinished bytes off {checked.torn.name}")
+            self._is_wanted(f"cut {checked.torn.length:,} incomplete bytes off {checked.torn.name}")
 
-    def _is_wanted(self, what: str) -> bool:
-        self._on_message(f"{'to do' if self._dry_run else 'done'}: {what}")
+    def _is_wanted(self, action: str) -> bool:
+        """Report an action; return whether to carry it out."""
+        self._on_message(f"{'to do' if self._dry_run else 'done'}: {action}")
         return not self._dry_run
 
     def _rewrite(self, segment: Segment) -> None:
         directory, kept = self.directory, self._free_name(segment.name)
-        for epoch, gone in self._lost_numbers(segment).items():
-            self._on_message(f"gone with {segment.name}, in epoch {epoch}: {format_ranges(gone)}")
-        if not self._is_wanted(f"write {segment.name} anew without what is damaged; as it was, it is in {kept}"):
+        for epoch, lost in self._lost_numbers(segment).items():
+            self._on_message(f"lost from {segment.name} in epoch {epoch}: {format_ranges(lost)}")
+        if not self._is_wanted(f"rewrite {segment.name} without its damaged parts; the original is in {kept}"):
             return
         self._copy(segment.name, kept)
         with suppress(FileNotFoundError):
-            directory.remove(segment_name(segment.number, INDEX_SUFFIX))  # It is that of the old file.
+            directory.remove(segment_name(segment.number, INDEX_SUFFIX))  # It belongs to the old file.
         directory.sync()
         ordered = compact(directory, segment)
         directory.rename(temporary_name(segment.number), ordered.name)
@@ -189,20 +189,20 @@ class _Repair:
             directory.sync()
 
     def _lost_numbers(self, segment: Segment) -> dict[int, RangeSet]:
-        """Return the numbers that only damaged frames of ``segment`` had, as far as these can be read."""
-        gone: dict[int, RangeSet] = {}
+        """Return the numbers that only damaged frames of ``segment`` held, as far as known."""
+        lost: dict[int, RangeSet] = {}
         for damage in segment.damages:
             if damage.epoch is None or damage.first is None or damage.last is None:
                 continue
             held = self.checked.catalog.held.get(damage.epoch) or RangeSet()
             for gap in held.gaps(damage.first, damage.last):
-                gone.setdefault(damage.epoch, RangeSet()).add(*gap)
-        return gone
+                lost.setdefault(damage.epoch, RangeSet()).add(*gap)
+        return lost
 
     def _free_name(self, name: str) -> str:
         taken = self.directory.names()
-        free = (f"{name}{DAMAGED_SUFFIX}{'' if again == 1 else again}" for again in count(1))
-        return next(one for one in free if one not in taken)
+        candidates = (f"{name}{DAMAGED_SUFFIX}{'' if again == 1 else again}" for again in count(1))
+        return next(candidate for candidate in candidates if candidate not in taken)
 
     def _copy(self, name: str, copy: str) -> None:
         """Make a durable copy of a file."""

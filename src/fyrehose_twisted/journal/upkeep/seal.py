@@ -1,4 +1,4 @@
-"""Putting all of a journal in order, so that nothing of it changes until more is written."""
+"""Sealing of a journal: compaction of all segments, so that no file changes until the next write."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from fyrehose_twisted.journal.store import Journal
 
 
 def seal(directory: IDirectory, stream: str, wrap: int) -> int:
-    """Begin another segment, if the last one has any records, and write all that are full in order. Nobody may write
-    meanwhile.
+    """Seal the active segment if it has records, and compact all full segments.
 
-    :returns: how many segments were written in order.
-    :raises JournalInUse: if somebody writes to it.
-    :raises JournalDamaged: if something is damaged or gone; it stays as it is.
+    :returns: number of segments that were compacted.
+    :raises JournalInUse: if another process has the journal open for writing.
+    :raises JournalDamaged: if a part is damaged or missing. It is not changed.
     :raises JournalError: if the journal cannot be read or written.
     """
     with closing(Journal(directory, stream, wrap=wrap)) as journal:
@@ -30,9 +29,7 @@ def seal(directory: IDirectory, stream: str, wrap: int) -> int:
             try:
                 ordered = compact(directory, segment, journal.config.frame_records)
             except OSError as error:
-                raise JournalError(
-                    f"{directory}/{segment.name} cannot be written in order: {error.strerror}"
-                ) from error
+                raise JournalError(f"{directory}/{segment.name} cannot be compacted: {error.strerror}") from error
             if ordered.damages:
                 with suppress(FileNotFoundError):
                     directory.remove(temporary_name(segment.number))
