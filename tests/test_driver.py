@@ -59,7 +59,7 @@ class Driven:
         self.on_event: Callable[[object], None] = lambda event: None
         self.on_persist: Callable[[object], None] = lambda mark: None
         options.setdefault("persist", self.persist)
-        options.setdefault("failed", lambda error: self.done.append(("failed", error)))
+        options.setdefault("on_failure", lambda error: self.done.append(("failed", error)))
         self.driver = NodeDriver(self.node, self.clock, perform=self.send, on_event=self.tell, **options)
 
     def persist(self, mark: object) -> None:
@@ -138,7 +138,7 @@ class TestFailedPersist:
         assert len(driven.done) == 2
 
     def test_where_nobody_wants_to_know_it_is_raised_and_the_node_stops(self) -> None:
-        driven = Driven(failed=None)
+        driven = Driven(on_failure=None)
 
         def fail(mark: object) -> None:
             raise OSError("disk full")

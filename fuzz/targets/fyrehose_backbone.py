@@ -84,7 +84,7 @@ def _receive(node: Backbone, arrivals: list[tuple[bytes, Address]], now: float) 
     sent = 0
     for effect in effects:
         assert len(effect.peers) <= MAX_CLIENTS
-        for datagram in effect.each():
+        for datagram in effect.iter_datagrams():
             packet = decode(datagram)
             if isinstance(packet, Deliver):
                 assert packet.sequence <= node.sequencer.checkpoint.last

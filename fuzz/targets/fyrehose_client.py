@@ -80,7 +80,7 @@ def one(data: bytes) -> None:
         while True:
             _, effects, events = node.drain()
             for effect in effects:
-                for datagram in effect.each():
+                for datagram in effect.iter_datagrams():
                     packet = decode(datagram)
                     sent += len(datagram)
                     tokens += [packet.token] if hasattr(packet, "token") else []

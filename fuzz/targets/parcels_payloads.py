@@ -16,7 +16,7 @@ KINDS = sorted(WIRE_NAMES.values())
 def seeds() -> Iterable[bytes]:
     """Return application data behind a byte that says of which type it is."""
     for message in draw(MESSAGES, 120):
-        yield bytes((KINDS.index(type(message).__name__),)) + PayloadWriter().write(message)
+        yield bytes((KINDS.index(WIRE_NAMES[type(message)]),)) + PayloadWriter().write(message)
 
 
 def one(data: bytes) -> None:

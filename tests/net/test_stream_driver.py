@@ -200,7 +200,7 @@ class Running:
     def turn(self) -> None:
         self.clock.advance(0)
 
-    def own_knock_id(self, source: str = "192.0.2.1", port: int = 50_000) -> NodeConnection | None:
+    def knock(self, source: str = "192.0.2.1", port: int = 50_000) -> NodeConnection | None:
         return self.links.factory.buildProtocol(IPv4Address("TCP", source, port))
 
     def accept(self, source: str = "192.0.2.1", port: int = 50_000) -> tuple[Any, Wire]:
@@ -306,7 +306,7 @@ def test_a_dial_that_fails(problem: Exception, reason: str) -> None:
 
 
 def test_a_dial_that_takes_too_long() -> None:
-    running = Running(dial=3.0)
+    running = Running(dial_timeout=3.0)
     running.want(Dial(THERE))
     running.clock.advance(2.9)
     assert running.node.told == []
@@ -369,7 +369,7 @@ def test_hanging_up_lets_what_was_written_leave_and_is_not_told() -> None:
 
 
 def test_hanging_up_on_one_who_does_not_read_is_cut_off_in_the_end() -> None:
-    running = Running(closing=5.0)
+    running = Running(close_timeout=5.0)
     link, wire = running.accept()
     running.turn()
     running.want(Write(["x" * 70_000], link.peer))
@@ -405,7 +405,7 @@ def test_the_end_of_a_connection_is_told_with_its_reason(problem: Exception, rea
 
 
 def test_blocked_and_unblocked() -> None:
-    running = Running(crowded=100)
+    running = Running(high_watermark=100)
     link, wire = running.accept()
     running.turn()
     running.want(Write(["x" * 70_000], link.peer))  # The transport pauses, but holds it all.
@@ -424,7 +424,7 @@ def test_blocked_and_unblocked() -> None:
 
 
 def test_one_who_does_not_read_is_cut_off(logged: list[LogEvent]) -> None:
-    running = Running(unread=1_000)
+    running = Running(max_unsent=1_000)
     link, wire = running.accept()
     running.turn()
     running.want(Write(["x" * 70_000], link.peer))
@@ -435,7 +435,7 @@ def test_one_who_does_not_read_is_cut_off(logged: list[LogEvent]) -> None:
     assert wire.aborted
     assert running.node.told[-1] == ("disconnected", link.peer, "does not read")
     assert running.links.counters["unread"] == 1
-    assert link.waiting == 0
+    assert link.unsent_bytes == 0
 
 
 def test_malformed_bytes_come_after_what_was_before_them(logged: list[LogEvent]) -> None:
@@ -510,7 +510,7 @@ def test_a_node_that_raises_costs_one_connection(logged: list[LogEvent]) -> None
 
 
 def test_no_more_are_accepted_than_allowed(logged: list[LogEvent]) -> None:
-    running = Running(accepted=3, per_source=2)
+    running = Running(max_accepted=3, max_per_source=2)
     link, _ = running.accept()
     running.accept()
     assert running.knock() is None
@@ -527,14 +527,14 @@ def test_no_more_are_accepted_than_allowed(logged: list[LogEvent]) -> None:
 
 
 def test_those_that_were_dialled_do_not_count() -> None:
-    running = Running(accepted=1)
+    running = Running(max_accepted=1)
     running.want(Dial(THERE))
     running.endpoint.factories[0].buildProtocol(None).makeConnection(Wire())
     running.accept()
 
 
 def test_whoever_says_nothing_is_cut_off() -> None:
-    running = Running(first=30.0, idle=100.0)
+    running = Running(first_message_timeout=30.0, idle_timeout=100.0)
     (silent, wire), (halting, half) = running.accept(), running.accept(port=50_001)
     (speaking, other), _ = running.accept(port=50_002), running.want(Dial(THERE))
     dialled = Wire()
@@ -554,7 +554,7 @@ def test_whoever_says_nothing_is_cut_off() -> None:
 
 
 def test_an_exception_does_not_end_the_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    running = Running(first=3.0)
+    running = Running(first_message_timeout=3.0)
     _, wire = running.accept()
 
     def fail(link: NodeConnection, reason: str) -> None:
@@ -586,7 +586,7 @@ def test_stopping_closes_everything_and_waits_for_it() -> None:
 
 
 def test_stopping_does_not_wait_for_ever() -> None:
-    running = Running(closing=5.0)
+    running = Running(close_timeout=5.0)
     _, wire = running.accept()
     running.links.stop()
     running.clock.pump([1.0] * 6)
@@ -743,7 +743,7 @@ async def test_a_real_dial_to_nobody_is_refused() -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_real_peer_that_does_not_read_blocks_and_then_reads_everything() -> None:
     here, there = Echo(), Echo()
-    ours, theirs = links_of(here, crowded=65_536), links_of(there)
+    ours, theirs = links_of(here, high_watermark=65_536), links_of(there)
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(theirs.factory)
     try:
         connected, met = here.until("connected"), there.until("connected")

@@ -174,7 +174,7 @@ def test_nobody_to_tell(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("hangup")
 def test_a_signal(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], told: Told) -> None:
     supervisor = SystemdNotifier(environment)
-    monkeypatch.setattr(sighup, "supervisor", supervisor)
+    monkeypatch.setattr(sighup, "systemd_notifier", supervisor)
     reactor = Turning()
     supervisor.ready(reactor)
     told()

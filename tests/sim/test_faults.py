@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sim.worlds import MakeWorld, World
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.interfaces import Outputs
@@ -28,9 +29,6 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import HOST_NAME_PATTERN, Network
 from fyrehose_twisted.sim.schedule import MIN_SHRUNK_DURATION, FaultSchedule, shrink
 from fyrehose_twisted.sim.wallclock import RATE_RANGE
-
-MakeWorld = Any
-"""What the fixture ``world`` returns; see conftest.py."""
 
 # Whatever a host may be called, and the more it looks like the rest of the line, the better.
 names = st.text(alphabet="a*->x=+.:for19é", min_size=1, max_size=4).filter(
@@ -217,14 +215,14 @@ class TestText:
 Log = Callable[[], list[float]]
 
 
-def going(world: Any, *names: str, until: float = 30.0) -> dict[str, list[float]]:
+def going(world: World, *names: str, until: float = 30.0) -> dict[str, list[float]]:
     """Let hosts tick four times a second, and return at which true times their nodes ticked."""
     ticks: dict[str, list[float]] = {}
     for name in names:
         seen = ticks[name] = []
 
         def prepare(node: Any, seen: list[float] = seen) -> None:
-            node.deadline, node.publish_interval = node.boot.now, 0.25
+            node.deadline, node.interval = node.boot.now, 0.25
             node.on_tick = lambda now: seen.append(world.network.now)
 
         world.add(name, prepare=prepare)
@@ -236,26 +234,26 @@ def silences(ticks: list[float]) -> list[tuple[float, float]]:
     return [(sooner + 0.25, later) for sooner, later in pairwise(ticks) if later - sooner > 0.25]
 
 
-def arrange(world: Any, *lines: str) -> None:
+def arrange(world: World, *lines: str) -> None:
     FaultSchedule.parse("\n".join(lines)).schedule_on(world.network)
 
 
 class TestWhatHappens:
-    def test_they_are_counted_from_now_and_the_network_counts_them(self, world: MakeWorld) -> None:
-        world = world()
+    def test_they_are_counted_from_now_and_the_network_counts_them(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a")
         world.network.run(10.0)
         arrange(world, "1.0 pause a for 2.0", "5.0 pause a for 1.0")
         assert FaultSchedule.parse("1.0 pause a for 2.0\n2.0 pause a for 0.5").ends_at == 3.0
         assert FaultSchedule().ends_at == 0.0
         world.network.run(4.5)
-        assert world.network.counts["faults"] == 1
+        assert world.network.counters["faults"] == 1
         world.network.run(4.5)
-        assert world.network.counts["faults"] == 2
+        assert world.network.counters["faults"] == 2
         assert silences(ticks["a"]) == [(11.0, 13.0), (15.0, 16.0)]
 
-    def test_a_host_that_is_not_there_shows_at_once(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_host_that_is_not_there_shows_at_once(self, make_world: MakeWorld) -> None:
+        world = make_world()
         world.add("a")
         for what in (
             "pause b for 1.0",
@@ -284,17 +282,17 @@ class TestWhatHappens:
             network.host("zzz")
         assert caught.value.args == (f"no host 'zzz'; there are {few}",)
 
-    def test_a_crash(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_crash(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a", "b")
         arrange(world, "2.0 crash a disk lost for 3.0")
         world.network.run(10.0)
         assert silences(ticks["a"]) == [(2.0, 5.0)]
         assert silences(ticks["b"]) == []
-        assert [node.boot for node in world.generation["a"]] == [Boot(0.0, None, None), Boot(5.0, None, CrashMode.DISK)]
+        assert [node.boot for node in world.lives["a"]] == [Boot(0.0, None, None), Boot(5.0, None, CrashMode.DISK)]
 
-    def test_a_crash_once_something_is_durable(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_crash_once_something_is_durable(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 crash a power lost once durable for 3.0")
         world.network.call_in(4.0, lambda: world["a"].wanted.append(Outputs("mark", [], [])))
@@ -302,8 +300,8 @@ class TestWhatHappens:
         assert silences(ticks["a"]) == [(4.25, 7.0)]
         assert world["a"].boot == Boot(7.0, "mark", CrashMode.POWER)
 
-    def test_a_crash_of_a_host_that_is_down_changes_nothing(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_crash_of_a_host_that_is_down_changes_nothing(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a")
         arrange(
             world,
@@ -314,33 +312,33 @@ class TestWhatHappens:
         )
         world.network.run(10.0)
         assert silences(ticks["a"]) == [(2.0, 6.0)]
-        assert world["a"].boot.after is CrashMode.KILLED
-        assert world.network.counts["faults"] == 4
+        assert world["a"].boot.last_crash is CrashMode.KILLED
+        assert world.network.counters["faults"] == 4
 
-    def test_the_end_of_a_crash_starts_nothing_that_was_started_and_crashed_again(self, world: MakeWorld) -> None:
-        world = world()
+    def test_the_end_of_a_crash_starts_nothing_that_was_started_and_crashed_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 crash a killed for 6.0", "4.0 crash a killed for 9.0")
         world.network.call_in(3.0, world.network.host("a").start)
         world.network.run(20.0)
         assert silences(ticks["a"]) == [(2.0, 3.0), (4.0, 13.0)]
 
-    def test_a_crash_ends_a_pause_and_the_end_of_that_ends_no_other(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_crash_ends_a_pause_and_the_end_of_that_ends_no_other(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 pause a for 6.0", "3.0 crash a killed for 1.0", "5.0 pause a for 9.0")
         world.network.run(20.0)
         assert silences(ticks["a"]) == [(2.0, 4.0), (5.0, 14.0)]
 
-    def test_a_pause_within_a_pause_ends_with_the_first(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_pause_within_a_pause_ends_with_the_first(self, make_world: MakeWorld) -> None:
+        world = make_world()
         ticks = going(world, "a")
         arrange(world, "2.0 pause a for 4.0", "3.0 pause a for 1.0", "5.0 pause a for 9.0")
         world.network.run(20.0)
         assert silences(ticks["a"]) == [(2.0, 6.0)]
 
-    def test_a_clock_is_set(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_clock_is_set(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b")
         arrange(world, "2.0 clock a +3.5", "4.0 clock a -5.0")
         readings = []
@@ -350,8 +348,8 @@ class TestWhatHappens:
         assert readings == [0.0, 3.5, 3.5, -1.5, -1.5]
         assert b.now == world.network.now
 
-    def test_a_clock_runs_wrong_for_a_while_and_stays_where_it_got_to(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_clock_runs_wrong_for_a_while_and_stays_where_it_got_to(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         arrange(world, "2.0 clock a +1.0 x1.5 for 4.0", "3.0 clock a -10.0")
         world.network.run(4.0)
@@ -359,8 +357,8 @@ class TestWhatHappens:
         world.network.run(6.0)
         assert a.now == 10.0 + 1.0 - 10.0 + 2.0
 
-    def test_it_runs_as_the_last_one_has_it(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_runs_as_the_last_one_has_it(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         arrange(world, "2.0 clock a x1.5 for 4.0", "4.0 clock a x0.5 for 4.0")
         world.network.run(7.0)
@@ -382,8 +380,8 @@ class TestWhatHappens:
             ("1.0 link a <-> c loss=1.0 for 2.0", {"ac", "ca"}),
         ],
     )
-    def test_links_are_worse_for_a_while(self, world: MakeWorld, line: str, gone: set[str]) -> None:
-        world = world()
+    def test_links_are_worse_for_a_while(self, make_world: MakeWorld, line: str, gone: set[str]) -> None:
+        world = make_world()
         world.add("a", "b", "c")
         arrange(world, line)
         pairs = {"ab", "ac", "ba", "bc", "ca", "cb"}
@@ -395,8 +393,8 @@ class TestWhatHappens:
             got = {datagram.decode() for name in "abc" for datagram in world[name].datagrams}
             assert {text[:2] for text in got if text.endswith(str(after))} == expected
 
-    def test_overlapping_changes_end_each_at_its_time(self, world: MakeWorld) -> None:
-        world = world()
+    def test_overlapping_changes_end_each_at_its_time(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b")
         arrange(world, "1.0 link a -> b loss=0.5 delay=1.0 for 4.0", "3.0 link * -> * loss=0.25 for 4.0")
         seen = []

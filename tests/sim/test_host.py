@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sim.worlds import MakeWorld, World
 
 from fyrehose_twisted import driver
 from fyrehose_twisted.datagrams import Batch
@@ -23,9 +24,6 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer
 from fyrehose_twisted.sim.udp import datagram_socket
 from fyrehose_twisted.sim.wallclock import WallClock
-
-MakeWorld = Any
-"""What the fixture ``world`` returns; see conftest.py."""
 
 AT = 1_767_225_600.0
 """A time as large as those of production, where a second has some four million floats."""
@@ -63,9 +61,9 @@ class Watcher(Observer):
         self.story.append(("resumed", host.name))
 
 
-def watched(world: Any) -> list[tuple[Any, ...]]:
+def watched(world: World) -> list[tuple[Any, ...]]:
     watcher = Watcher()
-    world.network.watch(watcher)
+    world.network.add_observer(watcher)
     return watcher.story
 
 
@@ -118,8 +116,8 @@ class TestClock:
 
 
 class TestFlush:
-    def test_it_persists_then_sends_then_tells(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_persists_then_sends_then_tells(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, _ = world.add("a", "b")
         story = watched(world)
         a.on_event = lambda event: story.append(("application", event))
@@ -137,8 +135,8 @@ class TestFlush:
         world.network.run(1)
         assert world.got("b") == [b"1", b"2", b"3"]
 
-    def test_it_drains_until_there_are_no_more_events(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_drains_until_there_are_no_more_events(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         story = watched(world)
         node = world["a"]
@@ -149,9 +147,9 @@ class TestFlush:
         assert node.drains - drains == 3
 
     def test_what_an_application_does_on_an_event_follows_the_events_that_were_told_with_it(
-        self, world: MakeWorld
+        self, make_world: MakeWorld
     ) -> None:
-        world = world()
+        world = make_world()
         a, _ = world.add("a", "b")
         story, node = watched(world), world["a"]
 
@@ -168,8 +166,8 @@ class TestFlush:
         a.flush()
         assert story == [("told", "first"), ("told", "second"), ("sent", b"answer"), ("told", "done")]
 
-    def test_what_is_done_on_something_else_than_an_event_is_not_forgotten(self, world: MakeWorld) -> None:
-        world = world()
+    def test_what_is_done_on_something_else_than_an_event_is_not_forgotten(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b")
         order: list[bytes] = []
 
@@ -179,13 +177,13 @@ class TestFlush:
                 if packet.data == b"question":
                     a.perform(lambda node, now: node.wanted.append(wants(effects=(Send([b"answer"], (b.address,)),))))
 
-        world.network.watch(Answering())
+        world.network.add_observer(Answering())
         world["a"].wanted.append(wants(effects=(Send([b"question", b"more"], (b.address,)),)))
         a.flush()
         assert order == [b"question", b"more", b"answer"]
 
-    def test_views_of_a_batch_are_copied_before_the_node_is_fed_again(self, world: MakeWorld) -> None:
-        world = world()
+    def test_views_of_a_batch_are_copied_before_the_node_is_fed_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
         world.add("a", "b", "c")
 
         def pass_on(batch: Batch, now: float) -> None:
@@ -200,25 +198,25 @@ class TestFlush:
         assert world["b"].ticks
         assert world.got("c") == [b"one", b"two"]
 
-    def test_events_without_end_are_an_error(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_events_without_end_are_an_error(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_DRAINS_PER_FLUSH", 1_000)
-        world = world()
+        world = make_world()
         (a,) = world.add("a")
         world["a"].drain = lambda: wants(events=(1,))
         with pytest.raises(RuntimeError, match="Recorder on a has events each time it is drained, without end"):
             a.flush()
 
-    def test_very_many_events_are_none(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_very_many_events_are_none(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_DRAINS_PER_FLUSH", 1_000)
-        world = world()
+        world = make_world()
         (a,) = world.add("a")
         for _ in range(3):
             world["a"].wanted += [wants(events=(1,))] * 999
             a.flush()
         assert not world["a"].wanted
 
-    def test_after_an_error_it_can_be_flushed_again(self, world: MakeWorld) -> None:
-        world = world()
+    def test_after_an_error_it_can_be_flushed_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         story = watched(world)
         a.on_event = lambda event: [][event]
@@ -230,52 +228,52 @@ class TestFlush:
 
 
 class TestTicks:
-    def test_it_ticks_when_the_node_wants_it(self, world: MakeWorld) -> None:
-        world = world(start=100.0)
+    def test_it_ticks_when_the_node_wants_it(self, make_world: MakeWorld) -> None:
+        world = make_world(start=100.0)
         world.add("a", prepare=lambda node: setattr(node, "deadline", 101.5))
         world.network.run(1.4)
         assert world["a"].ticks == []
         world.network.run(10)
         assert world["a"].ticks == [101.5]
 
-    def test_a_deadline_in_the_past_is_now(self, world: MakeWorld) -> None:
-        world = world(start=100.0)
+    def test_a_deadline_in_the_past_is_now(self, make_world: MakeWorld) -> None:
+        world = make_world(start=100.0)
         world.add("a", prepare=lambda node: setattr(node, "deadline", 50.0))
         world.network.run(1)
         assert world["a"].ticks == [100.0]
 
-    def test_it_ticks_again_and_again_at_the_same_pace(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_ticks_again_and_again_at_the_same_pace(self, make_world: MakeWorld) -> None:
+        world = make_world()
         world.add("a", prepare=lambda node: vars(node).update(deadline=1.0, interval=0.25))
         world.network.run(10)
         assert world["a"].ticks == [1.0 + number * 0.25 for number in range(37)]
 
-    def test_an_earlier_deadline_takes_the_place_of_a_later_one(self, world: MakeWorld) -> None:
-        world = world()
+    def test_an_earlier_deadline_takes_the_place_of_a_later_one(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 5.0))
         world["a"].deadline = 2.0
         a.flush()
         world.network.run(10)
         assert world["a"].ticks == [2.0]
 
-    def test_a_later_deadline_costs_an_idle_tick_as_with_the_driver(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_later_deadline_costs_an_idle_tick_as_with_the_driver(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 2.0))
         world["a"].deadline = 2.5
         a.flush()
         world.network.run(10)
         assert world["a"].ticks == [2.0, 2.5]
 
-    def test_no_deadline_is_no_tick(self, world: MakeWorld) -> None:
-        world = world()
+    def test_no_deadline_is_no_tick(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 2.0))
         world["a"].deadline = None
         a.flush()
         world.network.run(10)
         assert world["a"].ticks == []
 
-    def test_a_deadline_that_moves_with_every_packet_fills_no_heap(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_deadline_that_moves_with_every_packet_fills_no_heap(self, make_world: MakeWorld) -> None:
+        world = make_world()
         world.add("a", "b", prepare=lambda node: setattr(node, "deadline", 1e6))
 
         def sooner(batch: Batch, now: float) -> None:
@@ -291,22 +289,22 @@ class TestTicks:
         world.network.run(1e6)
         assert world["b"].ticks == [1e6 - 2_000]
 
-    def test_a_clock_that_is_set_again_and_again_fills_none_either(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_clock_that_is_set_again_and_again_fills_none_either(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 1e6))
         for number in range(2_000):
-            a.set_clock(by=1.0 if number % 2 else -1.0)
+            a.set_clock(offset=1.0 if number % 2 else -1.0)
             if number % 100 == 0:
-                a.stand()
+                a.pause()
                 a.resume()
         assert len(world.network.scheduler._heap) <= 3
 
-    def test_rounding_neither_loses_ticks_nor_adds_any(self, world: MakeWorld) -> None:
+    def test_rounding_neither_loses_ticks_nor_adds_any(self, make_world: MakeWorld) -> None:
         # A host whose clock is finer than true time, so that no true time is exactly the one it waits for.
-        world = world(start=AT)
+        world = make_world(start=AT)
         (a,) = world.add("a")
-        a.set_clock(by=-AT + 1 / 3)
-        world["a"].deadline = world["a"].publish_interval = 0.7
+        a.set_clock(offset=-AT + 1 / 3)
+        world["a"].deadline = world["a"].interval = 0.7
         a.flush()
         world.network.run(1_000)
         ticks = world["a"].ticks
@@ -314,10 +312,10 @@ class TestTicks:
         assert all(later - sooner >= 0.7 - 1e-9 for sooner, later in pairwise(ticks))
 
     @pytest.mark.parametrize("by", [3.5, 1e9, -3.5, -1e9, -AT])
-    def test_its_own_clock_says_when(self, world: MakeWorld, by: float) -> None:
-        world = world(start=AT)
+    def test_its_own_clock_says_when(self, make_world: MakeWorld, by: float) -> None:
+        world = make_world(start=AT)
         (a,) = world.add("a")
-        a.set_clock(by=by)
+        a.set_clock(offset=by)
         assert a.now == AT + by
         world["a"].deadline = a.now + 2.0
         a.flush()
@@ -326,26 +324,26 @@ class TestTicks:
         world.network.run(0.002)
         assert world["a"].ticks == [AT + by + 2.0]
 
-    def test_set_forward_beyond_the_deadline_it_ticks_at_once(self, world: MakeWorld) -> None:
-        world = world()
+    def test_set_forward_beyond_the_deadline_it_ticks_at_once(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: vars(node).update(deadline=10.0, interval=10.0))
-        world.network.call_in(1.0, lambda: a.set_clock(by=15.0))
+        world.network.call_in(1.0, lambda: a.set_clock(offset=15.0))
         world.network.run(9.0)
         assert world["a"].ticks == [16.0]
         world.network.run(100.0)
         assert world["a"].ticks == [16.0 + 10.0 * number for number in range(11)]
 
-    def test_set_back_it_ticks_later(self, world: MakeWorld) -> None:
-        world = world()
+    def test_set_back_it_ticks_later(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 10.0))
-        world.network.call_in(1.0, lambda: a.set_clock(by=-5.0))
+        world.network.call_in(1.0, lambda: a.set_clock(offset=-5.0))
         world.network.run(14.5)
         assert world["a"].ticks == []
         world.network.run(1.0)
         assert world["a"].ticks == [10.0]
 
-    def test_a_clock_that_runs_fast_ticks_early(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_clock_that_runs_fast_ticks_early(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: vars(node).update(deadline=10.0, interval=10.0))
         a.set_clock(rate=2.0)
         world.network.run(20.5)
@@ -358,9 +356,9 @@ class TestTicks:
         st.lists(st.tuples(st.floats(0.0, 3.0), st.floats(-20.0, 20.0), st.none() | st.floats(0.5, 2.0)), max_size=10)
     )
     def test_however_clocks_are_set_no_tick_is_early_or_lost_or_too_many(
-        self, world: MakeWorld, sets: list[tuple[float, float, float | None]]
+        self, make_world: MakeWorld, sets: list[tuple[float, float, float | None]]
     ) -> None:
-        world = world(start=AT)
+        world = make_world(start=AT)
         (a,) = world.add("a", prepare=lambda node: vars(node).update(deadline=AT + 0.25, interval=0.25))
         early: list[float] = []
         node = world["a"]
@@ -375,7 +373,7 @@ class TestTicks:
         passed = 0.0
         for after, by, rate in sets:
             world.network.run(after)
-            a.set_clock(by=by, rate=rate)
+            a.set_clock(offset=by, rate=rate)
             passed += max(by, 0.0)
         world.network.run(1.0)
         assert early == []
@@ -383,15 +381,15 @@ class TestTicks:
         elapsed = world.network.elapsed * 2.0
         assert len(node.ticks) <= elapsed / 0.25 + len(sets) + 1
 
-    def test_ticks_without_end_are_an_error_that_two_processes_word_alike(self, world: MakeWorld) -> None:
-        world = world()
+    def test_ticks_without_end_are_an_error_that_two_processes_word_alike(self, make_world: MakeWorld) -> None:
+        world = make_world()
         world.add("a", prepare=lambda node: vars(node).update(deadline=5.0, interval=0.0))
         with pytest.raises(RuntimeError, match=r"^Recorder on a ticks at 5\.0 without end; it wants 5\.0$"):
             world.network.run(10)
         assert world.network.now == 5.0
 
-    def test_a_hundred_ticks_at_once_are_none(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_hundred_ticks_at_once_are_none(self, make_world: MakeWorld) -> None:
+        world = make_world()
         world.add("a", prepare=lambda node: vars(node).update(deadline=5.0, interval=0.0))
         node = world["a"]
 
@@ -403,8 +401,8 @@ class TestTicks:
         world.network.run(4.5 + 3.0)
         assert len(node.ticks) == 3 * MAX_TICKS_PER_MOMENT
 
-    def test_nor_are_ticks_that_each_have_a_reason(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.0))
+    def test_nor_are_ticks_that_each_have_a_reason(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.0))
         world.add("a", "b")
         a, b = (world.network.host(name) for name in "ab")
         node = world["b"]
@@ -433,10 +431,10 @@ class TestTicks:
 
 
 class TestDo:
-    def test_it_calls_with_the_time_of_the_host_and_does_what_the_node_wants(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_calls_with_the_time_of_the_host_and_does_what_the_node_wants(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, _ = world.add("a", "b")
-        a.set_clock(by=5.0)
+        a.set_clock(offset=5.0)
         seen: list[Any] = []
 
         def command(node: Any, now: float) -> None:
@@ -450,8 +448,8 @@ class TestDo:
         assert world.got("b") == [b"x"]
         assert world["a"].ticks == [6.0]
 
-    def test_down_it_does_nothing_and_says_so(self, world: MakeWorld) -> None:
-        world = world()
+    def test_down_it_does_nothing_and_says_so(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         a.stop()
         seen: list[Any] = []
@@ -462,30 +460,30 @@ class TestDo:
 
 
 class TestStanding:
-    def test_what_arrives_waits_until_it_goes_on(self, world: MakeWorld) -> None:
-        world = world()
+    def test_what_arrives_waits_until_it_goes_on(self, make_world: MakeWorld) -> None:
+        world = make_world()
         _, b = world.add("a", "b")
-        assert b.stand()
-        assert (b.up, b.running, b.standing) == (True, False, True)
+        assert b.pause()
+        assert (b.up, b.running, b.paused) == (True, False, True)
         for number in range(3):
             world.send("a", "b", b"%d" % number)
             world.network.run(1.0)
         assert world.got("b") == []
         b.resume()
         assert world["b"].story == [("batch", 3.0, [b"0", b"1", b"2"])]
-        assert world.network.counts["arrived"] == 3
+        assert world.network.counters["arrived"] == 3
         assert b.running
 
     def test_first_the_clock_is_looked_at_once_and_what_that_leads_to_is_done_and_then_what_waits_is_read(
-        self, world: MakeWorld
+        self, make_world: MakeWorld
     ) -> None:
-        world = world()
+        world = make_world()
         _, b = world.add("a", "b", prepare=lambda node: vars(node).update(deadline=1.0, interval=10.0))
         node = world["b"]
         story = watched(world)
         node.on_tick = lambda now: node.wanted.append(wants(persist="on tick", events=("tick",)))
         node.on_batch = lambda batch, now: node.wanted.append(wants(persist="on batch", events=("batch",)))
-        b.stand()
+        b.pause()
         world.send("a", "b", b"x")
         world.network.run(5.0)
         assert node.story == []
@@ -502,36 +500,36 @@ class TestStanding:
         world.network.run(10.0)
         assert node.ticks == [5.0, 15.0]
 
-    def test_a_deadline_that_is_not_due_waits_for_its_time(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_deadline_that_is_not_due_waits_for_its_time(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 3.0))
-        a.stand()
+        a.pause()
         world.network.run(2.0)
         a.resume()
         assert world["a"].ticks == []
         world.network.run(2.0)
         assert world["a"].ticks == [3.0]
 
-    def test_whether_one_is_due_is_for_its_own_clock_to_say(self, world: MakeWorld) -> None:
-        world = world()
+    def test_whether_one_is_due_is_for_its_own_clock_to_say(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a", prepare=lambda node: setattr(node, "deadline", 3.0))
-        a.stand()
-        a.set_clock(by=-2.0)
+        a.pause()
+        a.set_clock(offset=-2.0)
         world.network.run(4.0)
         a.resume()
         assert world["a"].ticks == []
-        a.stand()
-        a.set_clock(by=1.0)
+        a.pause()
+        a.set_clock(offset=1.0)
         world.network.run(0.5)
         assert world["a"].ticks == []
         a.resume()
         assert world["a"].ticks == [3.5]
 
-    def test_nothing_of_the_node_happens_while_it_stands(self, world: MakeWorld) -> None:
-        world = world()
+    def test_nothing_of_the_node_happens_while_it_stands(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, _ = world.add("a", "b", prepare=lambda node: vars(node).update(deadline=1.0, interval=0.5))
         story = watched(world)
-        a.stand()
+        a.pause()
         node = world["a"]
         drains = node.drains
         node.wanted.append(wants(persist=1, effects=(Send([b"x"], (world.address("b"),)),), events=(1,)))
@@ -542,11 +540,11 @@ class TestStanding:
         a.resume()
         assert story[1:] == [("resumed", "a"), ("persisted", 1, 1), ("sent", b"x"), ("told", 1)]
 
-    def test_commands_wait_in_their_order_and_come_after_what_was_read(self, world: MakeWorld) -> None:
-        world = world()
+    def test_commands_wait_in_their_order_and_come_after_what_was_read(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b")
         node = world["b"]
-        b.stand()
+        b.pause()
         for name in ("first", "second"):
             assert b.perform(lambda node, now, name=name: node.story.append((name, now)))
         world.send("a", "b", b"x")
@@ -555,28 +553,28 @@ class TestStanding:
         b.resume()
         assert node.story == [("batch", 2.0, [b"x"]), ("first", 2.0), ("second", 2.0)]
         assert a.running
-        b.stand()
+        b.pause()
         b.resume()
         assert len(node.story) == 3
 
-    def test_a_command_that_makes_it_stand_again_lets_the_others_wait_on(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_command_that_makes_it_stand_again_lets_the_others_wait_on(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         seen: list[str] = []
-        a.stand()
-        a.perform(lambda node, now: a.stand())
+        a.pause()
+        a.perform(lambda node, now: a.pause())
         a.perform(lambda node, now: seen.append("second"))
         a.resume()
         assert seen == []
         a.resume()
         assert seen == ["second"]
 
-    def test_no_more_waits_than_fits_a_receive_buffer(self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_more_waits_than_fits_a_receive_buffer(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(datagram_socket, "RECEIVE_BUFFER", 10)
-        world = world()
+        world = make_world()
         _, b = world.add("a", "b")
         for expected in ([b"123456", b"7890", b""], [b"1234567890"]):
-            b.stand()
+            b.pause()
             world.send("a", "b", *expected, b"x", b"yz")
             world.network.run(1.0)
             b.resume()
@@ -586,46 +584,46 @@ class TestStanding:
         world.network.run(1.0)
         assert world.dropped() == {"buffer": 4}
 
-    def test_it_is_stopped_while_it_stands(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_is_stopped_while_it_stands(self, make_world: MakeWorld) -> None:
+        world = make_world()
         _, b = world.add("a", "b", prepare=lambda node: vars(node).update(deadline=0.5))
         story = watched(world)
         seen: list[str] = []
-        b.stand()
+        b.pause()
         b.perform(lambda node, now: seen.append("command"))
         world.send("a", "b", b"waits", b"too")
         world.network.run(1.0)
         assert b.stop()
         assert world.dropped() == {"down": 2}
-        assert (b.up, b.standing, b.running) == (False, False, False)
+        assert (b.up, b.paused, b.running) == (False, False, False)
         b.resume()
         world.network.run(1.0)
         b.start()
         assert b.running
         world.network.run(1.0)
-        b.stand()
+        b.pause()
         b.resume()
         assert seen == []
-        assert [node.story for node in world.generation["b"]] == [[], [("tick", 2.0)]]
+        assert [node.story for node in world.lives["b"]] == [[], [("tick", 2.0)]]
         assert [entry[0] for entry in story] == ["paused", "sent", "sent", "stopped", "started", "paused", "resumed"]
         assert world.dropped() == {"down": 2}
 
-    def test_only_one_that_runs_can_stand_and_only_one_that_stands_can_go_on(self, world: MakeWorld) -> None:
-        world = world()
+    def test_only_one_that_runs_can_stand_and_only_one_that_stands_can_go_on(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         story = watched(world)
         a.resume()
-        assert a.stand()
-        assert not a.stand()
+        assert a.pause()
+        assert not a.pause()
         a.resume()
         a.resume()
         a.stop()
-        assert not a.stand()
+        assert not a.pause()
         a.resume()
         assert [entry[0] for entry in story] == ["paused", "resumed", "stopped"]
 
-    def test_made_to_stand_by_what_it_is_told_it_leaves_the_rest_for_later(self, world: MakeWorld) -> None:
-        world = world(split=1.0)
+    def test_made_to_stand_by_what_it_is_told_it_leaves_the_rest_for_later(self, make_world: MakeWorld) -> None:
+        world = make_world(split=1.0)
         _, b = world.add("a", "b")
         node = world["b"]
         node.on_batch = lambda batch, now: node.wanted.append(wants(events=(bytes(next(iter(batch))[0]),)))
@@ -634,7 +632,7 @@ class TestStanding:
         def on_event(event: bytes) -> None:
             told.append(event)
             if event == b"2":
-                b.stand()
+                b.pause()
 
         b.on_event = on_event
         world.send("a", "b", b"1", b"2", b"3")
@@ -649,22 +647,22 @@ class TestCrashes:
     @pytest.mark.parametrize(
         ("crash", "left"), [(CrashMode.KILLED, "mark"), (CrashMode.POWER, "mark"), (CrashMode.DISK, None)]
     )
-    def test_a_new_node_knows_what_the_crash_left(self, world: MakeWorld, crash: CrashMode, left: str | None) -> None:
-        world = world(start=100.0)
+    def test_a_new_node_knows_what_the_crash_left(self, make_world: MakeWorld, crash: CrashMode, left: str | None) -> None:
+        world = make_world(start=100.0)
         (a,) = world.add("a")
         assert world["a"].boot == Boot(100.0, None, None)
         world["a"].wanted.append(wants(persist="mark"))
         a.flush()
         assert a.stop(crash)
         world.network.run(1)
-        a.set_clock(by=5.0)
+        a.set_clock(offset=5.0)
         a.start()
         assert world["a"].boot == Boot(106.0, left, crash)
-        assert len(world.generation["a"]) == a.boots == 2
+        assert len(world.lives["a"]) == a.boots == 2
         assert a.node is world["a"]
 
-    def test_what_is_durable_survives_many_crashes_and_what_a_disk_lost_stays_lost(self, world: MakeWorld) -> None:
-        world = world()
+    def test_what_is_durable_survives_many_crashes_and_what_a_disk_lost_stays_lost(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         boots = []
         for mark, crash in [
@@ -683,8 +681,8 @@ class TestCrashes:
         assert boots == [1, 1, None, None, None]
         assert a.persisted == 2
 
-    def test_down_it_neither_receives_nor_sends_nor_ticks(self, world: MakeWorld) -> None:
-        world = world()
+    def test_down_it_neither_receives_nor_sends_nor_ticks(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b", prepare=lambda node: setattr(node, "deadline", 1.0))
         story = watched(world)
         node = world["b"]
@@ -694,27 +692,27 @@ class TestCrashes:
         b.flush()
         world.send("a", "b", b"1", b"2")
         world.network.run(5.0)
-        b.set_clock(by=100.0)
+        b.set_clock(offset=100.0)
         world.network.run(5.0)
         assert (node.story, len(node.wanted), b.persisted) == ([], 1, None)
         assert world.got("a") == []
         assert world.dropped() == {"down": 3}
         assert [entry[0] for entry in story] == ["sent", "stopped", "sent", "sent"]
 
-    def test_what_arrives_after_the_start_is_for_the_new_node(self, world: MakeWorld) -> None:
-        world = world()
+    def test_what_arrives_after_the_start_is_for_the_new_node(self, make_world: MakeWorld) -> None:
+        world = make_world()
         _, b = world.add("a", "b", prepare=lambda node: setattr(node, "deadline", 3.0))
         world.send("a", "b", b"under way")
         b.stop()
         world.network.run(0.125)
         b.start()
         world.network.run(5.0)
-        old, new = world.generation["b"]
+        old, new = world.lives["b"]
         assert old.story == []
         assert new.story == [("batch", 0.25, [b"under way"]), ("tick", 3.0)]
 
-    def test_a_second_crash_and_a_second_start_do_nothing(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_second_crash_and_a_second_start_do_nothing(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         story = watched(world)
         a.start()
@@ -722,12 +720,12 @@ class TestCrashes:
         assert not a.stop(CrashMode.DISK)
         a.start()
         a.start()
-        assert world["a"].boot.after is CrashMode.KILLED
+        assert world["a"].boot.last_crash is CrashMode.KILLED
         assert story == [("stopped", "killed", False), ("started", "a")]
-        assert len(world.generation["a"]) == 2
+        assert len(world.lives["a"]) == 2
 
-    def test_between_persisting_and_sending(self, world: MakeWorld) -> None:
-        world = world()
+    def test_between_persisting_and_sending(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, _ = world.add("a", "b")
         story, node = watched(world), world["a"]
         effect = Send([b"x"], (world.address("b"),))
@@ -748,8 +746,8 @@ class TestCrashes:
         assert a.up
 
     @pytest.mark.parametrize(("when", "up"), [(1.9, False), (2.1, True)])
-    def test_nothing_made_durable_in_time_is_no_crash(self, world: MakeWorld, when: float, up: bool) -> None:
-        world = world()
+    def test_nothing_made_durable_in_time_is_no_crash(self, make_world: MakeWorld, when: float, up: bool) -> None:
+        world = make_world()
         (a,) = world.add("a")
         a.crash_after_persist(CrashMode.KILLED, 2.0)
         world.network.run(when)
@@ -757,8 +755,8 @@ class TestCrashes:
         a.flush()
         assert a.up is up
 
-    def test_another_crash_comes_before(self, world: MakeWorld) -> None:
-        world = world()
+    def test_another_crash_comes_before(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
         a.crash_after_persist(CrashMode.DISK, 2.0)
         a.stop(CrashMode.KILLED)
@@ -767,9 +765,9 @@ class TestCrashes:
         a.flush()
         assert a.up
 
-    def test_where_batches_are_cut_it_crashes_at_the_same_place(self, world: MakeWorld) -> None:
+    def test_where_batches_are_cut_it_crashes_at_the_same_place(self, make_world: MakeWorld) -> None:
         for split in (0.0, 1.0):
-            here = world(split=split)
+            here = make_world(split=split)
             _, b = here.add("a", "b")
             node = here["b"]
             node.on_batch = lambda batch, now, node=node: node.wanted.append(wants(persist=len(node.rows)))
@@ -779,8 +777,8 @@ class TestCrashes:
             assert (b.persisted, here.got("b"), here.dropped()) == (3, [b"1", b"2", b"3"], {})
 
     @pytest.mark.parametrize("starts", [False, True])
-    def test_on_what_it_is_told(self, world: MakeWorld, starts: bool) -> None:
-        world = world(split=1.0)
+    def test_on_what_it_is_told(self, make_world: MakeWorld, starts: bool) -> None:
+        world = make_world(split=1.0)
         _, b = world.add("a", "b")
         first = world["b"]
         told: list[Any] = []
@@ -807,16 +805,16 @@ class TestCrashes:
             assert told == ["crash"]
             assert world.dropped() == {"down": 1}
 
-    def test_a_node_that_cannot_start_is_an_error(self, world: MakeWorld) -> None:
+    def test_a_node_that_cannot_start_is_an_error(self, make_world: MakeWorld) -> None:
         def prepare(node: Any) -> None:
             raise OSError("no disk")
 
         with pytest.raises(OSError, match="no disk"):
-            world().add("a", prepare=prepare)
+            make_world().add("a", prepare=prepare)
 
 
 class TestNobody:
-    def test_a_datagram_for_a_node_that_takes_none_is_dropped(self, world: Any) -> None:
+    def test_a_datagram_for_a_node_that_takes_none_is_dropped(self, make_world: MakeWorld) -> None:
         class Deaf:
             def next_deadline(self) -> None:
                 return None
@@ -824,7 +822,7 @@ class TestNobody:
             def drain(self) -> Outputs:
                 return wants()
 
-        here = world()
+        here = make_world()
         here.add("a")
         deaf = here.network.add("deaf", ("10.0.0.9", 9), lambda boot: Deaf())
         deaf.start()
@@ -832,20 +830,20 @@ class TestNobody:
         here.network.observers.arrived.append(lambda packet, host: arrived.append(packet))
         here.send("a", "deaf", b"1", b"2")
         here.network.run(1)
-        assert deaf.stand()
+        assert deaf.pause()
         here.send("a", "deaf", b"3")
         here.network.run(1)
         deaf.resume()
         assert here.dropped() == {"nobody": 3}
         assert not arrived
-        assert not here.network.counts["arrived"]
-        assert not here.network.counts["batches"]
+        assert not here.network.counters["arrived"]
+        assert not here.network.counters["batches"]
 
 
 class TestActing:
     """Who is to blame for what is raised."""
 
-    def active_host(self, world: Any, break_it: Callable[[Host, Any], object]) -> str | None:
+    def active_host(self, world: World, break_it: Callable[[Host, Any], object]) -> str | None:
         a, _ = world.add("a", "b")
         assert world.network.active_host is None
 
@@ -858,7 +856,7 @@ class TestActing:
         acting: Host | None = world.network.active_host
         return None if acting is None else acting.name
 
-    def test_a_node_that_raises_is_the_one_that_acts(self, world: MakeWorld) -> None:
+    def test_a_node_that_raises_is_the_one_that_acts(self, make_world: MakeWorld) -> None:
         def on_batch(a: Host, fail: Any) -> None:
             a.node.on_batch = fail
             a.network.send(a, Send([b"x"], (a.address, ("10.0.0.2", 2))))
@@ -895,18 +893,18 @@ class TestActing:
             a.start()
 
         ways = (on_batch, on_tick, on_command, on_command_that_waited, on_drain, on_event, on_deadline, on_start)
-        assert {way.__name__: self.acting(world(), way) for way in ways} == {way.__name__: "a" for way in ways}
+        assert {way.__name__: self.active_host(make_world(), way) for way in ways} == {way.__name__: "a" for way in ways}
 
-    def test_another_host_that_was_made_to_do_something_meanwhile_is_not(self, world: MakeWorld) -> None:
+    def test_another_host_that_was_made_to_do_something_meanwhile_is_not(self, make_world: MakeWorld) -> None:
         def on_event(a: Host, fail: Any) -> None:
             a.on_event = lambda event: a.network.host("b").perform(lambda node, now: None)
             a.node.wanted.append(wants(events=(1,)))
             a.node.next_deadline = lambda: None if a.node.wanted else fail()
             a.flush()
 
-        assert self.acting(world(), on_event) == "a"
+        assert self.active_host(make_world(), on_event) == "a"
 
-    def test_what_is_raised_outside_of_nodes_is_nobodys(self, world: MakeWorld) -> None:
+    def test_what_is_raised_outside_of_nodes_is_nobodys(self, make_world: MakeWorld) -> None:
         def elsewhere(a: Host, fail: Any) -> None:
             a.perform(lambda node, now: None)
             a.network.send(a, Send([b"x"], (a.address,)))
@@ -914,10 +912,10 @@ class TestActing:
             a.resume()
             a.network.call_in(1.0, fail)
 
-        assert self.acting(world(), elsewhere) is None
+        assert self.active_host(make_world(), elsewhere) is None
 
 
-def with_disk(world: Any, name: str = "a", **files: bytes) -> Host:
+def with_disk(world: World, name: str = "a", **files: bytes) -> Host:
     """Add a host that has a disk with durable files, and does not run yet."""
     host: Host = world.add(name)[0]
     host.stop()
@@ -942,8 +940,8 @@ def appends(host: Host) -> Callable[[Any], None]:
 
 
 class TestDisk:
-    def test_it_is_told_of_every_crash(self, world: MakeWorld) -> None:
-        world = world()
+    def test_it_is_told_of_every_crash(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a = with_disk(world, log=b"")
         disk = a.disk
         assert disk is not None
@@ -960,8 +958,8 @@ class TestDisk:
             assert not a.stop(CrashMode.DISK)
         assert left == [(["log"], 1), (["log"], 2), ([], 3)]
 
-    def test_what_a_node_wants_durable_is_before_anything_else_happens(self, world: MakeWorld) -> None:
-        world = world()
+    def test_what_a_node_wants_durable_is_before_anything_else_happens(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, story = with_disk(world), watched(world)
         a.start()
         story.clear()
@@ -986,9 +984,9 @@ class TestDisk:
     )
     @pytest.mark.parametrize("disk", [True, False])
     def test_a_process_that_cannot_make_something_durable_ends(
-        self, world: MakeWorld, error: Exception, text: str, disk: bool
+        self, make_world: MakeWorld, error: Exception, text: str, disk: bool
     ) -> None:
-        world = world()
+        world = make_world()
         a = with_disk(world) if disk else world.add("a")[0]
         a.start()
         story = watched(world)
@@ -1011,15 +1009,15 @@ class TestDisk:
         assert world["a"].boot == Boot(RESTART_DELAY, "first", CrashMode.KILLED)
         assert len(world["a"].wanted) == 0
 
-    def test_another_error_is_the_nodes(self, world: MakeWorld) -> None:
-        (a,) = world().add("a")
+    def test_another_error_is_the_nodes(self, make_world: MakeWorld) -> None:
+        (a,) = make_world().add("a")
         a.on_persist = lambda what: [][what]
         a.node.wanted.append(wants(persist=1))
         with pytest.raises(IndexError):
             a.flush()
 
-    def test_a_process_that_is_stopped_while_it_persists_does_nothing_more(self, world: MakeWorld) -> None:
-        world = world()
+    def test_a_process_that_is_stopped_while_it_persists_does_nothing_more(self, make_world: MakeWorld) -> None:
+        world = make_world()
         (a,) = world.add("a")
 
         def stop(what: Any) -> None:
@@ -1036,8 +1034,8 @@ class TestDisk:
             assert story == [("stopped", "killed", False)]
             assert (a.up, a.persisted) == (False, None)
 
-    def test_one_that_something_else_starts_is_not_started_again(self, world: MakeWorld) -> None:
-        world = world()
+    def test_one_that_something_else_starts_is_not_started_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a = with_disk(world)
         a.start()
         a.node.wanted.append(wants(persist=b"x"))
@@ -1050,8 +1048,8 @@ class TestDisk:
         assert not a.up
 
     @pytest.mark.parametrize("fuse", range(5))
-    def test_power_is_cut_while_it_persists(self, world: MakeWorld, fuse: int) -> None:
-        world = world()
+    def test_power_is_cut_while_it_persists(self, make_world: MakeWorld, fuse: int) -> None:
+        world = make_world()
         a = with_disk(world, log=b"1")
         assert a.disk is not None
         a.start()
@@ -1070,7 +1068,7 @@ class TestDisk:
         assert (a.up, a.powered_off) == (True, False)
         assert world["a"].boot == Boot(RESTART_DELAY, None, CrashMode.POWER)
 
-    def test_power_is_cut_wherever_a_node_or_its_application_uses_the_disk(self, world: MakeWorld) -> None:
+    def test_power_is_cut_wherever_a_node_or_its_application_uses_the_disk(self, make_world: MakeWorld) -> None:
         def on_batch(a: Host, cut: Any) -> None:
             a.node.on_batch = cut
             a.network.send(a, Send([b"x"], (a.address,)))
@@ -1103,7 +1101,7 @@ class TestDisk:
             raise PowerCut("now")
 
         for way in (on_batch, on_tick, on_command, on_event, on_drain, on_command_of_another):
-            here = world()
+            here = make_world()
             a = with_disk(here)
             here.add("b")
             a.start()
@@ -1117,8 +1115,8 @@ class TestDisk:
             here.network.run(RESTART_DELAY)
             assert a.boots == 3
 
-    def test_one_that_cannot_start_tries_again(self, world: MakeWorld) -> None:
-        world = world()
+    def test_one_that_cannot_start_tries_again(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a = with_disk(world, log=b"")
         disk, start = a.disk, a._start
         assert disk is not None
@@ -1146,8 +1144,8 @@ class TestDisk:
         failed = ("stopped", "could not start: OSError: [Errno 5] a read failed: 'log'", False)
         assert story == [("stopped", "power lost", False), failed, failed, ("started", "a")]
 
-    def test_attempts_do_not_add_up(self, world: MakeWorld) -> None:
-        world = world()
+    def test_attempts_do_not_add_up(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a = with_disk(world)
 
         def fail(boot: Boot) -> Any:
@@ -1160,8 +1158,8 @@ class TestDisk:
         world.network.run(RESTART_DELAY * 2.5)
         assert len(story) == 3 + 2
 
-    def test_power_is_cut_while_it_starts(self, world: MakeWorld) -> None:
-        world = world()
+    def test_power_is_cut_while_it_starts(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a = with_disk(world, log=b"")
         disk, start = a.disk, a._start
         assert disk is not None
@@ -1177,12 +1175,12 @@ class TestDisk:
         assert (a.up, a.powered_off) == (False, True)
         world.network.run(RESTART_DELAY)
         assert story == [("stopped", "power lost while the disk was busy", False), ("started", "a")]
-        assert world["a"].boot.after is CrashMode.POWER
+        assert world["a"].boot.last_crash is CrashMode.POWER
         assert disk.open("log").read(0, 9) == b"12345"
 
     @pytest.mark.parametrize("crash", [CrashMode.POWER, CrashMode.DISK])
-    def test_a_cut_that_another_crash_came_before_is_forgotten(self, world: MakeWorld, crash: CrashMode) -> None:
-        world = world()
+    def test_a_cut_that_another_crash_came_before_is_forgotten(self, make_world: MakeWorld, crash: CrashMode) -> None:
+        world = make_world()
         a = with_disk(world, log=b"")
         assert a.disk is not None
         a.start()
@@ -1199,7 +1197,7 @@ class TestDisk:
         world.network.run(RESTART_DELAY)
         assert a.up
 
-    def test_whose_disk_is_to_be_cut_has_one(self, world: MakeWorld) -> None:
-        (a,) = world().add("a")
+    def test_whose_disk_is_to_be_cut_has_one(self, make_world: MakeWorld) -> None:
+        (a,) = make_world().add("a")
         with pytest.raises(ValueError, match="a has no disk"):
             a.cut_power_after(1, 1.0)

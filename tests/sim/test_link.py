@@ -10,20 +10,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sim.worlds import MakeWorld, World
 
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.sim.link import MAX_REORDER_DELAY, Link, corrupt
-
-MakeWorld = Any
-"""What the fixture ``world`` returns; see conftest.py."""
 
 
 def numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def times(world: Any, name: str) -> list[float]:
+def times(world: World, name: str) -> list[float]:
     return [now for now, *_ in world[name].rows]
 
 
@@ -129,8 +127,8 @@ class TestGarble:
 
 
 class TestPath:
-    def test_a_perfect_link_keeps_order_and_takes_its_delay(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25), start=100.0)
+    def test_a_perfect_link_keeps_order_and_takes_its_delay(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25), start=100.0)
         world.add("a", "b")
         world.send("a", "b", *numbered(50))
         world.network.run(1)
@@ -138,24 +136,24 @@ class TestPath:
         assert {peer for _, _, peer, _ in world["b"].rows} == {world.address("a")}
 
     def test_it_looks_at_changes_only_when_there_are_any(
-        self, world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+        self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        world = world()
+        world = make_world()
         world.add("a", "b")
         looks: list[object] = []
         link_between = world.network.link_between
         monkeypatch.setattr(world.network, "link_between", lambda *ends: looks.append(ends) or link_between(*ends))
         for _ in range(3):
-            world.network.change(None, None, loss=0.5)
+            world.network.override_links(None, None, loss=0.5)
             world.send("a", "b", *numbered(100))
         assert len(looks) == 3
 
-    def test_datagrams_are_lost_and_duplicated_as_often_as_the_link_says(self, world: MakeWorld) -> None:
-        world = world(5, Link(loss=0.2, duplication=0.1))
+    def test_datagrams_are_lost_and_duplicated_as_often_as_the_link_says(self, make_world: MakeWorld) -> None:
+        world = make_world(5, Link(loss=0.2, duplication=0.1))
         world.add("a", "b")
         world.send("a", "b", *numbered(10_000))
         world.network.run(1)
-        counts, got = world.network.counts, Counter(world.got("b"))
+        counts, got = world.network.counters, Counter(world.got("b"))
         assert counts["sent"] == 10_000
         assert world.dropped() == {"loss": counts["dropped"]}
         assert 1_850 < counts["dropped"] < 2_150
@@ -164,24 +162,24 @@ class TestPath:
         assert Counter(got.values()) == {1: len(got) - counts["duplicated"], 2: counts["duplicated"]}
         assert len(got) == 10_000 - counts["dropped"]
 
-    def test_a_duplicate_takes_its_own_time(self, world: MakeWorld) -> None:
-        world = world(1, Link(duplication=1.0, delay=0.25, jitter=0.5))
+    def test_a_duplicate_takes_its_own_time(self, make_world: MakeWorld) -> None:
+        world = make_world(1, Link(duplication=1.0, delay=0.25, jitter=0.5))
         world.add("a", "b")
         for _ in range(50):
             world.send("a", "b", b"twice")
         world.network.run(1)
         assert len(set(times(world, "b"))) == 100
 
-    def test_jitter_lets_datagrams_overtake_within_its_bound(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25, jitter=0.5), start=100.0)
+    def test_jitter_lets_datagrams_overtake_within_its_bound(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25, jitter=0.5), start=100.0)
         world.add("a", "b")
         world.send("a", "b", *numbered(100))
         world.network.run(1)
         assert sorted(world.got("b")) == sorted(numbered(100)) != world.got("b")
         assert all(100.25 <= when <= 100.75 for when in times(world, "b"))
 
-    def test_what_is_held_back_is_overtaken_by_what_is_not(self, world: MakeWorld) -> None:
-        world = world(1, Link(delay=0.25, reordering=0.2))
+    def test_what_is_held_back_is_overtaken_by_what_is_not(self, make_world: MakeWorld) -> None:
+        world = make_world(1, Link(delay=0.25, reordering=0.2))
         world.add("a", "b")
         for number in range(200):
             world.network.call_in(number * 0.001, lambda number=number: world.send("a", "b", b"%d" % number))
@@ -192,8 +190,8 @@ class TestPath:
         assert 20 < len(late) < 60
         assert [number for number in got if number not in late] == sorted(set(got) - set(late))
 
-    def test_what_is_sent_was_copied(self, world: MakeWorld) -> None:
-        world = world()
+    def test_what_is_sent_was_copied(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, _ = world.add("a", "b")
         buffer = bytearray(b"before")
         world.network.send(a, Send([memoryview(buffer), buffer], (world.address("b"),)))
@@ -201,28 +199,28 @@ class TestPath:
         world.network.run(1)
         assert world.got("b") == [b"before", b"before"]
 
-    def test_a_checksum_drops_what_was_garbled(self, world: MakeWorld) -> None:
-        world = world(2, Link(corruption=0.3))
+    def test_a_checksum_drops_what_was_garbled(self, make_world: MakeWorld) -> None:
+        world = make_world(2, Link(corruption=0.3))
         world.add("a", "b")
         world.send("a", "b", *numbered(5_000))
         world.network.run(1)
         assert set(world.got("b")) <= set(numbered(5_000))
         assert world.dropped() == {"checksum": 5_000 - len(world.got("b"))}
         assert world.dropped()["checksum"] == pytest.approx(1_500, rel=0.1)
-        assert world.network.counts["corrupted"] == 0
+        assert world.network.counters["corrupted"] == 0
 
-    def test_without_a_checksum_it_arrives_garbled(self, world: MakeWorld) -> None:
-        world = world(2, Link(corruption=0.3, checksum=False))
+    def test_without_a_checksum_it_arrives_garbled(self, make_world: MakeWorld) -> None:
+        world = make_world(2, Link(corruption=0.3, checksum=False))
         world.add("a", "b")
         datagrams = [b"<%64d>" % number for number in range(5_000)]
         world.send("a", "b", *datagrams)
         world.network.run(1)
         garbled = sum(sent != got for sent, got in zip(datagrams, world.got("b"), strict=True))
-        assert garbled == world.network.counts["corrupted"] == pytest.approx(1_500, rel=0.1)
+        assert garbled == world.network.counters["corrupted"] == pytest.approx(1_500, rel=0.1)
         assert not any(truncated for *_, truncated in world["b"].rows)
 
-    def test_what_is_truncated_is_shorter_and_flagged(self, world: MakeWorld) -> None:
-        world = world(3, Link(truncation=0.3), split=0.01)
+    def test_what_is_truncated_is_shorter_and_flagged(self, make_world: MakeWorld) -> None:
+        world = make_world(3, Link(truncation=0.3), split=0.01)
         world.add("a", "b")
         datagrams = [b"<%8d>" % number for number in range(5_000)]
         world.send("a", "b", *datagrams)
@@ -232,28 +230,28 @@ class TestPath:
             assert sent.startswith(got)
         lengths = Counter(len(got) for _, got, _, truncated in world["b"].rows if truncated)
         assert set(lengths) == set(range(10))
-        assert lengths.total() == world.network.counts["truncated"] == pytest.approx(1_500, rel=0.1)
+        assert lengths.total() == world.network.counters["truncated"] == pytest.approx(1_500, rel=0.1)
 
-    def test_of_an_empty_datagram_nothing_can_be_cut(self, world: MakeWorld) -> None:
-        world = world(link=Link(truncation=1.0))
+    def test_of_an_empty_datagram_nothing_can_be_cut(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(truncation=1.0))
         world.add("a", "b")
         world.send("a", "b", b"")
         world.network.run(1)
         assert [(got, truncated) for _, got, _, truncated in world["b"].rows] == [(b"", False)]
-        assert world.network.counts["truncated"] == 0
+        assert world.network.counters["truncated"] == 0
 
-    def test_what_is_sent_to_nobody_is_counted(self, world: MakeWorld) -> None:
-        world = world(link=Link(duplication=1.0))
+    def test_what_is_sent_to_nobody_is_counted(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(duplication=1.0))
         (a,) = world.add("a")
         world.network.send(a, Send([b"1", b"2"], (("10.9.9.9", 9),)))
         world.network.run(1)
         assert world.dropped() == {"nobody": 4}
-        assert (world.network.counts["sent"], world.network.counts["duplicated"]) == (2, 2)
+        assert (world.network.counters["sent"], world.network.counters["duplicated"]) == (2, 2)
 
 
 class TestBandwidth:
-    def test_each_byte_takes_its_time_and_the_delay_comes_on_top(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25, bandwidth=1_024.0))
+    def test_each_byte_takes_its_time_and_the_delay_comes_on_top(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b")
         world.send("a", "b", bytes(512), bytes(1_024))
         world.network.run(1)
@@ -263,8 +261,8 @@ class TestBandwidth:
         world.network.run(10)
         assert times(world, "b") == [0.75, 1.75, 2.0, 2.0, 11.375]
 
-    def test_no_more_may_wait_than_the_queue_holds(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25, bandwidth=1_024.0, queue=2_048))
+    def test_no_more_may_wait_than_the_queue_holds(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25, bandwidth=1_024.0, queue=2_048))
         world.add("a", "b")
         world.send("a", "b", bytes(1_024), bytes(1_024), b"", b"x")
         world.network.run(0.5)  # 512 bytes have left
@@ -274,15 +272,15 @@ class TestBandwidth:
         assert times(world, "b") == [1.25, 2.25, 2.25, 2.75]
         assert world.dropped() == {"queue": 3}
 
-    def test_what_was_lost_before_takes_no_time(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25, bandwidth=1_024.0, mtu=1_000, fragments=False))
+    def test_what_was_lost_before_takes_no_time(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25, bandwidth=1_024.0, mtu=1_000, fragments=False))
         world.add("a", "b")
         world.send("a", "b", bytes(1_001), bytes(512))
         world.network.run(10)
         assert times(world, "b") == [0.75]
 
-    def test_each_direction_and_each_pair_has_its_own(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25, bandwidth=1_024.0))
+    def test_each_direction_and_each_pair_has_its_own(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b", "c")
         for source, to in ("ab", "ba", "ac", "ca"):
             world.send(source, to, bytes(1_024))
@@ -295,23 +293,23 @@ class TestBandwidth:
         [(None, 1.25), (4_096.0, 1.25 + 1.0 + 0.25), (512.0, 1.25 + 8.0 + 2.0)],
     )
     def test_a_bottleneck_that_is_gone_holds_nothing_up(
-        self, world: MakeWorld, bandwidth: float | None, when: float
+        self, make_world: MakeWorld, bandwidth: float | None, when: float
     ) -> None:
-        world = world(link=Link(delay=0.25, bandwidth=1_024.0))
+        world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b")
         world.send("a", "b", bytes(5_120))
         world.network.run(1)
-        world.network.change(None, None, bandwidth=bandwidth)
+        world.network.override_links(None, None, bandwidth=bandwidth)
         world.send("a", "b", bytes(1_024))
         world.network.run(100)
         assert times(world, "b")[-1 if when > 5.25 else 0] == when
         assert world.dropped() == {}
 
-    def test_a_bottleneck_is_where_it_was_after_another_change(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25, bandwidth=1_024.0))
+    def test_a_bottleneck_is_where_it_was_after_another_change(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25, bandwidth=1_024.0))
         world.add("a", "b")
         world.send("a", "b", bytes(1_024))
-        world.network.change(None, None, delay=1.0)
+        world.network.override_links(None, None, delay=1.0)
         world.send("a", "b", bytes(1_024))
         world.network.run(100)
         assert times(world, "b") == [1.25, 3.0]
@@ -325,10 +323,10 @@ ROUGH = Link(
 class TestRandomNumbers:
     """What happens on one path depends on the seed, on its ends, and on what is sent there, and on nothing else."""
 
-    def test_traffic_elsewhere_changes_nothing(self, world: MakeWorld) -> None:
+    def test_traffic_elsewhere_changes_nothing(self, make_world: MakeWorld) -> None:
         rows = []
         for noise in (0, 7):
-            here = world(3, ROUGH)
+            here = make_world(3, ROUGH)
             here.add("a", "b", "c")
             for number in range(300):
                 here.send("a", "b", b"%d" % number)
@@ -341,10 +339,10 @@ class TestRandomNumbers:
         assert rows[0] == rows[1]
         assert len(rows[0]) > 200
 
-    def test_it_does_not_matter_how_sends_are_grouped(self, world: MakeWorld) -> None:
+    def test_it_does_not_matter_how_sends_are_grouped(self, make_world: MakeWorld) -> None:
         rows = []
         for grouped in ("datagrams first", "peers first", "all at once"):
-            here = world(3, ROUGH)
+            here = make_world(3, ROUGH)
             (a, *_) = here.add("a", "b", "c", "d")
             peers, datagrams = [here.address(name) for name in "bcd"], numbered(200)
             if grouped == "datagrams first":
@@ -359,10 +357,10 @@ class TestRandomNumbers:
             rows.append([here[name].rows for name in "bcd"])
         assert rows[0] == rows[1] == rows[2]
 
-    def test_every_direction_and_every_seed_has_its_own(self, world: MakeWorld) -> None:
+    def test_every_direction_and_every_seed_has_its_own(self, make_world: MakeWorld) -> None:
         rows = []
         for seed in (3, 4):
-            here = world(seed, ROUGH)
+            here = make_world(seed, ROUGH)
             here.add("a", "b", "c")
             for source, to in ("ab", "ba", "ac", "ca"):
                 here.send(source, to, *numbered(100))
@@ -373,20 +371,20 @@ class TestRandomNumbers:
 
 
 class TestLongest:
-    def test_what_is_longer_than_udp_can_carry_is_dropped(self, world: MakeWorld) -> None:
-        here = world()
+    def test_what_is_longer_than_udp_can_carry_is_dropped(self, make_world: MakeWorld) -> None:
+        here = make_world()
         here.add("a", "b")
         here.send("a", "b", bytes(65_508), bytes(65_507))
         here.network.run(1)
         assert [len(datagram) for datagram in here.got("b")] == [65_507]
         assert here.dropped() == {"too long": 1}
-        assert here.network.counts["sent"] == 2
+        assert here.network.counters["sent"] == 2
 
 
 class TestMemory:
     @pytest.mark.parametrize("changes", [{}, {"up": False, "loss": 0.5}, {"mtu": 3}, {"bandwidth": 1_000.0}])
-    def test_a_link_that_draws_nothing_has_none(self, changes: dict[str, Any], world: MakeWorld) -> None:
-        here = world(link=Link(**changes))
+    def test_a_link_that_draws_nothing_has_none(self, changes: dict[str, Any], make_world: MakeWorld) -> None:
+        here = make_world(link=Link(**changes))
         a, *others = here.add("a", *(f"host-{number}" for number in range(100)))
         gc.collect()
         tracemalloc.start()
@@ -397,17 +395,17 @@ class TestMemory:
         tracemalloc.stop()
         assert size < 2_000  # which is less than one generator takes
 
-    def test_it_draws_the_same_whenever_it_begins_to(self, world: MakeWorld) -> None:
+    def test_it_draws_the_same_whenever_it_begins_to(self, make_world: MakeWorld) -> None:
         def got(calm: int) -> list[bytes]:
-            here = world(seed=5)
+            here = make_world(seed=5)
             here.add("a", "b")
             here.send("a", "b", *[b"calm"] * calm)
             here.network.run(1)
-            change = here.network.change(None, None, loss=0.5)
+            change = here.network.override_links(None, None, loss=0.5)
             here.send("a", "b", *numbered(50))
-            here.network.restore(change)
+            here.network.remove_override(change)
             here.send("a", "b", *[b"calm"] * calm)
-            here.network.change(None, None, duplication=0.5)
+            here.network.override_links(None, None, duplication=0.5)
             here.send("a", "b", *numbered(50))
             here.network.run(1)
             return [datagram for datagram in here.got("b") if datagram != b"calm"]
@@ -415,11 +413,11 @@ class TestMemory:
         assert got(0) == got(1) == got(20)
         assert 40 < len(got(0)) < 140
 
-    def test_it_does_not_begin_anew_when_the_link_changes(self, world: MakeWorld) -> None:
-        here = world()
+    def test_it_does_not_begin_anew_when_the_link_changes(self, make_world: MakeWorld) -> None:
+        here = make_world()
         here.add("a", "b")
         for _ in range(2):
-            here.network.change(None, None, loss=0.5)
+            here.network.override_links(None, None, loss=0.5)
             here.send("a", "b", *numbered(50))
             here.network.run(1)
         first, second = (batch for _, _, batch in here["b"].story)

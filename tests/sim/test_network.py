@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from sim.worlds import MakeWorld, World
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.datagrams import Batch
@@ -20,12 +21,9 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
-MakeWorld = Any
-"""What the fixture ``world`` returns; see conftest.py."""
 
-
-def test_the_recorder_is_a_node(world: MakeWorld) -> None:
-    world = world()
+def test_the_recorder_is_a_node(make_world: MakeWorld) -> None:
+    world = make_world()
     world.add("a")
     assert verifyObject(IDatagramNode, world["a"])
 
@@ -41,8 +39,8 @@ def test_virtual_time_begins_where_it_is_told_and_passes() -> None:
 
 
 class TestAdd:
-    def test_hosts_are_found_by_name_and_by_address(self, world: MakeWorld) -> None:
-        world = world()
+    def test_hosts_are_found_by_name_and_by_address(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b")
         assert world.network.host("b") is b
         assert list(world.network.hosts.values()) == [a, b]
@@ -51,8 +49,8 @@ class TestAdd:
             world.network.host("c")
 
     @pytest.mark.parametrize(("name", "address"), [("a", ("10.1.1.1", 1)), ("other", ("10.0.0.1", 1))])
-    def test_a_name_and_an_address_are_given_once(self, world: MakeWorld, name: str, address: Address) -> None:
-        world = world()
+    def test_a_name_and_an_address_are_given_once(self, make_world: MakeWorld, name: str, address: Address) -> None:
+        world = make_world()
         world.add("a")
         with pytest.raises(ValueError, match="already"):
             world.network.add(name, address, lambda boot: None)
@@ -67,7 +65,7 @@ class TestAdd:
 class Passing:
     """Hosts ``a`` to ``d``, of which each sends to each other; says who got what from whom."""
 
-    def __init__(self, world: Any) -> None:
+    def __init__(self, world: World) -> None:
         self.world = world
         self.names = "abcd"
         world.add(*self.names)
@@ -85,7 +83,7 @@ class Passing:
         }
 
     def cut(self, sources: str | None, destinations: str | None) -> Any:
-        return self.world.network.change(
+        return self.world.network.override_links(
             None if sources is None else (self.world.address(name) for name in sources),
             None if destinations is None else [self.world.address(name) for name in destinations],
             up=False,
@@ -96,48 +94,48 @@ EVERY_PAIR = {source + to for source in "abcd" for to in "abcd"}
 
 
 class TestChanges:
-    def test_one_way(self, world: MakeWorld) -> None:
-        passing = Passing(world())
+    def test_one_way(self, make_world: MakeWorld) -> None:
+        passing = Passing(make_world())
         change = passing.cut("a", "b")
         assert passing.now() == EVERY_PAIR - {"ab"}
         assert passing.world.dropped() == {"cut": 1}
-        passing.world.network.restore(change)
+        passing.world.network.remove_override(change)
         assert passing.now() == EVERY_PAIR
 
-    def test_between_groups(self, world: MakeWorld) -> None:
-        passing = Passing(world())
+    def test_between_groups(self, make_world: MakeWorld) -> None:
+        passing = Passing(make_world())
         passing.cut("ab", "cd")
         assert passing.now() == EVERY_PAIR - {"ac", "ad", "bc", "bd"}
 
-    def test_from_everyone_to_everyone_and_both(self, world: MakeWorld) -> None:
-        passing = Passing(world())
+    def test_from_everyone_to_everyone_and_both(self, make_world: MakeWorld) -> None:
+        passing = Passing(make_world())
         change = passing.cut(None, "b")
         assert passing.now() == EVERY_PAIR - {"ab", "bb", "cb", "db"}
-        passing.world.network.restore(change)
+        passing.world.network.remove_override(change)
         change = passing.cut("b", None)
         assert passing.now() == EVERY_PAIR - {"ba", "bb", "bc", "bd"}
-        passing.world.network.restore(change)
+        passing.world.network.remove_override(change)
         change = passing.cut(None, None)
         assert passing.now() == set()
-        passing.world.network.restore(change)
+        passing.world.network.remove_override(change)
         assert passing.now() == EVERY_PAIR
 
-    def test_nobody_is_not_everybody(self, world: MakeWorld) -> None:
-        passing = Passing(world())
+    def test_nobody_is_not_everybody(self, make_world: MakeWorld) -> None:
+        passing = Passing(make_world())
         passing.cut("", None)
         assert passing.now() == EVERY_PAIR
 
-    def test_the_same_change_twice_is_two_changes(self, world: MakeWorld) -> None:
-        passing = Passing(world())
+    def test_the_same_change_twice_is_two_changes(self, make_world: MakeWorld) -> None:
+        passing = Passing(make_world())
         first, second = passing.cut("a", "b"), passing.cut("a", "b")
-        passing.world.network.restore(second)
-        passing.world.network.restore(second)
+        passing.world.network.remove_override(second)
+        passing.world.network.remove_override(second)
         assert "ab" not in passing.now()
-        passing.world.network.restore(first)
+        passing.world.network.remove_override(first)
         assert "ab" in passing.now()
 
-    def test_the_later_one_counts_where_they_overlap_and_they_end_in_any_order(self, world: MakeWorld) -> None:
-        world = world(link=Link(delay=0.25))
+    def test_the_later_one_counts_where_they_overlap_and_they_end_in_any_order(self, make_world: MakeWorld) -> None:
+        world = make_world(link=Link(delay=0.25))
         a, b = world.add("a", "b")
         network = world.network
 
@@ -145,39 +143,39 @@ class TestChanges:
             now = network.path(a, b.address).link
             return now.delay, now.loss, now.jitter
 
-        first = network.change([a.address], None, delay=1.0, loss=0.5)
-        second = network.change(None, [b.address], delay=2.0, jitter=0.75)
+        first = network.override_links([a.address], None, delay=1.0, loss=0.5)
+        second = network.override_links(None, [b.address], delay=2.0, jitter=0.75)
         assert link() == (2.0, 0.5, 0.75)
         assert network.path(b, a.address).link == network.link
-        network.restore(first)
+        network.remove_override(first)
         assert link() == (2.0, 0.0, 0.75)
-        third = network.change(None, None, delay=3.0)
-        network.restore(second)
+        third = network.override_links(None, None, delay=3.0)
+        network.remove_override(second)
         assert link() == (3.0, 0.0, 0.0)
-        network.restore(third)
+        network.remove_override(third)
         assert network.path(a, b.address).link == network.link
 
-    def test_what_is_under_way_is_not_changed(self, world: MakeWorld) -> None:
-        passing = Passing(world())
+    def test_what_is_under_way_is_not_changed(self, make_world: MakeWorld) -> None:
+        passing = Passing(make_world())
         passing.world.send("a", "b", b"before")
         passing.cut(None, None)
         passing.world.network.run(1)
         assert passing.world.got("b") == [b"before"]
 
-    def test_an_impossible_change_is_refused_where_it_is_made(self, world: MakeWorld) -> None:
-        world = world()
+    def test_an_impossible_change_is_refused_where_it_is_made(self, make_world: MakeWorld) -> None:
+        world = make_world()
         a, b = world.add("a", "b")
         with pytest.raises(TypeError, match="los"):
-            world.network.change(None, None, los=0.5)
+            world.network.override_links(None, None, los=0.5)
         with pytest.raises(ConfigurationError, match=r"loss=3\.0"):
-            world.network.change(None, None, loss=3.0)
+            world.network.override_links(None, None, loss=3.0)
         assert world.network.path(a, b.address).link == world.network.link
 
 
 class TestMoments:
-    def test_what_arrives_in_one_is_one_batch_at_its_end_in_order_of_arrival(self, world: MakeWorld) -> None:
+    def test_what_arrives_in_one_is_one_batch_at_its_end_in_order_of_arrival(self, make_world: MakeWorld) -> None:
         link = Link(delay=0.0, jitter=0.25)
-        together, apart = world(link=link, moment=0.0625), world(link=link)
+        together, apart = make_world(link=link, moment=0.0625), make_world(link=link)
         for each in (together, apart):
             each.add("a", "b")
             each.send("a", "b", *(b"%d" % number for number in range(200)))
@@ -190,44 +188,44 @@ class TestMoments:
         ):
             assert end - 0.0625 < arrived <= end, got
 
-    def test_what_comes_at_one_time_from_many_is_in_the_order_of_the_hosts(self, world: MakeWorld) -> None:
+    def test_what_comes_at_one_time_from_many_is_in_the_order_of_the_hosts(self, make_world: MakeWorld) -> None:
         for order in ("abcd", "dcba"):
-            here = world()
+            here = make_world()
             here.add("a", "b", "c", "d", "e")
             for name in order:
                 here.send(name, "e", name.encode() + b"1", name.encode() + b"2")
             here.network.run(1)
             assert here["e"].story == [("batch", 0.25, [b"a1", b"a2", b"b1", b"b2", b"c1", b"c2", b"d1", b"d2"])]
 
-    def test_what_comes_first_is_first_whoever_sent_it(self, world: MakeWorld) -> None:
-        here = world(moment=1.0)
+    def test_what_comes_first_is_first_whoever_sent_it(self, make_world: MakeWorld) -> None:
+        here = make_world(moment=1.0)
         a, *_ = here.add("a", "b", "c")
-        here.network.change([a.address], None, delay=0.5)
+        here.network.override_links([a.address], None, delay=0.5)
         for name in ("a", "b", "a", "b"):
             here.send(name, "c", name.encode())
         here.network.run(2)
         assert here["c"].story == [("batch", 1.0, [b"b", b"b", b"a", b"a"])]
 
-    def test_times_as_large_as_those_of_production_are_no_trouble(self, world: MakeWorld) -> None:
-        here = world(link=Link(delay=0.002, jitter=0.01), moment=0.001, start=1_767_225_600.0)
+    def test_times_as_large_as_those_of_production_are_no_trouble(self, make_world: MakeWorld) -> None:
+        here = make_world(link=Link(delay=0.002, jitter=0.01), moment=0.001, start=1_767_225_600.0)
         here.add("a", "b")
         for number in range(2_000):
             here.network.call_in(number * 0.0007, lambda number=number: here.send("a", "b", b"%d" % number))
         here.network.run(2)
-        assert here.network.counts["arrived"] == 2_000
+        assert here.network.counters["arrived"] == 2_000
         for now, datagram, *_ in here["b"].rows:
             sent = int(datagram) * 0.0007
             assert 0.002 - 1e-6 <= now - 1_767_225_600.0 - sent <= 0.013 + 1e-6
 
-    def test_nor_is_it_to_arrive_at_once(self, world: MakeWorld) -> None:
-        here = world(link=Link(delay=0.0), moment=0.05, start=1_767_225_600.0)
+    def test_nor_is_it_to_arrive_at_once(self, make_world: MakeWorld) -> None:
+        here = make_world(link=Link(delay=0.0), moment=0.05, start=1_767_225_600.0)
         here.add("a", "b")
         for number in range(2_000):
             # A hair later than a moment's end, which rounding may well take for that end.
             when = nextafter(1_767_225_600.0 + number * 0.05, inf)
             here.network.scheduler.call_at(when, lambda: here.send("a", "b", b"x"))
         here.network.run(101)
-        assert here.network.counts["arrived"] == 2_000
+        assert here.network.counters["arrived"] == 2_000
 
 
 @pytest.mark.parametrize(
@@ -247,27 +245,27 @@ def test_moments_and_splits_have_to_make_sense(options: dict[str, float], says: 
 
 
 class TestSplit:
-    def test_it_cuts_batches_as_often_as_it_says_and_loses_nothing(self, world: MakeWorld) -> None:
-        world = world(split=0.2)
+    def test_it_cuts_batches_as_often_as_it_says_and_loses_nothing(self, make_world: MakeWorld) -> None:
+        world = make_world(split=0.2)
         world.add("a", "b")
         datagrams = [b"%d" % number for number in range(2_000)]
         world.send("a", "b", *datagrams)
         world.network.run(1)
         assert world.got("b") == datagrams
         assert len(world["b"].story) == pytest.approx(401, rel=0.15)
-        assert world.network.counts["batches"] == len(world["b"].story)
+        assert world.network.counters["batches"] == len(world["b"].story)
 
-    def test_without_it_nothing_is_cut(self, world: MakeWorld) -> None:
-        world = world(split=0.0)
+    def test_without_it_nothing_is_cut(self, make_world: MakeWorld) -> None:
+        world = make_world(split=0.0)
         world.add("a", "b")
         world.send("a", "b", *(b"%d" % number for number in range(1_000)))
         world.network.run(1)
-        assert world.network.counts["batches"] == 1
+        assert world.network.counters["batches"] == 1
 
-    def test_another_seed_cuts_elsewhere(self, world: MakeWorld) -> None:
+    def test_another_seed_cuts_elsewhere(self, make_world: MakeWorld) -> None:
         stories = []
         for split_seed in (1, 1, 2):
-            here = world(split=0.5, split_seed=split_seed)
+            here = make_world(split=0.5, split_seed=split_seed)
             here.add("a", "b")
             here.send("a", "b", *(b"%d" % number for number in range(100)))
             here.network.run(1)

@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from sim.worlds import MakeWorld, World
 
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import Outputs
@@ -12,9 +13,6 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer, Observers, SimPacket
 from fyrehose_twisted.sim.schedule import FaultSchedule
-
-MakeWorld = Any
-"""What the fixture ``world`` returns; see conftest.py."""
 
 METHODS = [name for name in vars(Observer) if not name.startswith("_")]
 
@@ -29,7 +27,7 @@ def recording(*methods: str) -> tuple[Observer, list[tuple[Any, ...]]]:
     return type("Recording", (Observer,), {name: override(name) for name in methods})(), calls
 
 
-def everything_happens(world: Any) -> None:
+def everything_happens(world: World) -> None:
     """Let everything happen on ``a`` and ``b`` that an observer can be told."""
     network = world.network
     a, b = network.host("a"), network.host("b")
@@ -38,9 +36,9 @@ def everything_happens(world: Any) -> None:
     network.run(1)
     for observe in network.observers.operation_performed:  # which is for scenarios to do
         observe(a, "something")
-    for observe in network.observers.linked:  # which is for streams to do
+    for observe in network.observers.connection_changed:  # which is for streams to do
         observe(a, b.address, "connected")
-    a.stand()
+    a.pause()
     a.resume()
     b.stop(CrashMode.POWER)
     world.send("a", "b", b"y")
@@ -50,11 +48,11 @@ def everything_happens(world: Any) -> None:
     network.run(1)
 
 
-def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(world: MakeWorld) -> None:
-    world = world()
+def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(make_world: MakeWorld) -> None:
+    world = make_world()
     a, b = world.add("a", "b")
     observer, calls = recording(*METHODS)
-    world.network.watch(observer)
+    world.network.add_observer(observer)
     everything_happens(world)
     assert {name for name, *_ in calls} == set(METHODS)
     (fault,) = FaultSchedule.parse("0.5 clock a +1.0")
@@ -62,10 +60,10 @@ def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(wo
     assert calls == [
         ("persisted", a, "mark"),
         ("sent", first),
-        ("told", a, "event"),
+        ("event_emitted", a, "event"),
         ("arrived", first, b),
-        ("operated", a, "something"),
-        ("linked", a, b.address, "connected"),
+        ("operation_performed", a, "something"),
+        ("connection_changed", a, b.address, "connected"),
         ("paused", a),
         ("resumed", a),
         ("stopped", b, "power lost"),
@@ -76,12 +74,12 @@ def test_each_method_is_called_as_its_thing_happens_and_with_what_it_concerns(wo
     ]
 
 
-def test_only_what_is_overridden_is_called(world: MakeWorld) -> None:
+def test_only_what_is_overridden_is_called(make_world: MakeWorld) -> None:
     for method in METHODS:
-        here = world()
+        here = make_world()
         here.add("a", "b")
         observer, calls = recording(method)
-        here.network.watch(observer)
+        here.network.add_observer(observer)
         everything_happens(here)
         assert {name for name, *_ in calls} == {method}
         watching = {name: len(watchers) for name, watchers in vars(here.network.observers).items() if name != "all"}
@@ -92,52 +90,52 @@ def test_there_is_a_list_for_each_method() -> None:
     assert set(vars(Observers())) == {"all", *METHODS}
 
 
-def test_one_that_looks_at_nothing_is_never_called(world: MakeWorld) -> None:
-    world = world()
+def test_one_that_looks_at_nothing_is_never_called(make_world: MakeWorld) -> None:
+    world = make_world()
     world.add("a", "b")
     observer, calls = recording()
-    world.network.watch(observer)
+    world.network.add_observer(observer)
     everything_happens(world)
     assert world.network.observers.all == [observer]
     assert calls == []
 
 
-def test_what_a_base_class_overrides_counts(world: MakeWorld) -> None:
+def test_what_a_base_class_overrides_counts(make_world: MakeWorld) -> None:
     base, calls = recording("started")
-    world = world()
-    world.network.watch(type("Derived", (type(base),), {})())
+    world = make_world()
+    world.network.add_observer(type("Derived", (type(base),), {})())
     world.add("a")
     assert [name for name, *_ in calls] == ["started"]
 
 
-def test_many_are_called_in_the_order_in_which_they_came(world: MakeWorld) -> None:
-    world = world()
+def test_many_are_called_in_the_order_in_which_they_came(make_world: MakeWorld) -> None:
+    world = make_world()
     seen: list[str] = []
     for letter in "xyz":
-        world.network.watch(
+        world.network.add_observer(
             type("One", (Observer,), {"started": lambda self, host, letter=letter: seen.append(letter)})()
         )
     world.add("a", "b")
     assert "".join(seen) == "xyzxyz"
 
 
-def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(world: MakeWorld) -> None:
-    world = world(link=Link(loss=1.0))
+def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(make_world: MakeWorld) -> None:
+    world = make_world(link=Link(loss=1.0))
     seen: list[tuple[Any, ...]] = []
 
     class Early(Observer):
         def sent(self, packet: SimPacket) -> None:
-            seen.append((dict(world.network.counts), packet.data))
+            seen.append((dict(world.network.counters), packet.data))
 
         def arrived(self, packet: SimPacket, host: Host) -> None:
             seen.append((host.node.story.copy(), packet.data))
 
-    world.network.watch(Early())
+    world.network.add_observer(Early())
     a, b = world.add("a", "b")
     world.send("a", "b", b"x")
-    change = world.network.change([a.address], [b.address], loss=0.0)
+    change = world.network.override_links([a.address], [b.address], loss=0.0)
     world.send("a", "b", b"y", b"z")
-    world.network.restore(change)
+    world.network.remove_override(change)
     world.network.run(1)
     assert seen == [
         ({"sent": 1}, b"x"),
@@ -148,11 +146,11 @@ def test_when_it_is_told_of_a_packet_nothing_has_happened_to_it_yet(world: MakeW
     ]
 
 
-def test_both_copies_of_a_duplicate_are_told_of(world: MakeWorld) -> None:
-    world = world(link=Link(duplication=1.0, corruption=0.5))
+def test_both_copies_of_a_duplicate_are_told_of(make_world: MakeWorld) -> None:
+    world = make_world(link=Link(duplication=1.0, corruption=0.5))
     world.add("a", "b")
     observer, calls = recording("sent", "arrived", "dropped")
-    world.network.watch(observer)
+    world.network.add_observer(observer)
     for _ in range(100):
         world.send("a", "b", b"x")
     world.network.run(1)
@@ -164,11 +162,11 @@ def test_both_copies_of_a_duplicate_are_told_of(world: MakeWorld) -> None:
     assert of_each == dict.fromkeys(range(1, 101), 2)
 
 
-def test_what_arrives_is_what_the_node_gets(world: MakeWorld) -> None:
-    world = world(link=Link(corruption=0.3, truncation=0.3, duplication=0.3, checksum=False))
+def test_what_arrives_is_what_the_node_gets(make_world: MakeWorld) -> None:
+    world = make_world(link=Link(corruption=0.3, truncation=0.3, duplication=0.3, checksum=False))
     world.add("a", "b")
     observer, calls = recording("sent", "arrived")
-    world.network.watch(observer)
+    world.network.add_observer(observer)
     for _ in range(100):
         world.send("a", "b", b"datagram")
     world.network.run(1)
@@ -183,13 +181,13 @@ def test_what_arrives_is_what_the_node_gets(world: MakeWorld) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_an_observer_raises_ends_the_run(world: MakeWorld, method: str) -> None:
-    world = world()
+def test_what_an_observer_raises_ends_the_run(make_world: MakeWorld, method: str) -> None:
+    world = make_world()
     world.add("a", "b")
 
     def fail(*_: object) -> None:
         raise LookupError(method)
 
-    world.network.watch(type("Failing", (Observer,), {method: fail})())
+    world.network.add_observer(type("Failing", (Observer,), {method: fail})())
     with pytest.raises(LookupError, match=method):
         everything_happens(world)

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from sim.worlds import MakeWorld, World
 
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.interfaces import Outputs
@@ -16,9 +17,6 @@ from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import SimPacket
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.trace import TraceWriter
-
-MakeWorld = Any
-"""What the fixture ``world`` returns; see conftest.py."""
 
 FIELDS = {
     "run": {"scenario", "seed", "start", "nodes", "python", "version", "replay"},
@@ -45,18 +43,18 @@ def read(out: StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def traced(world: Any, **options: Any) -> tuple[TraceWriter, StringIO]:
+def traced(world: World, **options: Any) -> tuple[TraceWriter, StringIO]:
     out = StringIO()
     described = {"describe": lambda thing: f"<{thing!r}>"} | options
     trace = TraceWriter(world.network, out, scenario="test.trace", seed=7, **described)
-    world.network.watch(trace)
+    world.network.add_observer(trace)
     return trace, out
 
 
 @pytest.fixture
-def lines(world: MakeWorld) -> list[dict[str, Any]]:
+def lines(make_world: MakeWorld) -> list[dict[str, Any]]:
     """The trace of a run in which everything happens."""
-    world = world(link=Link(delay=0.25), start=1_000_000.0)
+    world = make_world(link=Link(delay=0.25), start=1_000_000.0)
     a, b = world.add("a", "b")
     trace, out = traced(world)
     network = world.network
@@ -65,7 +63,7 @@ def lines(world: MakeWorld) -> list[dict[str, Any]]:
     network.run(1.5)
     for observe in network.observers.operation_performed:
         observe(a, "something")
-    for observe in network.observers.linked:
+    for observe in network.observers.connection_changed:
         observe(a, b.address, "connected")
         observe(a, ("10.9.9.9", 9), "refused")
     FaultSchedule.parse("0.1 pause b for 0.2\n0.4 clock a +1.0").schedule_on(network)
@@ -132,8 +130,8 @@ def test_it_tells_what_happened(lines: list[dict[str, Any]]) -> None:
     assert list(lines[-1]["counts"]) == sorted(lines[-1]["counts"])
 
 
-def test_it_is_ascii_and_one_line_each_whatever_is_described(world: MakeWorld) -> None:
-    world = world()
+def test_it_is_ascii_and_one_line_each_whatever_is_described(make_world: MakeWorld) -> None:
+    world = make_world()
     (a,) = world.add("a")
     trace, out = traced(world, describe=lambda thing: "é\n\u2028\x00\ud800")
     world["a"].wanted.append(Outputs(None, [], ["event"]))
@@ -144,8 +142,8 @@ def test_it_is_ascii_and_one_line_each_whatever_is_described(world: MakeWorld) -
     assert read(out)[1]["what"] == "é\n\u2028\x00\ud800"
 
 
-def test_both_ends_of_a_duplicate_are_found_by_its_number(world: MakeWorld) -> None:
-    world = world(link=Link(duplication=1.0))
+def test_both_ends_of_a_duplicate_are_found_by_its_number(make_world: MakeWorld) -> None:
+    world = make_world(link=Link(duplication=1.0))
     world.add("a", "b")
     _, out = traced(world)
     world.send("a", "b", b"1", b"2")
@@ -157,8 +155,8 @@ def test_both_ends_of_a_duplicate_are_found_by_its_number(world: MakeWorld) -> N
     ]
 
 
-def test_it_says_what_arrived_that_was_not_sent(world: MakeWorld) -> None:
-    world = world(link=Link(corruption=0.4, truncation=0.4, checksum=False))
+def test_it_says_what_arrived_that_was_not_sent(make_world: MakeWorld) -> None:
+    world = make_world(link=Link(corruption=0.4, truncation=0.4, checksum=False))
     world.add("a", "b")
     _, out = traced(world)
     world.send("a", "b", *[b"whole datagram"] * 100)
@@ -175,8 +173,8 @@ def test_it_says_what_arrived_that_was_not_sent(world: MakeWorld) -> None:
     assert len(seen) == 4
 
 
-def test_a_fault_lasts_as_long_as_it_says_itself(world: MakeWorld) -> None:
-    world = world()
+def test_a_fault_lasts_as_long_as_it_says_itself(make_world: MakeWorld) -> None:
+    world = make_world()
     world.add("a", "b")
     _, out = traced(world)
     FaultSchedule.parse("0.5 crash a killed once durable for 2.0\n1.0 crash b killed for 2.0").schedule_on(
@@ -186,8 +184,8 @@ def test_a_fault_lasts_as_long_as_it_says_itself(world: MakeWorld) -> None:
     assert [line["until"] for line in read(out) if line["kind"] == "fault"] == [4.5, 3.0]
 
 
-def test_it_starts_with_the_command_that_replays_the_run(world: MakeWorld) -> None:
-    world = world()
+def test_it_starts_with_the_command_that_replays_the_run(make_world: MakeWorld) -> None:
+    world = make_world()
     world.add("a")
     _, out = traced(world, replay="fyrehose simulate x:Y --seed 7")
     assert read(out)[0]["replay"] == "fyrehose simulate x:Y --seed 7"

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sim.tcp.talkers import LengthCodec, MakeLines
 
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.sim.crash_mode import CrashMode
@@ -51,17 +52,17 @@ class Chaos:
     A message says which connection of which run of which host it is for, and its number there.
     """
 
-    def __init__(self, lines_of: Any, seed: int, codec: Any, split_seed: int = 0) -> None:
+    def __init__(self, lines_of: MakeLines, seed: int, codec: LengthCodec | None, split_seed: int = 0) -> None:
         link = Link(delay=0.005, jitter=0.02, loss=0.05)
         self.lines = lines_of(
             "a", "b", "c", "d", seed=seed, link=link, codec=codec, split=0.1, split_seed=split_seed, moment=0.001
         )
         self.lines.network.streams.limits = StreamLimits(window=4_096, high=4_096, low=1_024)
         self.witness = Witness()
-        self.lines.network.watch(self.witness)
+        self.lines.network.add_observer(self.witness)
         self.out = StringIO()
         self.trace = TraceWriter(self.lines.network, self.out, scenario="chaos", seed=seed, describe=str)
-        self.lines.network.watch(self.trace)
+        self.lines.network.add_observer(self.trace)
         self.rng = Random(f"{seed}/chaos")
         self.written: dict[Peer, int] = {}
         self.seen: dict[tuple[Any, Peer], tuple[int, int]] = {}
@@ -105,7 +106,7 @@ class Chaos:
             host.stop(rng.choice(list(CrashMode)))
             network.call_in(lasts, lambda: self.start(host))
         elif kind == 2 and host.running:
-            host.stand()
+            host.pause()
             network.call_in(lasts, host.resume)
         elif kind == 3:
             lines.cut(name, other, lasts)
@@ -115,7 +116,7 @@ class Chaos:
             slow = network.streams.throttle_reads(
                 host, 500.0, lines.hosts[other].address if rng.random() < 0.5 else None
             )
-            network.call_in(lasts, lambda: network.streams.hasten(slow))
+            network.call_in(lasts, lambda: network.streams.remove_throttle(slow))
         elif kind == 6:
             network.streams.reset(host, lines.hosts[other])
         elif kind == 7:
@@ -129,7 +130,7 @@ class Chaos:
     def run(self) -> str:
         for _ in range(60):
             for _ in range(self.rng.randrange(40)):
-                self.act()
+                self.run_command()
                 self.lines.network.run(self.rng.random() * 0.2)
             if self.rng.random() < 0.5:
                 self.spoil()
@@ -156,19 +157,23 @@ class Chaos:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whatever_goes_wrong_each_message_arrives_in_order_or_is_dropped(seed: int, codec: Any, lines_of: Any) -> None:
+def test_whatever_goes_wrong_each_message_arrives_in_order_or_is_dropped(
+    seed: int, codec: LengthCodec | None, lines_of: MakeLines
+) -> None:
     chaos = Chaos(lines_of, seed, codec)
     chaos.run()
-    lines, counts = chaos.lines, chaos.lines.network.counts
+    lines, counts = chaos.lines, chaos.lines.network.counters
     assert chaos.witness.open == {}
     assert counts["sent"] == counts["arrived"] + counts["dropped"] == chaos.witness.came_to_an_end
     assert counts["arrived"] > 500
     assert {what for _, _, what in lines.words} <= WORDS
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
     assert len(lines.network.scheduler) == 0
 
 
-def test_equal_seeds_have_equal_traces_wherever_bytes_are_cut(codec: Any, lines_of: Any, length_codec: Any) -> None:
+def test_equal_seeds_have_equal_traces_wherever_bytes_are_cut(
+    codec: LengthCodec | None, lines_of: MakeLines, length_codec: type[LengthCodec]
+) -> None:
     def run(seed: int, split_seed: int) -> str:
         return Chaos(lines_of, seed, length_codec() if codec else None, split_seed).run()
 
@@ -185,7 +190,7 @@ def test_equal_seeds_have_equal_traces_wherever_bytes_are_cut(codec: Any, lines_
     assert ("size" in sent) is (codec is not None)
 
 
-def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lines_of: Any) -> None:
+def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lines_of: MakeLines) -> None:
     lines = lines_of(*(f"host-{number}" for number in range(40)))
     hosts = list(lines.hosts.values())
     pairs = [(one, other) for row, one in enumerate(hosts) for other in hosts[row + 1 :]]
@@ -207,5 +212,5 @@ def test_a_connection_that_is_idle_costs_little_memory_and_no_random_numbers(lin
     lines.link("host-0", "host-1")
     assert cost(lines.network.streams.connect) < 800
     assert cost(lambda one, other: lines.want(one.name, Dial(other.address))) < 1_100
-    assert lines.network.counts["connections"] == 2 * len(pairs) + 1
+    assert lines.network.counters["connections"] == 2 * len(pairs) + 1
     assert not any(lines.network._paths)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sim.tcp.talkers import JoinLines, LengthCodec, MakeLines
 
 from fyrehose_twisted.effects import Address, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
@@ -21,14 +22,14 @@ def numbered(count: int) -> list[str]:
     return [f"message {number}" for number in range(count)]
 
 
-def test_both_have_a_codec_or_none_has(lines_of: Any, length_codec: Any) -> None:
+def test_both_have_a_codec_or_none_has(lines_of: MakeLines, length_codec: type[LengthCodec]) -> None:
     lines = lines_of("a", "b")
     lines.network.streams.codecs[lines.hosts["b"].address] = length_codec()
     with pytest.raises(ConfigurationError, match="of a and b, give both a codec or none"):
         lines.link("a", "b")
 
 
-def test_codecs_of_single_hosts_count_first(lines_of: Any, length_codec: Any) -> None:
+def test_codecs_of_single_hosts_count_first(lines_of: MakeLines, length_codec: type[LengthCodec]) -> None:
     ours, theirs = length_codec(), length_codec()
     lines = lines_of("a", "b", codec=ours)
     lines.network.streams.codecs[lines.hosts["b"].address] = theirs
@@ -38,7 +39,7 @@ def test_codecs_of_single_hosts_count_first(lines_of: Any, length_codec: Any) ->
     assert (b"".join(ours.fed), b"".join(theirs.fed)) == (b"", b"\0\0\0\5hello")
 
 
-def test_bytes_are_cut_anywhere_and_single_at_times(joined: Any, length_codec: Any) -> None:
+def test_bytes_are_cut_anywhere_and_single_at_times(joined: JoinLines, length_codec: type[LengthCodec]) -> None:
     codec = length_codec()
     lines = joined(codec=codec, link=Link(delay=0.1, jitter=0.1), split=0.1)
     text = "".join(Random(1).choices("0123456789", k=100_000))
@@ -56,7 +57,7 @@ def test_bytes_are_cut_anywhere_and_single_at_times(joined: Any, length_codec: A
     assert any(piece.startswith(b"hort") for piece in codec.fed)
 
 
-def test_without_split_nothing_is_cut_where_it_is_read(joined: Any, length_codec: Any) -> None:
+def test_without_split_nothing_is_cut_where_it_is_read(joined: JoinLines, length_codec: type[LengthCodec]) -> None:
     codec = length_codec()
     lines = joined(codec=codec)
     for number in range(50):
@@ -66,7 +67,9 @@ def test_without_split_nothing_is_cut_where_it_is_read(joined: Any, length_codec
     assert codec.fed == [b"\0\0\x03\xe8%04d" % 0 + b"%0996d" % number for number in range(50)]
 
 
-def test_a_node_that_stops_reading_half_way_gets_the_rest_when_it_goes_on(codec: Any, joined: Any) -> None:
+def test_a_node_that_stops_reading_half_way_gets_the_rest_when_it_goes_on(
+    codec: LengthCodec | None, joined: JoinLines
+) -> None:
     lines = joined(codec=codec)
 
     def pause(what: str, detail: Any, peer: Peer | None) -> None:
@@ -79,21 +82,23 @@ def test_a_node_that_stops_reading_half_way_gets_the_rest_when_it_goes_on(codec:
     assert lines["b"].got == numbered(4)
     lines.run_until(3)
     assert lines["b"].got == numbered(10)
-    assert lines.network.counts["arrived"] == 10
+    assert lines.network.counters["arrived"] == 10
 
 
-def test_a_node_that_crashes_half_way_loses_the_rest(codec: Any, joined: Any) -> None:
+def test_a_node_that_crashes_half_way_loses_the_rest(codec: LengthCodec | None, joined: JoinLines) -> None:
     lines = joined(codec=codec)
     node = lines["b"]
     node.react = lambda what, detail, peer: detail == "message 3" and lines.hosts["b"].stop()
     lines.write("a", "b", *numbered(10))
     lines.run_until(5)
     assert node.got == numbered(4)
-    assert lines.network.counts["arrived"] == 4
+    assert lines.network.counters["arrived"] == 4
     assert sum(lines.drops().values()) == 6
 
 
-def test_a_message_that_the_decoder_keeps_to_itself_has_arrived_too(joined: Any, length_codec: Any) -> None:
+def test_a_message_that_the_decoder_keeps_to_itself_has_arrived_too(
+    joined: JoinLines, length_codec: type[LengthCodec]
+) -> None:
     codec = length_codec()
     decoder = codec.decoder()
 
@@ -106,10 +111,10 @@ def test_a_message_that_the_decoder_keeps_to_itself_has_arrived_too(joined: Any,
     lines.write("a", "b", "one", "nothing", "two")
     lines.run_until(5)
     assert lines["b"].got == ["one", "one", "two", "two"]
-    assert lines.network.counts["arrived"] == 3
+    assert lines.network.counters["arrived"] == 3
 
 
-def test_garbage_resets_and_both_are_told(joined: Any, length_codec: Any) -> None:
+def test_garbage_resets_and_both_are_told(joined: JoinLines, length_codec: type[LengthCodec]) -> None:
     lines = joined(codec=length_codec())
     lines.write("a", "b", "good")
     lines.write("b", "a", "answer")
@@ -121,18 +126,20 @@ def test_garbage_resets_and_both_are_told(joined: Any, length_codec: Any) -> Non
     assert (lines["a"].got, lines["a"].ended) == (["answer", "too late"], [(1.5, "reset")])
     assert lines.drops() == {"reset": 1}
     assert lines.words[-2:] == [(1.25, "b", "reset"), (1.5, "a", "reset")]
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
 @pytest.mark.parametrize("split_seed", range(8))
-def test_where_bytes_are_cut_changes_nothing_else(split_seed: int, lines_of: Any, length_codec: Any) -> None:
+def test_where_bytes_are_cut_changes_nothing_else(
+    split_seed: int, lines_of: MakeLines, length_codec: type[LengthCodec]
+) -> None:
     def run(split_seed: int) -> tuple[list[Any], Any]:
         codec = length_codec()
         link = Link(jitter=0.05, loss=0.1)
         lines = lines_of("a", "b", codec=codec, split=0.1, split_seed=split_seed, moment=0.02, link=link)
         node = lines["b"]
         node.react = lambda what, detail, peer: (
-            node.matches.append(Write([f"re: {detail}"], peer)) if peer and what == "got" and "7" in detail else None
+            node.wants.append(Write([f"re: {detail}"], peer)) if peer and what == "got" and "7" in detail else None
         )
         lines.dial("a", "b")
         lines.run_until(1)
@@ -142,7 +149,7 @@ def test_where_bytes_are_cut_changes_nothing_else(split_seed: int, lines_of: Any
         lines.run_until(20)
         lines.write("a", "b", "lost", "!", "never")
         lines.run_until(40)
-        return [lines["a"].story, lines["b"].story, lines.words, lines.network.counts], codec
+        return [lines["a"].story, lines["b"].story, lines.words, lines.network.counters], codec
 
     (outcome, codec), (other, other_codec) = run(split_seed), run(split_seed + 1)
     assert outcome == other

@@ -3,6 +3,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from sim.tcp.talkers import MakeLines
+
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.tcp.route import SplitMix64
@@ -29,17 +31,17 @@ def test_a_seed_has_numbers_of_its_own() -> None:
     assert SplitMix64("a").random() != SplitMix64("b").random()
 
 
-def test_each_direction_between_two_hosts_has_its_own(lines_of: Any) -> None:
+def test_each_direction_between_two_hosts_has_its_own(lines_of: MakeLines) -> None:
     firsts = []
     for seed in (1, 2):
         lines = lines_of("a", "b", "c", seed=seed)
         one, *others = lines.hosts.values()
         ways = [(one, other.address) for other in others] + [(other, one.address) for other in others]
-        firsts += [lines.network.streams.dice(source, to).random() for source, to in ways]
+        firsts += [lines.network.streams.route_rng(source, to).random() for source, to in ways]
     assert len(set(firsts)) == 8
 
 
-def test_what_is_lost_between_two_does_not_depend_on_others(lines_of: Any) -> None:
+def test_what_is_lost_between_two_does_not_depend_on_others(lines_of: MakeLines) -> None:
     def run(*others: str) -> list[Any]:
         lines = lines_of("a", "b", *others, link=Link(jitter=0.1, loss=0.3, tail=0.1))
         for name in ("a", *others):

@@ -4,6 +4,7 @@ from math import inf, nan
 from typing import Any
 
 import pytest
+from sim.tcp.talkers import JoinLines, LengthCodec, MakeLines
 
 from fyrehose_twisted.effects import Address, Write
 from fyrehose_twisted.sim.tcp.segments import StreamLimits
@@ -15,7 +16,7 @@ def numbered(count: int) -> list[str]:
     return [f"message {number}" for number in range(count)]
 
 
-def test_a_pause_of_8_s_loses_nothing(codec: Any, joined: Any) -> None:
+def test_a_pause_of_8_s_loses_nothing(codec: LengthCodec | None, joined: JoinLines) -> None:
     lines = joined(codec=codec)
     lines.pause("b", 8.0)
     for number in range(70):
@@ -30,7 +31,7 @@ def test_a_pause_of_8_s_loses_nothing(codec: Any, joined: Any) -> None:
 
 @pytest.mark.parametrize("lasts", [8.0, 200.0])
 def test_who_writes_to_one_that_stands_still_is_blocked_and_then_unblocked(
-    lasts: float, codec: Any, joined: Any
+    lasts: float, codec: LengthCodec | None, joined: JoinLines
 ) -> None:
     lines = joined(codec=codec)
     lines.pause("b", lasts)
@@ -44,7 +45,7 @@ def test_who_writes_to_one_that_stands_still_is_blocked_and_then_unblocked(
     lines.run_until(lasts)
     assert lines["a"].told("blocked", "unblocked") == [(1.0, "blocked", None)]
     waiting = lines.network.streams.buffered(lines.hosts["a"])
-    assert waiting == lines.network.counts["stream_buffered"]
+    assert waiting == lines.network.counters["stream_buffered"]
     assert (600 - 256) * 250 - 66_000 * bool(codec) < waiting <= (600 - 256) * 256
     lines.run_until(lasts + 10)
     assert lines["b"].got == messages
@@ -55,7 +56,7 @@ def test_who_writes_to_one_that_stands_still_is_blocked_and_then_unblocked(
     assert [what for _, name, what in lines.words if name == "a"] == ["connected", "blocked", "unblocked"]
 
 
-def test_what_is_lost_after_a_long_wait_for_room_goes_again_after_0_2_s(joined: Any) -> None:
+def test_what_is_lost_after_a_long_wait_for_room_goes_again_after_0_2_s(joined: JoinLines) -> None:
     lines = joined()
     lines.pause("b", 30.0)
     lines.write("a", "b", *range(300))
@@ -68,7 +69,7 @@ def test_what_is_lost_after_a_long_wait_for_room_goes_again_after_0_2_s(joined: 
     assert now == pytest.approx(31.45)
 
 
-def test_a_slow_reader_reads_as_fast_as_it_reads(codec: Any, joined: Any) -> None:
+def test_a_slow_reader_reads_as_fast_as_it_reads(codec: LengthCodec | None, joined: JoinLines) -> None:
     lines = joined(codec=codec)
     lines.network.streams.throttle_reads(lines.hosts["b"], 1_000.0)
     messages = [f"{number:0>246}" for number in range(600)]
@@ -83,7 +84,7 @@ def test_a_slow_reader_reads_as_fast_as_it_reads(codec: Any, joined: Any) -> Non
     assert lines["a"].ended == []
 
 
-def test_a_slow_host_reads_its_connections_in_turn(lines_of: Any) -> None:
+def test_a_slow_host_reads_its_connections_in_turn(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b", "c")
     lines.network.streams.throttle_reads(lines.hosts["c"], 256.0)
     lines.link("a", "c")
@@ -94,7 +95,7 @@ def test_a_slow_host_reads_its_connections_in_turn(lines_of: Any) -> None:
     assert lines["c"].told("got") == [(0.25 + row, "got", "ab"[row % 2]) for row in range(10)]
 
 
-def test_one_connection_can_be_slow_alone_until_it_is_hastened(lines_of: Any) -> None:
+def test_one_connection_can_be_slow_alone_until_it_is_hastened(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b", "c")
     slow = lines.network.streams.throttle_reads(lines.hosts["c"], 256.0, lines.hosts["a"].address)
     lines.link("a", "c")
@@ -103,11 +104,11 @@ def test_one_connection_can_be_slow_alone_until_it_is_hastened(lines_of: Any) ->
     lines.write("b", "c", *["b"] * 10)
     lines.run_until(1.5)
     assert sorted(lines["c"].got) == ["a"] * 2 + ["b"] * 10
-    lines.network.streams.hasten(slow)
+    lines.network.streams.remove_throttle(slow)
     assert sorted(lines["c"].got) == ["a"] * 10 + ["b"] * 10
 
 
-def test_of_two_that_slow_the_later_counts(joined: Any) -> None:
+def test_of_two_that_slow_the_later_counts(joined: JoinLines) -> None:
     lines = joined()
     slower = lines.network.streams.throttle_reads(lines.hosts["b"], 64.0)
     lines.write("a", "b", *range(100))
@@ -116,12 +117,12 @@ def test_of_two_that_slow_the_later_counts(joined: Any) -> None:
     before = len(lines["b"].got)
     lines.run_until(34)
     assert 28 <= len(lines["b"].got) - before <= 32
-    lines.network.streams.hasten(slower)
+    lines.network.streams.remove_throttle(slower)
     lines.run_until(1_000)
     assert lines["b"].got == list(range(100))
 
 
-def test_a_slow_reader_that_stands_still_reads_on_later(codec: Any, joined: Any) -> None:
+def test_a_slow_reader_that_stands_still_reads_on_later(codec: LengthCodec | None, joined: JoinLines) -> None:
     lines = joined(codec=codec)
     lines.network.streams.throttle_reads(lines.hosts["b"], 2_000.0)
     lines.write("a", "b", *[f"{number:0>246}" for number in range(100)])
@@ -134,7 +135,7 @@ def test_a_slow_reader_that_stands_still_reads_on_later(codec: Any, joined: Any)
     assert len(lines["b"].got) == 100
 
 
-def test_without_answers_no_more_than_the_window_gets_through(joined: Any) -> None:
+def test_without_answers_no_more_than_the_window_gets_through(joined: JoinLines) -> None:
     lines = joined()
     lines.cut("b", "a", lasts=30.0)
     lines.write("a", "b", *range(600))
@@ -149,7 +150,7 @@ def test_without_answers_no_more_than_the_window_gets_through(joined: Any) -> No
     assert len(lines["b"].got) == 900
 
 
-def test_a_message_longer_than_the_window_passes_alone(lines_of: Any) -> None:
+def test_a_message_longer_than_the_window_passes_alone(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.network.streams.limits = StreamLimits(object_size=1_000, window=100)
     lines.link("a", "b")
@@ -158,13 +159,13 @@ def test_a_message_longer_than_the_window_passes_alone(lines_of: Any) -> None:
     assert lines["b"].told("got") == [(0.25, "got", 1), (0.75, "got", 2), (1.25, "got", 3)]
 
 
-def test_blocked_is_not_told_before_the_rest_of_what_the_node_wants_is_done(lines_of: Any) -> None:
+def test_blocked_is_not_told_before_the_rest_of_what_the_node_wants_is_done(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b", "c")
     lines.link("a", "b")
     lines.link("a", "c")
     to_b, to_c = lines.peer("a", "b"), lines.peer("a", "c")
     sent: list[Any] = []
-    lines["a"].react = lambda what, detail, peer: sent.append(lines.network.counts["sent"])
+    lines["a"].react = lambda what, detail, peer: sent.append(lines.network.counters["sent"])
     lines.want("a", Write(range(600), to_b), Write(range(5), to_c))
     lines.run_until(1)
     assert sent[0] == 605

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sim.tcp.talkers import JoinLines, LengthCodec, MakeLines
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
@@ -19,14 +20,14 @@ def ephemeral(lines: Any, name: str) -> Address:
     return lines.hosts["a"].address[0], 49_152 + peer.number % 16_384
 
 
-def test_the_test_nodes_are_what_they_say(lines_of: Any, length_codec: Any) -> None:
+def test_the_test_nodes_are_what_they_say(lines_of: MakeLines, length_codec: type[LengthCodec]) -> None:
     codec = length_codec()
     assert verifyObject(ILinkNode, lines_of("a")["a"])
     assert verifyObject(IStreamCodec, codec)
     assert verifyObject(IStreamDecoder, codec.decoder())
 
 
-def test_it_takes_a_round_trip_and_the_acceptor_hears_one_way_later(lines_of: Any) -> None:
+def test_it_takes_a_round_trip_and_the_acceptor_hears_one_way_later(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.run_until(0.4)
@@ -37,62 +38,62 @@ def test_it_takes_a_round_trip_and_the_acceptor_hears_one_way_later(lines_of: An
     (one,), (other,) = lines["a"].peers, lines["b"].peers
     assert (one.dialled, other.dialled) == (True, False)
     assert one.number != other.number
-    assert lines.network.counts["connections"] == 1
+    assert lines.network.counters["connections"] == 1
     assert lines.words == [(0.0, "a", "dialled"), (0.5, "a", "connected"), (0.75, "b", "accepted")]
     assert lines.network.streams.peers(lines.hosts["a"]) == [one]
 
 
-def test_connect_has_it_open_at_once(joined: Any) -> None:
+def test_connect_has_it_open_at_once(joined: JoinLines) -> None:
     lines = joined()
     assert lines["a"].story == [(0.0, "connected", lines.hosts["b"].address)]
     assert lines["b"].story == [(0.0, "connected", ephemeral(lines, "b"))]
-    assert lines.network.counts["connections"] == 1
+    assert lines.network.counters["connections"] == 1
     lines.write("b", "a", "hello")
     lines.run_until(1)
     assert lines["a"].got == ["hello"]
 
 
-def test_nobody_there_is_refused_after_a_round_trip(lines_of: Any) -> None:
+def test_nobody_there_is_refused_after_a_round_trip(lines_of: MakeLines) -> None:
     lines = lines_of("a")
     lines.want("a", Dial(NOWHERE))
     lines.run_until(5)
     assert lines["a"].story == [(0.5, "dial failed", "refused")]
     assert lines.words == [(0.0, "a", "dialled"), (0.5, "a", "refused")]
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
 @pytest.mark.parametrize("how", ["killed", "told to", "no link node"])
-def test_who_does_not_listen_refuses(how: str, lines_of: Any) -> None:
+def test_who_does_not_listen_refuses(how: str, lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     if how == "killed":
         lines.hosts["b"].stop(CrashMode.KILLED)
     elif how == "told to":
-        lines.network.streams.refuse(lines.hosts["b"])
+        lines.network.streams.refuse_dials(lines.hosts["b"])
     else:
         lines.hosts["b"].node = object()
     lines.dial("a", "b")
     lines.run_until(5)
     assert lines["a"].story == [(0.5, "dial failed", "refused")]
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
-def test_who_was_told_twice_to_refuse_accepts_when_told_twice(lines_of: Any) -> None:
+def test_who_was_told_twice_to_refuse_accepts_when_told_twice(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     streams, host = lines.network.streams, lines.hosts["b"]
-    streams.refuse(host)
-    streams.refuse(host)
-    streams.accept(host)
+    streams.refuse_dials(host)
+    streams.refuse_dials(host)
+    streams.accept_dials(host)
     lines.dial("a", "b")
     lines.run_until(1)
     assert lines["a"].peers == []
-    streams.accept(host)
+    streams.accept_dials(host)
     lines.dial("a", "b")
     lines.run_until(2)
     assert len(lines["a"].peers) == len(lines["b"].peers) == 1
 
 
 @pytest.mark.parametrize("how", ["cut there", "cut back", CrashMode.POWER, CrashMode.DISK])
-def test_it_times_out_where_nobody_answers(how: str | CrashMode, lines_of: Any) -> None:
+def test_it_times_out_where_nobody_answers(how: str | CrashMode, lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     if how == "cut there":
         lines.cut("a", "b")
@@ -104,30 +105,30 @@ def test_it_times_out_where_nobody_answers(how: str | CrashMode, lines_of: Any) 
     lines.run_until(70)
     assert lines["a"].story == [(5.0, "dial failed", "timed out")]
     assert lines["b"].story == []
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
-def test_an_answer_that_takes_too_long_is_none(lines_of: Any) -> None:
+def test_an_answer_that_takes_too_long_is_none(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b", link=Link(delay=2.75))
     lines.dial("a", "b")
     lines.run_until(70)
     assert lines["a"].story == [(5.0, "dial failed", "timed out")]
     assert lines["b"].story == []
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
 @pytest.mark.parametrize(("source", "to", "opens"), [("a", "b", 1.9), ("b", "a", 1.6)])
-def test_it_asks_again_after_0_2_s_then_twice_as_long(source: str, to: str, opens: float, lines_of: Any) -> None:
+def test_it_asks_again_after_0_2_s_then_twice_as_long(source: str, to: str, opens: float, lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.cut(source, to, lasts=1.0)
     lines.dial("a", "b")
     lines.run_until(10)
     # Cut there, it asks at 0, 0.2, 0.6 and 1.4. Cut back, it takes a quarter of a second to miss an answer.
     assert lines["a"].told("connected")[0][0] == pytest.approx(opens)
-    assert len(lines["b"].peers) == len(lines.network.streams.ends(lines.hosts["b"])) == 1
+    assert len(lines["b"].peers) == len(lines.network.streams.connection_ends(lines.hosts["b"])) == 1
 
 
-def test_two_that_dial_each_other_have_two_connections(lines_of: Any) -> None:
+def test_two_that_dial_each_other_have_two_connections(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.dial("b", "a")
@@ -143,7 +144,7 @@ def test_two_that_dial_each_other_have_two_connections(lines_of: Any) -> None:
     assert sorted(by_dialled) == [(False, True), (True, False)]
 
 
-def test_one_can_dial_itself(lines_of: Any) -> None:
+def test_one_can_dial_itself(lines_of: MakeLines) -> None:
     lines = lines_of("a")
     lines.dial("a", "a")
     lines.run_until(1)
@@ -152,10 +153,10 @@ def test_one_can_dial_itself(lines_of: Any) -> None:
     lines["a"].forget(acceptor)
     lines.run_until(2)
     assert lines["a"].ended == [(1.25, "closed")]
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
-def test_a_host_that_stands_still_accepts_and_is_told_when_it_goes_on(lines_of: Any) -> None:
+def test_a_host_that_stands_still_accepts_and_is_told_when_it_goes_on(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.pause("b", 8.0)
     lines.dial("a", "b")
@@ -168,11 +169,11 @@ def test_a_host_that_stands_still_accepts_and_is_told_when_it_goes_on(lines_of: 
     assert lines["b"].story == [(8.0, "connected", ephemeral(lines, "b")), (8.0, "got", "first")]
 
 
-def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: Any) -> None:
+def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b", "c")
     node = lines["b"]
-    node.react = lambda what, detail, peer: node.matches.append(Write(["welcome"], peer)) if peer else None
-    lines.network.streams.refuse(lines.hosts["c"])
+    node.react = lambda what, detail, peer: node.wants.append(Write(["welcome"], peer)) if peer else None
+    lines.network.streams.refuse_dials(lines.hosts["c"])
     lines.dial("a", "c")
     lines.dial("a", "b")
     lines.pause("a", 8.0)
@@ -184,36 +185,36 @@ def test_a_dialler_that_stands_still_is_told_when_it_goes_on(lines_of: Any) -> N
 
 @pytest.mark.parametrize("crash", CrashMode)
 @pytest.mark.parametrize("when", [0.1, 0.3])
-def test_a_dialler_that_crashes_leaves_nothing(crash: CrashMode, when: float, lines_of: Any) -> None:
+def test_a_dialler_that_crashes_leaves_nothing(crash: CrashMode, when: float, lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.network.call_in(when, lambda: lines.hosts["a"].stop(crash))
     lines.run_until(70)
     assert lines["b"].story == []
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
-def test_an_acceptor_that_crashes_before_it_was_told_resets(lines_of: Any) -> None:
+def test_an_acceptor_that_crashes_before_it_was_told_resets(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.network.call_in(0.6, lambda: lines.hosts["b"].stop(CrashMode.KILLED))
     lines.run_until(5)
     assert lines["a"].ended == [(0.85, "reset")]
     assert lines["b"].story == []
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
-def test_a_handshake_of_which_the_last_word_is_lost_leaves_nothing(lines_of: Any) -> None:
+def test_a_handshake_of_which_the_last_word_is_lost_leaves_nothing(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.network.call_in(0.4, lambda: lines.cut("a", "b"))
     lines.run_until(70)
     assert lines["a"].story == [(0.5, "connected", lines.hosts["b"].address), (60.5, "disconnected", "timed out")]
     assert lines["b"].story == []
-    assert lines.on_neighbour_forgotten()
+    assert lines.forgotten()
 
 
-def test_many_dials_through_a_bad_link_open_on_both_sides_or_on_none(lines_of: Any) -> None:
+def test_many_dials_through_a_bad_link_open_on_both_sides_or_on_none(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b", link=Link(delay=0.01, jitter=0.05, loss=0.4))
     for _ in range(100):
         lines.dial("a", "b")
@@ -224,7 +225,7 @@ def test_many_dials_through_a_bad_link_open_on_both_sides_or_on_none(lines_of: A
     assert 50 < opened < 100
 
 
-def test_nobody_listens_where_an_accepted_connection_comes_from(lines_of: Any) -> None:
+def test_nobody_listens_where_an_accepted_connection_comes_from(lines_of: MakeLines) -> None:
     lines = lines_of("a", "b")
     lines.dial("a", "b")
     lines.run_until(1)
@@ -234,10 +235,12 @@ def test_nobody_listens_where_an_accepted_connection_comes_from(lines_of: Any) -
     assert lines["b"].told("dial failed") == [(1.5, "dial failed", "refused")]
 
 
-def test_who_watches_is_told_the_host_and_not_where_it_seems_to_come_from(lines_of: Any, codec: Any) -> None:
+def test_who_watches_is_told_the_host_and_not_where_it_seems_to_come_from(
+    lines_of: MakeLines, codec: LengthCodec | None
+) -> None:
     lines = lines_of("a", "b", codec=codec)
     seen: list[tuple[str, Address]] = []
-    lines.network.observers.linked.append(lambda host, to, what: seen.append((what, to)))
+    lines.network.observers.connection_changed.append(lambda host, to, what: seen.append((what, to)))
     lines.network.observers.sent.append(lambda packet: seen.append(("sent", packet.to)))
     lines.dial("a", "b")
     lines.run_until(1)
@@ -250,7 +253,9 @@ def test_who_watches_is_told_the_host_and_not_where_it_seems_to_come_from(lines_
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_is_written_to_an_accepted_connection_that_is_gone_names_its_host(shared: bool, lines_of: Any) -> None:
+def test_what_is_written_to_an_accepted_connection_that_is_gone_names_its_host(
+    shared: bool, lines_of: MakeLines
+) -> None:
     lines = lines_of("b")
     sent: list[Address] = []
     lines.network.observers.sent.append(lambda packet: sent.append(packet.to))
@@ -270,7 +275,7 @@ def test_what_is_written_to_an_accepted_connection_that_is_gone_names_its_host(s
     assert lines.drops() == {"gone": 3}
 
 
-def test_only_a_link_node_dials(lines_of: Any) -> None:
+def test_only_a_link_node_dials(lines_of: MakeLines) -> None:
     class Silent:
         def drain(self) -> Outputs:
             return Outputs(None, [Dial(NOWHERE)], [])

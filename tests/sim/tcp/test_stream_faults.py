@@ -80,11 +80,11 @@ class Office:
         address = self.network.host(to).address
         ends = self.network.streams.connection_ends(self.network.host(name))
         peer = next(peer for peer in self[name].peers if ends[peer.number].to == address)
-        self.network.host(name).perform(lambda node, now: node.matches.append(Write(messages, peer)))
+        self.network.host(name).perform(lambda node, now: node.wants.append(Write(messages, peer)))
 
     def dial(self, name: str, to: str) -> None:
         address = self.network.host(to).address
-        self.network.host(name).perform(lambda node, now: node.matches.append(Dial(address)))
+        self.network.host(name).perform(lambda node, now: node.wants.append(Dial(address)))
 
 
 ALL: list[Fault] = [
