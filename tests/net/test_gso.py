@@ -623,7 +623,7 @@ class TestReceiving:
 NARROW_LINK = """
 import fcntl, json, select, socket, struct, sys
 from fyrehose_twisted.effects import Burst
-from fyrehose_twisted.net.gso import ROOM, BurstSocket
+from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket
 
 MTU, HEADERS = 1_400, 28
 
@@ -644,9 +644,9 @@ fcntl.ioctl(to_here, 0x8922, struct.pack("16si20x", b"lo", MTU))  # SIOCSIFMTU
 fcntl.ioctl(to_here, 0x8914, struct.pack("16sH22x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
 to_here.setblocking(False)
 to_here.bind(("127.0.0.1", 0))
-sending, receiving = BurstSocket(from_here), BurstSocket(to_here)
+sending, receiving = SegmentingSocket(from_here), SegmentingSocket(to_here)
 counting = sending.socket = Counting(from_here)
-buffer, steps = bytearray(4 * ROOM), []
+buffer, steps = bytearray(4 * RECEIVE_BYTES), []
 for size in (MTU - HEADERS, MTU - HEADERS + 1, 3_000, 1_200):
     datagrams, found = [bytes([row]) * size for row in range(20)], []
     left = sending.send(Burst(b"".join(datagrams), size), to_here.getsockname())

@@ -435,7 +435,7 @@ def test_one_who_does_not_read_is_cut_off(logged: list[LogEvent]) -> None:
     assert wire.aborted
     assert running.node.told[-1] == ("disconnected", link.peer, "does not read")
     assert running.links.counters["unread"] == 1
-    assert link.waiting == 0
+    assert link.unsent_bytes == 0
 
 
 def test_malformed_bytes_come_after_what_was_before_them(logged: list[LogEvent]) -> None:
@@ -743,7 +743,7 @@ async def test_a_real_dial_to_nobody_is_refused() -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_real_peer_that_does_not_read_blocks_and_then_reads_everything() -> None:
     here, there = Echo(), Echo()
-    ours, theirs = links_of(here, crowded=65_536), links_of(there)
+    ours, theirs = links_of(here, high_watermark=65_536), links_of(there)
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(theirs.factory)
     try:
         connected, met = here.until("connected"), there.until("connected")

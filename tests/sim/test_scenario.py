@@ -81,10 +81,10 @@ class Heart(Scenario):
         self.finished_at = self.network.elapsed
 
     def digest(self) -> str:
-        return f"{self.a.node.is_better_root} and {self.b.node.is_better_root}"
+        return f"{self.a.node.beats} and {self.b.node.beats}"
 
     def statistics(self) -> Counter[str]:
-        return Counter(beats=self.a.node.is_better_root + self.b.node.is_better_root, sent=1_000)
+        return Counter(beats=self.a.node.beats + self.b.node.beats, sent=1_000)
 
 
 class Watching(Invariant):
@@ -135,7 +135,7 @@ def test_a_run_that_holds_says_what_happened() -> None:
         faults=1,
         counters=counts + Counter(beats=counts["arrived"], sent=1_000),
         violation=None,
-        digest=f"{scenario.a.node.is_better_root} and {scenario.b.node.is_better_root}",
+        digest=f"{scenario.a.node.beats} and {scenario.b.node.beats}",
     )
     assert 0.0 < outcome.real_seconds < 10.0
     assert counts["sent"] == pytest.approx(20, abs=2)
@@ -314,7 +314,7 @@ class TestBroken:
         assert str(copy.violation) == str(outcome.violation)
         assert vars(copy.violation) == vars(outcome.violation)
         assert copy.violation.__notes__ == ["a note"]
-        assert copy.counts == outcome.counters
+        assert copy.counters == outcome.counters
 
     @pytest.mark.parametrize("where", ["told", "raises"])
     def test_an_outcome_keeps_no_network_alive(self, where: str) -> None:

@@ -182,7 +182,7 @@ _previous_handler: Any = None
 
 
 def _register(reloader: ReloadOnHup[Any], reactor: Any) -> None:
-    global _before
+    global _previous_handler
 
     def tell() -> None:
         with systemd_notifier.reloading():
