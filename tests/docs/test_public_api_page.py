@@ -1,0 +1,40 @@
+"""The page about the public API lists the names that exist."""
+
+from __future__ import annotations
+
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reference" / "public-api.md").read_text(encoding="utf-8")
+PACKAGES = "fyrehose", "parcels", "hydra", "freenet"
+
+
+def names_in(cell: str) -> list[str]:
+    return re.findall(r"`(\w+)`", cell)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_all_names_of_a_protocol_package_are_listed(package: str) -> None:
+    [cell] = re.findall(rf"^\| `fyrehose_twisted\.{package}` \| (.+) \|$", PAGE, re.MULTILINE)
+    source = (ROOT / "src" / "fyrehose_twisted" / package / "__init__.py").read_text(encoding="utf-8")
+    exported = re.findall(r"import (\w+) as \1$", source, re.MULTILINE)
+    assert sorted(names_in(cell)) == sorted(exported)
+
+
+def test_names_of_shared_modules_exist() -> None:
+    listed = re.findall(r"`(fyrehose_twisted\.[\w.]+)`: ((?:`\w+`(?:, )?)+)", PAGE)
+    assert len(listed) == 4
+    for module, cell in listed:
+        assert [name for name in names_in(cell) if not hasattr(import_module(module), name)] == []
+
+
+def test_warning_of_a_moved_module_is_as_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    [(shown, old)] = re.findall(r"^DeprecationWarning: ((\S+) has moved to .+)$", PAGE, re.MULTILINE)
+    monkeypatch.delitem(sys.modules, old, raising=False)
+    with pytest.warns(DeprecationWarning, match=f"^{re.escape(shown)}$"):
+        import_module(old)
