@@ -140,7 +140,7 @@ def test_what_is_made_of_it() -> None:
 
 
 def test_more_journals_than_a_backbone_tells_of_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="kept=17: a backbone tells of 16 journals at most"):
+    with pytest.raises(ConfigurationError, match="kept=17: choose 0 to 16 journals"):
         FrontendService("127.0.0.1:7", http=None, lines=None, kept=17)
 
 

@@ -58,7 +58,7 @@ class FrontendService(DatagramService):
     ) -> None:
         super().__init__(reactor)
         if not 0 <= kept <= MAX_HOLDINGS:
-            raise ConfigurationError(f"kept={kept}: a backbone tells of {MAX_HOLDINGS} journals at most")
+            raise ConfigurationError(f"kept={kept}: choose 0 to {MAX_HOLDINGS} journals")
         self.backbone = backbone
         self.config = FrontendConfig() if config is None else config
         self.publisher = FrontendPublisher(publisher_config(self.config, secret), reactor=self.reactor)

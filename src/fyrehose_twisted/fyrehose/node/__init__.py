@@ -1,1 +1,1 @@
-"""Rules of fyrehose, without I/O."""
+"""Protocol rules of fyrehose nodes, without I/O."""

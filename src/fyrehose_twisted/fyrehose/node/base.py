@@ -1,4 +1,4 @@
-"""What both nodes do with a datagram: decode it, or count it as dropped."""
+"""Base class of backbone and client nodes: datagram decoding and drop counting."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fyrehose_twisted.fyrehose.wire.packets import Packet
 
 
 class DatagramNode:
-    """Base of the nodes.
+    """Node that decodes datagrams and counts those that it drops.
 
-    :ivar drops: packets refused, by reason.
+    :ivar drops: dropped packets, by reason.
     """
 
     def __init__(self) -> None:
@@ -21,8 +21,8 @@ class DatagramNode:
         self._events: list[object] = []
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
-        """One packet arrived from ``peer``."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it does with {packet!r}")
+        """Handle a packet from ``peer``."""
+        raise NotImplementedError(f"{type(self).__name__} does not implement receive(); cannot handle {packet!r}")
 
     def _receive_datagram(self, datagram: Datagram, peer: Address, truncated: bool, now: float) -> None:
         try:

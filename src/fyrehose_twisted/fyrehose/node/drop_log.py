@@ -1,4 +1,4 @@
-"""What a node refused, by reason: everything counted, each source reported at most once a minute."""
+"""Drop counters by reason, with rate-limited reports."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import PacketDropped
 
 REPORT_INTERVAL = 60.0
-"""Seconds between two reports about one source and reason."""
+"""Minimum number of seconds between two reports of one source and reason."""
 
 SOURCES_REMEMBERED = 1024
-"""Reports in one interval; whatever else is dropped in it is counted only."""
+"""Maximum number of reports in one interval. Further drops are only counted."""
 
 
 class DropLog:
-    """Counts drops and says which of them deserve a line in the log."""
+    """Drop counters of one node. Reports each source and reason at most once a minute."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """Drops by reason since the start."""
-        self._reported_at: dict[tuple[str, str], float] = {}  # When, the longest ago first.
+        self._reported_at: dict[tuple[str, str], float] = {}  # By source and reason, oldest first.
 
     def record(self, reason: str, peer: Address, detail: str, now: float) -> PacketDropped | None:
-        """Count a drop; return the event to report, or ``None`` if this source was reported lately."""
+        """Count a drop. Return the event to report, or ``None`` if this source was reported recently."""
         self.counts[reason] += 1
         while self._reported_at:
             oldest = next(iter(self._reported_at))
-            if 0 <= now - self._reported_at[oldest] < REPORT_INTERVAL:  # Below 0 a clock was set back.
+            if 0 <= now - self._reported_at[oldest] < REPORT_INTERVAL:  # Negative after the clock was set back.
                 break
             del self._reported_at[oldest]
         key = (peer[0], reason)

@@ -1,4 +1,4 @@
-"""Putting the protocols on sockets: joining a backbone, and services for ``twistd``."""
+"""Sockets and ``twistd`` services of fyrehose backbones and clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = Logger()
 
 
 def warn_if_buffer_small(port: DatagramPort) -> None:
-    """Say so if the kernel gives less room for bursts than was asked for."""
+    """Log a warning if the receive buffer is smaller than requested."""
     if port.receive_buffer < KERNEL_BUFFER:
         _log.warn(
             "the kernel gives {given:,} bytes of receive buffer, {wanted:,} were asked for; bursts may be lost."
@@ -52,7 +52,7 @@ def warn_if_buffer_small(port: DatagramPort) -> None:
 async def bind_client(
     reactor: Any, protocol: ClientProtocol, backbone: str, *, port: int = 0, interface: str | None = None
 ) -> None:
-    """Bind ``protocol`` to a port of its own and let it send keepalives to ``backbone``, ``HOST:PORT``.
+    """Bind ``protocol`` to a port and start to send KEEPALIVEs to ``backbone``, ``HOST:PORT``.
 
     :param interface: local IPv4 address; by default the one from which the backbone is reached.
     :raises ConfigurationError: if ``backbone`` is not ``HOST:PORT``.
@@ -71,7 +71,7 @@ async def bind_client(
     except CannotListenError as error:
         raise OperationalError(f"cannot listen on {interface}:{port}: {_error_text(error.socketError)}") from error
     if protocol.config.secret is not None and protocol.config.address == ANY_ADDRESS:
-        # A token is made for one address, so with a secret the address has to be given.
+        # A token is bound to an address, so with a secret the address must be explicit.
         bound = datagram_port.getHost()
         protocol.config = replace(protocol.config, address=(bound.host, bound.port))
     warn_if_buffer_small(datagram_port)
@@ -81,7 +81,7 @@ async def bind_client(
 async def join(
     reactor: Any, protocol: ClientT, backbone: str = DEFAULT_BACKBONE, *, port: int = 0, timeout: float = 10.0
 ) -> ClientT:
-    """Connect ``protocol`` to a backbone and return it when the backbone has answered.
+    """Connect ``protocol`` to a backbone. Return it after the first answer.
 
     :param backbone: ``HOST:PORT``.
     :param port: local UDP port; 0 for any that is free.
@@ -109,7 +109,7 @@ async def join(
 
 
 class DatagramService(Service):
-    """A service that ends the process, with status 1, if its protocol fails."""
+    """Service that stops the process with exit status 1 if its protocol fails."""
 
     log = Logger()
 
@@ -119,11 +119,11 @@ class DatagramService(Service):
         self.reactor = reactor
 
     def watch(self, protocol: DatagramNodeProtocol) -> None:
-        """Fail with ``protocol``, which has said why."""
+        """Stop the process if ``protocol`` fails. The protocol logs the error itself."""
         protocol.stopped.addErrback(lambda failure: self._stop_process())
 
     def fail(self, failure: Failure) -> None:
-        """Say why, and stop the process."""
+        """Log the error and stop the process."""
         if isinstance(failure.value, FyrehoseError):
             self.log.critical("stopping: {error}", error=failure.value)
         else:
@@ -135,15 +135,14 @@ class DatagramService(Service):
 
 
 class BackboneService(DatagramService):
-    """A backbone under ``twistd``: binds its port before privileges are dropped, opens its state file after.
+    """Backbone under ``twistd``. It binds its port before privileges are dropped and opens its state file afterwards.
 
-    :param open_state: called when the service starts; returns the state.
-    :param open_to_all: serve anybody on an interface that is not loopback; without it, ``protocol.config`` has to say
-        whom to serve there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
-    :param metrics: where to serve Prometheus metrics, an endpoint description; a TCP one that names no
-        interface listens on loopback.
-    :param read_config: called on SIGHUP; returns what to go by from then on.
-    :param inherited: a bound socket to use instead of ``interface`` and ``port``.
+    :param open_state: called when the service starts; returns the sequence store.
+    :param open_to_all: serve all clients, also on interfaces other than loopback. Otherwise ``protocol.config`` needs a
+        secret or an allow list there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
+    :param metrics: endpoint description for Prometheus metrics. A TCP endpoint without an interface listens on loopback.
+    :param read_config: called on SIGHUP; returns the new configuration.
+    :param inherited: bound socket to use instead of ``interface`` and ``port``.
     """
 
     def __init__(
@@ -173,7 +172,7 @@ class BackboneService(DatagramService):
         self._opened = False
 
     def privilegedStartService(self) -> None:
-        """Twisted: start what needs privileges."""
+        """Twisted: bind the port, which may need privileges."""
         super().privilegedStartService()
         self._bind()
 
@@ -213,7 +212,7 @@ class BackboneService(DatagramService):
             self.protocol.state.close()
 
     def stopService(self) -> Deferred[None]:
-        """Twisted: stop, and leave no hole in the numbers."""
+        """Twisted: stop and store the last number, so that no numbers are skipped."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -224,17 +223,17 @@ class BackboneService(DatagramService):
     def _reconfigure(self, config: BackboneConfig) -> list[str]:
         if not self._open_to_all:
             check_exposure(self._interface, config)
-        told = diff(self.protocol.config, config)
+        changes = diff(self.protocol.config, config)
         self.protocol.reconfigure(config)
-        return told
+        return changes
 
 
 class ClientService(DatagramService):
-    """A client under ``twistd``.
+    """Client under ``twistd``.
 
     :param backbone: ``HOST:PORT``.
-    :param metrics: where to serve Prometheus metrics; see :class:`BackboneService`.
-    :param stream: the stream of the backbone, as ``fyrehose_info`` names it.
+    :param metrics: endpoint description for Prometheus metrics; see :class:`BackboneService`.
+    :param stream: name of the backbone's stream in the metric ``fyrehose_info``.
     """
 
     def __init__(
@@ -262,16 +261,16 @@ class ClientService(DatagramService):
         binding = bind_client(self.reactor, self.protocol, self.backbone, port=self._local_port)
         self._binding = Deferred.fromCoroutine(binding)
         self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
-        told = InfoCollector("client", stream=self._stream, backbone=self.backbone), ClientCollector(self.protocol)
-        self._metrics.listen(*told, on_failure=self.fail)
+        info = InfoCollector("client", stream=self._stream, backbone=self.backbone)
+        self._metrics.listen(info, ClientCollector(self.protocol), on_failure=self.fail)
 
     async def _stop(self) -> None:
-        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        self._binding.cancel()  # Otherwise a pending name lookup would open a port afterwards.
         await self._metrics.close()
         await self.protocol.leave()
 
     def stopService(self) -> Deferred[None]:
-        """Twisted: say goodbye and stop."""
+        """Twisted: leave the backbone and stop."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 

@@ -1,4 +1,4 @@
-"""``twistd fyrehose-backbone``."""
+"""Options and service of ``twistd fyrehose-backbone``."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ LIMITS = {
     "retransmit": integer_between(0, MAX_RETRANSMIT >> 20),
     "min-rate": positive_number,
 }
-"""What the file with limits may say."""
+"""Keys of the limits file, with their checks."""
 
 FORMER_NAMES = {"max-subscribers": "max-clients"}
-"""Current name by former name, of options and limits alike."""
+"""Current names of renamed options and limits, by former name."""
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of the backbone."""
 
     aliases = FORMER_NAMES
     synopsis = "[options]"
@@ -139,10 +139,10 @@ class Options(ServiceOptions):
             raise usage.UsageError(f"--forward {self['forward']!r}: choose random or round-robin")
         if not 0 <= self["settle-time"] <= 60:
             raise usage.UsageError(f"--settle-time {self['settle-time']}: choose 0 to 60 s")
-        # twistd goes there before the service starts.
+        # twistd changes to this directory before the service starts.
         directory = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["state"] = require_parent_directory((directory / (self["state"] or f"fyrehose-{name}.state")).absolute())
-        # twistd reads this again after it went there.
+        # An absolute path, because the file is read again after twistd changed directory.
         self["limits"] = (directory / self["limits"]).absolute() if self["limits"] else None
         self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
         self["config"] = self.read_config()
@@ -159,9 +159,9 @@ class Options(ServiceOptions):
         self["class"] = protocol_class(self["protocol"], BackboneProtocol) if self["protocol"] else BackboneProtocol
 
     def read_config(self) -> BackboneConfig:
-        """Return what the options and the file with limits say now.
+        """Return the configuration from the options and the current limits file.
 
-        :raises ConfigurationError: if the file will not do.
+        :raises ConfigurationError: if the file is invalid.
         """
         found = read_limits(self["limits"], LIMITS, FORMER_NAMES) if self["limits"] else {}
         allow = found.get("allow", self["allow"])
@@ -181,9 +181,9 @@ class Options(ServiceOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service for ``options``.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with a message of one line, if the service could not start.
     """
     stream = f"fyrehose://{options['name']}"
     path: Path = options["state"]
@@ -196,7 +196,7 @@ def makeService(options: Options) -> IService:
     )
     protocol = options["class"](options["config"], policy, settle_time=options["settle-time"])
     try:
-        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        # Report errors now, in one line, while twistd still has the terminal.
         if options["inherited"] is None:
             _probe_port(options["interface"], options["port"])
         if path.exists():

@@ -1,7 +1,7 @@
-"""The table of clients in a backbone's state file, from which a restarted backbone serves them at once.
+"""Client table in the state file of a backbone, from which a restarted backbone serves its clients at once.
 
 It follows the page of numbers: slots of 64 bytes, of which the first begins with the magic ``FYRECLI`` and version 1.
-Each of the others holds a client, in the machine's byte order:
+Each other slot holds a client, in the machine's byte order:
 
 ======  =====  =====================================================
 offset  bytes  content
@@ -18,8 +18,8 @@ offset  bytes  content
 52      12     0
 ======  =====  =====================================================
 
-A slot is filled before it is marked as in use, and a client that changes gets a new one before its old one is free.
-So a process that dies leaves each client as it was or as it is, at worst in both ways.
+A slot is filled before it is marked as in use, and a changed client gets a new slot before its old one is freed.
+A process that dies therefore leaves the old or the new state of each client, at worst both.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _HEARD_AT_WORD = 5  # In words of 8 bytes.
 
 
 class ClientTableFile:
-    """The clients in a file, from ``offset`` on.
+    """Client table in a memory-mapped file.
 
-    :param file: descriptor of a file that is open for reading and writing; not closed.
-    :param offset: a multiple of the page size.
-    :ivar complete: true if the table was there, and all of it is as it was written.
-    :raises OSError: if the file cannot be mapped, or made as long as it has to be.
+    :param file: descriptor of a file open for reading and writing, which is not closed here.
+    :param offset: offset of the table, a multiple of the page size.
+    :ivar complete: whether the table existed and is undamaged.
+    :raises OSError: if the file cannot be mapped or extended.
     """
 
     def __init__(self, file: int, offset: int) -> None:
@@ -70,7 +70,7 @@ class ClientTableFile:
         return tuple(client for _, client in self._slots.values())
 
     def put(self, client: KnownClient) -> None:
-        """Add a client, or change what is said of it. :raises OSError: if the file would have to grow and cannot."""
+        """Add or update a client. :raises OSError: if the file cannot be extended."""
         slot, known = self._slots.get(client.address, (0, None))
         if known is not None and known._replace(heard_at=client.heard_at) == client:
             self._times[slot * SLOT // 8 + _HEARD_AT_WORD] = client.heard_at
@@ -86,22 +86,22 @@ class ClientTableFile:
         self._slots[client.address] = slot, client
 
     def remove(self, address: Address) -> None:
-        """Take out a client that may not be in it."""
+        """Remove a client, if it is in the table."""
         slot, _ = self._slots.pop(address, (0, None))
         self._release(slot)
 
     def flush(self) -> None:
-        """Write it to the disk."""
+        """Sync the table to disk."""
         self._memory.flush()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Unmap the file."""
         self._words.release()
         self._times.release()
         self._memory.close()
 
     def _allocate(self, size: int) -> int:
-        # Blocks that a full disk does not have would end the process where they are written to.
+        # Allocate the blocks first: a write to an unallocated block on a full disk would kill the process.
         os.posix_fallocate(self._file, self._offset, size)
         return size
 

@@ -1,4 +1,4 @@
-"""``twistd fyrehose-client``: an application's subscriber or publisher as a service."""
+"""Options and service of ``twistd fyrehose-client``, which runs an application's subscriber or publisher."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fyrehose_twisted.process.secret import read_secret
 
 
 def parse_start(text: str) -> Start | int:
-    """Return where to start: ``live``, ``oldest`` or a number. :raises ValueError: if it is none of them."""
+    """Parse a start position: ``live``, ``oldest`` or a number. :raises ValueError: if it is none of these."""
     if text in ("live", "oldest"):
         return Start(text)
     if text.isdecimal():
@@ -27,7 +27,7 @@ def parse_start(text: str) -> Start | int:
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of the client."""
 
     synopsis = "--protocol dotted.Name [options]"
     longdesc = "Runs your subclass of SubscriberProtocol or PublisherProtocol as a client of a backbone."
@@ -53,9 +53,9 @@ class Options(ServiceOptions):
     ]
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check the options and build the configuration."""
         if not self["protocol"]:
-            raise usage.UsageError("--protocol dotted.Name is missing: which class shall run?")
+            raise usage.UsageError("--protocol is missing: pass the dotted name of the class to run")
         check_stream_name(self["name"])
         try:
             parse_host_port(self["backbone"])
@@ -72,9 +72,9 @@ class Options(ServiceOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service for ``options``.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with a message of one line, if the service could not start.
     """
     try:
         service: Any = ClientService(

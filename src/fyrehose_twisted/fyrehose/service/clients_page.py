@@ -1,4 +1,4 @@
-"""``/clients``: the clients of a backbone, as JSON beside its metrics."""
+"""HTTP resource ``/clients``: the clients of a backbone as JSON, next to its metrics."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from fyrehose_twisted.web.request import parse_number, query_params
 from fyrehose_twisted.web.response import HttpResponse, json_response
 
 MAX_ROWS = 1_000
-"""Clients that one answer lists at most."""
+"""Maximum number of clients in one response."""
 
 KINDS = JOURNAL, PUBLISHER, SUBSCRIBER, OTHER = "journal", "publisher", "subscriber", "other"
-"""What a client may be, in the order in which clients are listed."""
+"""Kinds of clients, in the order of the list."""
 
 
 class ClientsPage:
-    """Answers with the clients of a running backbone.
+    """HTTP resource with the clients of a running backbone.
 
-    :param protocol: the backbone.
+    :param protocol: protocol of the backbone.
     """
 
     def __init__(self, protocol: BackboneProtocol) -> None:
         self._protocol = protocol
 
     def get(self, request: WebRequest) -> HttpResponse:
-        """Answer with at most ``limit`` clients. Tokens and secrets are left out."""
+        """Return a response with at most ``limit`` clients, without tokens and secrets."""
         limit = parse_number(query_params(request, b"limit").get(b"limit"), "limit", highest=MAX_ROWS) or MAX_ROWS
         node, driver = self._protocol.node, self._protocol.driver
         if node is None or driver is None:
@@ -40,7 +40,7 @@ class ClientsPage:
 
 
 def kind_of(client: ServedClient) -> str:
-    """Return which of :data:`KINDS` a client is by its FLAGS."""
+    """Return the kind of a client, one of :data:`KINDS`, by its FLAGS."""
     if client.flags & Flags.DURABLE:
         return JOURNAL
     if not client.flags & Flags.NOSUBSCRIBE:
@@ -49,7 +49,7 @@ def kind_of(client: ServedClient) -> str:
 
 
 def describe_clients(node: Backbone, now: float, limit: int = MAX_ROWS) -> dict[str, Any]:
-    """Return the clients of a backbone: by kind, each kind by address, ``limit`` of them at most."""
+    """Return at most ``limit`` clients of a backbone as JSON, ordered by kind and address."""
     clients = node.clients
     listed = nsmallest(limit, clients, key=lambda client: (KINDS.index(kind_of(client)), client.address))
     unlisted = node.unlisted

@@ -1,4 +1,4 @@
-"""A durable journal under ``twistd``."""
+"""Durable journal of a stream under ``twistd``."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ MakeProtocol = Callable[..., JournalProtocol]
 
 
 class JournalService(DatagramService):
-    """Subscribes to a backbone and keeps what it delivers.
+    """Service that subscribes to a backbone and writes the stream to a journal.
 
     :param open_journal: called when the service starts, after privileges were dropped; returns the journal.
-    :param make_protocol: returns what receives the stream, given the keywords ``journal`` and ``sync``.
+    :param make_protocol: called with the keywords ``journal`` and ``sync``; returns the protocol.
     :param backbone: ``HOST:PORT``.
     :param interface: local IPv4 address; by default the one from which the backbone is reached.
-    :param sync_interval: seconds after which what came is made durable; ``None`` to do so with each group, before
-        anybody is told of it.
-    :param serve: given the journal, returns where to give its frames to readers on other machines.
-    :param metrics: where to serve Prometheus metrics; see :class:`~fyrehose_twisted.fyrehose.service.BackboneService`.
+    :param sync_interval: seconds between syncs; ``None`` to sync each group of messages before it is delivered.
+    :param serve: called with the journal; returns the endpoint that serves it to readers on other machines.
+    :param metrics: endpoint description for Prometheus metrics; see
+        :class:`~fyrehose_twisted.fyrehose.service.BackboneService`.
     """
 
     def __init__(
@@ -99,18 +99,18 @@ class JournalService(DatagramService):
             self._ports.add_port(self._make_listener(journal))
             self._ports.bind()
             self._ports.report_failures(lambda error: self.fail(Failure(error)))
-        told = InfoCollector("journal", stream=journal.stream), ClientCollector(protocol), JournalCollector([journal])
-        self._metrics.listen(*told, on_failure=self.fail)
+        info = InfoCollector("journal", stream=journal.stream)
+        self._metrics.listen(info, ClientCollector(protocol), JournalCollector([journal]), on_failure=self.fail)
         self._reloading.start()
 
     def stopService(self) -> Deferred[None]:
-        """Twisted: say goodbye, make everything durable and stop."""
+        """Twisted: leave the backbone, sync the journal and stop."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         self._reloading.stop()
-        self._binding.cancel()  # Or a name that is still being looked up would open a port afterwards.
+        self._binding.cancel()  # Otherwise a pending name lookup would open a port afterwards.
         await self._metrics.close()
         await self._ports.close()
         if self.protocol is not None:
@@ -128,7 +128,7 @@ class JournalService(DatagramService):
     def _journal_failed(self, error: Exception) -> None:
         if self.protocol is not None and self.protocol.transport is not None:
             self.protocol.fail(error)
-        elif not self._failure_logged:  # Nothing runs that could stop: the backbone's name is being looked up.
+        elif not self._failure_logged:  # The protocol is not running yet: the name lookup is pending.
             self._failure_logged = True
             self.fail(Failure(error))
 
@@ -154,7 +154,7 @@ class JournalService(DatagramService):
         node, journal = protocol.node, self.journal
         if node is not None and journal is not None:
             self.log.info(
-                "messages came: {received:,}, {repaired:,} of them as repairs; kept: {taken:,}, lost: {lost:,}",
+                "messages received: {received:,}, {repaired:,} of them as repairs; kept: {taken:,}, lost: {lost:,}",
                 received=node.counters.received,
                 repaired=node.counters.repaired,
                 taken=journal.counters.taken,

@@ -1,4 +1,4 @@
-"""``twistd fyrehose-journal``."""
+"""Options and service of ``twistd fyrehose-journal``."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from fyrehose_twisted.net.options import ServiceOptions, integer_option, protoco
 from fyrehose_twisted.process.secret import read_secret
 
 MIN_SEGMENT_BYTES, SEGMENTS_PER_RETENTION = 65_536, 8
-"""With a size in ``--retention``, a segment takes at most so manyth a part of it, but not less than so many bytes."""
+"""Segment size with a size in ``--retention``: at most the given fraction of it, but at least the minimum in bytes."""
 
 SYNC_INTERVAL_RANGE = (0.001, 3_600.0)
-"""Seconds that ``--fsync`` takes."""
+"""Minimum and maximum of ``--fsync`` in seconds."""
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of the journal."""
 
     synopsis = "--directory DIR [options]"
     longdesc = (
@@ -70,7 +70,7 @@ class Options(ServiceOptions):
     ]
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check the options and build the configuration."""
         try:
             self._check()
         except (FyrehoseError, ValueError) as error:
@@ -79,8 +79,8 @@ class Options(ServiceOptions):
     def _check(self) -> None:
         check_stream_name(self["name"])
         if not self["directory"]:
-            raise usage.UsageError("--directory DIR is missing: where shall the journal lie?")
-        # twistd goes there before the service starts.
+            raise usage.UsageError("--directory is missing: pass --directory DIR for the journal")
+        # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["directory"] = (start / self["directory"]).absolute()
         parse_host_port(self["backbone"])
@@ -98,15 +98,13 @@ class Options(ServiceOptions):
         self["journal-config"] = _journal_config(retention)
         self["sync-interval"] = _sync_interval(self["fsync"])
         if self["serve-secret-file"] and not self["serve"]:
-            raise usage.UsageError(
-                "--serve-secret-file is of no use without --serve: where shall the journal be served?"
-            )
+            raise usage.UsageError("--serve-secret-file requires --serve ENDPOINT")
         self["serve-secret"] = read_secret(self["serve-secret-file"]) if self["serve-secret-file"] else None
         self["class"] = protocol_class(self["protocol"], JournalProtocol) if self["protocol"] else JournalProtocol
 
 
 def _journal_config(retention: Retention) -> JournalConfig:
-    """Whole segments go, so they have to be small where little is kept."""
+    """Return a configuration with small segments for a small retention, because whole segments are deleted."""
     config = JournalConfig(retention=retention)
     if retention.size is None:
         return config
@@ -128,9 +126,9 @@ def _sync_interval(text: str) -> float | None:
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service for ``options``.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with a message of one line, if the service could not start.
     """
     from twisted.internet import reactor
 
@@ -142,7 +140,7 @@ def makeService(options: Options) -> IService:
         return protocol
 
     try:
-        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        # Report errors now, in one line, while twistd still has the terminal.
         _probe_directory(path, stream)
         serve = _journal_listener(options, reactor) if options["serve"] else None
         service: Any = JournalService(
@@ -172,13 +170,13 @@ def _journal_listener(options: Options, reactor: Any) -> Callable[[Journal], Lis
 
 
 def _probe_directory(path: Path, stream: str) -> None:
-    """See whether the journal can be written, as far as that can be known without making anything.
+    """Check that the journal can be written, without creating anything.
 
-    :raises SystemExit: if not.
-    :raises JournalInUse: if somebody writes to it.
+    :raises SystemExit: if the directory is not writable.
+    :raises JournalInUse: if another process writes to the journal.
     """
     existing = path
-    while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
+    while not os.path.exists(existing):  # Path.exists raises without permission or with a name that is too long.
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise SystemExit(f"fyrehose-journal: --directory {path} cannot be written, because of {existing}")

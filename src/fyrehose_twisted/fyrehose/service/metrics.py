@@ -1,4 +1,4 @@
-"""The counters of backbones and clients for Prometheus. They are read when asked for, and cost nothing otherwise."""
+"""Prometheus collectors of backbones and clients."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _CLIENT_COUNTERS = {
 
 
 class BackboneCollector(Collector):
-    """Turns the state of a running backbone into metrics named ``fyrehose_backbone_*``."""
+    """Collector of the metrics ``fyrehose_backbone_*`` of a running backbone."""
 
     def __init__(self, protocol: BackboneProtocol) -> None:
         self._protocol = protocol

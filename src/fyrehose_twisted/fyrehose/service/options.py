@@ -1,4 +1,4 @@
-"""Command-line options that the services share."""
+"""Option checks shared by the services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAME_CHARACTERS = set("abcdefghijklmnopqrstuvwxyz0123456789-_.")
 
 
 def float_option(option: str) -> Any:
-    """Return a coercion of the value of ``option`` to a float."""
+    """Return a function that converts the value of ``option`` to a float."""
 
     def coerce(text: str) -> float:
         try:
@@ -26,13 +26,13 @@ def float_option(option: str) -> Any:
 
 
 def check_stream_name(name: str) -> None:
-    """Check the value of ``--name``. :raises UsageError: if no stream can be called that."""
+    """Check the value of ``--name``. :raises UsageError: if it is not a valid stream name."""
     if not name or len(name) > 128 or not set(name) <= _NAME_CHARACTERS or name.startswith("."):
         raise UsageError(f"--name {name!r}: use lower-case letters, digits, '-', '_' and '.', at most 128")
 
 
 def ipv4_interface(text: str) -> IPv4Address:
-    """Return the value of ``--interface``. :raises UsageError: if it is not an IPv4 address."""
+    """Parse the value of ``--interface``. :raises UsageError: if it is not an IPv4 address."""
     try:
         return IPv4Address(text)
     except ValueError:
@@ -42,7 +42,7 @@ def ipv4_interface(text: str) -> IPv4Address:
 
 
 def require_parent_directory(path: Path) -> Path:
-    """Return ``path``. :raises UsageError: if the directory that it lies in does not exist."""
+    """Return ``path``. :raises UsageError: if its parent directory does not exist."""
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent} is not a directory; make it, or choose another place for {path.name}")
     return path

@@ -1,8 +1,8 @@
-"""The state file of a subscriber: the number to be handed over next, and what came before it.
+"""State file of a subscriber: the next number to deliver, and the envelopes of the latest messages before it.
 
-Layout, little-endian: magic ``FYREPLC`` and version 1; the next number (8 bytes); 1 if the message before it was handed
-over, else 0 (4); CRC-32 of DATA of that message (4); for each run of the envelopes that came lately its first number,
-publisher id, first counter and length (8 each); CRC-32 of all that precedes it (4).
+Layout, little-endian: magic ``FYREPLC`` and version 1; the next number (8 bytes); 1 if the message before it was
+delivered, else 0 (4); CRC-32 of DATA of that message (4); for each run of recent envelopes its first number, publisher
+id, first counter and length (8 each); CRC-32 of all preceding bytes (4).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _RUN_BYTES = 32
 
 
 class SubscriberPosition(NamedTuple):
-    """How far a subscriber has got.
+    """Position of a subscriber in a stream.
 
-    :ivar next: the number to be handed over next.
-    :ivar checksum: CRC-32 of DATA of the message before; ``None`` if that is lost, or was left out.
-    :ivar runs: envelopes of the messages before, by which repeats are told.
+    :ivar next: next number to deliver.
+    :ivar checksum: CRC-32 of DATA of the message before it; ``None`` if that message is lost.
+    :ivar runs: runs of envelopes before it, by which repeats are recognised.
     """
 
     next: int
@@ -44,10 +44,10 @@ class SubscriberPosition(NamedTuple):
 
 
 class PositionFile:
-    """A locked state file, which a crash leaves as it was or as it was to be.
+    """Locked state file of a subscriber with atomic updates.
 
-    :ivar position: what was read or written last; ``None`` if there was no file.
-    :raises StateFileError: if it is in use, damaged, or something else.
+    :ivar position: position read or written last; ``None`` for a new file.
+    :raises StateFileError: if the file is in use, damaged, or not a state file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,15 +58,15 @@ class PositionFile:
             self._open()
 
     def write(self, position: SubscriberPosition) -> None:
-        """Put a place in the file, durably.
+        """Replace the content of the file durably.
 
-        :raises StateFileError: if that fails; then the file is as it was.
+        :raises StateFileError: if the file cannot be written. It is unchanged then.
         """
         content = _encode(position)
         with state_file_errors(self.path, "written"):
             file, temporary = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".new", dir=self.path.parent)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before another process can find it.
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Before the file is visible to another process.
                 with os.fdopen(os.dup(file), "wb") as output:
                     output.write(content)
                 os.fsync(file)
@@ -89,7 +89,7 @@ class PositionFile:
             try:
                 file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
-                # Of two that begin at once one finds what the other has made and locked.
+                # Of two processes that start at once, one finds the file that the other created and locked.
                 with suppress(FileExistsError):
                     os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
                 continue
@@ -97,7 +97,7 @@ class PositionFile:
                 lock(file, self.path, "another subscriber; give each its own --state")
                 if os.fstat(file).st_ino != os.stat(self.path).st_ino:
                     os.close(file)
-                    continue  # It was written anew in between.
+                    continue  # The file was replaced in the meantime.
                 self.position = _decode(self.path, os.pread(file, os.fstat(file).st_size, 0))
             except BaseException:
                 os.close(file)
@@ -106,7 +106,7 @@ class PositionFile:
 
 
 def runs_before(runs: Iterable[EnvelopeRun], number: int) -> tuple[EnvelopeRun, ...]:
-    """Return the part of runs that lies before a number."""
+    """Return the parts of runs before ``number``."""
     return tuple(run._replace(length=min(run.length, number - run.number)) for run in runs if run.number < number)
 
 
@@ -119,13 +119,13 @@ def _encode(position: SubscriberPosition) -> bytes:
 
 def _decode(path: Path, content: bytes) -> SubscriberPosition | None:
     if not content:
-        return None  # It was made, and nothing was handed over yet.
+        return None  # A new file, before the first delivery.
     refusal = f"state file {path} is not usable: "
-    advice = "; move it away, and say where to begin with --from"
+    advice = "; move it away and pass the start position with --from"
     if len(content) < len(MAGIC) or content[:7] != MAGIC[:7]:
         raise StateFileError(refusal + "it was not written by a subscriber" + advice)
     if content[7] != MAGIC[7]:
-        raise StateFileError(refusal + f"it is of version {content[7]}" + advice)
+        raise StateFileError(refusal + f"it has version {content[7]}" + advice)
     size = len(content) - _HEADER.size - _CHECK.size
     if size < 0 or size % _RUN_BYTES or _CHECK.unpack(content[-4:])[0] != zlib.crc32(content[:-4]):
         raise StateFileError(refusal + "it is damaged" + advice)

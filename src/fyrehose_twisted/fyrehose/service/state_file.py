@@ -1,4 +1,4 @@
-"""The backbone's state file: the last number given, which survives kill -9, and a bound, which survives power loss.
+"""State file of a backbone: the last assigned number, which survives kill -9, and a bound, which survives power loss.
 
 Layout, a page of 4,096 bytes, integers in the machine's byte order:
 
@@ -7,8 +7,8 @@ offset  bytes  content
 ======  =====  ==============================================================
 0       8      magic ``FYRESEQ`` and version 1
 8       8      byte order mark 0x0102030405060708
-16      8      last number given
-24      8      reserved bound: no number above it was given
+16      8      last assigned number
+24      8      reserved bound: no number above it was assigned
 32      16     boot id of the kernel under which ``last`` was written
 48      2      length of the stream's URI
 50      ...    the stream's URI, UTF-8
@@ -51,13 +51,12 @@ _IN_USE = "another backbone; give each its own --state"
 
 @implementer(ISequenceStore, IClientMemory)
 class SequenceFile:
-    """An open, locked state file.
+    """Open, locked state file of a backbone.
 
-    :ivar fresh: no number was ever given, as far as this file knows.
-    :ivar hole: the range of numbers that were skipped because a power failure may have taken the memory of
-        them, or ``None``.
-    :ivar complete: the table of clients is there, and nothing can have been lost of it.
-    :raises StateFileError: if the file is in use, is not one, or is another stream's.
+    :ivar fresh: whether the file contains no number.
+    :ivar hole: range of numbers skipped because a power failure may have lost the last assigned number, or ``None``.
+    :ivar complete: whether the client table exists and is complete.
+    :raises StateFileError: if the file is in use, is not a state file, or belongs to another stream.
     """
 
     def __init__(self, path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None) -> None:
@@ -75,7 +74,7 @@ class SequenceFile:
 
     @staticmethod
     def check(path: Path, stream: str, *, start_at: int | None = None, boot_id: bytes | None = None) -> None:
-        """Raise what opening an existing file would raise, and change nothing."""
+        """Check an existing file without changes. Raises the errors of opening it."""
         with state_file_errors(path, "opened"):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             try:
@@ -91,7 +90,7 @@ class SequenceFile:
     def _open(self, stream: str, start_at: int | None, boot_id: bytes) -> None:
         _check_page(os.pread(self._file, PAGE, 0), os.fstat(self._file).st_size, self.path, stream)
         self._map = mmap.mmap(self._file, PAGE)
-        # One aligned store of 8 bytes: a process that dies leaves the old number or the new one, never half of one.
+        # Each number is one aligned store of 8 bytes, so a process that dies leaves the old or the new number.
         self._words = memoryview(self._map).cast("Q")
         last, bound = self._words[_LAST_WORD], self._words[_BOUND_WORD]
         self.fresh = bound == 0 and start_at is None
@@ -120,7 +119,7 @@ class SequenceFile:
 
     @property
     def clients(self) -> tuple[KnownClient, ...]:
-        """The clients that were served last."""
+        """Clients in the table."""
         return self._table.clients
 
     def persist(self, checkpoint: SequenceCheckpoint) -> None:
@@ -134,7 +133,7 @@ class SequenceFile:
         self._words[_LAST_WORD] = self.last = checkpoint.last
 
     def close(self) -> None:
-        """Store the last number as the bound too, so that the next boot finds no hole, and unlock the file."""
+        """Store the last number also as the bound, so that the next start skips no numbers. Unlock the file."""
         self._words[_BOUND_WORD] = self.last
         try:
             self._sync()
@@ -163,7 +162,7 @@ class SequenceFile:
 
 
 def _new_content(stream: str, boot_id: bytes) -> bytes:
-    """Return the content of a new file: the page of numbers, and room for a table of clients."""
+    """Return the content of a new file: the page of numbers and an empty client table."""
     name = stream.encode()
     page = bytearray(PAGE)
     _HEADER.pack_into(page, 0, MAGIC, BYTE_ORDER_MARK)
@@ -176,21 +175,19 @@ def _new_content(stream: str, boot_id: bytes) -> bytes:
 
 def _check_start(start_at: int | None, last: int, path: Path) -> None:
     if start_at is not None and not last < start_at <= MAX_SEQUENCE:
-        raise StateFileError(
-            f"--start-at {start_at} would repeat numbers: state file {path} says that {last} were given"
-        )
+        raise StateFileError(f"--start-at {start_at} would repeat numbers: the last one in state file {path} is {last}")
 
 
 def _check_page(page: bytes, size: int, path: Path, stream: str) -> None:
     refusal = f"state file {path} is not usable: "
-    advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
+    advice = "; restore it, or move it away and start with --start-at N, where N is above every number ever assigned"
     if not page:
         raise StateFileError(refusal + "it is empty" + advice)
     if size < PAGE or size % PAGE or not page.startswith(MAGIC[:-1]):
         raise StateFileError(refusal + f"it was not written by a backbone ({size} bytes)" + advice)
     _, order = _HEADER.unpack_from(page)
     if page[7] != MAGIC[7] or order != BYTE_ORDER_MARK:
-        raise StateFileError(refusal + "it is of another version or byte order" + advice)
+        raise StateFileError(refusal + "it has another version or byte order" + advice)
     last, bound = _NUMBERS.unpack_from(page, 16)
     if not last <= bound <= MAX_SEQUENCE:
         raise StateFileError(refusal + f"it is damaged (last number {last}, bound {bound})" + advice)

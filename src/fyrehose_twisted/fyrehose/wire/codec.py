@@ -1,6 +1,6 @@
-"""Bytes to packets and back, one at a time (documents 000 and 001, packet diagrams).
+"""Codec of single packets (documents 000 and 001, packet diagrams).
 
-:mod:`fyrehose_twisted.fyrehose.wire.run_codec` holds the columnar form for many datagrams at once.
+:mod:`fyrehose_twisted.fyrehose.wire.run_codec` contains the columnar codec for runs of datagrams.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def encode(packet: Packet) -> bytes:
     """Return the datagram for ``packet``.
 
     :raises MessageTooLarge: if DATA is over 65,526 bytes.
-    :raises UnencodableMessage: if a field is out of its range.
+    :raises UnencodableMessage: if a field is out of range.
     """
     match packet:
         case Deliver(sequence, data):
@@ -67,17 +67,17 @@ def encode(packet: Packet) -> bytes:
 
 
 def encode_deliver(sequence: int, data: Datagram) -> bytes:
-    """Return a DELIVER; see :func:`encode` for what it raises."""
+    """Return a DELIVER. For the errors, see :func:`encode`."""
     return _data_header(PacketType.DELIVER, len(data), sequence) + data
 
 
 def encode_push(data: Datagram, dialect: Dialect = Dialect.V2, confirm: bool = False, again: bool = False) -> bytes:
-    """Return a PUSH; see :func:`encode` for what it raises."""
+    """Return a PUSH. For the errors, see :func:`encode`."""
     return push_header(len(data), dialect, confirm, again) + data
 
 
 def push_header(size: int, dialect: Dialect, confirm: bool, again: bool = False) -> bytes:
-    """Return what comes before ``size`` bytes of DATA in a PUSH. :raises MessageTooLarge: if they do not fit."""
+    """Return the header of a PUSH with ``size`` bytes of DATA. :raises MessageTooLarge: if they do not fit."""
     kind = PacketType.PUSH | CONFIRM * confirm | AGAIN * again
     if dialect is Dialect.V2:
         return _data_header(kind, size, 0)
@@ -127,9 +127,9 @@ def _pack_address(address: Address) -> tuple[bytes, int]:
 def decode(datagram: Datagram, *, truncated: bool = False) -> Packet:
     """Return the packet in ``datagram``.
 
-    :param truncated: the receive call reported that it cut the datagram. What is left can look whole, so it
-        is malformed, always.
-    :raises MalformedPacket: if it is none; never anything else.
+    :param truncated: whether the receive call truncated the datagram. Such a datagram is always malformed, because it
+        may look complete.
+    :raises MalformedPacket: if ``datagram`` is not a packet. No other exception is raised.
     """
     if truncated:
         raise MalformedPacket("truncated", f"datagram was cut to {len(datagram)} bytes on receipt")

@@ -1,7 +1,7 @@
-"""The library's envelope: who published a message and which of theirs it is, so that a repeat can be told.
+"""Message envelope of this library: publisher id and message counter, by which subscribers recognise repeats.
 
-The protocol has no message identity, and a publisher that does not see its message come back must send it again.
-Inside DATA, before the payload: magic and version (4 bytes), publisher id (8), counter (8, big endian).
+The protocol has no message identity, and a publisher retransmits messages that are not acknowledged.
+The envelope precedes the payload in DATA: magic and version (4 bytes), publisher id (8), counter (8, big endian).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _HEADER_DTYPE = np.dtype([("magic", ">u4"), ("publisher", ">u8"), ("counter", ">
 _MAGIC = int.from_bytes(MAGIC, "big")
 ENVELOPE_SIZE = _HEADER.size
 MAX_ENVELOPED = MAX_DELIVERABLE - ENVELOPE_SIZE
-"""Payload bytes that fit a message with an envelope: 65,478."""
+"""Maximum payload in bytes of a message with an envelope: 65,478."""
 
 COUNTER_WINDOW = 65_536
-"""Messages for which envelopes are indexed; publishers never have a wider span of counters in flight."""
+"""Number of messages whose envelopes are indexed. The counters in flight of a publisher never span more."""
 
 
 class Envelope(NamedTuple):
-    """Who published a message, and which of theirs it is."""
+    """Publisher id and counter of a message."""
 
     publisher: bytes
     counter: int
 
 
 def wrap(publisher: bytes, counter: int, payload: bytes) -> bytes:
-    """Return DATA: the envelope and ``payload``."""
+    """Return the DATA of a message: the envelope followed by ``payload``."""
     return _HEADER.pack(MAGIC, publisher, counter) + payload
 
 
@@ -50,9 +50,9 @@ def unwrap(data: bytes) -> Envelope | None:
 
 
 def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]]:
-    """Return who published consecutive messages: stretches by their length, each of one publisher with rising counters.
+    """Split consecutive messages into runs of one publisher with consecutive counters.
 
-    :return: the first envelope of each stretch, ``None`` if its messages have none, and how many messages it has.
+    :return: the first envelope of each run, ``None`` for messages without envelopes, and the length of the run.
     """
     headers = _header_columns(messages) if len(messages) >= VECTOR_MINIMUM else None
     if headers is not None and (headers["magic"] == _MAGIC).all():
@@ -61,20 +61,20 @@ def envelope_runs(messages: Sequence[bytes]) -> list[tuple[Envelope | None, int]
         starts = [0, *(np.flatnonzero(~rises) + 1).tolist()]
         ends = [*starts[1:], len(messages)]
         return [(unwrap(messages[start]), end - start) for start, end in zip(starts, ends, strict=True)]
-    stretches: list[tuple[Envelope | None, int]] = []
+    runs: list[tuple[Envelope | None, int]] = []
     following: Envelope | None = None
     for data in messages:
         envelope = unwrap(data)
-        if stretches and envelope == following:
-            stretches[-1] = stretches[-1][0], stretches[-1][1] + 1
+        if runs and envelope == following:
+            runs[-1] = runs[-1][0], runs[-1][1] + 1
         else:
-            stretches.append((envelope, 1))
+            runs.append((envelope, 1))
         following = None if envelope is None else Envelope(envelope.publisher, envelope.counter + 1)
-    return stretches
+    return runs
 
 
 def _header_columns(messages: Sequence[bytes]) -> NDArray[np.void] | None:
-    """Return the first bytes of messages as envelopes, or ``None`` if one is too short to have one."""
+    """Return the first bytes of messages as envelope columns, or ``None`` if a message is too short for an envelope."""
     size = len(messages[0])
     if size >= ENVELOPE_SIZE and len(set(map(len, messages))) == 1:
         return np.ndarray((len(messages),), _HEADER_DTYPE, b"".join(messages), 0, (size,))
@@ -83,16 +83,16 @@ def _header_columns(messages: Sequence[bytes]) -> NDArray[np.void] | None:
 
 
 def envelope_columns(positions: Numbers, offsets: NDArray[np.uint32], payload: memoryview) -> Envelopes:
-    """Return the envelopes of messages; messages without one are left out.
+    """Return the envelopes of messages, without the messages that have none.
 
-    :param positions: the number of each message, ascending.
-    :param offsets: one more than there are messages: message ``i`` is ``payload[offsets[i] : offsets[i + 1]]``.
+    :param positions: numbers of the messages, ascending.
+    :param offsets: boundaries of the messages: message ``i`` is ``payload[offsets[i] : offsets[i + 1]]``.
     """
     rows = np.flatnonzero(offsets[1:] - offsets[:-1] >= ENVELOPE_SIZE)
     if not len(rows):
         return NO_ENVELOPES
     data = np.frombuffer(payload, np.uint8)
-    # At each byte, as if an envelope began there; only those at which one may begin are looked at.
+    # A view with an envelope at each byte, of which only the starts of messages are used.
     heads = np.ndarray((len(data) - ENVELOPE_SIZE + 1,), _HEADER_DTYPE, data, 0, (1,))[offsets[rows]]
     chosen = heads["magic"] == _MAGIC
     heads = heads[chosen]

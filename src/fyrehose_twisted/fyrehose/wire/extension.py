@@ -1,6 +1,6 @@
-"""The codec of the packets that this library adds to the documents' own; docs/protocol/fyrehose draws them.
+"""Codec of the extension packets of this library, which docs/protocol/fyrehose describes.
 
-Each ends with a CRC-32 of what precedes it: what they say is acted on at once, without a second packet to confirm it.
+Each packet ends with a CRC-32 of the preceding bytes, because the receiver acts on a single packet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fyrehose_twisted.fyrehose.wire.packets import (
 
 
 class ExtensionKind(IntEnum):
-    """The second byte of an extension."""
+    """Second byte of an extension packet."""
 
     HOLDS = 1
     STATUS = 2
@@ -40,7 +40,7 @@ _MAX_LEFT = 2**32 - 1
 
 
 def encode_extension(packet: Extension) -> bytes:
-    """Return the datagram for ``packet``. :raises UnencodableMessage: if a field is out of its range."""
+    """Return the datagram for ``packet``. :raises UnencodableMessage: if a field is out of range."""
     body = _encode(packet)
     return body + _CRC.pack(zlib.crc32(body))
 
@@ -64,7 +64,7 @@ def _encode(packet: Extension) -> bytes:
 
 
 def decode_extension(datagram: bytes) -> Extension:
-    """Return the packet in ``datagram``, whose first byte has been read. :raises MalformedPacket: if it is none."""
+    """Return the extension in ``datagram``, whose first byte was checked. :raises MalformedPacket: if it is invalid."""
     body, kind = datagram[: -_CRC.size], datagram[1] if len(datagram) > 1 else 0
     if kind not in list(ExtensionKind):
         raise MalformedPacket("unknown_type", f"extension {kind:#04x} is not one of the protocol's")

@@ -1,4 +1,4 @@
-"""The packets of both fyrehose dialects (documents 000 and 001), one frozen class each."""
+"""Packet classes of both fyrehose dialects (documents 000 and 001)."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import NamedTuple
 from fyrehose_twisted.effects import Address
 
 MAX_SEQUENCE = 2**48 - 1
-"""The highest number that SEQUENCE can hold; a backbone stops there instead of wrapping."""
+"""Highest number that SEQUENCE can hold. A backbone stops there instead of wrapping around."""
 
 MAX_DATA = 65_526
-"""DATA as the documents allow it, in bytes."""
+"""Maximum size of DATA in bytes according to the documents."""
 
 MAX_DELIVERABLE = 65_498
-"""DATA as IPv4 UDP can carry it in a DELIVER, in bytes: 65,507 less the header of 9."""
+"""Maximum size in bytes of DATA that a DELIVER can carry over IPv4: 65,507 less the header of 9."""
 
 ANY_ADDRESS: Address = ("0.0.0.0", 0)
-"""In ADDR and PORT: wherever this packet came from."""
+"""ADDR and PORT that stand for the source of the packet."""
 
 
 TOKEN_SIZE = 16
-"""Bytes of a TOKEN."""
+"""Size of a TOKEN in bytes."""
 
 MAX_HOLDINGS = 16
-"""Journals that one STATUS describes at most."""
+"""Maximum number of journals in one STATUS."""
 
 
 class PacketType(IntEnum):
-    """The first byte of a packet. Every value is a single bit; :data:`CONFIRM` is the one that is no type."""
+    """First byte of a packet. Each type is a single bit; the remaining bit is :data:`CONFIRM`."""
 
     DELIVER = 0x01
     PUSH = 0x02
@@ -38,34 +38,34 @@ class PacketType(IntEnum):
     KEEPALIVE = 0x10
     KEEPALIVE_ACK = 0x20
     EXTENSION = 0x40
-    """Of this library, and sent to none but those that set a flag of this library: HOLDS, STATUS and ASKED."""
+    """Extension of this library, sent only to peers that set a flag of this library: HOLDS, STATUS and ASKED."""
 
 
 CONFIRM = 0x80
-"""Set in the type byte of a PUSH whose sender wants the DELIVER back at its own address (001, rule 5)."""
+"""Bit in the type byte of a PUSH that requests the DELIVER at the sender's own address (001, rule 5)."""
 
 
 AGAIN = 0x40
-"""Extension: set in the type byte of a PUSH that was sent before. A backbone that has numbered the message lately gives
-no second number, and sends the DELIVER again."""
+"""Extension: bit in the type byte of a retransmitted PUSH. A backbone that has numbered the message recently assigns no
+second number and sends the DELIVER again."""
 
 
 class Flags(IntFlag):
-    """FLAGS of a KEEPALIVE: two of document 000, and this library's own, which other implementations ignore."""
+    """FLAGS of a KEEPALIVE: two of document 000, and those of this library, which other implementations ignore."""
 
     NONE = 0
     NOSUBSCRIBE = 0x1
     NOJOURNAL = 0x2
     DURABLE = 0x4
-    """The client keeps the stream in a durable journal, and says with HOLDS what it has."""
+    """The client stores the stream in a durable journal and reports its progress with HOLDS."""
     EXTENSIONS = 0x8
     """The client understands STATUS and ASKED."""
     WATCHES = 0x10
-    """The client wants a STATUS whenever a journal has made more of the stream durable."""
+    """The client requests a STATUS whenever a journal has synced more of the stream."""
 
 
 class Dialect(IntEnum):
-    """Which document a packet follows."""
+    """Document that a packet follows."""
 
     V1 = 1
     V2 = 2
@@ -73,7 +73,7 @@ class Dialect(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """A numbered message: from the backbone when published, from another client when repaired."""
+    """Numbered message, sent by the backbone, or by a client as a repair."""
 
     sequence: int
     data: bytes
@@ -81,18 +81,18 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """A message to be published."""
+    """Message to be published."""
 
     data: bytes
     dialect: Dialect = Dialect.V2
     confirm: bool = False
     again: bool = False
-    """Extension: it was sent before."""
+    """Extension: this is a retransmission."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A client at ``address`` misses ``first`` to ``last``, both inclusive."""
+    """Repair request of the client at ``address`` for ``first`` to ``last``, both inclusive."""
 
     address: Address
     first: int
@@ -101,7 +101,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """The backbone passes a REQUEST on: answer to ``address`` directly."""
+    """REQUEST that the backbone forwards to a client, which answers directly to ``address``."""
 
     address: Address
     first: int
@@ -110,7 +110,7 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """A client is alive and listens at ``address``. Version 1 has neither flags nor a token (``b""``)."""
+    """Keepalive of a client that receives at ``address``. Version 1 has neither flags nor a token (``b""``)."""
 
     address: Address = ANY_ADDRESS
     flags: int = Flags.NONE
@@ -120,31 +120,31 @@ class Keepalive:
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveAck:
-    """The backbone's answer, with the token of the KEEPALIVE; ``b""`` in version 1."""
+    """Answer of the backbone with the token of the KEEPALIVE; ``b""`` in version 1."""
 
     token: bytes
 
 
 class Holding(NamedTuple):
-    """What one durable journal has."""
+    """Range of numbers that one durable journal has synced without a gap."""
 
     since: int
-    """From here on it lost nothing."""
+    """First number of the range: the journal has lost no message after it."""
     durable: int
-    """Up to here all of it would survive a power failure; ``since - 1`` for nothing."""
+    """Last number that survives a power failure; ``since - 1`` for an empty range."""
 
     def keeps(self, sequence: int) -> bool:
-        """Say whether ``sequence`` is durable for certain."""
+        """Return whether ``sequence`` is certainly durable."""
         return self.since <= sequence <= self.durable
 
 
 @dataclass(frozen=True, slots=True)
 class Holds:
-    """Extension: a journal tells its backbone what it has.
+    """Extension: progress report of a durable journal.
 
-    :ivar token: that of its latest KEEPALIVE.
-    :ivar oldest: the first number that it keeps.
-    :ivar reached: it has all that was numbered since it joined up to here, durable or not; 0 before it knows.
+    :ivar token: token of its latest KEEPALIVE.
+    :ivar oldest: first number in the journal.
+    :ivar reached: number up to which it has all messages numbered since it joined, durable or not; 0 if unknown.
     """
 
     token: bytes
@@ -153,18 +153,18 @@ class Holds:
     reached: int = 0
 
     def covers(self, sequence: int) -> bool:
-        """Say whether this journal has made ``sequence`` durable, unless it lost it before ``holding.since``."""
+        """Return whether this journal has synced ``sequence``, unless the number is lost before ``holding.since``."""
         return self.oldest <= sequence <= self.holding.durable
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Extension: the backbone tells a client where its stream is.
+    """Extension: report of the backbone on its stream.
 
-    :ivar token: that of the client's latest KEEPALIVE.
-    :ivar oldest: the oldest number that a durable journal has; 0 if there is none.
-    :ivar last: the last number given; 0 if none has been since the backbone started.
-    :ivar holdings: of the durable journals, :data:`MAX_HOLDINGS` at most.
+    :ivar token: token of the client's latest KEEPALIVE.
+    :ivar oldest: oldest number that a durable journal holds; 0 if there is none.
+    :ivar last: last assigned number; 0 if none was assigned since the backbone started.
+    :ivar holdings: progress of at most :data:`MAX_HOLDINGS` durable journals.
     """
 
     token: bytes
@@ -175,10 +175,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Extension: the backbone tells a client how far it has got with its REQUEST.
+    """Extension: progress of the backbone in forwarding a REQUEST.
 
-    :ivar token: that of the client's latest KEEPALIVE.
-    :ivar left: clients that may hold ``first`` to ``last`` and have not been asked yet.
+    :ivar token: token of the client's latest KEEPALIVE.
+    :ivar left: number of clients that may hold ``first`` to ``last`` and were not asked yet.
     """
 
     token: bytes

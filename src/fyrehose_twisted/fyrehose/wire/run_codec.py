@@ -1,7 +1,7 @@
-"""The codec for runs of datagrams of one size: what makes a burst cheaper than its messages.
+"""Columnar codec for runs of datagrams of one size, which is cheaper than one call per datagram.
 
-Each function says of a run what :func:`~fyrehose_twisted.fyrehose.wire.codec.decode` says of its datagrams one by one.
-Where a run is something else than it is asked about, the caller goes through its datagrams instead.
+Each function gives the same result for a run as :func:`~fyrehose_twisted.fyrehose.wire.codec.decode` for its datagrams.
+If a run has other contents than expected, the caller decodes its datagrams one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fyrehose_twisted.fyrehose.wire.codec import DATA_HEADER, PUSH_V1_HEADER, pu
 from fyrehose_twisted.fyrehose.wire.packets import CONFIRM, MAX_DATA, Dialect, PacketType
 
 VECTOR_MINIMUM = 12
-"""From how many datagrams on whole columns are faster than one header after the other."""
+"""Minimum number of datagrams for which columns are faster than one header after the other."""
 
 _PUSHES = (PacketType.PUSH, PacketType.PUSH | CONFIRM)
 _SEQUENCE = struct.Struct(">HI")

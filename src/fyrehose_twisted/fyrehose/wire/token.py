@@ -1,4 +1,4 @@
-"""Whom a backbone serves: address lists, and tokens made from a shared secret."""
+"""KEEPALIVE tokens made from a shared secret."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fyrehose_twisted.fyrehose.wire.codec import KEEPALIVE_V2, encode
 from fyrehose_twisted.fyrehose.wire.packets import TOKEN_SIZE, Keepalive
 
 TOKEN_STEP_SECONDS = 30
-"""Seconds for which one token is made; the neighbouring steps are accepted too."""
+"""Seconds in one time step of a token. Tokens of the adjacent steps are accepted too."""
 
 
 def make_token(secret: bytes, address: Address, flags: int, now: float, *, step: int = 0) -> bytes:
     """Return the TOKEN of a KEEPALIVE: 16 bytes of HMAC-SHA-256 over ADDR, PORT, FLAGS and the time step.
 
-    :param step: offset in steps of 30 s from the one that ``now`` lies in.
+    :param step: offset from the time step of ``now``, in steps of 30 s.
     """
     body = encode(Keepalive(address, flags))[1 : KEEPALIVE_V2.size - TOKEN_SIZE]
     steps = int(now // TOKEN_STEP_SECONDS) + step
@@ -23,8 +23,8 @@ def make_token(secret: bytes, address: Address, flags: int, now: float, *, step:
 
 
 def token_is_valid(secret: bytes, keepalive: Keepalive, now: float) -> bool:
-    """Say whether the token of ``keepalive`` was made with ``secret`` in the current or a neighbouring step."""
-    # All three are computed, whatever matches, so that timing says nothing.
+    """Return whether the token of ``keepalive`` was made with ``secret`` in the current or an adjacent time step."""
+    # Always compute all three, so that timing reveals nothing.
     matches = [
         hmac.compare_digest(make_token(secret, keepalive.address, keepalive.flags, now, step=step), keepalive.token)
         for step in (0, -1, 1)

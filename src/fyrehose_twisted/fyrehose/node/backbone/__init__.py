@@ -1,1 +1,1 @@
-"""The backbone's rules."""
+"""Protocol rules of the backbone."""

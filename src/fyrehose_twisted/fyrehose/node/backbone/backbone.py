@@ -1,4 +1,4 @@
-"""The backbone's rules (documents 000 and 001): number every message, fan it out, have missing messages sent again."""
+"""Backbone node (documents 000 and 001): numbers messages, delivers them to subscribers and handles repair requests."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ from fyrehose_twisted.interfaces import IDatagramNode, IForwardPolicy, Outputs
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
 SETTLE_TIME = 2.0
-"""Seconds that a backbone which does not know all of its clients listens for them: two keepalive intervals."""
+"""Seconds for which a backbone without a complete client table listens for clients: two keepalive intervals."""
 
 STATUS_INTERVAL = 50e-6
-"""Seconds of rest after each STATUS to a client that watches the journals: 20,000 a second at most."""
+"""Minimum number of seconds between two STATUS to a client that watches journals: at most 20,000 per second."""
 
 
 class BackboneState(Enum):
-    """What a backbone is doing."""
+    """State of a backbone."""
 
     SETTLING = "waiting for clients to say that they are there"
     SERVING = "numbering messages"
@@ -65,20 +65,20 @@ class BackboneState(Enum):
 
 @implementer(IDatagramNode)
 class Backbone(DatagramNode):
-    """One backbone as a node.
+    """Node of one backbone.
 
-    :ivar repair_dispatcher: its part in repairs.
+    :ivar repair_dispatcher: handler of repair requests.
 
-    :param last: the last number given, 0 for none.
-    :param bound: the highest number for which no new
-        :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` is needed.
-    :param settle_until: number nothing before this time; what is pushed meanwhile waits.
-    :param ask: ask clients while settling what they know of the stream, and number nothing at all if they do: one that
-        proves the secret, two without a secret, or one if there are no more.
-    :param known: clients of the backbone that was here before, to be served at once.
-    :param now: when it starts.
-    :param own_address: where a given client can reach this backbone; used while settling.
-    :param is_own: says whether what is sent to an address comes to this backbone itself.
+    :param last: last assigned number, 0 for none.
+    :param bound: highest number that needs no new
+        :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint`.
+    :param settle_until: time before which no message is numbered. PUSHes wait until then.
+    :param query_clients: query clients for messages of the stream while settling, and refuse to number if they hold
+        some. With a secret one answer suffices, without one two are needed, or one if only one client was queried.
+    :param known_clients: clients of the previous backbone process, which are served at once.
+    :param now: start time.
+    :param own_address: returns the address at which a given client reaches this backbone; used while settling.
+    :param is_own: returns whether an address is one of this backbone.
     """
 
     def __init__(
@@ -123,17 +123,19 @@ class Backbone(DatagramNode):
 
     @property
     def clients(self) -> list[ServedClient]:
-        """The living clients, the one that expires first at the front."""
+        """Current clients, in order of expiry."""
         return list(self._client_table)
 
     @property
     def unlisted(self) -> ClientTraffic:
-        """Messages of addresses that publish without being clients."""
+        """Traffic of addresses that publish without being clients."""
         return self._client_table.unlisted
 
     def reconfigure(self, config: BackboneConfig) -> None:
-        """Go by other limits from now on. Who is served stays so; one that is not allowed any more is refused at its
-        next KEEPALIVE, and so expires."""
+        """Apply new limits.
+
+        Current clients stay. A client that is no longer allowed is refused at its next KEEPALIVE and then expires.
+        """
         self.config = config
         self._client_table.config = config
         self._request_budgets.rate, self._request_budgets.burst = config.request_rate, config.request_burst
@@ -156,7 +158,7 @@ class Backbone(DatagramNode):
                     self._receive_datagram(datagram, run.peer, run.truncated, now)
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
-        """One packet arrived from ``peer``."""
+        """Handle a packet from ``peer``."""
         match packet:
             case Push():
                 self.push_received(packet, peer, now)
@@ -175,7 +177,7 @@ class Backbone(DatagramNode):
                 self._drop("unexpected", peer, f"{kind} is for clients, not for a backbone", now)
 
     def push_received(self, push: Push, peer: Address, now: float) -> None:
-        """Number a message and send it to all subscribers (000, backbone rules 3 and 5)."""
+        """Number a message and deliver it to all subscribers (000, backbone rules 3 and 5)."""
         if not self._client_table.may_push(peer):
             self._drop("push_not_allowed", peer, "PUSH from an address that may not publish", now)
         elif len(push.data) > MAX_DELIVERABLE:
@@ -193,7 +195,7 @@ class Backbone(DatagramNode):
             self._publish(push, peer, now)
 
     def keepalive_received(self, keepalive: Keepalive, peer: Address, now: float) -> None:
-        """Admit a client for the next 5 s and say so (000, backbone rules 1 and 2), or refuse it in silence."""
+        """Serve a client for the next 5 s and acknowledge (000, backbone rules 1 and 2), or refuse it silently."""
         self.counters.keepalives += 1
         address = _resolve_address(keepalive.address, peer)
         refusal = self._refusal_reason(keepalive, address, peer, now)
@@ -206,7 +208,7 @@ class Backbone(DatagramNode):
         if client := self._client_table.get(address):
             client.traffic.subscribe(self.counters, not client.flags & Flags.NOSUBSCRIBE)
         if keepalive.flags & Flags.EXTENSIONS:
-            # The client looks for its beginning as soon as it has the ACK, so it is told before where that is.
+            # The STATUS precedes the ACK, because the client starts to look for the oldest message upon the ACK.
             watches = bool(keepalive.flags & Flags.WATCHES)
             self._send(
                 encode(self.repair_dispatcher.make_status(keepalive.token, self._last_announced, watches=watches)),
@@ -218,7 +220,7 @@ class Backbone(DatagramNode):
             self._send(encode(Forward(self._own_address(address), 1, MAX_SEQUENCE)), address)
 
     def holds_received(self, holds: Holds, peer: Address, now: float) -> None:
-        """A durable journal said what it has."""
+        """Record the progress of a durable journal."""
         client = self._client_table.get_by_source(peer)
         if client is None or not client.flags & Flags.DURABLE or client.token != holds.token:
             self._drop("holds_of_stranger", peer, "HOLDS from an address that is no durable journal's", now)
@@ -227,9 +229,9 @@ class Backbone(DatagramNode):
         client.holds = holds
 
     def request_received(self, request: Request, peer: Address, now: float) -> None:
-        """Have the messages that a living client misses sent to it again (000, backbone rule 4).
+        """Repair messages of a client (000, backbone rule 4).
 
-        What the backbone still has it sends itself; for older messages it asks other clients.
+        The backbone sends messages that are in its retransmit buffer, and forwards requests for older ones to clients.
         """
         self.counters.requests += 1
         address = _resolve_address(request.address, peer)
@@ -361,7 +363,7 @@ class Backbone(DatagramNode):
             self._send(datagrams, peer)
 
     def _flush_replies(self) -> None:
-        """Send what came of neighbouring REQUESTs, all that is for one client together."""
+        """Send the replies to neighbouring REQUESTs, grouped by client."""
         replies = self.repair_dispatcher.take_replies()
         if replies:
             self._effects += [Send(datagrams, (peer,)) for peer, datagrams in replies.items()]
@@ -382,7 +384,7 @@ class Backbone(DatagramNode):
             self._events.append(ClientExpired(client))
 
     def _end_settling(self, now: float) -> None:
-        """Number what waits, unless the only client that could be asked knows the stream."""
+        """Number the waiting PUSHes, unless the only queried client holds messages of the stream."""
         claim, others = self._claims.first, self._claims.unconfirmed_count
         if claim is not None and not others:
             self._refuse_stream(*claim)

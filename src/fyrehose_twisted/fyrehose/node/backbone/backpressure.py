@@ -1,4 +1,4 @@
-"""Slowing publishers down for as long as subscribers cannot be repaired in time."""
+"""Backpressure on publishers while repairs of subscribers are behind."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from math import inf
 from fyrehose_twisted.token_bucket import TokenBucket
 
 STEP_INTERVAL = 0.1
-"""Seconds between two changes of the rate."""
+"""Seconds between two adjustments of the rate."""
 
 DECREASE_FACTOR, INCREASE_FACTOR = 0.7, 1.2
-"""Factors of the rate: for each step in which a subscriber was behind, and for each in which none was."""
+"""Factors of the rate after a step with, and after a step without, a subscriber that is behind."""
 
 
 class Backpressure:
-    """Limits the bytes that publishers get numbered while subscribers are behind.
+    """Rate limit of numbered bytes while subscribers are behind.
 
-    Nothing is limited until a subscriber falls behind. Then the rate falls step by step, down to ``minimum`` at the
-    lowest, and rises again once none is behind. And where durable journals are so far behind that what they miss may be
-    gone before they ask for it, ``minimum`` is all that is allowed.
+    There is no limit until a subscriber falls behind. The rate then decreases step by step, but not below ``min_rate``,
+    and increases once no subscriber is behind. If durable journals are so far behind that messages may leave the
+    retransmit buffer before the journals request them, only ``min_rate`` is allowed.
 
-    :param minimum: bytes a second that publishers are always allowed; ``None`` never to slow them down.
-    :ivar rate: bytes a second allowed now; ``None`` for no limit.
+    :param min_rate: bytes per second that publishers may always send; ``None`` for no backpressure.
+    :ivar rate: current limit in bytes per second; ``None`` for no limit.
     """
 
     def __init__(self, min_rate: float | None, now: float) -> None:
@@ -46,16 +46,16 @@ class Backpressure:
             self._min_rate_bucket.spend(size)
 
     def fell_behind(self, now: float) -> None:
-        """A subscriber asked for what is about to be dropped, and nothing else keeps it."""
+        """Record that a subscriber requested a message that leaves the buffer soon and that no journal holds."""
         self._is_behind = True
         if self.rate is None and self.min_rate is not None:
             recent = max(self._measured_rate, self._step_bytes / STEP_INTERVAL)
             self._set_rate(max(DECREASE_FACTOR * recent, self.min_rate), now)
 
     def allowance(self, now: float, window: float = inf) -> float:
-        """Return the bytes that may be numbered now; as long as any are left, one more message may.
+        """Return the number of bytes that may be numbered now. If it is positive, one message of any size may follow.
 
-        :param window: bytes until durable journals are too far behind.
+        :param window: remaining bytes before durable journals are too far behind.
         """
         if self.rate is not None and (now - self._rate_changed_at >= STEP_INTERVAL or now < self._rate_changed_at):
             self._set_rate(self._next_rate(self.rate), now)
@@ -71,7 +71,7 @@ class Backpressure:
 
     @property
     def effective_rate(self) -> float | None:
-        """Bytes a second that publishers are slowed down to now; ``None`` for no limit."""
+        """Effective limit in bytes per second; ``None`` for no limit."""
         return self.rate if self._min_rate_bucket is None else self.min_rate
 
     def _next_rate(self, rate: float) -> float | None:

@@ -1,4 +1,4 @@
-"""The clients that a backbone serves: their admission, their expiry, and which of them get what."""
+"""Client table of the backbone: admission, expiry and selection of clients."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from fyrehose_twisted.fyrehose.wire.token import token_is_valid
 Key = TypeVar("Key")
 
 MAX_EXPIRY_DELAY = 1.0
-"""Seconds by which an expiry may be late before something else than load must be the reason."""
+"""Seconds by which an expiry may be late under load. A longer delay means that the process or the clock jumped."""
 
 EXPIRY_GRACE = 2.0
-"""Seconds that clients then have to be heard of: two keepalive intervals."""
+"""Seconds that clients have to send a KEEPALIVE after such a jump: two keepalive intervals."""
 
 MAX_PER_SOURCE = 16
-"""Clients that one socket may keep alive."""
+"""Maximum number of clients with KEEPALIVEs from one source address."""
 
 CLIENT_LIFETIME = 5.0
-"""Seconds for which a KEEPALIVE keeps a client (000, backbone rule 2)."""
+"""Seconds after a KEEPALIVE at which a client expires (000, backbone rule 2)."""
 
 
 class _AddressGroup:
-    """The addresses of those clients that did not set ``flag``."""
+    """Addresses of the clients without ``flag``."""
 
     def __init__(self, flag: Flags) -> None:
         self._flag = flag
@@ -38,13 +38,13 @@ class _AddressGroup:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """All of them; the same tuple until they change."""
+        """Addresses in the group; the same tuple object until the group changes."""
         if self._cached_addresses is None:
             self._cached_addresses = tuple(self._members)
         return self._cached_addresses
 
     def update(self, address: Address, flags: int) -> None:
-        """Add a client or take it out: cheap, for whoever is served may change flags as often as packets come."""
+        """Add or remove a client. This is cheap, because clients may change their flags with every packet."""
         if (address in self._members) != bool(flags & self._flag):
             return
         if flags & self._flag:
@@ -55,7 +55,7 @@ class _AddressGroup:
 
 
 class _ClientLists(NamedTuple):
-    """Clients by what they do for others or want to know of them."""
+    """Clients by role."""
 
     durable_journals: list[ServedClient]
     memory_journals: list[Address]
@@ -64,11 +64,11 @@ class _ClientLists(NamedTuple):
 
 
 class ClientTable:
-    """A table of at most ``max_clients``, the one that expires first at the front.
+    """Table of at most ``max_clients`` clients, in order of expiry.
 
-    :ivar config: may be replaced at any time.
-    :ivar departures: how many clients have left, or stopped to keep messages, so far.
-    :ivar unlisted: of all addresses that publish without being clients.
+    :ivar config: limits and access control; may be replaced at any time.
+    :ivar departures: total number of clients that left or stopped to store messages.
+    :ivar unlisted: traffic of all addresses that publish without being clients.
     """
 
     def __init__(self, config: BackboneConfig) -> None:
@@ -85,52 +85,52 @@ class ClientTable:
 
     @property
     def subscribers(self) -> tuple[Address, ...]:
-        """Addresses of those without NOSUBSCRIBE; the same tuple until they change."""
+        """Addresses of clients without NOSUBSCRIBE; the same tuple object until they change."""
         return self._subscriber_group.addresses
 
     @property
     def durable_journals(self) -> Sequence[ServedClient]:
-        """Those of the journals that are durable."""
+        """Clients that are durable journals."""
         return self._client_lists.durable_journals
 
     @property
     def watchers(self) -> Sequence[ServedClient]:
-        """Those that want to be told at once what becomes durable."""
+        """Clients that watch the progress of durable journals."""
         return self._client_lists.watchers
 
     @property
     def memory_journals(self) -> Sequence[Address]:
-        """Addresses of the journals that are not durable, in the order of :attr:`joined_sequences`."""
+        """Addresses of clients that store messages in memory, in the order of :attr:`joined_sequences`."""
         return self._client_lists.memory_journals
 
     @property
     def joined_sequences(self) -> Sequence[int]:
-        """For each of :attr:`memory_journals`, the last number that had been given when it joined."""
+        """Last number assigned before each of :attr:`memory_journals` joined."""
         return self._client_lists.joined_sequences
 
     def has_journal_at(self, address: Address) -> bool:
-        """Say whether there is a journal at ``address``."""
+        """Return whether the client at ``address`` stores messages."""
         client = self._clients.get(address)
         return client is not None and not client.flags & Flags.NOJOURNAL
 
     def get(self, address: Address) -> ServedClient | None:
-        """Return the client at ``address``, if there is one."""
+        """Return the client at ``address``, or ``None``."""
         return self._clients.get(address)
 
     def get_by_source(self, peer: Address) -> ServedClient | None:
-        """Return the client whose latest KEEPALIVE came from ``peer``, if there is one."""
+        """Return the client whose latest KEEPALIVE came from ``peer``, or ``None``."""
         address = self._sources.get(peer)
         return None if address is None else self._clients.get(address)
 
     def count_published(self, peer: Address, count: int, size: int) -> None:
-        """Count messages of ``peer``, ``size`` bytes of DATA in all."""
+        """Count published messages of ``peer`` with ``size`` bytes of DATA in total."""
         client = self.get_by_source(peer)
         traffic = self.unlisted if client is None else client.traffic
         traffic.published += count
         traffic.published_bytes += size
 
     def refusal_reason(self, keepalive: Keepalive, address: Address, peer: Address, now: float) -> str | None:
-        """Return why a client at ``address`` whose KEEPALIVE came from ``peer`` is not served; ``None`` if it is."""
+        """Return the reason to refuse a KEEPALIVE from ``peer`` for ``address``; ``None`` to admit the client."""
         config = self.config
         if config.allow is not None and not config.allow.permits(peer[0]):
             return "not_allowed"
@@ -153,9 +153,9 @@ class ClientTable:
     def renew(
         self, keepalive: Keepalive, address: Address, peer: Address, now: float, *, last: int = 0
     ) -> ServedClient | None:
-        """Serve a client for the next 5 s; return it if it is new.
+        """Serve a client for the next 5 s. Return it if it is new, else ``None``.
 
-        :param last: the last number given so far.
+        :param last: last assigned number.
         """
         client = self._clients.get(address)
         joined = client is None
@@ -179,12 +179,12 @@ class ClientTable:
         return client if joined else None
 
     def restore(self, known: Iterable[KnownClient], now: float) -> list[ServedClient]:
-        """Serve clients of a backbone that was here before, as far as they are allowed; return them.
+        """Restore the clients of the previous backbone process that are still allowed, and return them.
 
-        There may be more of them than are admitted now. They have the usual 5 s to be heard of, or 2 s if the latest
-        KEEPALIVE is older than that: a living client sends four a second by then.
+        Their number may exceed the current limit. They expire after the usual 5 s, or after 2 s if the latest KEEPALIVE
+        is older than 5 s: without ACKs, a live client sends four KEEPALIVEs per second.
         """
-        known = sorted(known, key=lambda one: one.heard_at)
+        known = sorted(known, key=lambda client: client.heard_at)
         outage = now - known[-1].heard_at if known else 0.0
         expires_at = now + (CLIENT_LIFETIME if outage <= CLIENT_LIFETIME else EXPIRY_GRACE)
         restored, allow = list[ServedClient](), self.config.allow
@@ -210,21 +210,23 @@ class ClientTable:
         return restored
 
     def take_changes(self) -> tuple[tuple[Address, KnownClient | None], ...]:
-        """Return the clients heard of since the last call, and ``None`` for each that is gone."""
+        """Return the clients changed since the last call, with ``None`` for each that expired."""
         if not self._pending_changes:
             return ()
         changed, self._pending_changes = self._pending_changes, {}
-        return tuple((address, None if one is None else _to_known_client(one)) for address, one in changed.items())
+        return tuple(
+            (address, None if client is None else _to_known_client(client)) for address, client in changed.items()
+        )
 
     def expire(self, now: float) -> list[ServedClient]:
-        """Remove and return those who have not been heard of for 5 s."""
+        """Remove and return the clients that sent no KEEPALIVE for 5 s."""
         expired: list[ServedClient] = []
         first = self.next_expiry()
         if first is None or now < first <= now + CLIENT_LIFETIME:
             return expired
         if now > first + MAX_EXPIRY_DELAY:
-            # Nobody looked when this was due: the process was stopped, or the clock set forward. The KEEPALIVEs of that
-            # time may still wait to be read, and without their senders messages would be numbered for nobody.
+            # The process was stopped or the clock set forward. KEEPALIVEs of that time may still be in the receive
+            # buffer, and if all clients expired, messages would be numbered without subscribers.
             for client in self._clients.values():
                 client.expires_at += now - first + EXPIRY_GRACE
         while self._clients:
@@ -244,11 +246,11 @@ class ClientTable:
         return expired
 
     def next_expiry(self) -> float | None:
-        """Return when the next client expires unless it is heard of."""
+        """Return the time at which the next client expires, ``None`` if there are no clients."""
         return next(iter(self._clients.values())).expires_at if self._clients else None
 
     def may_push(self, peer: Address) -> bool:
-        """Say whether a PUSH from ``peer`` is accepted (000, backbone rule 5, as far as the operator lets it stand)."""
+        """Return whether PUSHes from ``peer`` are accepted (000, backbone rule 5, restricted by the configuration)."""
         config = self.config
         if config.secret is not None and peer not in self._sources:
             return False
@@ -257,14 +259,14 @@ class ClientTable:
         return config.allow_push is None or config.allow_push.permits(peer[0])
 
     def may_request(self, address: Address, peer: Address) -> bool:
-        """Say whether a packet from ``peer`` may speak for the client at ``address``."""
+        """Return whether ``peer`` may send requests for the client at ``address``."""
         client = self._clients.get(address)
-        # What a client admitted by its token may do, others on its host may not.
+        # With a secret, other sockets of the same host have no access to the client.
         compared = 1 if self.config.secret is None else 2
         return client is not None and client.source[:compared] == peer[:compared]
 
     def subscribes(self, address: Address) -> bool:
-        """Say whether there is a subscriber at ``address``."""
+        """Return whether the client at ``address`` subscribes."""
         client = self._clients.get(address)
         return client is not None and not client.flags & Flags.NOSUBSCRIBE
 
@@ -287,7 +289,7 @@ class ClientTable:
         _decrement(self._per_host, source[0])
 
     def _clock_set_back(self, now: float) -> None:
-        # Or the client at the front, alive until the old time comes again, keeps the others from expiring.
+        # Otherwise the first client, which expires at the time before the change, would block the expiry of the others.
         for client in self._clients.values():
             client.expires_at = min(client.expires_at, now + CLIENT_LIFETIME)
 

@@ -1,4 +1,4 @@
-"""Who is asked to answer a REQUEST."""
+"""Policies that choose the first client to forward a REQUEST to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.interfaces import IForwardPolicy
 
 @implementer(IForwardPolicy)
 class RandomForward:
-    """A random journal other than the requester (document 000, backbone rule 4)."""
+    """Policy that chooses a random journal other than the requester (document 000, backbone rule 4)."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -28,13 +28,13 @@ class RandomForward:
             return chosen
         if len(journals) == 1:
             return None
-        # One more draw among the others keeps them equally likely.
+        # A second draw among the others keeps them equally likely.
         return journals[(start + 1 + int(self._rng.random() * (len(journals) - 1))) % len(journals)]
 
 
 @implementer(IForwardPolicy)
 class RoundRobinForward:
-    """One journal after the other, skipping the requester (documents 000 and 001, introductions)."""
+    """Policy that chooses journals in turn, except the requester (documents 000 and 001, introductions)."""
 
     def __init__(self) -> None:
         self._next_index = 0

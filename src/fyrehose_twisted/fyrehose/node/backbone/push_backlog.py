@@ -1,4 +1,4 @@
-"""Messages that wait until a backbone may number them."""
+"""Backlog of PUSHes that wait until the backbone may number messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from fyrehose_twisted.fyrehose.wire.packets import Push
 HELD_MESSAGES, HELD_BYTES = 4_096, 8 * 2**20
 
 DUPLICATE_WINDOW = 0.5
-"""Seconds after which a publisher has what came of a message that had waited: who sends it again later has not."""
+"""Seconds within which the result of a released message reaches its publisher. A later retransmission means that the
+result was lost."""
 
 
 class PushBacklog:
-    """PUSHes in order of arrival, up to 4,096 or 8 MiB of them."""
+    """PUSHes in order of arrival, at most 4,096 messages or 8 MiB."""
 
     def __init__(self) -> None:
         self._pushes: list[tuple[Push, Address]] = []
@@ -22,16 +23,15 @@ class PushBacklog:
 
     @property
     def has_known_messages(self) -> bool:
-        """Whether there are messages that may be repeated."""
+        """True while duplicates of PUSHes are recognised."""
         return bool(self._known_messages)
 
     def is_duplicate(self, data: bytes) -> bool:
-        """Say whether this enveloped message waits already, or did until now: its publisher grew impatient, and one
-        number is enough."""
+        """Return whether this enveloped message is or was in the backlog, so that it must not get a second number."""
         return data in self._known_messages
 
     def add(self, push: Push, peer: Address) -> bool:
-        """Keep a PUSH; say whether there was room."""
+        """Add a PUSH. Return ``False`` if the backlog is full."""
         if len(self._pushes) >= HELD_MESSAGES or self._bytes + len(push.data) > HELD_BYTES:
             return False
         self._pushes.append((push, peer))
@@ -41,11 +41,11 @@ class PushBacklog:
         return True
 
     def release(self) -> list[tuple[Push, Address]]:
-        """Return them, and hold none any more; which they were is known until :meth:`forget`."""
+        """Remove and return all PUSHes. Their duplicates are recognised until :meth:`forget`."""
         pushes, self._pushes = self._pushes, []
         self._bytes = 0
         return pushes
 
     def forget(self) -> None:
-        """Take what comes for new from now on."""
+        """Stop recognising duplicates of earlier PUSHes."""
         self._known_messages.clear()

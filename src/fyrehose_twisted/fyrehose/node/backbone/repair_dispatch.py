@@ -1,4 +1,4 @@
-"""A backbone's part in repairs: it sends its latest messages again itself, and finds clients that hold older ones."""
+"""Handling of REQUESTs by the backbone: retransmission of recent messages and routing of requests for older ones."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS, Asked, Flags, F
 from fyrehose_twisted.interfaces import IForwardPolicy
 
 SURVEY_THRESHOLD = 65_536
-"""Numbers from which on a REQUEST looks for the oldest message rather than for all of them."""
+"""Size of the range above which a REQUEST looks for the oldest message, and not for all messages."""
 
 URGENT_AGE = 0.5
-"""Share of the retransmit buffer that a message has aged through when its repair becomes urgent."""
+"""Age of a message, as a share of the retransmit buffer, above which its repair is urgent."""
 
 REFUSAL_TEXTS = {
-    "request_unanswerable": "no other client keeps messages",
-    "retransmit_queue": "too many ranges wait to be sent again already",
+    "request_unanswerable": "no other client stores messages",
+    "retransmit_queue": "too many ranges are queued for retransmission",
 }
-"""What the reasons mean for which :meth:`RepairDispatcher.request` refuses."""
+"""Descriptions of the reasons for which :meth:`RepairDispatcher.request` refuses."""
 
 Replies = dict[Address, list[Datagram | Burst]]
 
 
 class RepairDispatcher:
-    """Answers REQUESTs, each once it is known to be a living client's.
+    """Handler of the REQUESTs of admitted clients.
 
-    :param last: the last number given so far.
-    :ivar backpressure: slows publishers down while repairs are behind.
+    :param last: last assigned number.
+    :ivar backpressure: rate limit of publishers while repairs are behind.
     """
 
     def __init__(
@@ -53,43 +53,43 @@ class RepairDispatcher:
 
     @property
     def retransmitted(self) -> int:
-        """Messages sent again since the start."""
+        """Number of messages retransmitted since the start."""
         return self._retransmit_scheduler.retransmitted
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of messages in memory."""
+        """Size of the retransmit buffer in bytes."""
         return self._retransmit_scheduler.buffer.size
 
     def repair_counts(self, address: Address) -> tuple[int, int]:
-        """Return how many messages were sent again to a client from memory, and how many wait to be."""
+        """Return the number of messages retransmitted to a client, and the number queued for it."""
         return self._retransmit_scheduler.repair_counts(address)
 
     def reconfigure(self, config: BackboneConfig) -> None:
-        """Go by other limits from now on."""
+        """Apply new limits."""
         self._retransmit_scheduler.set_limits(config.retransmit, config.max_clients)
         self.backpressure.min_rate = config.min_rate
 
     def published(self, first: int, datagrams: bytes, size: int, now: float) -> None:
-        """Keep DELIVERs of ``size`` bytes each, of which the first has number ``first``."""
+        """Store DELIVERs of ``size`` bytes each, starting with number ``first``."""
         self._retransmit_scheduler.buffer.append(first, datagrams, size)
         self.backpressure.published(len(datagrams), now)
 
     def publish_allowance(self, now: float) -> float:
-        """Return the bytes that may be numbered now, so that nothing is lost that cannot be repaired.
+        """Return the number of bytes that may be numbered now without a loss that cannot be repaired.
 
-        No more is numbered ahead of the durable journal that has most than half of the memory, if there is one.
+        If there are durable journals, numbering stays within half of the retransmit buffer of the most advanced one.
         """
         buffer, durable = self._retransmit_scheduler.buffer, self._client_table.durable_journals
         if not (durable and buffer.limit):
             return self.backpressure.allowance(now)
-        has_most = max(max(client.joined_sequence, client.holds.reached if client.holds else 0) for client in durable)
-        return self.backpressure.allowance(now, (URGENT_AGE - buffer.share_after(has_most)) * buffer.limit)
+        reached = max(max(client.joined_sequence, client.holds.reached if client.holds else 0) for client in durable)
+        return self.backpressure.allowance(now, (URGENT_AGE - buffer.share_after(reached)) * buffer.limit)
 
     def request(self, requester: Address, first: int, last: int, now: float) -> str | None:
-        """Have ``first`` to ``last`` sent to a client; return why not, if nothing can be done.
+        """Send or request ``first`` to ``last`` for a client. Return the reason if that is impossible.
 
-        :param last: no higher than the last number given.
+        :param last: at most the last assigned number.
         """
         if first > last:
             self._counters.beyond += 1
@@ -106,7 +106,7 @@ class RepairDispatcher:
         return None
 
     def redeliver(self, data: bytes, peer: Address) -> bool:
-        """Send the DELIVER of a message that ``peer`` has pushed before to it alone; say whether it is known."""
+        """Send the DELIVER of an already numbered message to its publisher. Return whether the message was found."""
         buffer = self._retransmit_scheduler.buffer
         sequence = buffer.find(data)
         if sequence is None:
@@ -115,37 +115,38 @@ class RepairDispatcher:
         return True
 
     def make_status(self, token: bytes, last: int, *, watches: bool) -> Status:
-        """Return what to tell a client of the stream, whose last number is ``last``.
+        """Return the STATUS of the stream for a client.
 
-        :param watches: tell of each journal too; others are told in a packet that is hardly larger than their own.
+        :param last: last assigned number.
+        :param watches: include the progress of each journal. Otherwise the reply is hardly larger than the KEEPALIVE.
         """
-        holds = [client.holds for client in self._client_table.durable_journals if client.holds is not None]
-        oldest = [one.oldest for one in holds if one.oldest <= one.holding.durable]
-        holdings = tuple(one.holding for one in holds[:MAX_HOLDINGS]) if watches else ()
+        reports = [client.holds for client in self._client_table.durable_journals if client.holds is not None]
+        oldest = [holds.oldest for holds in reports if holds.oldest <= holds.holding.durable]
+        holdings = tuple(holds.holding for holds in reports[:MAX_HOLDINGS]) if watches else ()
         return Status(token, min(oldest, default=0), last, holdings)
 
     def notify_watchers(self, last: int) -> None:
-        """Send a STATUS to all clients that watch the journals."""
+        """Send a STATUS to all clients that watch journals."""
         for client in self._client_table.watchers:
             if client.token:
                 self._reply(client.address, encode(self.make_status(client.token, last, watches=True)))
 
     def tick(self, now: float) -> None:
-        """Send what had to wait."""
+        """Send the retransmissions that are due."""
         for requester, datagrams in self._retransmit_scheduler.take_due(now):
             self._reply(requester, *datagrams)
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time at which :meth:`tick` is due."""
         return self._retransmit_scheduler.next_deadline(now)
 
     def take_replies(self) -> Replies:
-        """Return what is to be sent now, by address."""
+        """Remove and return the datagrams to send now, by address."""
         replies, self._replies = self._replies, {}
         return replies
 
     def forget(self, address: Address) -> None:
-        """Remember nothing of a client that is gone."""
+        """Discard the state of an expired client."""
         self._router.forget(address)
         self._retransmit_scheduler.forget(address)
 
@@ -169,7 +170,7 @@ class RepairDispatcher:
             retransmissions.buffer.age(first) > URGENT_AGE and client is not None and client.joined_sequence < first
         )
         if urgent and not any(
-            one.holds is not None and one.holds.covers(first) for one in self._client_table.durable_journals
+            journal.holds is not None and journal.holds.covers(first) for journal in self._client_table.durable_journals
         ):
             self.backpressure.fell_behind(now)
         if not retransmissions.enqueue(requester, first, last):

@@ -1,4 +1,4 @@
-"""Routing of each REQUEST to clients that may hold the messages, the most likely ones first."""
+"""Routing of repair requests to clients that may hold the messages, the most likely ones first."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from fyrehose_twisted.interfaces import IForwardPolicy
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
 SEARCH_LIFETIME = 30.0
-"""Seconds for which asked clients are remembered: longer than a requester waits between two attempts."""
+"""Seconds for which a search is remembered: longer than a requester waits between two attempts."""
 
 MAX_SEARCHES, MAX_SEARCHES_EACH = 65_536, 4_096
-"""Ranges remembered for all requesters together, and for each of them."""
+"""Maximum number of remembered ranges, in total and per requester."""
 
 FAN_OUT_RATE, FAN_OUT_BURST = 4_000.0, 16_000.0
-"""FORWARDs that one requester may cause beyond one for each REQUEST: a second, and at once."""
+"""Rate per second and burst of the FORWARDs for one requester, in addition to one per REQUEST."""
 
 DURABLE_ROUND = 2
-"""The round, from 0, that reaches all durable journals."""
+"""Round, counted from 0, that reaches all durable journals."""
 
 MAX_CYCLES = 3
-"""Times that all clients are asked: a FORWARD or an answer may get lost twice."""
+"""Number of times that all clients are asked, because a FORWARD or an answer may be lost twice."""
 
 RETRY_FAN_OUT, RETRY_SHARE = 16, 4
-"""In every cycle but the first a round goes to so many clients, or to one in so many of all if that is more."""
+"""Clients asked in each round after the first cycle: :data:`RETRY_FAN_OUT`, or one in :data:`RETRY_SHARE` if that is
+more."""
 
 MAX_DURABLE_ASKED = 16
-"""Durable journals that are asked at once."""
+"""Maximum number of durable journals asked at once."""
 
 
 class RangeSearch(NamedTuple):
-    """The state of the search for a range of numbers.
+    """State of the search for a range of numbers.
 
-    :ivar attempts: REQUESTs for it so far.
-    :ivar position: clients asked in this cycle.
-    :ivar rotation: where the order begins among equals.
+    :ivar attempts: number of REQUESTs.
+    :ivar position: number of clients asked in this cycle.
+    :ivar rotation: start offset among clients of equal likelihood.
     :ivar departures: :attr:`~fyrehose_twisted.fyrehose.node.backbone.client_table.ClientTable.departures` at the last
         REQUEST.
-    :ivar cycles: times that all clients have been asked.
+    :ivar cycles: number of times that all clients were asked.
     :ivar last_request_at: time of the last REQUEST.
     """
 
@@ -56,27 +57,27 @@ class RangeSearch(NamedTuple):
 
 
 class RequestRoute(NamedTuple):
-    """Where one REQUEST goes."""
+    """Clients to forward one REQUEST to."""
 
     journals: list[Address]
     remaining: int
-    """Clients that have yet to be asked, for the first time or again; 0 if there is no point in asking on."""
+    """Number of clients still to be asked, for the first time or again; 0 if further REQUESTs are pointless."""
     is_repeated: bool = False
-    """The range has been asked for more often than a lost packet explains."""
+    """True if the range was requested more often than a lost packet explains."""
 
 
 class RepairRouter:
-    """Chooses the clients that get a FORWARD.
+    """Router of repair requests to clients.
 
     The first REQUEST for a range goes to one client, the second to two others, the next to four and so on; the third
-    reaches all durable journals. Clients are asked in order of likelihood: durable journals that have said that they
-    hold the first number, other durable journals, clients that joined before it was given, all others. No client is
-    asked twice before all have been. Durable journals that hold the number are the exception: from the fourth attempt
-    on one of them is asked again each time, because only lost packets explain that the number is still missing. When
-    all have been asked, all are asked again, :data:`MAX_CYCLES` times in all; from then on only durable journals that
-    keep the number for certain, which may be busy.
+    reaches all durable journals. Clients are asked in order of likelihood: durable journals that report to hold the
+    first number, other durable journals, clients that joined before the number was assigned, all others. No client is
+    asked twice before all were asked, except durable journals that hold the number: from the fourth attempt on, one of
+    them is asked again each time, because only lost packets explain that the number is still missing. All clients are
+    asked :data:`MAX_CYCLES` times. After that, only durable journals that certainly keep the number are asked, because
+    they may be busy.
 
-    :param policy: chooses the first among equals.
+    :param policy: choice of the first among clients of equal likelihood.
     """
 
     def __init__(self, policy: IForwardPolicy, clients: ClientTable) -> None:
@@ -89,11 +90,11 @@ class RepairRouter:
         )
 
     def __len__(self) -> int:
-        """Return how many ranges are remembered."""
+        """Return the number of remembered ranges."""
         return self._range_count
 
     def route(self, requester: Address, first: int, last: int, now: float) -> RequestRoute:
-        """Return the clients to ask now for ``first`` to ``last``."""
+        """Choose the clients to ask for ``first`` to ``last``."""
         searches = self._searches.get(requester, RequesterSearches())
         tiers = self._tiers(first)
         total = sum(map(len, tiers)) - self._client_table.has_journal_at(requester)
@@ -104,14 +105,14 @@ class RepairRouter:
         if search is None:
             search = RangeSearch(rotation=self._rotation(tiers, requester), departures=departures)
         elif search.departures != departures:
-            # The others have moved up, and none of them may be passed over.
+            # Positions have shifted, so start again in order not to skip a client.
             search = search._replace(position=0, departures=departures)
-        if search.cycles >= MAX_CYCLES and (keepers := self._confirmed_holders(requester, first)):
-            keeper = keepers[search.attempts % len(keepers)]
+        if search.cycles >= MAX_CYCLES and (confirmed := self._confirmed_holders(requester, first)):
+            journal = confirmed[search.attempts % len(confirmed)]
             self._remember(
                 requester, searches, first, last, search._replace(attempts=search.attempts + 1, last_request_at=now)
             )
-            return RequestRoute([keeper], len(keepers), True)
+            return RequestRoute([journal], len(confirmed), True)
         position, attempts = search.position, search.attempts
         if position >= total:
             position = 0
@@ -133,12 +134,12 @@ class RepairRouter:
         return RequestRoute(journals, left, attempts > DURABLE_ROUND)
 
     def journals_to_survey(self, requester: Address) -> list[Address]:
-        """Return the durable journals to ask for the oldest message, :data:`MAX_DURABLE_ASKED` at most."""
+        """Return the durable journals to ask for the oldest message, at most :data:`MAX_DURABLE_ASKED`."""
         durable = (client.address for client in self._client_table.durable_journals if client.address != requester)
         return list(islice(durable, MAX_DURABLE_ASKED))
 
     def forget(self, requester: Address) -> None:
-        """Remember nothing of a client that is gone."""
+        """Discard the searches of an expired client."""
         self._range_count -= len(self._searches.pop(requester, ()))
         self._fan_out_budgets.forget(requester)
 
@@ -168,7 +169,7 @@ class RepairRouter:
         return [hold, may_hold, others[:joined], others[joined:], cannot]
 
     def _confirmed_holders(self, requester: Address, sequence: int) -> list[Address]:
-        """Return the durable journals that say that they keep ``sequence`` for certain."""
+        """Return the durable journals that report to keep ``sequence`` for certain."""
         return [
             client.address
             for client in self._client_table.durable_journals
@@ -190,7 +191,7 @@ class RepairRouter:
 
 
 class RequesterSearches:
-    """What is known of one requester's ranges."""
+    """Searches of one requester by range."""
 
     def __init__(self) -> None:
         self._firsts: list[int] = []
@@ -200,9 +201,9 @@ class RequesterSearches:
         return len(self._firsts)
 
     def find(self, first: int, last: int, now: float) -> RangeSearch | None:
-        """Return the search that has come least far of those that ``first`` to ``last`` belongs to.
+        """Return the least advanced of the searches that cover ``first`` to ``last``.
 
-        :return: ``None`` if a part of it belongs to none.
+        :return: ``None`` if they do not cover the whole range.
         """
         least: RangeSearch | None = None
         at, position = first, bisect_right(self._firsts, first) - 1
@@ -218,7 +219,7 @@ class RequesterSearches:
         return least
 
     def record(self, first: int, last: int, search: RangeSearch, limit: int) -> None:
-        """Remember the search that ``first`` to ``last`` belongs to; of others, the lowest are forgotten first."""
+        """Store the search for ``first`` to ``last``. Above ``limit`` ranges, the lowest are discarded."""
         start = bisect_left(self._firsts, first)
         if start and self._segments[start - 1][0] >= first:
             start -= 1

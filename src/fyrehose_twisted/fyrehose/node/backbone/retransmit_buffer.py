@@ -1,4 +1,4 @@
-"""The messages that a backbone sent last, and the REQUESTs that it answers from them itself."""
+"""Retransmit buffer of the backbone, and the paced retransmission of messages from it."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets, TokenBucket
 
 CHUNK_OVERHEAD = 128
-"""Bytes that a chunk costs beside its datagrams, so that the limit means memory."""
+"""Bytes of memory per chunk in addition to its datagrams."""
 
 MAX_RANGES, MAX_RANGES_EACH = 65_536, 8_192
-"""Separate ranges that wait to be sent, to all clients together and to one."""
+"""Maximum number of queued ranges, in total and per client."""
 
 ANSWER_LIMIT = 1_024
-"""Messages with which one REQUEST is answered at most."""
+"""Maximum number of messages sent for one REQUEST."""
 
 BYTE_RATE, BYTE_BURST = 16.0 * 2**20, 256.0 * 2**10
-"""Bytes of answers a second, and at once, for one client."""
+"""Retransmitted bytes per second, and burst in bytes, per client."""
 
 TOTAL_RATE, TOTAL_BURST = 64.0 * 2**20, 2.0 * 2**20
-"""The same for all clients together."""
+"""Retransmitted bytes per second, and burst in bytes, in total."""
 
 
 class RetransmitBuffer:
-    """DELIVERs with consecutive numbers as they were sent, up to ``limit`` bytes of them; the oldest go first.
+    """Buffer of consecutive DELIVERs of at most ``limit`` bytes, from which the oldest are dropped first.
 
-    :param last: the last number given before the first that is kept.
-    :ivar limit: may be replaced at any time.
+    :param last: last number assigned before the first one in the buffer.
+    :ivar limit: size limit in bytes; may be replaced at any time.
     """
 
     def __init__(self, limit: int, last: int = 0) -> None:
         self.limit = limit
         self.end = last + 1
-        """The number after the last."""
+        """Number after the last one in the buffer."""
         self._chunks: list[tuple[bytes, int]] = []
         self._firsts: list[int] = []
         self._byte_offsets: list[int] = []
@@ -49,7 +49,7 @@ class RetransmitBuffer:
 
     @property
     def first(self) -> int:
-        """The oldest number here; :attr:`end` if there is none."""
+        """Oldest number in the buffer; :attr:`end` if it is empty."""
         return self._firsts[self._dropped_chunks] if self._dropped_chunks < len(self._firsts) else self.end
 
     @property
@@ -62,7 +62,7 @@ class RetransmitBuffer:
         )
 
     def append(self, first: int, datagrams: bytes, size: int) -> None:
-        """Keep DELIVERs of ``size`` bytes each, of which the first has number ``first``."""
+        """Add DELIVERs of ``size`` bytes each, starting with number ``first``."""
         if first != self.end:
             self.clear()
             self._run_first = first
@@ -83,28 +83,28 @@ class RetransmitBuffer:
             self._dropped_chunks = 0
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Drop all messages."""
         self._chunks.clear()
         self._firsts.clear()
         self._byte_offsets.clear()
         self._dropped_chunks = 0
 
     def age(self, sequence: int) -> float:
-        """Return how close ``sequence`` is to being dropped: 0 for the latest, 1 for what goes next."""
+        """Return the age of ``sequence`` as a share of the limit: 0 for the latest, 1 for the next to be dropped."""
         return (self._written_bytes - self._byte_offsets[self._position(sequence)]) / self.limit
 
     def share_after(self, sequence: int) -> float:
-        """Return how much was put after ``sequence``, as a share of the limit; more than 1 if some of it is dropped."""
+        """Return the bytes added after ``sequence`` as a share of the limit; more than 1 if some are dropped."""
         following = max(sequence + 1, self._run_first)
         if following >= self.end:
             return 0.0
         return self.age(following) if following >= self.first else 2.0
 
     def find(self, data: bytes) -> int | None:
-        """Return the number of the message with the envelope and the text of ``data``, the lowest if there are two.
+        """Return the lowest number of a message with the envelope and payload of ``data``, or ``None``.
 
-        The latest :data:`COUNTER_WINDOW` messages are indexed when this is asked for the first time, and the others as
-        they come. A stream on which nothing is sent again pays nothing.
+        The first call indexes the latest :data:`COUNTER_WINDOW` messages; later calls index new ones. Streams without
+        retransmitted PUSHes need no index.
         """
         self._index()
         sequence = self._by_envelope.get(data[:ENVELOPE_SIZE])
@@ -134,9 +134,11 @@ class RetransmitBuffer:
         self._indexed_up_to = first
 
     def read(self, first: int, last: int, byte_limit: float) -> tuple[list[Datagram | Burst], int, int]:
-        """Return the datagrams of ``first`` to ``last``, all of them here, that fit ``byte_limit`` bytes: one at least.
+        """Return the datagrams of ``first`` to ``last`` that fit ``byte_limit`` bytes, at least one.
 
-        :return: the datagrams, the number after the last of them, and their bytes.
+        All numbers must be in the buffer.
+
+        :return: the datagrams, the number after the last of them, and their size in bytes.
         """
         taken: list[Datagram | Burst] = []
         position, spent = self._position(first), 0
@@ -158,9 +160,9 @@ class RetransmitBuffer:
 
 
 class RetransmitScheduler:
-    """What a backbone still has to send again, to whom: paced, the lowest numbers first.
+    """Queue of retransmissions by client, paced, with the lowest numbers first.
 
-    :ivar retransmitted: messages sent again since the start.
+    :ivar retransmitted: number of messages retransmitted since the start.
     """
 
     def __init__(self, limit: int, clients: int, last: int, now: float) -> None:
@@ -173,15 +175,18 @@ class RetransmitScheduler:
 
     @property
     def pending_ranges(self) -> int:
-        """How many ranges wait."""
+        """Number of queued ranges."""
         return sum(map(len, self._pending.values()))
 
     def set_limits(self, limit: int, clients: int) -> None:
-        """Go by other limits from now on."""
+        """Apply new limits."""
         self.buffer.limit, self._budgets.limit = limit, clients
 
     def enqueue(self, requester: Address, first: int, last: int) -> bool:
-        """Queue ``first`` to ``last``, all of them in the buffer, 1,024 at most; say whether there was room."""
+        """Queue ``first`` to ``last``, at most 1,024 numbers. Return whether the queue had room for them.
+
+        All numbers must be in the buffer.
+        """
         if self.pending_ranges >= MAX_RANGES:
             return False
         waiting = self._pending.setdefault(requester, RangeSet())
@@ -191,23 +196,23 @@ class RetransmitScheduler:
         return True
 
     def repair_counts(self, requester: Address) -> tuple[int, int]:
-        """Return how many messages were sent to a client, and how many wait to be."""
+        """Return the number of messages retransmitted to a client, and the number queued for it."""
         waiting = self._pending.get(requester)
         return self._retransmitted_by_client.get(requester, 0), 0 if waiting is None else waiting.count
 
     def take_due(self, now: float) -> list[tuple[Address, list[Datagram | Burst]]]:
-        """Return what may be sent now."""
+        """Remove and return the datagrams that may be sent now, by client."""
         return [(requester, sent) for requester in list(self._pending) if (sent := self.take_due_for(requester, now))]
 
     def take_due_for(self, requester: Address, now: float) -> list[Datagram | Burst]:
-        """Return what may be sent to one client now."""
+        """Remove and return the datagrams that may be sent to one client now."""
         waiting, budget = self._pending.get(requester), self._budgets.bucket(requester, now)
         sent: list[Datagram | Burst] = []
         while waiting and (room := min(budget.available(now), self._total_budget.available(now))) > 0:
             start, end = next(iter(waiting))
             first = max(start, self.buffer.first)
             if first > end:
-                waiting.discard(start, end)  # Dropped while it waited; the client asks again.
+                waiting.discard(start, end)  # The messages left the buffer in the meantime. The client asks again.
                 continue
             datagrams, after, spent = self.buffer.read(first, end, room)
             waiting.discard(start, after - 1)
@@ -221,15 +226,15 @@ class RetransmitScheduler:
         return sent
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when :meth:`take_due` may go on, ``None`` if nothing waits."""
+        """Return the time at which :meth:`take_due` may continue, ``None`` if nothing is queued."""
         if not self._pending:
             return None
-        # A little credit first, so that a long answer leaves in bursts and not message by message.
+        # Wait for some credit, so that a long answer leaves in bursts and not message by message.
         own = min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._pending)
         return max(own, self._total_budget.ready_at(BYTE_BURST / 8))
 
     def forget(self, requester: Address) -> None:
-        """Send nothing more to a client that is gone."""
+        """Discard the state of an expired client."""
         self._pending.pop(requester, None)
         self._retransmitted_by_client.pop(requester, None)
         self._budgets.forget(requester)

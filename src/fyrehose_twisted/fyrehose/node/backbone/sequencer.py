@@ -1,4 +1,4 @@
-"""Continuous numbers that are never given twice, whatever is lost in a crash."""
+"""Assignment of consecutive sequence numbers, of which none is assigned twice, also after a crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAXIMUM_RESERVE = 10_000_000
 
 
 class KnownClient(NamedTuple):
-    """A client as a backbone remembers it when it starts again."""
+    """Stored state of a client, restored when the backbone restarts."""
 
     address: Address
     source: Address
@@ -23,25 +23,25 @@ class KnownClient(NamedTuple):
     flags: int
     dialect: Dialect
     joined_sequence: int
-    """The last number that had been given when it joined."""
+    """Last number assigned before it joined."""
     heard_at: float
     """Time of its latest KEEPALIVE, UTC seconds since 1970."""
 
 
 class SequenceCheckpoint(NamedTuple):
-    """What a backbone must have stored before it sends a DELIVER."""
+    """State that a backbone must store before it sends a DELIVER."""
 
     last: int
-    """The last number given; must survive the death of the process."""
+    """Last assigned number; must survive the death of the process."""
     bound: int
-    """No number above this was given; must survive a power failure."""
+    """Upper bound of all assigned numbers; must survive a power failure."""
     clients: tuple[tuple[Address, KnownClient | None], ...] = ()
-    """Clients heard of since the mark before, ``None`` for one that is gone; must survive the death of the process."""
+    """Clients changed since the previous checkpoint, ``None`` if expired; must survive the death of the process."""
 
 
 @implementer(ISequenceStore)
 class VolatileSequenceStore:
-    """Numbers that are forgotten with the process: for tests, and for streams that nobody needs tomorrow."""
+    """Sequence store in memory, for tests and for streams that end with the process."""
 
     def __init__(self, last: int = 0) -> None:
         self.last = last
@@ -58,10 +58,10 @@ class VolatileSequenceStore:
 
 
 class Sequencer:
-    """Gives numbers and keeps the durable bound about a second of traffic ahead of them.
+    """Source of sequence numbers that keeps the durable bound about one second of traffic ahead of them.
 
-    :param last: the last number that was given, 0 for none.
-    :param bound: the highest number that may be given before a higher bound is durable.
+    :param last: last assigned number, 0 for none.
+    :param bound: highest number that may be assigned before a higher bound is durable.
     """
 
     def __init__(self, last: int, bound: int) -> None:
@@ -72,11 +72,11 @@ class Sequencer:
         self._extended_from = last
 
     def take(self, count: int, now: float) -> int:
-        """Give ``count`` numbers and return the first; :attr:`checkpoint` must be persisted before they are used."""
+        """Assign ``count`` numbers and return the first. Persist :attr:`checkpoint` before the numbers are used."""
         first = number = self.last + 1
         self.last += count
         while self.bound < MAX_SEQUENCE:
-            # The bound moves where it would if numbers were taken one by one.
+            # Extend the bound as if the numbers were assigned one by one.
             number = max(number, self.bound - self._reserve // 2 + 1)
             if number > self.last:
                 break
@@ -86,18 +86,18 @@ class Sequencer:
 
     @property
     def remaining(self) -> int:
-        """How many numbers there are before the stream is full."""
+        """Count of numbers that are not assigned yet."""
         return MAX_SEQUENCE - self.last
 
     @property
     def checkpoint(self) -> SequenceCheckpoint:
-        """What must be durable now."""
+        """State that must be durable now."""
         return SequenceCheckpoint(self.last, self.bound)
 
     def _extend_bound(self, last: int, now: float) -> None:
         if self._extended_at is not None and now > self._extended_at:
-            a_second = int((last - self._extended_from) / (now - self._extended_at))
-            self._reserve = min(max(2 * a_second, MINIMUM_RESERVE), MAXIMUM_RESERVE)
+            rate = int((last - self._extended_from) / (now - self._extended_at))
+            self._reserve = min(max(2 * rate, MINIMUM_RESERVE), MAXIMUM_RESERVE)
         self._extended_at, self._extended_from = now, last
-        # What is durable stays so: where the reserve has shrunk, the old bound may be the higher one.
+        # The durable bound never decreases, although the reserve may shrink.
         self.bound = max(self.bound, min(last + self._reserve, MAX_SEQUENCE))

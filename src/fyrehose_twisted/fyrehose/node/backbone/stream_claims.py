@@ -1,4 +1,4 @@
-"""Answers of clients that know a stream which a backbone without memory was about to number from the start."""
+"""Claims of clients to hold messages of a stream of which the backbone has no record."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fyrehose_twisted.effects import Address
 
 
 class StreamClaims:
-    """The clients that were asked for messages of the stream, and those that hold one.
+    """Clients that were queried for messages of the stream, and their answers.
 
-    One client may make a number up, so two have to hold messages: on two hosts, if clients of several hosts were asked.
-    A client that alone was asked is believed, for no other can confirm its answer.
+    A single client may invent a number. A claim is therefore confirmed when two clients hold messages, on two hosts if
+    clients on several hosts were queried. The claim of an only client counts without confirmation.
     """
 
     def __init__(self) -> None:
@@ -19,25 +19,25 @@ class StreamClaims:
         self._claimed: dict[Address, int] = {}
 
     def record_query(self, address: Address) -> None:
-        """``address`` is asked."""
+        """Record that ``address`` is queried."""
         self._queried.add(address)
 
     def is_queried(self, address: Address) -> bool:
-        """Say whether ``address`` was."""
+        """Return whether ``address`` was queried."""
         return address in self._queried
 
     def add(self, address: Address, sequence: int) -> None:
-        """A client that was asked holds ``sequence``."""
+        """Record that a queried client holds ``sequence``."""
         self._claimed.setdefault(address, sequence)
 
     @property
     def first(self) -> tuple[Address, int] | None:
-        """The first client that holds a message, and its number; ``None`` if no client does."""
+        """First client that claims to hold a message, and the number; ``None`` if there is none."""
         return next(iter(self._claimed.items()), None)
 
     @property
     def unconfirmed_count(self) -> int:
-        """Number of clients that were asked and hold nothing."""
+        """Number of queried clients that hold no message."""
         return len(self._queried) - len(self._claimed)
 
     @property

@@ -1,1 +1,1 @@
-"""The client's rules."""
+"""Protocol rules of the client."""

@@ -1,4 +1,4 @@
-"""A client's rules (documents 000 and 001): stay known, keep the stream in order and whole, help others to."""
+"""Client node (documents 000 and 001): keepalives, ordered delivery, repairs and publishing."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, Outputs
 from fyrehose_twisted.repeats import RepeatDetector
 
 MAX_UNSETTLED = 65_536
-"""Messages of its own that were sent again, and wait to be told their number."""
+"""Maximum number of retransmitted messages that wait until their lowest number is certain."""
 
 
 class ClientState(Enum):
-    """How far a subscriber has got."""
+    """State of a subscriber."""
 
     JOINING = "looking for its first message"
     FOLLOWING = "following the stream"
@@ -68,13 +68,13 @@ class ClientState(Enum):
 
 @implementer(IDatagramNode)
 class Client(DatagramNode):
-    """One client of a backbone as a node.
+    """Node of one client.
 
-    :param backbone: the backbone's address.
-    :param rng: source of jitter, of tokens and of the publisher id.
-    :param store: where messages are kept for others; by default in memory.
-    :param durable: ``store`` is a durable journal.
-    :param publisher: id of the publisher, and the counter of its first message; by default a random one, and 0.
+    :param backbone: address of the backbone.
+    :param rng: source of jitter, tokens and the publisher id.
+    :param store: message store for repairs; by default in memory.
+    :param durable: whether ``store`` is a durable journal.
+    :param publisher: publisher id and counter of its first message; by default a random id and 0.
     :param receive_buffer: see :class:`~fyrehose_twisted.fyrehose.node.client.publishing.send_queue.SendQueue`.
     """
 
@@ -131,66 +131,66 @@ class Client(DatagramNode):
 
     @property
     def next_sequence(self) -> int | None:
-        """The number to be handed over next, once that is known."""
+        """Number to deliver next; ``None`` while joining."""
         stream = self._reorder_buffer
         return None if stream is None else stream.next
 
     @property
     def reported_last(self) -> int:
-        """The last number that the backbone has said to have given; 0 if it has not said so."""
+        """Last assigned number that the backbone has reported; 0 if it has reported none."""
         return 0 if self._subscription is None else self._subscription.reported_last
 
     @property
     def repeats(self) -> RepeatDetector:
-        """The envelopes that came lately, by which repeats are told."""
+        """Detector of repeats by their envelopes."""
         return self._deduplicator.repeats
 
     @property
     def start_sequence(self) -> int | None:
-        """The number that this subscriber began with, once that is known."""
+        """First number of this subscriber; ``None`` while joining."""
         return None if self._reorder_buffer is None or self._subscription is None else self._subscription.start_sequence
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that wait for other messages or for the application."""
+        """Bytes in the reorder buffer."""
         stream = self._reorder_buffer
         return 0 if stream is None else stream.size
 
     @property
     def missing_count(self) -> int:
-        """How many numbers are known to exist and neither here nor given up."""
+        """Count of missing numbers that are not lost yet."""
         stream = self._reorder_buffer
         return 0 if stream is None else stream.missing.count
 
     @property
     def state(self) -> ClientState:
-        """How far this subscriber has got."""
+        """State of this subscriber."""
         if self._subscription is not None and self._subscription.failure is not None:
             return ClientState.FAILED
         return ClientState.JOINING if self._reorder_buffer is None else ClientState.FOLLOWING
 
     @property
     def may_leave_at(self) -> float:
-        """When subscribers need this client no more; 0 if they do not now.
+        """Time from which on subscribers do not need this client for repairs; 0 if they do not need it now.
 
-        They do for a while after it has published messages that no journal was to keep, if it answers FORWARDs.
+        A client that answers FORWARDs is needed for a while after it published messages that no journal was to keep.
         """
         return self._linger.quiet_at if self._answers_forwards and self.keepalive.connected else 0.0
 
     # Commands
 
     def publish(self, payload: bytes, now: float, *, kept: int = 0) -> int:
-        """Queue a message; return the ticket under which an event reports it.
+        """Queue a message. Return its ticket, which identifies the message in later events.
 
-        :param kept: durable journals that must have the message before it counts as published.
+        :param kept: number of durable journals that must sync the message before it counts as published.
         :raises MessageTooLarge: if it does not fit a datagram.
-        :raises PublishQueueFull: if too much waits already.
-        :raises ConfigurationError: if ``kept`` cannot be known: it is too high, or the dialect is v1.
+        :raises PublishQueueFull: if the send queue is full.
+        :raises ConfigurationError: if ``kept`` is too high, or the dialect is v1.
         """
         return self.publish_many((payload,), now, kept=kept)[0]
 
     def publish_many(self, payloads: Sequence[bytes], now: float, *, kept: int = 0) -> range:
-        """Queue messages, at least one, all or none; return their tickets. See :meth:`publish` for what it raises."""
+        """Queue at least one message, all or none, and return their tickets. Raises the errors of :meth:`publish`."""
         if kept:
             self._check_durability(kept, len(payloads))
         tickets = self.send_queue.add(payloads, now)
@@ -200,28 +200,28 @@ class Client(DatagramNode):
             self.keepalive.watch_journals(now, until)
         if self._push_due_at is None:
             self._push(now)
-            # Whatever else is published before the tick leaves with it, in bursts.
+            # Messages published before the next tick leave together, in bursts.
             self._push_due_at = now
         return tickets
 
     def pause(self) -> None:
-        """Hand nothing over until :meth:`resume`; what finds no room meanwhile is asked for again later."""
+        """Stop delivering until :meth:`resume`. Messages that exceed the buffer are requested again later."""
         self._paused = True
         if self._subscription is not None:
             self._subscription.paused = True
 
     def resume(self, now: float) -> None:
-        """Hand over again."""
+        """Deliver messages again."""
         self._paused = False
         self._now = now
         self._resume_delivery()
 
     def prepare_to_leave(self) -> None:
-        """Let nothing that is published from now on put off :attr:`may_leave_at`."""
+        """Ignore messages published from now on in :attr:`may_leave_at`."""
         self._linger_until_ticket = self.send_queue.next_ticket
 
     def leave(self, now: float) -> None:
-        """Say goodbye, as far as the dialect can: a last KEEPALIVE that asks for nothing more. None follows it."""
+        """Send a last KEEPALIVE that ends the subscription, if the dialect has flags. No KEEPALIVE follows."""
         self._has_left = True
         farewell = self.keepalive.goodbye(now)
         if farewell is not None and self.keepalive.connected:
@@ -234,14 +234,14 @@ class Client(DatagramNode):
         self._now = now
         first, data = 0, list[bytes]()
         for run in batch.runs:
-            stretches = split_delivers(batch.buffer, run) if run.peer == self.backbone else None
-            if stretches is None:
+            delivers = split_delivers(batch.buffer, run) if run.peer == self.backbone else None
+            if delivers is None:
                 self._run_received(first, data, now)
                 data = []
                 for datagram in batch.datagrams(run):
                     self._receive_datagram(datagram, run.peer, run.truncated, now)
                 continue
-            for sequence, more in stretches:
+            for sequence, more in delivers:
                 if sequence == first + len(data):
                     data += more
                 else:
@@ -250,11 +250,11 @@ class Client(DatagramNode):
         self._run_received(first, data, now)
         self._advance(now)
         if len(self.send_queue):
-            # What is lost, and how many may follow, depends on what else has come: that is for a tick to decide.
+            # Loss detection and the window depend on all that was received, so they are left to the next tick.
             self._push_due_at = now
 
     def receive(self, packet: Packet, peer: Address, now: float) -> None:
-        """One packet arrived from ``peer``."""
+        """Handle a packet from ``peer``."""
         match packet:
             case Deliver(sequence, data):
                 self.deliver_received(sequence, data, peer, now)
@@ -275,7 +275,7 @@ class Client(DatagramNode):
                 )
 
     def ack_received(self, token: bytes, peer: Address, now: float) -> None:
-        """The backbone knows us."""
+        """Handle a KEEPALIVE-ACK."""
         round_trip = self.keepalive.acked(token, now) if peer == self.backbone else None
         if round_trip is None:
             self._drop("stray_ack", peer, "KEEPALIVE-ACK that answers none of ours", now)
@@ -288,7 +288,7 @@ class Client(DatagramNode):
             self._events.append(Connected())
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:
-        """The backbone said how things stand."""
+        """Handle a STATUS or ASKED of the backbone."""
         self._extensions_supported = True
         if isinstance(extension, Status) and self.config.watch:
             self._events.append(JournalsSynced(extension.holdings))
@@ -304,7 +304,7 @@ class Client(DatagramNode):
                 subscription.search_progressed(first, last, left)
 
     def forward_received(self, forward: Forward, peer: Address, now: float) -> None:
-        """Somebody misses what we may have (000, client rule 4)."""
+        """Answer a FORWARD with stored messages (000, client rule 4)."""
         if peer != self.backbone:
             self._drop("foreign_forward", peer, "FORWARD from an address that is not our backbone's", now)
         elif not (self._answers_forwards and forward.address[1]):
@@ -319,7 +319,7 @@ class Client(DatagramNode):
                 self._repair_datagrams.setdefault(send.peers, []).extend(send.datagrams)
 
     def _run_received(self, first: int, data: list[bytes], now: float) -> None:
-        """Messages with numbers from ``first`` on came from the backbone."""
+        """Handle consecutive messages of the backbone, starting with number ``first``."""
         subscription = self._subscription
         if data and subscription is not None and subscription.run_received(first, data, now):
             self.counters.received += len(data)
@@ -328,7 +328,7 @@ class Client(DatagramNode):
             self.deliver_received(sequence, message, self.backbone, now)
 
     def deliver_received(self, sequence: int, data: bytes, peer: Address, now: float) -> None:
-        """A message came, from the backbone or as a repair (000, client rules 2 and 3)."""
+        """Handle a message from the backbone or a repair (000, client rules 2 and 3)."""
         self.counters.received += 1
         live, subscription = peer == self.backbone, self._subscription
         if subscription is None:
@@ -373,13 +373,12 @@ class Client(DatagramNode):
             self.counters.unkept += len(unkept)
             self._linger.published(now)
             self._events.append(DurabilityExpired(unkept))
-        # What depends on time is decided here alone: were it decided with each batch, it would matter where one ends.
+        # Time-dependent decisions are made here only, so that they do not depend on the boundaries of batches.
         if self.keepalive.connected:
             if self._subscription is not None:
                 self._subscription.tick(now)
-            self.send_queue.detect_timeouts(
-                now
-            )  # What came while the subscriber joined may have told how long a return takes.
+            # After the subscription: messages received while it joined may have been round trip samples.
+            self.send_queue.detect_timeouts(now)
         self._advance(now)
         self._push_due_at = None
         self.send_queue.detect_losses()
@@ -404,16 +403,16 @@ class Client(DatagramNode):
         """See :meth:`~fyrehose_twisted.interfaces.INode.drain`; ``persist`` is always ``None``."""
         self._resume_delivery()
         if self._repair_datagrams:
-            # Who misses one message mostly misses more: what is for the same client travels together.
+            # A client that misses one message mostly misses more, so its repairs are sent together.
             self._effects += [Send(repairs, peers) for peers, repairs in self._repair_datagrams.items()]
             self._repair_datagrams = {}
         effects, self._effects = self._effects, []
         events, self._events = self._events, []
         if self._pending_deliveries and not self._paused:
-            # One at a time: what it is handed may make the application pause.
+            # One at a time, because the application may pause upon each delivery.
             events.append(self._pending_deliveries.popleft())
         elif self._failure is not None:
-            # Not before what came before it, for whoever is told stops listening; but it waits for no pause to end.
+            # After earlier deliveries, because the application stops upon it; but a pause does not delay it.
             events.append(self._failure)
             self._failure = None
         return Outputs(None, effects, events)
@@ -422,7 +421,7 @@ class Client(DatagramNode):
     def _reorder_buffer(self) -> ReorderBuffer | None:
         return None if self._subscription is None else self._subscription.reorder_buffer
 
-    # Handing over
+    # Delivery
 
     def _messages_seen(self, first: int, messages: Sequence[bytes], now: float) -> None:
         if not len(self.send_queue) and not len(self._unconfirmed_numbers):
@@ -446,7 +445,7 @@ class Client(DatagramNode):
         self._numbers_assigned(found)
 
     def _await_lowest_number(self, ticket: int, offset: int) -> bool:
-        """Wait until no lower number can be this message's, if it was sent more than once; say whether."""
+        """Hold back the number of a retransmitted message while a lower one is possible. Return whether it is held."""
         stream = self._reorder_buffer
         if (
             stream is None
@@ -458,7 +457,7 @@ class Client(DatagramNode):
         return True
 
     def _numbers_assigned(self, found: list[tuple[int, int]]) -> None:
-        """These messages have these numbers."""
+        """Handle messages whose numbers are certain."""
         if not found:
             return
         self.counters.published += len(found)
@@ -477,17 +476,16 @@ class Client(DatagramNode):
 
     def _check_durability(self, kept: int, count: int) -> None:
         if not 0 < kept <= MAX_HOLDINGS:
-            raise ConfigurationError(f"kept={kept}: a backbone tells of 1 to {MAX_HOLDINGS} journals")
+            raise ConfigurationError(f"kept={kept}: choose 1 to {MAX_HOLDINGS} journals")
         if self.config.dialect is Dialect.V1:
-            raise ConfigurationError(f"kept={kept} needs dialect v2: version 1 has no way to ask what journals have")
+            raise ConfigurationError(f"kept={kept} needs dialect v2: version 1 does not report journals")
         if len(self.durability) + count > self.config.outbox.queue_messages:
             raise PublishQueueFull(
-                f"{len(self.durability):,} messages wait to be kept by journals;"
-                " wait for some of them before publishing more"
+                f"{len(self.durability):,} messages wait for journals; wait for some of them before publishing more"
             )
 
     def _resume_delivery(self) -> None:
-        # Only when all that was taken is handed over, or it would pile up here, outside the buffer's limit.
+        # Only after all pending deliveries, which would otherwise grow outside of the limit of the buffer.
         subscription = self._subscription
         if subscription is not None and subscription.paused and not (self._paused or self._pending_deliveries):
             subscription.paused = False

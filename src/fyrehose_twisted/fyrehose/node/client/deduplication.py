@@ -1,4 +1,4 @@
-"""From runs of a stream to what an application gets: without envelopes, and each message once."""
+"""Removal of envelopes and repeats before delivery."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fyrehose_twisted.repeats import RepeatDetector
 
 
 class Deduplicator:
-    """Takes envelopes off and leaves repeats out.
+    """Filter that removes envelopes and repeats from runs of messages.
 
-    :param raw: do neither.
-    :param outbox: is told how far the stream is complete.
-    :ivar repeats: the envelopes that came lately.
+    :param send_queue: send queue, which is notified of its own messages in the complete part of the stream.
+    :param raw: deliver messages unchanged.
+    :ivar repeats: detector with the envelopes received lately.
     """
 
     def __init__(self, send_queue: SendQueue, counters: ClientCounters, *, raw: bool) -> None:
@@ -25,21 +25,21 @@ class Deduplicator:
         self.repeats = RepeatDetector()
 
     def deliverable(self, run: MessageRun) -> Messages:
-        """Return what ``run`` is for the application."""
+        """Return the messages of ``run`` to deliver to the application."""
         numbers = range(run.first, run.end)
         if self._raw:
             return Messages([MessageColumns(numbers, run.times, run.messages, 0)])
-        stretches: list[MessageColumns] = []
+        columns: list[MessageColumns] = []
         row = 0
         for envelope, count in envelope_runs(run.messages):
             rows = slice(row, row + count)
             row += count
-            stretch = MessageColumns(numbers[rows], run.times[rows], run.messages[rows], 0)
-            stretches += [stretch] if envelope is None else self._without_repeats(stretch, envelope)
-        return Messages(stretches)
+            part = MessageColumns(numbers[rows], run.times[rows], run.messages[rows], 0)
+            columns += [part] if envelope is None else self._without_repeats(part, envelope)
+        return Messages(columns)
 
-    def _without_repeats(self, stretch: MessageColumns, first: Envelope) -> list[MessageColumns]:
-        numbers, times, payloads, _ = stretch
+    def _without_repeats(self, columns: MessageColumns, first: Envelope) -> list[MessageColumns]:
+        numbers, times, payloads, _ = columns
         count = len(payloads)
         if first.publisher == self._send_queue.publisher:
             self._send_queue.stream_completed(first.counter, count)

@@ -1,4 +1,4 @@
-"""A client that keeps the stream in a durable journal: it goes on where that ends, and answers others from it."""
+"""Client with a durable journal, from which it resumes and answers repair requests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from fyrehose_twisted.fyrehose.wire.packets import Asked, Holding, Holds, Status
 from fyrehose_twisted.interfaces import IJournal, Outputs
 
 HOLDS_INTERVAL = 0.002
-"""Seconds between two HOLDS at least, if the second tells of many messages: publishers then go on with many at once."""
+"""Minimum number of seconds between two HOLDS that report many messages, so that publishers continue in batches."""
 
 FEW_MESSAGES, SHORT_HOLDS_INTERVAL = 4, 0.0005
-"""So many messages are told sooner: a publisher that waits for each of them would do nothing else."""
+"""Number of messages up to which the shorter interval applies, for publishers that wait for each message."""
 
 
 class JournalClient(Client):
-    """What it wants durable, before anything else happens, is an
-    :class:`~fyrehose_twisted.fyrehose.node.client.journal_store.PendingWrites`.
+    """Node of one client with a durable journal.
 
-    :param config: where to start if the journal is empty; else it goes on at the journal's watermark.
+    Its outputs contain a :class:`~fyrehose_twisted.fyrehose.node.client.journal_store.PendingWrites` to persist first.
+
+    :param config: client settings. ``start`` applies to an empty journal; otherwise the watermark is the start.
     """
 
     def __init__(self, backbone: Address, config: ClientConfig, journal: IJournal, rng: Random, now: float) -> None:
@@ -60,7 +61,7 @@ class JournalClient(Client):
         return Outputs(self.store.take_pending(), effects, events)
 
     def extension_received(self, extension: Status | Asked, now: float) -> None:
-        """See :meth:`Client.extension_received`; a STATUS is answered with HOLDS, for the last HOLDS may be lost."""
+        """See :meth:`Client.extension_received`. A STATUS is answered with HOLDS, because the last one may be lost."""
         super().extension_received(extension, now)
         if isinstance(extension, Status):
             self._last_holds = None
@@ -74,15 +75,15 @@ class JournalClient(Client):
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _take_holds(self) -> list[Send]:
-        """Tell the backbone what is durable if that has changed, as often as the intervals let it."""
+        """Return a HOLDS if the durable range has changed and the interval has passed."""
         self._holds_due_at = None
         if not self._extensions_supported:
             return []
         bounds = self.store.journal.bounds(EPOCH)
         if self.store.reached is None and self._subscription is not None:
-            # Numbers from before it joined do not count: a journal that catches up does not slow publishers down.
+            # Numbers from before it joined do not count, so a journal that catches up does not slow publishers down.
             self.store.track_after(max(self._last_at_join, self._subscription.stream_head.highest))
-        # An empty journal says so, or publishers that wait for journals would take it for none.
+        # An empty journal reports itself too, because publishers that wait for journals count journals.
         holding = Holding(1, 0) if bounds is None else Holding(max(bounds.first, self._complete_since), bounds.next - 1)
         holds = 1 if bounds is None else bounds.first, holding, self.store.reached or 0
         if holds == self._last_holds:
@@ -91,7 +92,7 @@ class JournalClient(Client):
             if self._holds_changed_at is None:
                 self._holds_changed_at = self._now
             if holds[:2] == self._last_holds[:2]:
-                due = self._holds_changed_at + HOLDS_INTERVAL  # What has come will be durable in a moment.
+                due = self._holds_changed_at + HOLDS_INTERVAL  # Received messages will be durable soon.
             else:
                 few = holding.durable - self._last_holds[1].durable <= FEW_MESSAGES
                 due = self._last_holds_at + (SHORT_HOLDS_INTERVAL if few else HOLDS_INTERVAL)

@@ -1,4 +1,4 @@
-"""A client's memory of the stream in a durable journal: what waits to be made durable, and what is."""
+"""Message store in a durable journal, with the messages that are not written yet."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.record import Record
 
 EPOCH = 0
-"""Nothing restarts the numbers of a backbone."""
+"""The only epoch: numbers of a backbone never restart."""
 
 READ_AHEAD = 1_024
-"""Numbers that are read at once: what one FORWARD is answered with."""
+"""Numbers that are read at once: the answer to one FORWARD."""
 
 READ_RECORDS, READ_BYTES = 8_192, 16 * 2**20
-"""What was read is kept until it is more than this."""
+"""Limits of the read cache in records and bytes."""
 
 
 class PendingWrites(NamedTuple):
-    """What has to be durable before anything else happens."""
+    """Changes to persist before other outputs are performed."""
 
     first_sequence: int | None
-    """The first number of the journal, if it has none yet."""
+    """First number of a journal that has not begun, else ``None``."""
     records: list[Record]
     lost_ranges: list[tuple[int, int]]
 
     def save(self, journal: IJournal, *, sync: bool = True) -> None:
-        """Commit it to ``journal``; with ``sync=False``, leave it to a later commit to make it durable.
+        """Commit the changes to ``journal``. With ``sync=False``, a later commit makes them durable.
 
-        :raises JournalError: if that failed.
+        :raises JournalError: if the journal cannot be written.
         """
         if self.first_sequence is not None:
             journal.begin(EPOCH, self.first_sequence)
@@ -47,11 +47,11 @@ class PendingWrites(NamedTuple):
 
 @implementer(IMessageStore)
 class JournalStore:
-    """Answers from a journal, and collects what belongs there.
+    """Message store that reads from a journal and collects the changes to write.
 
-    :ivar reached: it has everything from the number given to :meth:`track_after` up to this one; ``None`` before that.
-    :ivar damage_count: how often something in the journal was found damaged; it is asked for again like all that is
-        missing.
+    :ivar reached: number up to which the store is complete, counted from the number passed to :meth:`track_after`;
+        ``None`` before that.
+    :ivar damage_count: number of damaged records found. They are requested again like missing messages.
     """
 
     def __init__(self, journal: IJournal) -> None:
@@ -66,40 +66,38 @@ class JournalStore:
         self._read_cache: dict[int, tuple[int, bytes]] = {}
         self._read_cache_bytes = 0
         bounds = journal.bounds(EPOCH)
-        self._highest = -1 if bounds is None else bounds.last  # Most questions are for what is new.
+        self._highest = -1 if bounds is None else bounds.last  # A quick answer for new numbers.
 
     def track_after(self, last: int) -> None:
-        """Look from now on how far all is here that has a number above ``last``; not yet, if that is 0."""
+        """Start to track completeness above ``last``; 0 does not start it yet."""
         if last:
             self.reached = last
             self._arrived = RangeSet()
 
     def begin(self, sequence: int) -> None:
-        """The journal is to begin with ``sequence``, if it has not begun."""
+        """Set the first number of the journal if it has not begun."""
         if self.journal.bounds(EPOCH) is None:
             self._first_sequence = sequence
 
     def lose(self, first: int, last: int) -> None:
-        """``first`` to ``last`` cannot be had."""
+        """Record that ``first`` to ``last`` are lost."""
         self._lost.append((first, last))
         self._advance_reached(first, last)
 
     def take_pending(self) -> PendingWrites | None:
-        """Return what is to be made durable now, ``None`` for nothing. It counts as saved from here on."""
+        """Return the changes to persist, or ``None``. They count as saved from now on."""
         if not (self._pending or self._lost or self._first_sequence is not None):
             return None
-        for sequence in (
-            self._read_cache.keys() & self._pending.keys()
-        ):  # Read ahead since, and out of date in a moment.
-            del self._read_cache[sequence]
+        for sequence in self._read_cache.keys() & self._pending.keys():
+            del self._read_cache[sequence]  # The pending record replaces it.
         stream = self.journal.stream
         records = [Record(stream, EPOCH, sequence, *kept) for sequence, kept in self._pending.items()]
-        unsaved = PendingWrites(self._first_sequence, records, self._lost)
+        writes = PendingWrites(self._first_sequence, records, self._lost)
         self._pending, self._lost, self._first_sequence = {}, [], None
-        return unsaved
+        return writes
 
     def put(self, first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
-        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`; what is below the watermark stays as it is."""
+        """See :meth:`~fyrehose_twisted.interfaces.IMessageStore.put`. Records below the watermark do not change."""
         numbers = range(first, first + len(messages))
         self._pending.update(zip(numbers, zip(repeat(received_at), messages), strict=False))
         self._highest = max(self._highest, numbers[-1])
@@ -125,26 +123,26 @@ class JournalStore:
             for whole in self._damaged.gaps(start, end)
             for number in range(whole[0], whole[1] + 1)
         )
-        waiting = [number for number in self._pending if first <= number <= last]
+        pending = [number for number in self._pending if first <= number <= last]
         numbers = list(islice(saved, limit))
-        return sorted({*numbers, *waiting})[:limit] if waiting else numbers
+        return sorted({*numbers, *pending})[:limit] if pending else numbers
 
     def _advance_reached(self, first: int, last: int) -> None:
-        reached, came = self.reached, self._arrived
+        reached, arrived = self.reached, self._arrived
         if reached is None or last <= reached:
             return
         if first > reached + 1:
-            came.add(first, last)
+            arrived.add(first, last)
             return
         reached = last
-        while came and came.first <= reached + 1:
-            start, end = next(iter(came))
-            came.discard(start, end)
+        while arrived and arrived.first <= reached + 1:
+            start, end = next(iter(arrived))
+            arrived.discard(start, end)
             reached = max(reached, end)
         self.reached = reached
 
     def _find(self, sequence: int) -> tuple[int, bytes] | None:
-        """Return when a message was received, and the message."""
+        """Return the time of receipt and the data of a message, or ``None``."""
         kept = self._pending.get(sequence) or self._read_cache.get(sequence)
         if kept is None and self._is_held(sequence):
             self._read_ahead(sequence)
@@ -157,13 +155,13 @@ class JournalStore:
         return sequence not in self._damaged and any(self.journal.held(EPOCH, sequence, sequence))
 
     def _read_ahead(self, first: int) -> None:
-        """Read what is held from ``first`` on: whoever wants one message mostly wants those after it as well."""
+        """Read records from ``first`` on into the cache, because following reads are mostly for the next messages."""
         if len(self._read_cache) > READ_RECORDS or self._read_cache_bytes > READ_BYTES:
             self._read_cache, self._read_cache_bytes = {}, 0
         last = first + READ_AHEAD - 1
 
         def found_damage(damage: Damage) -> None:
-            # Of what lies elsewhere nothing is known: another frame may have it.
+            # Only numbers in the range that was read: another frame may hold the others.
             self._record_damage(damage, first, last)
 
         for block in self.journal.read(EPOCH, first, last, found_damage):
@@ -171,7 +169,7 @@ class JournalStore:
             self._read_cache.update(zip(sequences, zip(block.times.tolist(), payloads, strict=True), strict=True))
             self._read_cache_bytes += sum(map(len, payloads))
             if self._damaged:
-                for start, end in integer_ranges(sequences):  # A frame is damaged, but these came again since.
+                for start, end in integer_ranges(sequences):  # These were received again after a frame was damaged.
                     self._damaged.discard(start, end)
             if self._read_cache_bytes > READ_BYTES:
                 return

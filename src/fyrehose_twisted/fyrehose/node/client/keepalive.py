@@ -1,4 +1,4 @@
-"""Staying known to the backbone, and knowing whether it is there."""
+"""Keepalive session of a client with the backbone."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fyrehose_twisted.fyrehose.wire.packets import TOKEN_SIZE, Dialect, Flags, K
 from fyrehose_twisted.fyrehose.wire.token import make_token
 
 BACKBONE_TIMEOUT = 5.0
-"""Seconds without a KEEPALIVE-ACK after which the backbone counts as gone, as it then counts this client."""
+"""Seconds without a KEEPALIVE-ACK after which the client is disconnected; the backbone expires clients then, too."""
 
 REMEMBERED_TOKENS = 8
-"""KEEPALIVEs whose tokens are remembered, answered or not."""
+"""Number of recent KEEPALIVEs whose tokens are accepted in STATUS and ASKED."""
 
 UNANSWERED = 64
-"""KEEPALIVEs to remember until they are answered."""
+"""Maximum number of unanswered KEEPALIVEs."""
 
 CONNECT_INTERVAL = 0.25
-"""Seconds between KEEPALIVEs until the first is answered."""
+"""Seconds between KEEPALIVEs while the backbone does not answer."""
 
 
 class KeepaliveSession:
-    """When to send which KEEPALIVE (000, client rule 1).
+    """Schedule and contents of the KEEPALIVEs of a client (000, client rule 1).
 
-    :ivar connected: whether the backbone answered lately.
-    :ivar token: that of the latest KEEPALIVE.
-    :ivar round_trip: seconds until the latest answer came; ``None`` before the first.
+    :ivar connected: whether the backbone answers.
+    :ivar token: token of the latest KEEPALIVE.
+    :ivar round_trip: latest round trip time in seconds; ``None`` before the first answer.
     :param journals: whether this client answers FORWARDs.
     :param durable: whether it answers them from a durable journal.
-    :ivar due_at: when the next KEEPALIVE is due.
+    :ivar due_at: time of the next KEEPALIVE.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class KeepaliveSession:
                 self._flags |= Flags.DURABLE
 
     def next_keepalive(self, now: float) -> bytes:
-        """Return the KEEPALIVE to send now and plan the next."""
+        """Return the KEEPALIVE to send now and schedule the next."""
         self.due_at = now + (self._config.keepalive_interval if self.connected else CONNECT_INTERVAL)
         token, datagram = self._encode(self._flags | (Flags.WATCHES if now < self._watch_until else 0), now)
         self.token = token
@@ -69,26 +69,26 @@ class KeepaliveSession:
         return datagram
 
     def watch_journals(self, now: float, until: float) -> None:
-        """Ask to be told at once what becomes durable."""
+        """Request immediate reports of journal progress until ``until``."""
         if now >= self._watch_until:
             self.due_at = now
         self._watch_until = max(self._watch_until, until)
 
     def is_recent_token(self, token: bytes) -> bool:
-        """Say whether ``token`` is that of a KEEPALIVE sent lately."""
+        """Return whether ``token`` belongs to a recent KEEPALIVE."""
         return token in self._recent_tokens
 
     def goodbye(self, now: float) -> bytes | None:
-        """Return a KEEPALIVE that asks for nothing more; ``None`` where the dialect cannot say that."""
+        """Return a last KEEPALIVE that ends the subscription; ``None`` if the dialect has no flags."""
         if self._config.dialect is Dialect.V1:
             return None
         return self._encode(Flags.NOSUBSCRIBE | Flags.NOJOURNAL, now)[1]
 
     def acked(self, token: bytes, now: float) -> float | None:
-        """Take a KEEPALIVE-ACK; return the seconds since its KEEPALIVE was sent, ``None`` if it answers none of ours.
+        """Handle a KEEPALIVE-ACK. Return the round trip time in seconds, or ``None`` if the token is unknown.
 
-        A secret makes one token for 30 s, and version 1 has none; then the last KEEPALIVE counts, and the time
-        is too short where an answer takes longer than the interval.
+        With a secret, a token is the same for 30 s, and version 1 has no token. The round trip is then measured from
+        the last KEEPALIVE, and is too short if the answer took longer than the interval.
         """
         sent_at = self._sent_at.get(token)
         if sent_at is None:
@@ -101,11 +101,11 @@ class KeepaliveSession:
 
     @property
     def times_out_at(self) -> float:
-        """When the backbone has not answered for too long."""
+        """Time at which the connection times out without another answer."""
         return self._acked_at + BACKBONE_TIMEOUT
 
     def timed_out(self, now: float) -> bool:
-        """Say whether the backbone has not answered for too long."""
+        """Return whether the backbone has not answered in time."""
         return now >= self.times_out_at
 
     def _encode(self, flags: Flags, now: float) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""What a client remembers of the stream, so that it can answer FORWARDs: its last messages, in memory."""
+"""Message store in memory, from which a client answers FORWARDs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fyrehose_twisted.fyrehose.config import DEFAULT_MEMORY_LIMIT
 from fyrehose_twisted.interfaces import IMessageStore
 
 MESSAGE_OVERHEAD = 160
-"""Bytes that a message costs beside its data, so that the limit means memory."""
+"""Bytes of memory per message in addition to its data."""
 
 MAX_GROUP_MESSAGES = 1_024
-"""Messages up to which those that follow one another are kept together."""
+"""Maximum number of consecutive messages in one group."""
 
 
 class _Group:
-    """Messages with consecutive numbers that came one after the other."""
+    """Messages with consecutive numbers that were added one after the other."""
 
     __slots__ = ("data", "first", "times")
 
@@ -31,13 +31,13 @@ class _Group:
 
     @property
     def end(self) -> int:
-        """The number after the last."""
+        """Number after the last one."""
         return self.first + len(self.data)
 
 
 @implementer(IMessageStore)
 class MemoryStore:
-    """The messages that came last, up to ``limit`` bytes including what Python needs to hold them."""
+    """Store of the latest messages, up to ``limit`` bytes of memory including Python's overhead."""
 
     def __init__(self, limit: int = DEFAULT_MEMORY_LIMIT) -> None:
         self.limit = limit
@@ -110,7 +110,7 @@ class MemoryStore:
         group.data[row], group.times[row] = data, received_at
 
     def _evict(self, oldest: _Group) -> None:
-        """Forget as many of the oldest messages as have to go."""
+        """Drop the oldest messages until the store is within its limit, or the group is empty."""
         excess, count = self.size - self.limit, 0
         for data in oldest.data:
             excess -= len(data) + MESSAGE_OVERHEAD

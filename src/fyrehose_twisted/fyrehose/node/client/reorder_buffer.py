@@ -1,4 +1,4 @@
-"""Putting a stream in order: what can be handed over, what waits for it, what is missing."""
+"""Reorder buffer of a subscriber: buffered messages, gaps, and messages ready for delivery."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from fyrehose_twisted.fyrehose.events import MessagesLost
 from fyrehose_twisted.ranges import RangeSet
 
 MESSAGE_OVERHEAD = 128
-"""Bytes that a waiting message costs beside its data, so that the limit means memory."""
+"""Bytes of memory per buffered message in addition to its data."""
 MAX_GAPS = 65_536
 
 
 class ArrivalOutcome(Enum):
-    """What became of a message."""
+    """Outcome of adding a message."""
 
-    NEW = "kept"
-    DUPLICATE = "already here, handed over or given up"
-    OVERFLOW = "no room; it counts as missing"
+    NEW = "added"
+    DUPLICATE = "already buffered, delivered or lost"
+    OVERFLOW = "buffer full; the message counts as missing"
 
 
 class MessageRun(NamedTuple):
-    """Consecutive messages."""
+    """Messages with consecutive numbers."""
 
     first: int
     messages: list[bytes]
-    """DATA of each."""
+    """DATA of each message."""
     times: list[int]
-    """When each was received, in UTC microseconds since 1970."""
+    """Times of receipt, in UTC microseconds since 1970."""
 
     @property
     def end(self) -> int:
-        """The number after the last."""
+        """Number after the last one."""
         return self.first + len(self.messages)
 
 
 class ReorderBuffer:
-    """Messages from ``start`` on.
+    """Reorder buffer of a stream that starts with number ``start``.
 
-    :ivar next: the number to be handed over next.
-    :ivar highest: the highest number that is known to exist.
-    :ivar missing: the numbers between the two that are neither here nor given up.
-    :ivar new_gaps: what came to be missing since this was last cleared, in order.
+    :ivar next: number to deliver next.
+    :ivar highest: highest number that is known to exist.
+    :ivar missing: numbers up to :attr:`highest` that were not received and are not lost yet.
+    :ivar new_gaps: gaps found since this list was last cleared, in order.
     """
 
     def __init__(self, start: int, *, limit: int = DEFAULT_BUFFER_BYTES, max_gaps: int = MAX_GAPS) -> None:
@@ -56,24 +56,24 @@ class ReorderBuffer:
         self._limit = limit
         self._max_gaps = max_gaps
         self._lost = RangeSet()
-        self._runs: list[MessageRun] = []  # In order. One message has no object of its own: there may be very many.
+        self._runs: list[MessageRun] = []  # In order. Runs save memory, because there may be very many messages.
         self._overflowed = False
 
     def has_room(self, size: int) -> bool:
-        """Say whether a message of ``size`` bytes finds room beside those that wait."""
+        """Return whether a message of ``size`` bytes fits the buffer."""
         return self.size + size + MESSAGE_OVERHEAD <= self._limit
 
     def overflow_from(self, *, paused: bool) -> int | None:
-        """Return the number from which on messages found no room, since some were handed over last; or ``None``.
+        """Return the number from which on messages did not fit since the last delivery, or ``None``.
 
-        Those below it push out higher ones, which is no use while the application takes none (``paused``).
+        Messages below it displace higher ones, which is useless while delivery is ``paused``.
         """
         if not (self._overflowed and self._runs):
             return None
         return self.next if paused else self._runs[-1].end
 
     def add(self, sequence: int, data: bytes, received_at: int) -> ArrivalOutcome:
-        """Take a message in."""
+        """Add a message."""
         cost = len(data) + MESSAGE_OVERHEAD
         if sequence > self.highest:
             if sequence > self.highest + 1:
@@ -96,9 +96,9 @@ class ReorderBuffer:
         return ArrivalOutcome.NEW
 
     def deliver_directly(self, first: int, data: list[bytes], received_at: int) -> MessageRun | None:
-        """Take in messages from ``first`` on and return what can be handed over: just them, if nothing else is awaited.
+        """Pass consecutive messages through if they are the next to deliver and the buffer is empty.
 
-        :return: ``None`` if there is; then nothing has changed.
+        :return: the messages to deliver; ``None`` if they have to be added, in which case nothing has changed.
         """
         if not first == self.next == self.highest + 1:
             return None
@@ -108,9 +108,9 @@ class ReorderBuffer:
         return MessageRun(first, data, [received_at] * len(data))
 
     def add_run(self, first: int, data: list[bytes], received_at: int) -> bool:
-        """Take in messages from ``first`` on if all are new, none is missing yet, and there is room for all.
+        """Add consecutive messages if all have new numbers above :attr:`highest` and all fit the buffer.
 
-        :return: whether they were taken; if not, nothing has changed, and :meth:`add` takes what it can.
+        :return: whether they were added. If not, nothing has changed; use :meth:`add` for each.
         """
         size = sum(map(len, data)) + len(data) * MESSAGE_OVERHEAD
         if first <= self.highest or self.size + size > self._limit:
@@ -125,13 +125,13 @@ class ReorderBuffer:
         return True
 
     def extend_to(self, sequence: int) -> None:
-        """Miss everything up to ``sequence`` that is not here, unless there are too many gaps already."""
+        """Mark all numbers above :attr:`highest` up to ``sequence`` as missing, unless there are too many gaps."""
         if sequence > self.highest and len(self.missing) < self._max_gaps:
             self._add_gap(self.highest + 1, sequence)
             self.highest = sequence
 
     def replace(self, sequence: int, data: bytes, received_at: int) -> bool:
-        """Let a message take the place of another that waits under its number; say whether it did."""
+        """Replace the buffered message of the same number. Return whether the buffer changed."""
         position = self._position(sequence)
         run = self._runs[position - 1] if position else None
         if run is None or run.end <= sequence:
@@ -145,13 +145,13 @@ class ReorderBuffer:
         return True
 
     def give_up(self, first: int, last: int) -> None:
-        """Stop waiting for those of ``first`` to ``last`` that are missing."""
+        """Mark the missing numbers of ``first`` to ``last`` as lost."""
         for start, end in list(self.missing.intersection(first, last)):
             self.missing.discard(start, end)
             self._lost.add(start, end)
 
     def take_ready(self) -> list[MessageRun | MessagesLost]:
-        """Return whatever can be handed over now, in order."""
+        """Remove and return the messages and losses to deliver now, in order."""
         ready: list[MessageRun | MessagesLost] = []
         runs = 0
         while self.next <= self.highest:
@@ -189,18 +189,18 @@ class ReorderBuffer:
             self._runs.insert(position, MessageRun(first, list(data), times))
 
     def _position(self, sequence: int) -> int:
-        """Return how many of the runs that wait begin at ``sequence`` or before it."""
-        waiting = self._runs
-        if waiting and waiting[-1].first <= sequence:
-            return len(waiting)
-        return bisect_right(waiting, sequence, key=lambda run: run.first)
+        """Return the number of buffered runs that begin at or before ``sequence``."""
+        runs = self._runs
+        if runs and runs[-1].first <= sequence:
+            return len(runs)
+        return bisect_right(runs, sequence, key=lambda run: run.first)
 
     def _add_gap(self, first: int, last: int) -> None:
         self.missing.add(first, last)
         self.new_gaps.append((first, last))
 
     def _make_room(self, sequence: int, cost: int) -> bool:
-        """Let go of higher numbers, which are needed later, until ``cost`` bytes are free."""
+        """Drop messages with higher numbers, which are delivered later, until ``cost`` bytes are free."""
         while self.size + cost > self._limit:
             self._overflowed = True
             run = self._runs[-1] if self._runs else None

@@ -1,4 +1,4 @@
-"""When to ask for what is missing, how often, and when to give up."""
+"""Schedule of repair requests: timing, retries and loss detection."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.token_bucket import TokenBucket
 
 MAX_RANGE = 1_024
-"""Numbers that one REQUEST asks for at most."""
+"""Maximum range of one REQUEST."""
 
 REQUEST_LIFETIME = 30.0
-"""Seconds for which, at least, an answer is taken for one; twice as long at most."""
+"""Minimum number of seconds for which answers to a REQUEST are accepted; the maximum is twice as long."""
 
 THROTTLE_PAUSE = 0.005
-"""Seconds to wait when a limit is reached."""
+"""Seconds to wait after a limit was reached."""
 
 SUSPECT_RETRY_INTERVAL = 3.0
-"""Seconds between REQUESTs for numbers of which it is not certain that they exist."""
+"""Seconds between REQUESTs for numbers that may not exist."""
 
 MAX_REMEMBERED_RANGES = 65_536
 
 MAX_SEARCH_ATTEMPTS = 64
-"""REQUESTs for a number at most, while the backbone still has clients to ask."""
+"""Maximum number of REQUESTs for a number while the backbone still has clients to ask."""
 
 MAX_PLANNED = 131_072
-"""Entries of the schedule from which on it is planned anew, with one for each gap."""
+"""Size of the schedule above which it is rebuilt with one entry per gap."""
 
 
 class DueRepairs(NamedTuple):
-    """What :meth:`RepairScheduler.take_due` decided."""
+    """Ranges to request, and ranges whose attempts are used up."""
 
     requests: list[tuple[int, int]]
     given_up: list[tuple[int, int]]
 
 
 class RepairScheduler:
-    """The schedule of REQUESTs for gaps."""
+    """Schedule of REQUESTs for gaps."""
 
     def __init__(self, config: RepairConfig, rng: Random, now: float) -> None:
         self.config = config
@@ -61,21 +61,21 @@ class RepairScheduler:
         self._requested_until = now + REQUEST_LIFETIME
 
     def __len__(self) -> int:
-        """Return how many entries the schedule has."""
+        """Return the number of entries in the schedule."""
         return len(self._schedule) + len(self._deferred)
 
     def gap_found(self, first: int, last: int, now: float) -> None:
-        """Plan to ask for ``first`` to ``last`` unless they come by themselves."""
+        """Schedule requests for ``first`` to ``last`` after the reorder delay."""
         heapq.heappush(self._schedule, (now + self.config.reorder_delay, first, last, 0, -1))
 
     def suspect_gap(self, first: int, last: int, now: float, *, until: float) -> None:
-        """It is not certain that ``first`` to ``last`` exist: ask once more after a while, or when doubts end."""
+        """Schedule another request for numbers that may not exist, at ``until`` at the latest."""
         self._suspected.add(first, last)
         again_at = min(now + SUSPECT_RETRY_INTERVAL, until)
         heapq.heappush(self._schedule, (again_at, first, last, self.config.attempts - 1, -1))
 
     def search_progressed(self, first: int, last: int, left: int) -> None:
-        """``left`` clients have yet to be asked for ``first`` to ``last``: while there are any, do not give up."""
+        """Record that ``left`` clients are still to be asked for ``first`` to ``last``, so these are not lost yet."""
         if left:
             self._still_searched.add(first, last)
         else:
@@ -83,13 +83,13 @@ class RepairScheduler:
         self._limit_still_searched()
 
     def mark_resolved(self, first: int, last: int) -> None:
-        """``first`` to ``last`` are given up, in doubt or not."""
+        """Record that ``first`` to ``last`` are lost."""
         self._suspected.discard(first, last)
 
     def confirm_gap(self, first: int, last: int, now: float) -> list[tuple[int, int]]:
-        """``first`` to ``last``, whose attempts are used up, exist: return what can be given up.
+        """Record that ``first`` to ``last`` exist, after their attempts are used up. Return the ranges that are lost.
 
-        What was in doubt cannot yet, for nobody had it when it was asked for: its attempts start over.
+        The attempts for numbers that were in doubt start over, because no client may have had them at the time.
         """
         given_up = list(self._suspected.gaps(first, last))
         for start, end in list(self._suspected.intersection(first, last)):
@@ -98,34 +98,34 @@ class RepairScheduler:
         return given_up
 
     def arrived(self, sequence: int) -> bool:
-        """A number that was missing is here; say whether it was asked for."""
-        asked = sequence in self._in_flight
-        if asked:
+        """Record that a missing number arrived. Return whether it was requested."""
+        requested = sequence in self._in_flight
+        if requested:
             self._arrivals += 1
             self._in_flight.discard(sequence)
             self._unanswered.discard(sequence)
-        for doubtful in (self._refused, self._suspected, self._still_searched):
-            if doubtful:
-                doubtful.discard(sequence)
+        for ranges in (self._refused, self._suspected, self._still_searched):
+            if ranges:
+                ranges.discard(sequence)
         self._limit_still_searched()
-        return asked
+        return requested
 
     def arrival_refused(self, sequence: int) -> None:
-        """A number came and found no room: it can be had, so its attempts start over when they are used up."""
+        """Record that a number arrived while the buffer was full. Its attempts start over when they are used up."""
         self._refused.add(sequence)
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`take_due` has work."""
+        """Return the time at which :meth:`take_due` is due, or ``None``."""
         scheduled = max(self._schedule[0][0], self._blocked_until) if self._schedule else None
         if not self._deferred:
             return scheduled
         return self._deferred_until if scheduled is None else min(scheduled, self._deferred_until)
 
     def take_due(self, missing: RangeSet, now: float, *, defer_from: int | None = None) -> DueRepairs:
-        """Return what to ask for now, and what has been asked for often enough.
+        """Return the ranges to request now, and the ranges whose attempts are used up.
 
-        :param missing: what is still missing; everything else is forgotten.
-        :param defer_from: there is no room for this number and those above it now, so ask for them later.
+        :param missing: missing numbers; all others are discarded.
+        :param defer_from: number from which on requests are deferred, because the buffer is full.
         """
         due = DueRepairs([], [])
         if len(self) > max(MAX_PLANNED, 2 * len(missing)):
@@ -140,8 +140,8 @@ class RepairScheduler:
             due_at, first, last, attempt, arrivals = heapq.heappop(schedule)
             while schedule and schedule[0][:2] == (due_at, last + 1) and schedule[0][3:] == (attempt, arrivals):
                 last = heapq.heappop(schedule)[2]
-            # If nothing at all has come since it was asked for, nobody is sending, and there is no traffic to limit:
-            # otherwise a large hole, such as a power failure leaves, would take minutes to give up.
+            # If nothing has arrived since the request, no client is sending, and there is no traffic to limit.
+            # Otherwise a large hole, such as after a power failure, would take minutes to count as lost.
             silent = arrivals == self._arrivals
             self._in_flight.discard(first, last)
             self._unanswered.discard(first, last)
@@ -164,12 +164,12 @@ class RepairScheduler:
         return due
 
     def record_request(self, first: int, last: int, now: float) -> None:
-        """Remember that ``first`` to ``last`` were asked for, so that :meth:`is_requested` lets answers in."""
+        """Record a request, so that :meth:`is_requested` accepts its answers."""
         self._forget_old_requests(now)
         self._requested.add(first, last)
 
     def is_requested(self, sequence: int, now: float) -> bool:
-        """Say whether ``sequence`` was asked for lately."""
+        """Return whether ``sequence`` was requested recently."""
         self._forget_old_requests(now)
         return sequence in self._requested or sequence in self._requested_before
 
@@ -187,11 +187,14 @@ class RepairScheduler:
 
     def _limit_still_searched(self) -> None:
         if len(self._still_searched) > MAX_REMEMBERED_RANGES:
-            self._still_searched.clear()  # What is asked for again is told again.
+            self._still_searched.clear()  # The backbone reports again upon the next REQUEST.
 
     def _rebuild_schedule(self, missing: RangeSet, now: float) -> None:
-        """Plan one attempt for each gap: numbers that came and were pushed out by others, again and again and each on
-        its own, have an entry for every time. A gap has had as many attempts as its first number."""
+        """Replace the schedule by one attempt per gap.
+
+        Numbers that arrived and were displaced repeatedly have many entries. A gap takes over the attempts of its first
+        number.
+        """
         planned = sorted([entry[1:4] for entry in self._schedule] + self._deferred)
         self._deferred.clear()
         self._in_flight, self._unanswered = RangeSet(), RangeSet()
@@ -202,7 +205,7 @@ class RepairScheduler:
             self._schedule.append((now, first, last, attempt, -1))
 
     def _search_continues(self, start: int, end: int, attempt: int) -> bool:
-        """Say whether clients have yet to be asked for a part of ``start`` to ``end``."""
+        """Return whether clients are still to be asked for a part of ``start`` to ``end``."""
         return attempt < MAX_SEARCH_ATTEMPTS and any(self._still_searched.intersection(start, end))
 
     def _give_up(self, start: int, end: int, now: float, due: DueRepairs) -> None:
@@ -213,7 +216,7 @@ class RepairScheduler:
             self.gap_found(first, last, now)
 
     def _request_range(self, start: int, end: int, attempt: int, now: float, due: DueRepairs, silent: bool) -> int:
-        """Ask for as much of ``start`` to ``end`` as the limits allow; return the first number not asked for."""
+        """Request as much of ``start`` to ``end`` as the limits allow. Return the first number not requested."""
         while start <= end:
             expected = self._in_flight.count - self._unanswered.count
             if (expected >= self.config.in_flight and not silent) or not self.request_bucket.take(1, now):

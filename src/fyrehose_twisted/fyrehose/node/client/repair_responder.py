@@ -1,4 +1,4 @@
-"""Answering FORWARDs from what is held: bounded, paced, the lowest numbers first."""
+"""Answers to FORWARDs from the message store: bounded and paced, with the lowest numbers first."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from fyrehose_twisted.interfaces import IMessageStore
 from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
 ANSWER_LIMIT = 1_024
-"""Messages with which one FORWARD is answered at most."""
+"""Maximum number of messages sent for one FORWARD."""
 
 QUEUE_LIMIT, QUEUE_BYTES = 4_096, 8 * 2**20
-"""What may wait for one requester: a FORWARD of 19 bytes must not start a flood."""
+"""Queue limits per requester in messages and bytes, because a FORWARD of 19 bytes must not cause a flood."""
 
 REQUESTERS = 256
-"""Requesters that may wait at once."""
+"""Maximum number of requesters with queued messages."""
 
 BYTE_RATE = 16.0 * 2**20
 BYTE_BURST = 256.0 * 2**10
 
 
 class RepairResponder:
-    """What this client still has to send to those who miss something.
+    """Queue of the repairs that this client sends.
 
-    :ivar sent: messages sent as repairs since the start.
+    :ivar sent: number of messages sent as repairs since the start.
     """
 
     def __init__(self, store: IMessageStore, *, rate: float = BYTE_RATE, burst: float = BYTE_BURST) -> None:
@@ -36,7 +36,7 @@ class RepairResponder:
         self._queued_bytes: dict[Address, int] = {}
 
     def enqueue(self, requester: Address, first: int, last: int) -> str | None:
-        """Queue an answer to a FORWARD; return why not, if not."""
+        """Queue an answer to a FORWARD. Return the drop reason if that is impossible."""
         numbers = self._store.lowest(first, last, ANSWER_LIMIT)
         if not numbers:
             return "forward_not_held"
@@ -55,7 +55,7 @@ class RepairResponder:
         return None
 
     def take_due(self, now: float) -> list[Send]:
-        """Return what may be sent now."""
+        """Remove and return the repairs that may be sent now."""
         sends = []
         for requester in list(self._queues):
             budget = self._budgets.bucket(requester, now)
@@ -77,8 +77,8 @@ class RepairResponder:
         return sends
 
     def next_deadline(self, now: float) -> float | None:
-        """Return when :meth:`take_due` may go on, ``None`` if nothing waits."""
+        """Return the time at which :meth:`take_due` may continue, ``None`` if nothing is queued."""
         if not self._queues:
             return None
-        # A little credit first, so that a long answer leaves in bursts and not message by message.
+        # Wait for some credit, so that a long answer leaves in bursts and not message by message.
         return min(self._budgets.bucket(requester, now).ready_at(BYTE_BURST / 8) for requester in self._queues)

@@ -1,4 +1,4 @@
-"""Finding the first message: the next one to come, or the oldest that anyone holds."""
+"""Search for the start position of a subscriber: the next message, or the oldest that any client holds."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from fyrehose_twisted.fyrehose.node.client.stream_head import MAX_INITIAL_JUMP, 
 from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 
 MAX_REQUESTS, REQUEST_INTERVAL = 5, 0.1
-"""How often the oldest message is asked for, and every how many seconds; each time another client may answer."""
+"""Number of requests for the oldest message and seconds between them. Another client may answer each request."""
 
 CONFIRMATION_RANGE = 15
-"""How many numbers below the only one that is known are asked for, to confirm it."""
+"""Count of numbers requested below the only known one in order to confirm it."""
 
 FINAL_WAIT_INTERVALS = 3
-"""Intervals to wait after the last time."""
+"""Intervals to wait after the last request."""
 
 FIRST_RETRY_DELAY, MAX_RETRY_DELAY = 1.0, 30.0
-"""Seconds after which the oldest message is asked for again if nobody had any; twice as many each time."""
+"""Seconds after which the oldest message is requested again if no client answered; doubled up to the maximum."""
 
 CONFIRMATION_TIMEOUT = 1.0
-"""Seconds to wait for somebody to confirm the only number that is known."""
+"""Seconds to wait for the confirmation of the only known number."""
 
 
 class StartPositionSearch:
-    """A subscriber that does not know yet where its stream begins.
+    """Search of a subscriber for its first number.
 
-    :param reorder_delay: seconds to wait, after the first message, for one that it overtook.
-    :ivar early_messages: what came meanwhile; the lowest of it is the beginning.
-    :ivar live_numbers: the numbers of it that came from the backbone.
-    :ivar reported_last: numbers up to this one exist, as far as the backbone has said.
+    :param reorder_delay: seconds to wait after the first message for one that it overtook.
+    :ivar early_messages: messages received during the search.
+    :ivar live_numbers: numbers of those that came from the backbone.
+    :ivar reported_last: last assigned number that the backbone has reported.
     """
 
     def __init__(self, start: Start, limit: int, reorder_delay: float) -> None:
@@ -51,18 +51,18 @@ class StartPositionSearch:
         self.reported_last = 0
 
     def status_reported(self, oldest: int, last: int) -> None:
-        """The backbone says that durable journals begin at ``oldest``, 0 if there are none, and where the stream is."""
+        """Handle a STATUS: ``oldest`` is the oldest number of durable journals, 0 if there are none."""
         if self._wants_oldest:
             self.reported_last = last
             self._reported_oldest = oldest or None
 
     def begin(self, now: float) -> None:
-        """The backbone is there: start asking."""
+        """Start to send requests."""
         if self._requests_left and self._wait_until is None:
             self._wait_until = now
 
     def add(self, sequence: int, data: bytes, now: float, *, live: bool) -> bool:
-        """Keep a message; say whether there was room. ``live``: it came from the backbone."""
+        """Add a message. Return ``False`` if the buffer is full. ``live`` means that it came from the backbone."""
         soon = now + self._reorder_delay
         if self._is_unanswered:
             self._is_unanswered, self._requests_left, self._wait_until = False, 0, soon
@@ -79,7 +79,7 @@ class StartPositionSearch:
         return True
 
     def next_request(self, now: float) -> tuple[int, int] | None:
-        """Return the range to ask for now, if any."""
+        """Return the range to request now, or ``None``."""
         if self._unconfirmed is not None:
             suspect, self._unconfirmed = self._unconfirmed, None
             self._wait_until = self._confirmation_deadline
@@ -96,28 +96,28 @@ class StartPositionSearch:
         return 1, max(self.live_numbers, default=MAX_SEQUENCE)
 
     def lowest_credible(self, now: float) -> int | None:
-        """Return the lowest number that can be true: a high one needs another near it, for one alone may be forged.
+        """Return the lowest credible number. A high number needs another one near it, because one alone may be forged.
 
-        Who wants to begin live begins with what came from the backbone; what others sent only confirms it.
+        A live start uses a number that came from the backbone; repairs only confirm it.
         """
-        believed = (
+        limit = (
             MAX_INITIAL_JUMP
             if self._confirmation_deadline is not None and now >= self._confirmation_deadline
             else MAX_JUMP
         )
         confirmed = self.confirmed_numbers()
         for number in sorted(self.early_messages):
-            if (number <= believed or number in confirmed) and (self._wants_oldest or number in self.live_numbers):
+            if (number <= limit or number in confirmed) and (self._wants_oldest or number in self.live_numbers):
                 return number
         return None
 
     def confirmed_numbers(self) -> set[int]:
-        """Return those numbers that came that another is near to."""
+        """Return the received numbers that have another received number near them."""
         near = [pair for pair in pairwise(sorted(self.early_messages)) if pair[1] - pair[0] <= MAX_JUMP]
         return {number for pair in near for number in pair}
 
     def result(self, now: float) -> int | None:
-        """Return the number to begin with, once it is known."""
+        """Return the start position, or ``None`` if it is not known yet."""
         if self._reported_oldest is not None:
             return self._reported_oldest
         if self._requests_left or self._wait_until is None or now < self._wait_until:
@@ -126,7 +126,7 @@ class StartPositionSearch:
         if beginning is not None:
             return beginning
         if not self.early_messages:
-            # Whatever comes first is the oldest; but those who were asked may just not have been those who have it.
+            # The next message will be the oldest. Ask again meanwhile, because other clients may hold older ones.
             self._is_unanswered, self._requests_left = True, 1
             self._wait_until = now + self._retry_delay
             self._retry_delay = min(2 * self._retry_delay, MAX_RETRY_DELAY)
@@ -138,5 +138,5 @@ class StartPositionSearch:
         return None
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`next_request` or :meth:`result` may say something new."""
+        """Return the time at which :meth:`next_request` or :meth:`result` may change."""
         return self._wait_until

@@ -1,4 +1,4 @@
-"""How far the backbone has got, and whether a number that it sends can be true."""
+"""Tracking of the backbone's position in the stream, and plausibility checks of the numbers that it sends."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ from collections import deque
 from fyrehose_twisted.ranges import RangeSet
 
 MAX_JUMP = 1_280
-"""Numbers by which a DELIVER may be ahead of all others. One that is further ahead waits for a second near it, or for
-:data:`UNCONFIRMED_TIMEOUT` during which nothing contradicts it."""
+"""Maximum distance of a DELIVER from the highest number. A DELIVER further ahead needs a second one near it, or
+:data:`UNCONFIRMED_TIMEOUT` seconds without a contradiction."""
 
 MAX_INITIAL_JUMP = 2**24
-"""The same for a subscriber that knows only where it wants to begin."""
+"""The same limit for a subscriber that knows only its start position."""
 
 CONFIRMATIONS = 3
-"""Messages in a row from the backbone that have to lie beyond a number before it can be lost."""
+"""Consecutive messages of the backbone that must lie beyond a number before it can count as lost."""
 
 UNCONFIRMED_TIMEOUT = 10.0
-"""Seconds after which a backbone that has sent nothing more proves nothing about how far its stream goes."""
+"""Seconds of silence of the backbone after which no better evidence about the end of the stream is expected."""
 
 REGRESSION_CONFIRMATIONS = 3
-"""Old numbers in rising order that make a backbone that counts anew; one is just a datagram that came twice."""
+"""Old numbers in rising order that prove a restarted numbering. One old number may be a duplicated datagram."""
 
 CONTRADICTIONS, CONTRADICTION_WINDOW = 5, 16
-"""So many messages that say something else than those held, among the last so many, do too; one may be damaged."""
+"""Messages, and the number of latest messages among them, that differ from stored ones and prove a restarted numbering.
+A single one may be damaged."""
 
 LATE_AFTER = 5.0
-"""Seconds after which a datagram is not just late."""
+"""Seconds after which a datagram can no longer be late."""
 
 
 class StreamHead:
-    """The highest number that came from the backbone itself, now and a while ago.
+    """Highest number received from the backbone itself, now and some seconds ago.
 
-    :param start: the number to start with, if one was given: the first may be expected near it.
+    :param start: configured start number, near which the first message is expected, or ``None``.
     """
 
     def __init__(self, now: float, start: int | None = None) -> None:
@@ -52,7 +53,7 @@ class StreamHead:
         self._last_received_at = now
 
     def plausible(self, sequence: int) -> bool:
-        """Say whether the backbone may have got this far: one forged number must not ruin a stream."""
+        """Return whether the backbone may have reached this number. A single forged number must not break a stream."""
         if self.highest:
             limit = self.highest + MAX_JUMP
         elif self._start is not None:
@@ -66,11 +67,11 @@ class StreamHead:
         return False
 
     def expects(self, sequence: int) -> bool:
-        """Say whether this number is near the highest one, so that nobody need ask whether it is :meth:`plausible`."""
+        """Return whether this number is near the highest one, and thus certainly :meth:`plausible`."""
         return self.highest > 0 and sequence <= self.highest + MAX_JUMP
 
     def begin(self, sequence: int) -> None:
-        """The stream begins here for whoever follows it: what is far beyond is not plausible any more."""
+        """Set the start of the stream, far beyond which numbers are not plausible."""
         if self._start is None:
             self._start = sequence
 
@@ -79,55 +80,55 @@ class StreamHead:
         self._floor = max(self._floor, sequence)
 
     def connected(self, now: float) -> None:
-        """The backbone is there again: its silence before that proves nothing."""
+        """Handle the return of the backbone: its silence before counts as no evidence."""
         self._last_received_at = now
 
     def received(self, sequence: int, now: float) -> None:
-        """The backbone sent this number, be it new or not."""
+        """Record a number sent by the backbone, new or not."""
         self._record(sequence, sequence, now)
 
     def run_received(self, first: int, last: int, now: float) -> None:
-        """The backbone sent new numbers, ``first`` to ``last``, one after the other."""
+        """Record consecutive new numbers sent by the backbone."""
         self._record(first, last, now)
         self.advance(last)
 
     def advance(self, sequence: int) -> None:
-        """The backbone sent this number, and it is new."""
+        """Record a new number sent by the backbone."""
         if sequence > self.highest:
             self.highest = sequence
         self._regressed_count = 0
 
     def reported_by_peer(self, sequence: int) -> None:
-        """Somebody else sent this number, and what they said under it is held."""
-        if sequence > self._floor:  # The backbone itself sends no older ones, unless it counts anew.
+        """Record that the stored message of this number came from another client."""
+        if sequence > self._floor:  # The backbone itself sends older ones only if its numbering restarts.
             self._peer_reported.add(sequence, sequence)
 
     def confirm(self, sequence: int) -> bool:
-        """The backbone sent this number; say whether only others had so far. From here on it is the backbone's word."""
+        """Record that the backbone sent this number. Return whether only other clients had sent it before."""
         if sequence not in self._peer_reported:
             return False
         self._peer_reported.discard(sequence)
         return True
 
     def beyond(self, sequence: int) -> bool:
-        """Say whether the backbone must have got beyond ``sequence``.
+        """Return whether the backbone is certainly beyond ``sequence``.
 
-        That one message came from beyond does not prove it, for it may be forged or damaged, and others repeat it in
-        good faith. Several in a row that the backbone itself sent do.
+        One message beyond it is no proof, because it may be forged or damaged, and clients may repeat it. Several
+        consecutive messages from the backbone itself are.
         """
         return self._confirmed > sequence
 
     @property
     def settled_at(self) -> float:
-        """When :meth:`is_settled` becomes true unless the backbone sends something."""
+        """Time at which :meth:`is_settled` becomes true if the backbone stays silent."""
         return self._last_received_at + UNCONFIRMED_TIMEOUT
 
     def is_settled(self, now: float) -> bool:
-        """Say whether the backbone has sent nothing for so long that there is no better evidence to wait for."""
+        """Return whether the backbone has been silent for so long that no better evidence is expected."""
         return now >= self.settled_at
 
     def tick(self, now: float) -> None:
-        """Remember where the tide stood."""
+        """Advance the floor to the number that was confirmed some seconds ago."""
         if now - self._checkpoint_at >= LATE_AFTER:
             self._floor, self._checkpoint, self._checkpoint_at = (
                 max(self._floor, self._checkpoint),
@@ -138,14 +139,12 @@ class StreamHead:
 
     @property
     def floor(self) -> int:
-        """The backbone was beyond this number long ago."""
+        """Number that the backbone passed at least :data:`LATE_AFTER` seconds ago."""
         return self._floor
 
     def falls(self, sequence: int) -> bool:
-        """Say whether the backbone counts anew: several old numbers in rising order, and nothing new between them.
-
-        A number is old if the backbone was beyond it long ago.
-        """
+        """Return whether the numbering has restarted: several numbers up to the floor in rising order, with no new
+        number between them."""
         if sequence > self._floor:
             return False
         self._regressed_count = self._regressed_count + 1 if sequence > self._last_regressed else 1
@@ -153,9 +152,9 @@ class StreamHead:
         return self._regressed_count >= REGRESSION_CONFIRMATIONS
 
     def contradicts(self, sequence: int) -> bool:
-        """The backbone sent something else under this number than what is held; say whether that was too often.
+        """Record a message of the backbone that differs from the stored one. Return whether there were too many.
 
-        New numbers may come between: two backbones at once contradict each other all the time.
+        New numbers may lie between them, as two concurrent backbones contradict each other all the time.
         """
         if all(sequence != number for number, _ in self._contradictions):
             self._contradictions.append((sequence, self._received_count))

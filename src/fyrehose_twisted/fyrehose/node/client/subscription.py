@@ -1,4 +1,4 @@
-"""One subscriber's place in the stream: where it begins, what is missing, what can be handed over."""
+"""Receiving side of a client: start position, repairs and delivery of the stream."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from fyrehose_twisted.fyrehose.wire.packets import MAX_SEQUENCE
 from fyrehose_twisted.interfaces import IMessageStore
 
 MAX_PROBE_INTERVAL = 30.0
-"""Seconds between tail probes of a stream on which nothing happens."""
+"""Maximum number of seconds between tail probes of an idle stream."""
 
 
 class Subscription:
-    """Messages go in as they come; :attr:`ready` and :attr:`requests` come out.
+    """Receiving side of a client: takes received messages and fills :attr:`ready` and :attr:`requests`.
 
-    :param backbone: how to name the backbone in errors.
-    :param store: where messages are kept; what found no room to wait is taken from there.
-    :param kept: called with messages that are seen for the first time: the first number, and DATA of each.
-    :ivar ready: what can be handed over, in order; whoever takes it clears it.
-    :ivar requests: ranges to ask for; whoever asks clears it.
-    :ivar paused: hand nothing over.
-    :ivar start_sequence: the number that the stream begins with, once there is one.
-    :ivar reported_last: the last number that the backbone has said to have given; 0 if it has not said so.
-    :ivar failure: why this has stopped for good, if it has.
+    :param backbone: name of the backbone in error messages.
+    :param store: message store, from which messages that exceeded the reorder buffer are restored.
+    :param on_new_messages: called with the first number and the DATA of messages that are received for the first time.
+    :ivar ready: messages and losses to deliver, in order; cleared by the caller.
+    :ivar requests: ranges to request; cleared by the caller.
+    :ivar paused: whether delivery is paused.
+    :ivar start_sequence: first number of the stream, once it is known.
+    :ivar reported_last: last assigned number that the backbone has reported; 0 if it has reported none.
+    :ivar failure: error that stopped the subscription, or ``None``.
     """
 
     def __init__(
@@ -79,30 +79,34 @@ class Subscription:
 
     @property
     def complete_up_to(self) -> int:
-        """All numbers up to this one are here or given up, from the beginning on."""
+        """Number up to which every message from the start was received or is lost."""
         stream = self.reorder_buffer
         if stream is None:
             return MAX_SEQUENCE
         return stream.missing.first - 1 if stream.missing else max(stream.highest, self.start_sequence - 1)
 
     def connected(self, now: float) -> None:
-        """The backbone is there, for the first time or again."""
+        """Handle the first answer of the backbone, or its return."""
         self._probe_at = now
         self.stream_head.connected(now)
         if self._suspect is not None:
-            self._suspect = *self._suspect[:2], now + UNCONFIRMED_TIMEOUT  # Nothing could contradict it meanwhile.
+            # While the backbone was silent, no message could contradict the suspect.
+            self._suspect = *self._suspect[:2], now + UNCONFIRMED_TIMEOUT
         if self._start_search is not None:
             self._start_search.begin(now)
 
     def numbers_known(self, sequence: int) -> None:
-        """Numbers up to this one exist, for the store has had it: what is there need not wait for a higher one."""
+        """Extend the stream to a number that the store holds, so that stored messages are delivered."""
         if self.reorder_buffer is not None:
             self.stream_head.raise_floor(self.reorder_buffer.next - 1)
             self.reorder_buffer.extend_to(sequence)
 
     def status_reported(self, oldest: int, last: int) -> None:
-        """The backbone says that durable journals begin at ``oldest``, 0 if there are none, and the stream ends at
-        ``last``."""
+        """Handle a STATUS.
+
+        :param oldest: oldest number of durable journals, 0 if there are none.
+        :param last: last assigned number.
+        """
         self.reported_last = last
         if self._start_search is not None:
             self._start_search.status_reported(oldest, last)
@@ -110,17 +114,17 @@ class Subscription:
             self.reorder_buffer.extend_to(last)
 
     def search_progressed(self, first: int, last: int, left: int) -> None:
-        """The backbone has yet to ask ``left`` clients for ``first`` to ``last``."""
+        """Record that the backbone has ``left`` clients still to ask for ``first`` to ``last``."""
         self._repair_scheduler.search_progressed(first, last, left)
 
     def is_requested(self, sequence: int, now: float) -> bool:
-        """Say whether a repair of ``sequence`` is welcome."""
-        # Who looks for the oldest message asks for any; once there is a stream, none leads far beyond its end.
+        """Return whether a repair of ``sequence`` is accepted."""
+        # While joining, any number may be the oldest. Afterwards, repairs must not lead far beyond the end.
         near = self.reorder_buffer is None or sequence <= self.reorder_buffer.highest + MAX_RANGE
         return near and self._repair_scheduler.is_requested(sequence, now)
 
     def received(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
-        """Take a message in. ``live``: it came from the backbone's address."""
+        """Handle a message. ``live`` means that it came from the address of the backbone."""
         if self.reorder_buffer is not None:
             self._message_arrived(self.reorder_buffer, sequence, data, now, live)
             if live:
@@ -129,12 +133,12 @@ class Subscription:
             self._drops.counts["buffer_full"] += 1
 
     def run_received(self, first: int, data: list[bytes], now: float) -> bool:
-        """Take in messages that came from the backbone with numbers from ``first`` on, if they are simply what follows.
+        """Handle consecutive messages of the backbone, starting with ``first``, if they simply continue the stream.
 
-        :return: whether they were. If not, nothing has changed, and they are to be taken in one by one.
+        :return: whether they did. If not, nothing has changed, and each has to be passed to :meth:`received`.
         """
-        stream, tide = self.reorder_buffer, self.stream_head
-        if stream is None or self.failure is not None or self._suspect is not None or not tide.expects(first):
+        stream, head = self.reorder_buffer, self.stream_head
+        if stream is None or self.failure is not None or self._suspect is not None or not head.expects(first):
             return False
         received_at = int(now * 1_000_000)
         ready = None if self.paused else stream.deliver_directly(first, data, received_at)
@@ -142,7 +146,7 @@ class Subscription:
             self.ready.append(ready)
         elif not stream.add_run(first, data, received_at):
             return False
-        tide.run_received(first, first + len(data) - 1, now)
+        head.run_received(first, first + len(data) - 1, now)
         self._probe_interval = self._config.keepalive_interval
         self._probe_at = now + self._probe_interval
         if self._config.journal:
@@ -151,11 +155,11 @@ class Subscription:
         return True
 
     def hold_suspect(self, sequence: int, data: bytes, now: float) -> None:
-        """A message came from the backbone that is too far ahead to be believed without another near it."""
+        """Hold back a message of the backbone that is too far ahead to be accepted without another one near it."""
         self._suspect = sequence, data, now + UNCONFIRMED_TIMEOUT
 
     def tick(self, now: float) -> None:
-        """Decide what depends on time: what to ask for, and what to give up."""
+        """Send due requests and detect losses."""
         if self._start_search is not None:
             self._advance_start_search(self._start_search, now)
         if self.reorder_buffer is None or self.failure is not None:
@@ -165,7 +169,7 @@ class Subscription:
         self._repair(self.reorder_buffer, now)
 
     def advance(self, now: float) -> None:
-        """Plan repairs of what turned out to be missing, and hand over what is ready."""
+        """Schedule repairs of new gaps and collect the messages that are ready."""
         stream = self.reorder_buffer
         if stream is None or self.failure is not None:
             return
@@ -176,7 +180,7 @@ class Subscription:
             self.ready += stream.take_ready()
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`tick` may have something to do."""
+        """Return the time at which :meth:`tick` is due, or ``None``."""
         if self._start_search is not None:
             return self._start_search.next_deadline()
         if self.failure is not None:
@@ -189,7 +193,7 @@ class Subscription:
         return min([deadline for deadline in deadlines if deadline is not None])
 
     def _check_suspect(self, stream: ReorderBuffer, sequence: int, now: float) -> None:
-        """Something else came: if it is near the suspect the stream has really jumped, and if not it has not."""
+        """Accept the suspect if another message of the backbone is near it; otherwise drop it."""
         if self._suspect is None:
             return
         suspect, data, _ = self._suspect
@@ -236,7 +240,8 @@ class Subscription:
         if arrival is ArrivalOutcome.DUPLICATE:
             self._counters.duplicates += 1
             if live and not self.paused:
-                self.ready += stream.take_ready()  # What can be handed over is not corrected, wherever a batch is cut.
+                # Messages that are ready are not corrected any more, independent of the boundaries of batches.
+                self.ready += stream.take_ready()
             if live:
                 self._check_duplicate(stream, sequence, data, now)
             return
@@ -249,7 +254,8 @@ class Subscription:
             if live:
                 self._probe_at = now + self._probe_interval
             else:
-                # Somebody answers a tail probe, and may have more: who comes late would need hours otherwise.
+                # The peer that answered a tail probe may hold more. Without a quick next probe, catching up would take
+                # hours.
                 self._probe_at = now if sequence >= self._probed_up_to else now + self._config.repair.first_retry
         if arrival is ArrivalOutcome.OVERFLOW:
             self._drops.counts["buffer_full"] += 1
@@ -258,13 +264,13 @@ class Subscription:
             self.stream_head.reported_by_peer(sequence)
 
     def _check_duplicate(self, stream: ReorderBuffer, sequence: int, data: bytes, now: float) -> None:
-        """The backbone sent what is here already: nobody knows better what it says."""
-        hearsay, held = self.stream_head.confirm(sequence), self._store.get(sequence)
-        false = hearsay and held is not None and held != data
-        if false:
+        """Compare a duplicate of the backbone with the received message. The backbone is authoritative."""
+        unconfirmed, held = self.stream_head.confirm(sequence), self._store.get(sequence)
+        is_false = unconfirmed and held is not None and held != data
+        if is_false:
             self._drops.counts["false_repair"] += 1
-        # What waits may be forged, or the number of another that got damaged.
-        if stream.replace(sequence, data, int(now * 1_000_000)) or false:
+        # A buffered message may be forged, or its number may be the damaged number of another message.
+        if stream.replace(sequence, data, int(now * 1_000_000)) or is_false:
             self._store_message(sequence, data, now, live=True)
             return
         self._check_regression(sequence, data, now)
@@ -272,7 +278,7 @@ class Subscription:
             self._on_new_messages(sequence, (data,), now)
 
     def _store_message(self, sequence: int, data: bytes, now: float, *, live: bool) -> None:
-        # What the backbone sent is not given up for what others say.
+        # Repairs do not replace messages of the backbone.
         if self._config.journal and (live or self._store.get(sequence) is None):
             self._store.put(sequence, (data,), int(now * 1_000_000))
         self._on_new_messages(sequence, (data,), now)
@@ -290,12 +296,12 @@ class Subscription:
         if held == data or (held is None and self._repair_scheduler.is_requested(sequence, now)):
             return
         if held is None and self.reported_last >= self.stream_head.floor > 0:
-            return  # By its own account the backbone does not count anew: it repairs what was asked for long ago.
+            return  # The reported last number has not regressed, so this is a late repair by the backbone.
         if not (self.stream_head.falls(sequence) if held is None else self.stream_head.contradicts(sequence)):
             return
         self.failure = SequenceRegressed(
             f"backbone {self._backbone} sent message {sequence} anew after {self.stream_head.highest};"
-            " it has lost its state file or runs twice. Stop it before more numbers are given twice"
+            " it has lost its state file or runs twice. Stop it before more numbers are assigned twice"
         )
 
     def _repair(self, stream: ReorderBuffer, now: float) -> None:
@@ -304,7 +310,7 @@ class Subscription:
             due = self._repair_scheduler.take_due(
                 stream.missing, now, defer_from=stream.overflow_from(paused=self.paused)
             )
-            self.requests += [asked for asked in due.requests if not self._restore_from_store(stream, *asked)]
+            self.requests += [missing for missing in due.requests if not self._restore_from_store(stream, *missing)]
             for first, last in due.given_up:
                 if self.stream_head.is_settled(now):
                     self._repair_scheduler.mark_resolved(first, last)
@@ -315,14 +321,14 @@ class Subscription:
                     for lost in self._repair_scheduler.confirm_gap(first, last, now):
                         stream.give_up(*lost)
         if now >= self._probe_at:
-            # A tail probe: the last message of a burst may be lost with nothing after it to show the gap.
+            # Tail probe: the last message of a burst may be lost, and no later message reveals the gap.
             self._probed_up_to = min(stream.highest + MAX_RANGE, MAX_SEQUENCE)
             self._request_range(stream.highest + 1, self._probed_up_to, now)
             self._probe_at = now + self._probe_interval * (0.75 + 0.5 * self._rng.random())
             self._probe_interval = min(self._probe_interval * 2, MAX_PROBE_INTERVAL)
 
     def _restore_from_store(self, stream: ReorderBuffer, first: int, last: int) -> bool:
-        """Take what the buffer had no room for from our own memory; say whether that is all of it."""
+        """Restore messages that exceeded the buffer from the store. Return whether the store holds the whole range."""
         held = self._store.lowest(first, last, MAX_RANGE)
         for sequence in held:
             data = self._store.get(sequence)

@@ -1,1 +1,1 @@
-"""The publishing half of a client: its send queue, retransmission and congestion control."""
+"""Publishing side of a client: send queue, retransmission and congestion control."""

@@ -1,4 +1,4 @@
-"""How many messages a publisher may have under way, and how long it waits for one to come back."""
+"""Congestion window and retransmission timer of a publisher."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fyrehose_twisted.fyrehose.config import WindowConfig
 
 
 class CongestionWindow:
-    """Grows while messages return in time and shrinks when they do not, once a round trip; times out by RFC 6298.
+    """Congestion window of one publisher, adjusted once per round trip, with the timer of RFC 6298.
 
-    :ivar size: messages that may be under way.
+    :ivar size: maximum number of messages in flight.
     """
 
     def __init__(self, config: WindowConfig) -> None:
@@ -28,20 +28,20 @@ class CongestionWindow:
 
     @property
     def timeout(self) -> float:
-        """Seconds to wait for a message before it is sent again (RFC 6298, sections 2 and 5)."""
+        """Retransmission timeout in seconds (RFC 6298, sections 2 and 5)."""
         wait = 1.0 if self.smoothed_rtt is None else self.smoothed_rtt + max(4 * self._rtt_variation, 0.001)
         return min(max(wait, self.config.minimum_timeout) * self._backoff, self.config.maximum_timeout)
 
     @property
     def reordering_window(self) -> float:
-        """Seconds by which one message may overtake another without the other counting as lost (RFC 8985)."""
+        """Seconds by which a message may overtake another before the other counts as lost (RFC 8985)."""
         return self._reordering_factor * (0.01 if self.smoothed_rtt is None else max(0.005, self.smoothed_rtt / 2))
 
     def acknowledged(self, round_trip: float | None, count: int = 1) -> None:
-        """Messages came back.
+        """Record acknowledged messages.
 
-        :param round_trip: seconds it took the first; ``None`` if it was not measured, or was sent more than once, for
-            then nobody can tell.
+        :param round_trip: round trip time of the first in seconds; ``None`` if it was not measured, or is ambiguous
+            because the message was sent more than once.
         """
         if round_trip is not None:
             self._backoff = 1.0
@@ -54,19 +54,19 @@ class CongestionWindow:
                 self._end_round()
 
     def loss_detected(self) -> None:
-        """A message has to be sent again."""
+        """Record a lost message."""
         self._lost += 1
         if self._acked + self._lost >= self.size:
             self._end_round()
 
     def timed_out(self, now: float) -> None:
-        """Messages were not seen in time: wait twice as long from now on, until one comes back that was sent once."""
+        """Double the timeout until a message that was sent once is acknowledged."""
         if now >= self._backed_off_until:
             self._backoff = min(self._backoff * 2, 64.0)
             self._backed_off_until = now + self.timeout
 
     def spurious_retransmission(self) -> None:
-        """A message came back that had been sent again too early."""
+        """Record a message that was retransmitted too early."""
         self._reordering_factor = min(self._reordering_factor * 1.5, 32.0)
 
     def _measure(self, round_trip: float) -> None:

@@ -1,4 +1,4 @@
-"""Messages that have a number and wait until enough durable journals have them."""
+"""Tracking of published messages until enough durable journals have synced them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 
 class UndurableMessage(NamedTuple):
-    """A message that was published, and that too few journals have made durable in time."""
+    """Published message that too few journals have synced in time."""
 
     ticket: int
     sequence: int
@@ -20,7 +20,7 @@ class UndurableMessage(NamedTuple):
 
 
 class DurabilityExpired(NamedTuple):
-    """Event: messages were published, and not kept as wanted in time."""
+    """Event: messages were published, but too few journals have synced them in time."""
 
     messages: list[UndurableMessage]
 
@@ -32,7 +32,7 @@ class _PendingMessage(NamedTuple):
 
 
 class DurabilityTracker:
-    """Tells when a message is kept, going by what the backbone says of the journals."""
+    """Messages that wait for journals, and the journal progress last reported by the backbone."""
 
     def __init__(self) -> None:
         self._required: dict[int, tuple[int, float]] = {}
@@ -42,74 +42,76 @@ class DurabilityTracker:
         self._holdings: Sequence[Holding] = ()
 
     def __len__(self) -> int:
-        """Return how many messages wait to be kept, those without a number included."""
+        """Return the number of messages that wait for journals, including those without a sequence number."""
         return len(self._required)
 
     def __contains__(self, ticket: int) -> bool:
-        """Say whether a message waits to be kept."""
+        """Return whether a message waits for journals."""
         return ticket in self._required
 
     def require(self, tickets: range, required: int, deadline: float) -> None:
-        """Wait for ``required`` journals to keep each of these messages."""
+        """Track messages until ``required`` journals have synced each of them."""
         self._required.update(dict.fromkeys(tickets, (required, deadline)))
         self._expiry.append((deadline, tickets))
 
     def published(self, messages: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Take in what was numbered, as pairs of ticket and number; return what is done with that: no journal was
-        asked for, or enough have it."""
+        """Record numbered messages, as pairs of ticket and number.
+
+        :return: those that are complete: no journal is required, or enough journals have synced them.
+        """
         if not self._required:
             return messages
         done = []
         for ticket, sequence in messages:
-            wanted = self._required.get(ticket)
-            if wanted is None or self._count_durable(sequence) >= wanted[0]:
+            requirement = self._required.get(ticket)
+            if requirement is None or self._count_durable(sequence) >= requirement[0]:
                 self._required.pop(ticket, None)
                 done.append((ticket, sequence))
             else:
-                waiting = self._numbered[ticket] = _PendingMessage(sequence, ticket, wanted[0])
-                heapq.heappush(self._heaps.setdefault(wanted[0], []), waiting)
+                pending = self._numbered[ticket] = _PendingMessage(sequence, ticket, requirement[0])
+                heapq.heappush(self._heaps.setdefault(requirement[0], []), pending)
         return done
 
     def failed(self, tickets: Sequence[int]) -> None:
-        """These messages were not published, so they are not waited for."""
+        """Stop tracking messages that were not published."""
         for ticket in tickets:
             self._required.pop(ticket, None)
 
     def holdings_received(self, holdings: Sequence[Holding]) -> list[tuple[int, int]]:
-        """The journals have this now: return the messages that are kept, as pairs of ticket and number."""
+        """Record the progress of the journals. Return the messages that are complete, as pairs of ticket and number."""
         self._holdings = holdings
         done = []
-        for wanted, heap in self._heaps.items():
-            if len(holdings) < wanted:
+        for required, heap in self._heaps.items():
+            if len(holdings) < required:
                 continue
-            reached = sorted((holding.durable for holding in holdings), reverse=True)[wanted - 1]
+            reached = sorted((holding.durable for holding in holdings), reverse=True)[required - 1]
             while heap and heap[0].sequence <= reached:
-                waiting = heapq.heappop(heap)
-                # One that some journals lost waits for its deadline, outside of the heap.
-                if waiting.ticket in self._required and self._count_durable(waiting.sequence) >= wanted:
-                    del self._required[waiting.ticket], self._numbered[waiting.ticket]
-                    done.append((waiting.ticket, waiting.sequence))
+                pending = heapq.heappop(heap)
+                # A message that some journals lost leaves the heap and waits for its deadline.
+                if pending.ticket in self._required and self._count_durable(pending.sequence) >= required:
+                    del self._required[pending.ticket], self._numbered[pending.ticket]
+                    done.append((pending.ticket, pending.sequence))
         return done
 
     def take_expired(self, now: float) -> list[UndurableMessage]:
-        """Give up and return the messages that have a number and were not kept in time."""
+        """Remove and return the published messages whose deadline has passed."""
         late = []
         while self._expiry and (self._expiry[0][0] <= now or self._none_pending(self._expiry[0][1])):
             _, tickets = self._expiry.popleft()
             for ticket in tickets:
-                if self._required.pop(ticket, None) is not None and (waiting := self._numbered.pop(ticket, None)):
+                if self._required.pop(ticket, None) is not None and (pending := self._numbered.pop(ticket, None)):
                     late.append(
                         UndurableMessage(
-                            ticket, waiting.sequence, self._count_durable(waiting.sequence), waiting.required
+                            ticket, pending.sequence, self._count_durable(pending.sequence), pending.required
                         )
                     )
         if late:
             for heap in self._heaps.values():
-                heap[:] = sorted(waiting for waiting in heap if waiting.ticket in self._numbered)
+                heap[:] = sorted(pending for pending in heap if pending.ticket in self._numbered)
         return late
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`take_expired` has something to give up."""
+        """Return the time at which :meth:`take_expired` is due, ``None`` if no message is tracked."""
         return self._expiry[0][0] if self._expiry and self._required else None
 
     def _none_pending(self, tickets: range) -> bool:

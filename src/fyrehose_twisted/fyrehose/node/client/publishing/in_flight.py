@@ -1,4 +1,4 @@
-"""Messages of a publisher that were sent once and have not come back: kept by ranges, as they leave and return."""
+"""Messages in flight of a publisher, sent once and not acknowledged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class InFlight:
-    """Tickets that are under way for the first time, each with when it was sent. They are sent in rising order."""
+    """Tickets in flight for the first time, with their send times. They are sent in rising order."""
 
     def __init__(self) -> None:
         self._sent_at: dict[int, float] = {}
@@ -17,26 +17,26 @@ class InFlight:
         return len(self._sent_at)
 
     def send(self, tickets: Iterable[int], span: range, now: float) -> None:
-        """``tickets``, all that are left of ``span``, leave."""
+        """Record that ``tickets``, the remaining ones of ``span``, are sent."""
         self._sent_at.update(dict.fromkeys(tickets, now))
         self._batches.append((now, span))
 
     def sent_times(self, tickets: range) -> list[float] | None:
-        """Return when each of ``tickets`` was sent, ``None`` if one is not under way."""
+        """Return the send times of ``tickets``, or ``None`` if one is not in flight."""
         times = [sent_at for sent_at in map(self._sent_at.get, tickets) if sent_at is not None]
         return times if len(times) == len(tickets) else None
 
     def acknowledge(self, tickets: range) -> None:
-        """All of ``tickets``, which are under way, are back."""
+        """Remove ``tickets``, which must be in flight."""
         for ticket in tickets:
             del self._sent_at[ticket]
 
     def pop(self, ticket: int) -> float | None:
-        """Take a ticket out and return when it was sent, ``None`` if it is not under way."""
+        """Remove a ticket and return its send time, or ``None`` if it is not in flight."""
         return self._sent_at.pop(ticket, None)
 
     def take_overtaken(self, ticket: int, sent_at: float) -> list[tuple[int, float]]:
-        """Take out and return what is below ``ticket`` and was sent at ``sent_at`` or before, with when that was."""
+        """Remove and return the tickets below ``ticket`` sent at ``sent_at`` or before, with their send times."""
         lost = []
         while self._batches and self._batches[0][0] <= sent_at:
             at, span = self._batches.popleft()
@@ -47,7 +47,7 @@ class InFlight:
         return lost
 
     def take_timed_out(self, now: float, timeout: float) -> list[tuple[int, float]]:
-        """Take out and return what has been under way for ``timeout`` seconds, with when it was sent."""
+        """Remove and return the tickets in flight for ``timeout`` seconds, with their send times."""
         lost = []
         while self._batches:
             at, span = self._batches[0]
@@ -61,11 +61,11 @@ class InFlight:
 
     @property
     def earliest_sent_at(self) -> float | None:
-        """When the first of them was sent, or one before it that is back."""
+        """Send time of the first ticket, or of an acknowledged one before it; ``None`` if there is none."""
         return self._batches[0][0] if self._batches else None
 
     def clear(self) -> None:
-        """Nothing is under way any more."""
+        """Remove all tickets."""
         self._sent_at.clear()
         self._batches.clear()
 

@@ -1,4 +1,4 @@
-"""Messages of a publisher that counted as lost, and are sent again."""
+"""Retransmission of lost messages of a publisher."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Retransmission:
-    """A message that counted as lost once at least.
+    """Message that counted as lost at least once.
 
-    :ivar sent_at: when it was sent last.
-    :ivar attempts: how often it was sent.
-    :ivar is_lost: it waits to be sent again.
+    :ivar sent_at: time at which it was sent last.
+    :ivar attempts: number of times that it was sent.
+    :ivar is_lost: whether it waits to be retransmitted.
     """
 
     sent_at: float
@@ -21,9 +21,9 @@ class Retransmission:
 
 
 class RetransmitQueue:
-    """Tickets that got lost: some wait to be sent again, in the order in which they got lost, others are under way.
+    """Lost tickets, which wait for retransmission in the order of their loss, or are in flight again.
 
-    :ivar in_flight: how many were sent again and have neither come back nor got lost once more.
+    :ivar in_flight: number of retransmitted tickets that are neither acknowledged nor lost again.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class RetransmitQueue:
         self._sent: deque[tuple[float, int]] = deque()
 
     def mark_lost(self, ticket: int, sent_at: float) -> None:
-        """``ticket``, which was sent once, is lost."""
+        """Add a ticket that was sent once and is lost."""
         self._retransmissions[ticket] = Retransmission(sent_at)
         self._lost.append(ticket)
 
     def send_next(self, now: float) -> int | None:
-        """Return the ticket that is to be sent again now, ``None`` if there is none."""
+        """Return the next ticket to retransmit, or ``None``."""
         while self._lost:
             ticket = self._lost.popleft()
             retry = self._retransmissions.get(ticket)
@@ -50,16 +50,16 @@ class RetransmitQueue:
         return None
 
     def mark_timed_out(self, now: float, timeout: float) -> int:
-        """Lose once more what has been under way for ``timeout`` seconds; return how many those are."""
+        """Mark the tickets in flight for ``timeout`` seconds as lost again. Return their number."""
         lost = 0
         while self._sent:
             at, ticket = self._sent[0]
             retry = self._retransmissions.get(ticket)
-            under_way = retry is not None and not retry.is_lost and retry.sent_at == at
-            if under_way and at + timeout > now:
+            is_in_flight = retry is not None and not retry.is_lost and retry.sent_at == at
+            if is_in_flight and at + timeout > now:
                 break
             self._sent.popleft()
-            if retry is not None and under_way:
+            if retry is not None and is_in_flight:
                 retry.is_lost = True
                 self.in_flight -= 1
                 self._lost.append(ticket)
@@ -67,7 +67,7 @@ class RetransmitQueue:
         return lost
 
     def pop(self, ticket: int) -> Retransmission | None:
-        """Take a ticket out and return what is known of it."""
+        """Remove a ticket and return its state, or ``None``."""
         retry = self._retransmissions.pop(ticket, None)
         if retry is not None and not retry.is_lost:
             self.in_flight -= 1
@@ -75,11 +75,11 @@ class RetransmitQueue:
 
     @property
     def earliest_sent_at(self) -> float | None:
-        """When the first of them was sent again, or one before it that is back."""
+        """Time of the first retransmission in flight, or of an acknowledged one before it; ``None`` for none."""
         return self._sent[0][0] if self._sent else None
 
     def clear(self) -> None:
-        """All are done."""
+        """Remove all tickets."""
         self._retransmissions.clear()
         self._lost.clear()
         self._sent.clear()

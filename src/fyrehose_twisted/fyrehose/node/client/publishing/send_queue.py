@@ -1,4 +1,4 @@
-"""What a publisher still has to get published: queued, under way, come back or timed out."""
+"""Send queue of a publisher: queued and in-flight messages, acknowledgement and loss detection."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fyrehose_twisted.fyrehose.wire.envelope import COUNTER_WINDOW, ENVELOPE_SIZ
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 
 REMEMBERED_RETRANSMISSIONS = 4_096
-"""Messages that were sent again and came back, of which the first copy may come too."""
+"""Maximum number of acknowledged retransmissions to remember, because their first copy may arrive too."""
 
 DATAGRAM_OVERHEAD = 512
-"""Bytes that a datagram takes in a receive buffer beside its data, unless it lies in a burst."""
+"""Bytes of a receive buffer per datagram in addition to its data, unless it is part of a burst."""
 
 RTT_SAMPLE_STRIDE = 32
-"""Of those that left together, the round trip of one in so many is measured; more would say nothing new (RFC 7323)."""
+"""Of messages that are sent together, one in so many is a round trip sample; more samples add nothing (RFC 7323)."""
 
 
 class SendQueue:
-    """Messages of one publisher. A ticket is the message's counter in the envelope.
+    """Send queue of one publisher. A ticket is the counter of the message in its envelope.
 
-    :param first: the first ticket.
-    :param receive_buffer: bytes that the kernel keeps for our socket, and so probably for those of others: no more than
-        they hold is under way. ``None`` for no such limit.
-    :ivar next_ticket: that of the message to be queued next.
-    :ivar retransmissions: PUSHes that were sent again.
-    :ivar leading_retransmissions: how many of those that :meth:`take_due` returned last were sent before.
+    :param first: first ticket.
+    :param receive_buffer: size in bytes of the receive buffer of this socket, which is assumed for the other sockets
+        too. It limits the messages in flight; ``None`` for no such limit.
+    :ivar next_ticket: ticket of the next message to be queued.
+    :ivar retransmissions: number of retransmitted PUSHes.
+    :ivar leading_retransmissions: number of retransmissions at the start of the last result of :meth:`take_due`.
     :ivar window: congestion window and timer.
     """
 
@@ -63,14 +63,14 @@ class SendQueue:
 
     @property
     def fill_ratio(self) -> float:
-        """How full the outbox is, from 0 to 1."""
+        """Fill ratio of the queue, from 0 to 1."""
         return max(len(self._pending) / self.config.queue_messages, self._size / self.config.queue_bytes)
 
     def add(self, payloads: Sequence[bytes], now: float) -> range:
         """Queue messages, all or none, and return their tickets.
 
-        :raises MessageTooLarge: if it does not fit a datagram.
-        :raises PublishQueueFull: if too much waits already.
+        :raises MessageTooLarge: if a message does not fit a datagram.
+        :raises PublishQueueFull: if the queue has no room for all messages.
         """
         limit = MAX_DELIVERABLE if self.config.raw else MAX_ENVELOPED
         longest, size = max(map(len, payloads)), sum(map(len, payloads))
@@ -99,8 +99,7 @@ class SendQueue:
         return tickets
 
     def take_due(self, now: float) -> list[bytes]:
-        """Return the DATA to be pushed now: :attr:`leading_retransmissions` that got lost first, then what the window
-        lets out."""
+        """Return the DATA to push now: :attr:`leading_retransmissions` lost ones, then new ones within the window."""
         room = ceil(self._window_limit() - len(self._in_flight) - self._retransmit_queue.in_flight)
         ready: list[bytes] = []
         while len(ready) < room and (lost := self._retransmit_queue.send_next(now)) is not None:
@@ -113,23 +112,23 @@ class SendQueue:
         while self._next_unsent < end and len(ready) < room:
             span = range(self._next_unsent, min(self._next_unsent + room - len(ready), end))
             self._next_unsent = span.stop
-            # Some may have been given up before they were sent.
+            # Messages may have expired before they were sent.
             tickets = [ticket for ticket in span if ticket in self._pending]
             self._in_flight.send(tickets, span, now)
             ready += [self._pending[ticket] for ticket in tickets]
         return ready
 
     def was_retransmitted(self, ticket: int) -> bool:
-        """Say whether a message that has returned was sent more than once, so that it may have several numbers."""
+        """Return whether an acknowledged message was sent more than once, so that it may have several numbers."""
         return ticket in self._acked_retransmissions
 
     def acknowledge_raw(self, data: bytes, now: float) -> int | None:
-        """A DELIVER came, and nothing says whose it is; return the ticket if it is the first return of one of ours."""
+        """Handle a DELIVER without an envelope. Return the ticket if this acknowledges a message of the queue."""
         ticket = next((ticket for ticket in self._by_data.get(data, ()) if ticket < self._next_unsent), None)
         return ticket if ticket is not None and self._acknowledge_one(ticket, now) else None
 
     def acknowledge(self, tickets: range, now: float) -> list[int]:
-        """DELIVERs of ours came, one after the other; return the tickets of those that came for the first time."""
+        """Handle consecutive DELIVERs of own messages. Return the tickets that are acknowledged for the first time."""
         if len(tickets) == 1:
             return list(tickets) if self._acknowledge_one(tickets[0], now) else []
         times = self._in_flight.sent_times(tickets)
@@ -165,7 +164,7 @@ class SendQueue:
         return True
 
     def _rtt_samples(self, tickets: range, times: list[float]) -> list[int]:
-        """Return which of those that came back are measured: the first of all that left together, and some more."""
+        """Return the rows that are round trip samples: the first of the messages sent together, and some more."""
         if times[0] == times[-1] == self._sampled_at:
             return list(range(-tickets[0] % RTT_SAMPLE_STRIDE, len(tickets), RTT_SAMPLE_STRIDE))
         rows = []
@@ -176,18 +175,18 @@ class SendQueue:
         return rows
 
     def stream_completed(self, ticket: int, count: int = 1) -> None:
-        """The stream is complete up to our message ``ticket``, and to those that follow it up to ``count`` in all;
-        :meth:`detect_losses` says what that means for others."""
+        """Record that the stream is complete up to ``count`` own messages from ``ticket`` on, for
+        :meth:`detect_losses`."""
         self._completed += [ticket for ticket in range(ticket, ticket + count) if ticket in self._acked_sent_at]
 
     def detect_losses(self) -> None:
-        """Count as lost what was sent well before a message up to which the stream is complete, and did not come.
+        """Mark messages as lost that were sent a reordering window before one up to which the stream is complete.
 
-        This is the rule of RFC 8985: a message that was sent a reordering window later has arrived.
+        This is the rule of RFC 8985.
         """
         if not self._completed:
             return
-        # The latest of them says all that the others do.
+        # The latest one implies the others.
         latest = max(self._completed)
         sent_at = self._acked_sent_at.get(latest)
         for ticket in self._completed:
@@ -197,30 +196,30 @@ class SendQueue:
             self._mark_lost(self._in_flight.take_overtaken(latest, sent_at - self.window.reordering_window))
 
     def take_expired(self, now: float) -> list[int]:
-        """Give up and return the tickets of messages that did not come back in time."""
-        given_up = []
+        """Remove and return the tickets of messages that were not acknowledged in time."""
+        expired = []
         self._advance_lowest()
         while self._expiry and (self._expiry[0][0] <= now or self._expiry[0][1][-1] < self._lowest_pending):
             _, tickets = self._expiry.popleft()
             for ticket in tickets:
                 if ticket in self._pending:
                     self._remove(ticket)
-                    given_up.append(ticket)
-        return given_up
+                    expired.append(ticket)
+        return expired
 
     def next_expiry(self) -> float | None:
-        """Return when a message is to be given up."""
+        """Return the time at which a message expires, or ``None``."""
         return self._expiry[0][0] if self._expiry else None
 
     def next_timeout(self) -> float | None:
-        """Return when a message is to be sent again."""
+        """Return the time at which the retransmission timer fires, or ``None``."""
         earliest = [
             at for at in (self._in_flight.earliest_sent_at, self._retransmit_queue.earliest_sent_at) if at is not None
         ]
         return min(earliest) + self.window.timeout if earliest else None
 
     def detect_timeouts(self, now: float) -> None:
-        """Count as lost what has been under way for too long."""
+        """Mark messages as lost that have been in flight for longer than the timeout."""
         timeout = self.window.timeout
         late = self._in_flight.take_timed_out(now, timeout)
         self._mark_lost(late)
@@ -231,7 +230,7 @@ class SendQueue:
             self.window.timed_out(now)
 
     def _window_limit(self) -> float:
-        """Return how many messages may be under way."""
+        """Return the maximum number of messages in flight."""
         if self._receive_buffer is None or not self._pending:
             return self.window.size
         cost = self._size / len(self._pending) + DATAGRAM_OVERHEAD
@@ -248,12 +247,12 @@ class SendQueue:
             self.window.loss_detected()
 
     def _remove(self, ticket: int) -> float | None:
-        """Let go of a message; return when it was sent if that was once."""
+        """Remove a message. Return its send time if it was sent once, else ``None``."""
         data = self._pending.pop(ticket)
         self._size -= len(data)
         sent_at, retry = self._in_flight.pop(ticket), self._retransmit_queue.pop(ticket)
         if retry is not None and retry.attempts == 1:
-            sent_at = retry.sent_at  # It was given up too early, and not sent again yet.
+            sent_at = retry.sent_at  # It was marked as lost too early, and not retransmitted yet.
         if self.config.raw:
             tickets = self._by_data[data]
             tickets.remove(ticket)
@@ -263,7 +262,7 @@ class SendQueue:
         return sent_at
 
     def _clear_if_idle(self) -> None:
-        """Keep nothing of messages that are done."""
+        """Discard the state of completed messages if the queue is empty."""
         if not self._pending:
             self._in_flight.clear()
             self._retransmit_queue.clear()
