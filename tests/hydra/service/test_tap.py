@@ -149,7 +149,7 @@ def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
         ("--irc irc.example:6667", "--channel CHANNEL is missing"),
         ("--channel #c", "--channel is of no use without --irc"),
         ("--nick a", "--nick is of no use without --irc"),
-        ("--irc irc.example --channel c", "is no channel"),
+        ("--irc irc.example --channel c", "is not a channel"),
         ("--irc x:1 --channel #c --nick #x", "is no nick"),
         ("--irc x:1 --channel #c --sasl-account a", "belong together"),
         ("--irc x:1 --channel #c --irc-password-file two", "something other than one line with a password"),

@@ -316,7 +316,7 @@ class TestLimits:
 
     @pytest.mark.parametrize("limit", [0, -1, MAX_PARTIAL_LINE + 1])
     def test_the_limit_has_limits(self, limit: int) -> None:
-        with pytest.raises(ConfigurationError, match="outside"):
+        with pytest.raises(ConfigurationError, match="line limit"):
             HydraCodec(limit)
 
     @pytest.mark.parametrize("size", [1, 7, 4_096, 10_000])

@@ -1,4 +1,4 @@
-"""The connection to IRC that the leader of a network holds: one nick in its channels."""
+"""IRC connection of the leader: registration, nick and channels."""
 
 from __future__ import annotations
 
@@ -26,41 +26,45 @@ from fyrehose_twisted.hydra.wire.lines import check_sendable, command_of, is_err
 from fyrehose_twisted.hydra.wire.messages import E_RECV
 
 MAX_CHANNELS = 50
-"""Channels of one connection."""
+"""Largest number of channels."""
 MAX_BUFFERED_LINES = 10_000
-"""Lines that are kept from being let in until every channel has answered."""
+"""Largest number of lines buffered until every channel has answered the JOIN."""
 REJOIN_DELAYS = 2.0, 60.0
-"""Seconds until a channel is joined again from which one was thrown out: the first time, and at most."""
+"""Initial and largest delay, in seconds, before rejoining a channel after a KICK."""
 _RELAYED = frozenset(command.decode() for command in E_RECV)
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel, and the key that it may need."""
+    """A channel and its key.
+
+    :raises ConfigurationError: if either is invalid.
+    """
 
     name: str
     key: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not is_single_param(self.name) or self.name[0] not in CHANNEL_TYPES or "," in self.name:
-            raise ConfigurationError(f"{self.name!r} is no channel; #name is")
+            raise ConfigurationError(f"{self.name!r} is not a channel; write it as #name")
         if self.key is not None and (not is_single_param(self.key) or "," in self.key or self.key.startswith(":")):
             raise ConfigurationError(f"the key of {self.name} is not one printable word without a comma")
 
 
 @dataclass(frozen=True, slots=True)
 class IrcConfig:
-    """Where a leader connects to, and as whom.
+    """IRC configuration of a node.
 
-    :ivar servers: each ``HOST:PORT``, or a client endpoint such as ``tls:irc.example.org:6697``; used in turn.
-    :ivar nick: if somebody has it, ``_`` is put behind it until it can be had.
-    :ivar password: that of the server.
-    :ivar sasl: account and password, for SASL PLAIN.
-    :ivar timeout: seconds that connecting, registering and joining may take together.
+    :ivar servers: servers, each ``HOST:PORT`` or a client endpoint such as ``tls:irc.example.org:6697``; tried in turn.
+    :ivar nick: preferred nick. While it is taken, ``_`` is appended.
+    :ivar password: server password.
+    :ivar sasl: account and password for SASL PLAIN.
+    :ivar timeout: seconds for connecting, registering and joining together.
     :ivar ping_interval: seconds between PINGs to the server.
-    :ivar ping_timeout: seconds of silence after one that end the connection.
-    :ivar reclaim_interval: seconds between attempts to get the nick.
+    :ivar ping_timeout: seconds of silence after a PING that end the connection.
+    :ivar reclaim_interval: seconds between attempts to obtain the preferred nick.
     :ivar rejoin_interval: seconds between attempts to join a channel that refused.
+    :raises ConfigurationError: if a value is invalid.
     """
 
     servers: tuple[str, ...]
@@ -84,21 +88,22 @@ class IrcConfig:
         self.login()
 
     def login(self) -> IrcLogin:
-        """Return how it registers."""
+        """Return the registration data."""
         return IrcLogin(self.nick, self.username, self.realname, self.password, self.sasl)
 
 
 class ActiveConnection:
-    """A connection to IRC that can be opened again and again, to one server after the other.
+    """A reopenable IRC connection that rotates through its servers.
 
-    :param opened: told ``nick!user@host`` once the connection is registered and every channel has answered, at least
-        one of them with yes.
-    :param closed: told why, once after each :meth:`open`, when the transport is closed for certain.
-    :param received: told the lines of :data:`~fyrehose_twisted.hydra.wire.messages.E_RECV`, and errors of the server,
-        that came together, as they came.
-    :param answered: told the number of an :meth:`ask` that the server answered, after all that came before.
-    :param renamed: told what is new about ``nick!user@host`` later on.
-    :ivar counters: what was counted since the start.
+    :param on_opened: called with ``nick!user@host`` once the connection is registered, every channel has answered and
+        at least one was joined.
+    :param on_closed: called with the reason once after each :meth:`open`, when the transport is certainly closed.
+    :param on_received: called with each batch of received lines, verbatim: those with commands of
+        :data:`~fyrehose_twisted.hydra.wire.messages.E_RECV`, and errors of the server.
+    :param on_answered: called with the number of an :meth:`ask` after the server's reply, and after the lines received
+        before it.
+    :param on_prefix_changed: called with ``nick!user@host`` when it changes later.
+    :ivar counters: counters since the start.
     """
 
     log = Logger()
@@ -128,17 +133,17 @@ class ActiveConnection:
 
     @property
     def server(self) -> str:
-        """The server that it is connected to, or being connected to; nothing otherwise."""
+        """Server of the current connection or connection attempt; empty if there is none."""
         return "" if self._client is None else self._client.server
 
     @property
     def prefix(self) -> bytes:
-        """``nick!user@host`` as far as it is known; nothing if there is no connection."""
+        """``nick!user@host`` as far as known; empty without a connection."""
         return b"" if self._client is None else self._client.prefix.encode("latin-1")
 
     @property
     def limits(self) -> IrcLimits:
-        """The limits that the server announced."""
+        """Limits announced by the server."""
         return IrcLimits() if self._client is None else self._client.limits
 
     def open(self) -> None:
@@ -152,9 +157,9 @@ class ActiveConnection:
         self._client.dial(self._endpoints[index])
 
     def say(self, line: bytes) -> bool:
-        """Hand a line, without CR LF, to IRC, now; return whether there was a connection that took it.
+        """Write a line, without CR LF, at once; return whether a connection accepted it.
 
-        :raises UnencodableMessage: if it is not one line that a node may have said.
+        :raises UnencodableMessage: if nodes may not submit it.
         """
         check_sendable(line)
         client = self._client
@@ -167,15 +172,15 @@ class ActiveConnection:
         return True
 
     def ask(self, number: int) -> None:
-        """Ask the server whether it has read all that it was given so far."""
+        """Send a numbered PING, whose reply acknowledges everything written before it."""
         if self._client is not None:
             self._client.ask(number)
 
     def close(self, reason: str, graceful: bool = True) -> None:
-        """Close the connection, or give up opening it.
+        """Close the connection, or abort the connection attempt.
 
-        :param graceful: say goodbye, which may take a second; otherwise it is cut off at once, and nothing that waits
-            here is written any more.
+        :param graceful: send QUIT, which may take a second. Otherwise the connection is aborted and unsent data is
+            discarded.
         """
         if self._client is None:
             return
@@ -185,24 +190,24 @@ class ActiveConnection:
             self._client.abort(reason)
 
     def client_ended(self, client: _ActiveClient, reason: str) -> None:
-        """Its connection has ended."""
+        """Handle the end of the current connection."""
         self._client = None
         self.log.info("the connection to IRC at {server} is closed: {reason}", server=client.server, reason=reason)
         self._on_closed(reason)
 
 
 class _ChannelState(Enum):
-    """How far one is with a channel."""
+    """Membership of a channel."""
 
     JOINING = "asked"
     JOINED = "in"
     REFUSED = "refused"
     PARTED = "out"
-    """Left on purpose."""
+    """Left by PART."""
 
 
 class _DesiredChannel:
-    """A channel that one wants to be in."""
+    """A configured channel with its membership state."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -234,7 +239,7 @@ class _ActiveClient(IrcClient):
         self._config = config
         self._preferred_nick = to_wire(config.nick)
         stem = self._preferred_nick
-        # The last two are for servers on which nothing more fits behind it.
+        # The last two are for servers on which the nick cannot be extended.
         self._fallback_nicks = [stem + "_", stem + "__", stem[:-1] + "_", stem[:-2] + "__"]
         self._channels = [_DesiredChannel(channel) for channel in config.channels]
         self._pending_lines: list[bytes] = []
@@ -246,7 +251,7 @@ class _ActiveClient(IrcClient):
     def nick_refused(self, code: str, nick: str) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
         if self.registered:
-            return  # It is asked for again before long.
+            return  # The reclaim timer asks for it again.
         if code in ("431", "432") and self.nick == self._preferred_nick:
             self.abort(f"the nick {for_display(self._preferred_nick)} is not allowed there")
         elif self._fallback_nicks:
@@ -261,7 +266,7 @@ class _ActiveClient(IrcClient):
             self._owner.on_prefix_changed(self.prefix.encode("latin-1"))
 
     def _frees_nick(self, line: ParsedLine) -> bool:
-        """Say whether somebody else had the nick that is wanted, and gave it up."""
+        """Return whether a line shows that another user released the preferred nick."""
         if self.nick == self._preferred_nick or self.casefold(line.nick) != self.casefold(self._preferred_nick):
             return False
         return line.command == "QUIT" or not self.is_own(line.params[0])
@@ -285,7 +290,7 @@ class _ActiveClient(IrcClient):
             self._join(place)
 
     def part_requested(self, line: bytes) -> None:
-        """Somebody wants to be out of channels."""
+        """Mark the channels of a PART line as left on purpose."""
         names = {self.casefold(name) for name in line.decode("latin-1").split(" ")[1].split(",")}
         for place in self._channels:
             place.parting = place.parting or self.casefold(place.name) in names
@@ -373,7 +378,7 @@ class _ActiveClient(IrcClient):
                 self.request_nick(self._preferred_nick)
             case code, (_, name, *_) if code[0] in "45":
                 place = self._find_channel(name)
-                # With a timer it is not being asked for, and the line is about something else.
+                # With a running timer no JOIN is pending, so the error refers to something else.
                 if (
                     place is not None
                     and place.timer is None

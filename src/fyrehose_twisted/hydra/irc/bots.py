@@ -1,4 +1,7 @@
-"""Bots that outlive the node that holds the connection to IRC."""
+"""Bots that survive a change of the leader.
+
+Every node runs the bots; only the leader's replies are sent.
+"""
 
 from __future__ import annotations
 
@@ -17,41 +20,41 @@ from fyrehose_twisted.hydra.wire.lines import untag
 from fyrehose_twisted.interfaces import IBot
 
 _named_any: Any = namedAny
-"""Twisted's, which is not annotated."""
+"""Twisted's ``namedAny``, which has no annotations."""
 
 
 class IrcLine(NamedTuple):
-    """A line from IRC, taken apart. Bytes that are no UTF-8 are kept as surrogates."""
+    """A parsed line from IRC. Bytes that are not UTF-8 are kept as surrogates."""
 
     term: int
     number: int
-    """Counts the lines of a term; all nodes number them alike."""
+    """Sequence number within the term, equal on all nodes."""
     nick: str
-    """Who said it, or the name of the server; empty if the line does not say."""
+    """Nick of the sender, or server name; empty if the line has no prefix."""
     prefix: str
-    """All that the line says about that, such as ``nick!user@host``."""
+    """Whole prefix, such as ``nick!user@host``."""
     command: str
-    """In capitals."""
+    """Command in upper case."""
     params: tuple[str, ...]
-    """Without the text."""
+    """Parameters without the trailing text."""
     text: str
-    """The last parameter, if it has a colon before it; else empty."""
+    """Trailing parameter, if preceded by a colon; else empty."""
     raw: bytes
-    """All of it, without tags."""
+    """Whole line, without tags."""
     ours: bool
-    """Whether a node of the network said it."""
+    """Whether a node of the network submitted the line."""
     replayed: bool
-    """Whether it comes from the journal: then nothing that is answered will be said."""
+    """Whether the line is replayed from the journal; replies to it are discarded."""
 
     @property
     def reply_to(self) -> str:
-        """Where to answer: the channel, or whoever spoke to us alone."""
+        """Target for a reply: the channel, or the sender of a private message."""
         target = self.params[0] if self.params else ""
         return target if target[:1] in ("#", "&", "+", "!") else self.nick
 
 
 def parse_line(line: bytes, term: int, number: int, *, replayed: bool = False) -> IrcLine:
-    """Return a line, as :class:`~fyrehose_twisted.hydra.events.LinesReceived` has it, taken apart."""
+    """Parse a line of :class:`~fyrehose_twisted.hydra.events.LinesReceived`."""
     token, raw = untag(line)
     rest = raw.decode("utf-8", "surrogateescape")
     if rest.startswith("@"):
@@ -78,7 +81,7 @@ def parse_line(line: bytes, term: int, number: int, *, replayed: bool = False) -
 
 @implementer(IBot)
 class Bot:
-    """See :class:`~fyrehose_twisted.interfaces.IBot`: does nothing, for those who change that."""
+    """Base class of bots that ignores everything; see :class:`~fyrehose_twisted.interfaces.IBot`."""
 
     def line_received(self, line: IrcLine) -> Iterable[str]:
         """See :class:`~fyrehose_twisted.interfaces.IBot`."""
@@ -92,9 +95,9 @@ class Bot:
 
 
 def load_bot(name: str) -> Any:
-    """Return the bot that a dotted name makes when it is called.
+    """Return the bot created by calling the object with a dotted name.
 
-    :raises ConfigurationError: if there is none, or what it makes is no bot.
+    :raises ConfigurationError: if there is no such object, or its result is not a bot.
     """
     try:
         make = _named_any(name)
@@ -114,11 +117,12 @@ def load_bot(name: str) -> Any:
 
 
 class BotRunner:
-    """Tells bots what came, and has said what they answer while this node leads.
+    """Runner of the bots of a node, which sends their replies while the node leads.
 
-    One that raises is logged, and the others go on.
+    An exception of a bot is logged; the other bots continue.
 
-    :param say: has a line said; may raise what is the line's fault, or that too many wait.
+    :param say: submits a line; may raise :class:`~fyrehose_twisted.errors.UnencodableMessage` or
+        :class:`~fyrehose_twisted.errors.PublishQueueFull`.
     """
 
     log = Logger()
@@ -129,7 +133,7 @@ class BotRunner:
         self._is_leader = False
 
     def replay(self, events: Iterable[LinesReceived | LinesMissed]) -> int:
-        """Tell them what was kept; return how many lines that was. Nothing that they answer is said."""
+        """Replay journal events to the bots, discarding replies; return the number of lines."""
         count = 0
         if self._bots:
             for event in events:
@@ -141,12 +145,12 @@ class BotRunner:
         return count
 
     def lines_received(self, lines: LinesReceived) -> None:
-        """Lines came."""
+        """Pass lines to the bots."""
         if self._bots:
             self._dispatch(lines, replayed=False)
 
     def lines_missed(self, lines: LinesMissed) -> None:
-        """Lines came, and not here."""
+        """Tell the bots about a gap."""
         for bot in self._bots:
             try:
                 bot.lines_missed(lines.first, lines.last)
@@ -154,7 +158,7 @@ class BotRunner:
                 self.log.failure("bot {bot!r} failed on lines that were missed", bot=bot)
 
     def leading(self, leads: bool) -> None:
-        """This node leads, or does not."""
+        """Tell the bots whether this node leads."""
         if leads == self._is_leader:
             return
         self._is_leader = leads

@@ -1,7 +1,7 @@
-"""One connection to an IRC server: registers, stays alive, ends for certain, and leaves lines as they are.
+"""IRC client connection: registration, keepalive, guaranteed end, verbatim lines.
 
-Twisted's ``IRCClient`` cannot do that: it hangs up at a line that is not UTF-8, undoes quoting of its own, and does
-CTCP and DCC, which nobody wants from a node.
+Twisted's ``IRCClient`` is unsuitable: it closes the connection on a line that is not UTF-8, removes its own quoting,
+and answers CTCP and DCC.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from fyrehose_twisted.net.connection import describe_failure
 from fyrehose_twisted.rate_limited_log import RateLimitedLog
 
 MAX_PARTIAL_LINE = 16_384
-"""Bytes that a server may send before it ends a line."""
+"""Bytes of an unterminated line that are buffered."""
 SASL_CHUNK = 400
 """Characters of one AUTHENTICATE; a shorter one is the last."""
 LINGER = 1.0
-"""Seconds that a server may take to close the connection, once one side said that it is over."""
+"""Seconds that a server may take to close the connection after QUIT or ERROR."""
 
 
 def irc_endpoint(reactor: Any, server: str) -> IStreamClientEndpoint:
-    """Return what connects to a server: ``HOST:PORT``, or a client endpoint such as ``tls:irc.example.org:6697``.
+    """Return an endpoint for a server: ``HOST:PORT``, or a client endpoint such as ``tls:irc.example.org:6697``.
 
     :raises ConfigurationError: if it is neither.
     """
@@ -61,7 +61,7 @@ def irc_endpoint(reactor: Any, server: str) -> IStreamClientEndpoint:
 
 
 class _SingleUseFactory(Factory):
-    """Lets one connection through; an endpoint that tries several addresses may open more."""
+    """Factory for a single connection; an endpoint that tries several addresses may open more."""
 
     noisy = False
 
@@ -69,45 +69,45 @@ class _SingleUseFactory(Factory):
         self._client: IrcClient | None = client
 
     def buildProtocol(self, addr: Any) -> IrcClient | None:
-        """Twisted: a connection is open."""
+        """Twisted: return the client for the first connection only."""
         client, self._client = self._client, None
         return client
 
 
 @implementer(IPushProducer)
 class _AbortWhenBlocked:
-    """Ends a connection whose other end does not read: what waits would be said too late."""
+    """Producer that aborts a connection whose server does not read, because delayed lines may outlive the lease."""
 
     def __init__(self, client: IrcClient) -> None:
         self._client = client
 
     def pauseProducing(self) -> None:
-        """Twisted: the transport has no room for more."""
+        """Twisted: the transport buffer is full."""
         if self._client.registered:  # Before that, TLS may not be ready.
             self._client.abort("the server does not read")
 
     def resumeProducing(self) -> None:
-        """Twisted: it has room."""
+        """Twisted: the transport buffer has space."""
 
     def stopProducing(self) -> None:
-        """Twisted: nothing can be written any more."""
+        """Twisted: the transport accepts no more data."""
 
 
 class IrcClient(Protocol):
-    """Registers with a server, answers its PINGs, and ends if it is silent.
+    """One IRC connection that registers, answers PINGs, and ends when the server is silent.
 
-    A subclass changes the hooks. :meth:`dial` it once; :meth:`ended` is called once after that, whatever happens.
+    Subclasses override the hooks. Call :meth:`dial` once; :meth:`ended` is then called exactly once.
 
-    :cvar hears_out: whether it reads, after its goodbye, what was said before the server has read that.
-    :param timeout: seconds from dialling until :meth:`setup_done` has to be called.
-    :param ping_every: seconds between PINGs to the server.
-    :param answer_within: seconds of silence after one that end the connection.
-    :ivar nick: the one that it has, or asks for.
-    :ivar prefix: ``nick!user@host``, as far as it is known.
-    :ivar limits: what the server says that it takes.
-    :ivar registered: whether the server has let it in.
-    :ivar leaving: whether it said goodbye: nothing more is written, and read is what comes until the server lets go.
-    :ivar is_closed: whether nothing is read or written any more; the transport may be open still.
+    :cvar reads_after_quit: whether lines are still read after QUIT until the server closes the connection.
+    :param timeout: seconds from dialling until :meth:`setup_done` must be called.
+    :param ping_interval: seconds between PINGs to the server.
+    :param ping_timeout: seconds of silence after a PING that end the connection.
+    :ivar nick: current or requested nick.
+    :ivar prefix: ``nick!user@host``, as far as known.
+    :ivar limits: limits announced by the server.
+    :ivar registered: whether registration succeeded.
+    :ivar leaving: whether QUIT was sent; nothing more is written, and lines are read until the server closes.
+    :ivar is_closed: whether reading and writing have ended; the transport may still be open.
     """
 
     log = Logger()
@@ -155,54 +155,54 @@ class IrcClient(Protocol):
             **dict.fromkeys(("902", "904", "905", "906", "908"), self._sasl_refused),
         }
         self._end_reason: str | None = None
-        """Why it ends, as far as that is known."""
+        """Reason of the end, if known."""
         self._rest = b""
         self._casemapping = CASEMAPPINGS["rfc1459"]
         self.limits = IrcLimits()
         self._unanswered_pings: deque[int | None] = deque()
-        """PINGs that are not answered, by number; ``None`` for one that only asks whether the server is there."""
+        """Numbers of unanswered PINGs; ``None`` for a keepalive PING."""
         self._connecting: Deferred[Any] | None = None
         self._ended = False
         self._sasl_open = login.sasl is not None
         self._timer: IDelayedCall | None = None
-        """Until it has to be settled; then until the next PING, or its answer."""
+        """Setup timeout; later the timer of the next PING or its reply."""
         self._abort_timer: IDelayedCall | None = None
         self._received_since_ping = False
-        """Whether anything came since the last PING to the server."""
+        """Whether anything was received since the last PING to the server."""
 
-    # What subclasses change
+    # Hooks for subclasses
 
     def signed_on(self) -> None:
-        """The server has let it in, and said all that servers say to begin with."""
+        """Handle the end of registration, after the welcome messages."""
 
     def nick_refused(self, code: str, nick: str) -> None:
-        """The nick cannot be had."""
+        """Handle a refused nick."""
         self.abort(f"the nick {for_display(nick)} is refused ({code})")
 
     def identity_changed(self) -> None:
-        """It has another nick, or another prefix."""
+        """Handle a change of nick or prefix."""
 
     def line_received(self, line: ParsedLine) -> None:
-        """A line has come."""
+        """Handle a line."""
 
     def batch_ended(self) -> None:
-        """All lines that came together were received."""
+        """Handle the end of a batch of lines."""
 
     def send_ping(self) -> None:
-        """The server is asked whether it is there."""
+        """Send a keepalive PING."""
         self._unanswered_pings.append(None)
         self.send("PING", ":hydra")
 
     def answered(self, number: int) -> None:
-        """The server has read all that was written before a question, and said what it has to say of that."""
+        """Handle the reply to :meth:`ask`: the server has processed everything written before."""
 
     def ended(self, reason: str) -> None:
-        """It is over, and its transport is closed or was never open."""
+        """Handle the end: the transport is closed, or was never open."""
 
-    # What they call
+    # Methods for subclasses
 
     def dial(self, endpoint: IStreamClientEndpoint) -> None:
-        """Connect."""
+        """Connect through an endpoint."""
         self._timer = self.clock.callLater(self.timeout, self.setup_timed_out)
         try:
             self._connecting = endpoint.connect(_SingleUseFactory(self))
@@ -212,40 +212,40 @@ class IrcClient(Protocol):
         self._connecting.addErrback(self._dial_failed)
 
     def setup_done(self) -> None:
-        """All that should happen within the time has."""
+        """End the setup phase and its timeout."""
         if not self.is_closed:
             self._set_timer(self.ping_interval, self._ping_server)
 
     def setup_timed_out(self) -> None:
-        """It has not."""
+        """Abort because the setup took too long."""
         self.abort("no answer")
 
     def send(self, *words: str) -> None:
-        """Write a line made of words; it has to be one."""
+        """Write one line made of words."""
         line = " ".join(words).encode("latin-1")
         assert line.translate(None, b"\r\n\0") == line, "what is configured was checked, what came has no line ends"
         self.write_line(line)
 
     def request_nick(self, nick: str) -> None:
-        """Ask for a nick."""
+        """Request a nick."""
         if not self.registered:
             self.nick = nick
         self.send("NICK", nick)
 
     def write_line(self, line: bytes) -> bool:
-        """Write a line, and say whether that was still possible."""
+        """Write a line; return ``False`` if the connection is closing."""
         if self.is_closed or self.leaving or self.transport is None:
             return False
         self._write_now(line + b"\r\n")
         return True
 
     def ask(self, number: int) -> None:
-        """Ask the server a question; :meth:`answered` is told once it has an answer."""
+        """Send a numbered PING; :meth:`answered` is called after the reply."""
         if self.write_line(b"PING :hydra-%d" % number):
             self._unanswered_pings.append(number)
 
     def quit(self, reason: str, timeout: float = LINGER) -> None:
-        """Say goodbye; if the server does not let go within the time, :meth:`abort`."""
+        """Send QUIT; abort if the server does not close the connection within ``timeout`` seconds."""
         if self.is_closed or self.transport is None:
             self.abort(reason)
             return
@@ -255,12 +255,12 @@ class IrcClient(Protocol):
             self.leaving = True
         else:
             self.is_closed = True
-            self._transport.unregisterProducer()  # Or Twisted would wait for what it produces.
+            self._transport.unregisterProducer()  # Otherwise Twisted waits for the producer.
             self._transport.loseConnection()
         self._abort_later(timeout)
 
     def abort(self, reason: str) -> None:
-        """End it at once; :meth:`ended` is told ``reason``, unless the end began before."""
+        """Abort the connection; :meth:`ended` gets ``reason`` unless there was an earlier one."""
         if self._ended:
             return
         self._end_reason = self._end_reason or reason
@@ -271,17 +271,17 @@ class IrcClient(Protocol):
             self._connecting.cancel()
 
     def casefold(self, name: str) -> str:
-        """Return what is equal for two nicks or channels if the server takes them for the same."""
+        """Return a form that is equal for names which the server treats as the same."""
         return name.translate(self._casemapping)
 
     def is_own(self, nick: str) -> bool:
-        """Say whether that is the nick of this connection."""
+        """Return whether a nick is that of this connection."""
         return self.casefold(nick) == self.casefold(self.nick)
 
-    # What Twisted calls
+    # Twisted callbacks
 
     def connectionMade(self) -> None:
-        """Twisted: the connection is open."""
+        """Twisted: start registration."""
         if self.is_closed:
             self._transport.abortConnection()
             return
@@ -297,7 +297,7 @@ class IrcClient(Protocol):
         self.send("USER", to_wire(self.login.username or self.login.nick), "0", "*", ":" + to_wire(self.login.realname))
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: bytes have come."""
+        """Twisted: parse received bytes."""
         if self.is_closed:
             return
         self._received_since_ping = True
@@ -311,8 +311,8 @@ class IrcClient(Protocol):
             self.batch_ended()
 
     def _handle_line(self, line: bytes) -> None:
-        """Take a line in."""
-        if line.startswith(b"@"):  # Tags that nobody asked for; nodes put meaning into tags of their own.
+        """Parse and dispatch a line."""
+        if line.startswith(b"@"):  # Remove unrequested tags: nodes use tags of their own.
             line = line.partition(b" ")[2].lstrip(b" ")
         if not line:
             return
@@ -333,10 +333,10 @@ class IrcClient(Protocol):
             self._discard("incomplete")
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: the connection has ended."""
+        """Twisted: handle the end of the connection."""
         self._finish(describe_failure(reason.value))
 
-    # What servers say
+    # Messages of the server
 
     def _welcomed(self, line: ParsedLine) -> None:
         if self._sasl_open:
@@ -345,10 +345,10 @@ class IrcClient(Protocol):
         if self.registered:
             return
         self.registered = True
-        # Some cut what is too long for them.
+        # Some servers truncate long nicks.
         self.nick = line.params[0]
         self.prefix = self.nick
-        # Not before the message of the day is over, for what it supports comes first.
+        # Wait for the end of the message of the day, as RPL_ISUPPORT precedes it.
         self.hooks["376"] = self.hooks["422"] = self._motd_ended
 
     def _motd_ended(self, line: ParsedLine) -> None:
@@ -386,14 +386,14 @@ class IrcClient(Protocol):
 
     def _nick_refused(self, line: ParsedLine) -> None:
         nick = line.params[1]
-        if nick[:1] not in tuple(CHANNEL_TYPES):  # 437 is for both.
+        if nick[:1] not in tuple(CHANNEL_TYPES):  # 437 refers to nicks and channels.
             self.nick_refused(line.command, nick)
 
     def _ping(self, line: ParsedLine) -> None:
         self.send("PONG", ":" + line.params[-1])
 
     def _pong(self, line: ParsedLine) -> None:
-        # Not all servers say what they were asked, but all answer in order.
+        # Not all servers echo the token, but all answer in order.
         asked = {f"hydra-{number}": number for number in self._unanswered_pings if number is not None}
         number = asked.get(line.params[-1]) if line.params else None
         while self._unanswered_pings:
@@ -445,14 +445,14 @@ class IrcClient(Protocol):
         if self._sasl_open:
             self.abort(f"SASL refused: {for_display(line.params[-1])}")
 
-    # Within
+    # Helpers
 
     @property
     def _transport(self) -> Any:
         return self.transport
 
     def _write_now(self, data: bytes) -> None:
-        """Give bytes to the kernel now, where it has room: a line may be said only until a certain time."""
+        """Pass bytes to the kernel at once if possible, as lines must not be written after the lease."""
         transport = self._transport
         if (
             isinstance(transport, tcp.Connection)
@@ -465,7 +465,7 @@ class IrcClient(Protocol):
                 return
             if isinstance(sent, int):
                 data = data[sent:]
-        # What fails is left to Twisted, which finds out why.
+        # Twisted handles errors of the socket.
         transport.write(data)
 
     def _discard(self, kind: str) -> None:
@@ -493,7 +493,7 @@ class IrcClient(Protocol):
             self._abort_timer = self.clock.callLater(delay, self.abort, "does not go away")
 
     def _dial_failed(self, failure: Failure) -> None:
-        # Later, for whoever cancels it is not told of the end in the middle of that.
+        # Deferred to the next reactor turn, so that a caller that cancels is not reentered.
         if self.transport is None:
             self.is_closed = True
             self.clock.callLater(0, self._finish, describe_failure(failure.value))

@@ -1,4 +1,4 @@
-"""What the options of ``twistd hydra-node`` mean."""
+"""Password files of ``twistd hydra-node``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from fyrehose_twisted.errors import ConfigurationError
 
 
 def read_password(option: str, path: str) -> str:
-    """Return the password in a file, without white space around it.
+    """Return the password in a file, without surrounding white space.
 
-    :raises ConfigurationError: if it cannot be read, can be read by everybody, or is no password for IRC.
+    :raises ConfigurationError: if the file cannot be read, is accessible to other users, or has no valid password.
     """
     try:
         with open(path, "rb") as file:

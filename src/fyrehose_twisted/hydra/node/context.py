@@ -1,4 +1,4 @@
-"""Where a node stands: what all its parts know, and how messages reach everybody."""
+"""State that the components of a node share, and flooding of messages."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from fyrehose_twisted.hydra.wire.messages import (
 
 _VAL_SUFFIX = re.compile(r"/([0-9a-f]{4})\.([0-9]{1,2})$")
 _FRAMING_BYTES = 32
-"""Bytes that a RECV or SEND has around its line, at most."""
+"""Largest framing of a RECV or SEND around its line, in bytes."""
 
 
 class NodeContext:
-    """What the parts of a node share.
+    """Shared state of the components of a node.
 
-    :ivar id: the node's id; ``None`` while it belongs to no network.
-    :ivar leader: whom it follows; itself, where it leads.
-    :ivar val: the last PING that it accepted, or sent.
-    :ivar last_ping_at: when that was.
-    :ivar member_since: since when it belongs to the network.
-    :ivar leader_since: since when it follows :attr:`leader`.
-    :ivar bootstrapping: whether it began the network, and never had a quorum.
-    :ivar quiet_until: until when it helps nobody, for it does not know whom it promised what.
-    :ivar newly_inducted: whether it was taken in, and has followed no leader yet.
-    :ivar deferred_ping: a PING that it may answer only once what it promised to another is over.
+    :ivar id: id of the node; ``None`` while it belongs to no network.
+    :ivar leader: id of the leader that the node follows; its own id if it leads.
+    :ivar val: token of the last PING that it accepted or sent.
+    :ivar last_ping_at: time of that PING.
+    :ivar member_since: time at which it joined the network.
+    :ivar leader_since: time at which it began to follow :attr:`leader`.
+    :ivar bootstrapping: whether it bootstrapped the network and has never had a quorum.
+    :ivar quiet_until: time until which it makes no promise because it does not know its earlier ones.
+    :ivar newly_inducted: whether it was inducted and has not followed a leader yet.
+    :ivar deferred_ping: token of a PING that it may answer only after its promise to another leader ends.
     :ivar was_member: whether it ever belonged to a network.
     """
 
@@ -60,7 +60,7 @@ class NodeContext:
         self.registry = Registry()
         self.durable = durable
         self.val_suffix = f"/{crc32(config.network.encode()) & 0xFFFF:04x}.{config.network_size or 0}"
-        """How the val of its PINGs ends: which network it is of, and how large that may be; 0 without a limit."""
+        """Suffix of the val of its PINGs: hash of the network name, and network size, 0 if unlimited."""
         self.id: int | None = None
         self.leader: int | None = None
         self.val = ""
@@ -74,47 +74,47 @@ class NodeContext:
         self.was_member = False
         self._roles = RoleMachine()
 
-    # Where it stands
+    # Role and quorum
 
     @property
     def role(self) -> Role:
-        """What the node is."""
+        """Role of the node."""
         return self._roles.role
 
     @property
     def role_reason(self) -> str:
-        """What made the role change last."""
+        """Reason of the last role change."""
         return self._roles.reason
 
     @property
     def has_fixed_quorum(self) -> bool:
-        """Whether the quorum is more than half of all nodes that there may be."""
+        """Whether the quorum is a majority of the configured network size."""
         return self.config.quorum is Quorum.FIXED
 
     @property
     def quorum(self) -> int:
-        """Votes that an election takes (rule S1)."""
+        """Number of votes that an election takes (rule S1)."""
         size = self.config.network_size if self.has_fixed_quorum else None
         return (len(self.registry) if size is None else size) // 2 + 1
 
     @property
     def in_term(self) -> bool:
-        """Whether there is a leader."""
+        """Whether the network has a leader."""
         return self.leader is not None and self.role in (Role.COHORT, Role.LEADER)
 
     @property
     def has_no_quorum(self) -> bool:
-        """Whether the network cannot have one yet."""
+        """Whether the network has too few nodes for a quorum."""
         return self.has_fixed_quorum and self.id is not None and len(self.registry) < self.quorum
 
     def knows_leader(self, leader: int) -> bool:
-        """Return whether somebody leads this network, or did."""
+        """Return whether a node leads this network, led it, or belongs or belonged to it."""
         return leader in (self.id, self.durable.leader) or leader in self.registry or self.registry.was_dropped(leader)
 
     def network_mismatch(self, val: str) -> str | None:
-        """Return what a PING says of its network that is otherwise here; ``None`` if it says nothing like that."""
+        """Return the difference between the network of a PING and this one, ``None`` if there is none."""
         theirs, ours = _VAL_SUFFIX.search(val), _VAL_SUFFIX.search(self.val_suffix)
-        assert ours is not None, "it was made to match"
+        assert ours is not None, "the suffix has this form"
         if theirs is None or theirs[0] == ours[0]:
             return None
         if theirs[1] != ours[1]:
@@ -122,33 +122,35 @@ class NodeContext:
         return f"says --network-size {theirs[2]}, and this node {ours[2]}"
 
     def has_room(self) -> bool:
-        """Return whether one more may become a node (rule S1)."""
+        """Return whether the network may induct another node (rule S1)."""
         size = self.config.network_size
         return not self.has_fixed_quorum or size is None or self.registry.places_taken() < size
 
     def apply_role_input(self, name: str, reason: str) -> bool:
-        """Something of :class:`~fyrehose_twisted.hydra.node.roles.RoleInputs` happened; returns whether the role
-        changed."""
+        """Apply an input of :class:`~fyrehose_twisted.hydra.node.roles.RoleInputs`.
+
+        :returns: whether the role changed.
+        """
         if not self._roles.apply(name, reason):
             return False
         self.output.emit(RoleChanged(self.role, reason))
         return True
 
     def new_id(self) -> int:
-        """Return an id that nobody has, as far as is known."""
+        """Return a random id that no known node has."""
         while True:
-            one = self.rng.randint(1, MAX_ID)
-            if one not in self.registry and one not in self.registry.reservations and one != self.id:
-                return one
+            node_id = self.rng.randint(1, MAX_ID)
+            if node_id not in self.registry and node_id not in self.registry.reservations and node_id != self.id:
+                return node_id
 
     def set_id(self, node_id: int | None) -> None:
-        """Have another id, or none."""
+        """Set the id of the node; ``None`` for none."""
         if node_id != self.id:
             self.id = node_id
             self.output.emit(IdChanged(node_id))
 
     def follow(self, leader: int | None, term: int, now: float) -> None:
-        """Follow somebody, in a term, or nobody."""
+        """Follow a leader in a term, or none."""
         if leader is not None:
             self.update_durable(term=term, leader=leader)
         if leader == self.leader and leader is None:
@@ -160,30 +162,30 @@ class NodeContext:
 
     # Promises
 
-    def update_durable(self, **what: Any) -> None:
-        """Be bound by something; it becomes durable before anything is sent."""
-        durable = self.durable._replace(**what)
+    def update_durable(self, **changes: Any) -> None:
+        """Update the durable state; it is persisted before any later message is sent."""
+        durable = self.durable._replace(**changes)
         if durable != self.durable:
             self.durable = durable
             self.output.persist(durable)
 
     def promised_to(self, now: float) -> int | None:
-        """Return whom the node helps to lead, and must not desert yet (rule S5)."""
+        """Return the leader that the node's current promise is for, ``None`` without one (rule S5)."""
         durable = self.durable
         return durable.promised if durable.promised and now < durable.until else None
 
     def may_help(self, node: int, now: float) -> bool:
-        """Return whether nothing that was promised to somebody else stands against helping ``node`` to lead."""
+        """Return whether no promise to another node forbids helping ``node`` to lead."""
         if not self.has_fixed_quorum:
             return True
         return now >= self.quiet_until and self.promised_to(now) in (None, node)
 
     def promise(self, node: int, now: float) -> None:
-        """Help a node to lead, and nobody else for a while."""
+        """Promise a node to help no other one to lead for the promise time."""
         self.update_durable(promised=node, until=now + self.timers.promise)
 
     def promise_to_leader(self, leader: int, now: float) -> bool:
-        """Promise what an answer to the last PING of a leader promises; return whether nothing stands against that."""
+        """Make the promise that a PONG to the leader's last PING implies; return whether it is allowed."""
         if self.val.startswith(NO_QUORUM_PREFIX):
             return True
         if not self.may_help(leader, now):
@@ -192,14 +194,14 @@ class NodeContext:
         return True
 
     def release_promise(self, node: int) -> bool:
-        """A node does not lead any more: what was promised to it ends (rule S7). Returns whether anything was."""
+        """End the promise to a node that no longer leads; return whether there was one (rule S7)."""
         if self.durable.promised != node:
             return False
         self.update_durable(promised=0, until=0.0)
         return True
 
     def answer_deferred_ping(self, now: float) -> None:
-        """Answer the leader's PING, if nothing that was promised stands against it."""
+        """Answer the deferred PING of the leader if no other promise forbids it."""
         if self.deferred_ping is None:
             return
         leader, me = self.leader, self.id
@@ -209,25 +211,27 @@ class NodeContext:
             self.flood(Pong(self.deferred_ping, me, 0, self.config.tag), now)
             self.deferred_ping = None
 
-    # Everybody
+    # Flooding
 
     def flood(self, message: Message, now: float, source: PeerLink | None = None) -> None:
-        """Send a message to every neighbour, but not back to where it came from."""
+        """Send a message to every neighbour except its source."""
         skip = None if source is None else source.node
         for node, link in self.links.primary.items():
             if node != skip:
                 self.links.write(link, message, now)
 
     def flood_ping(self, ping: Ping, now: float, source: PeerLink | None = None) -> None:
-        """The same with a PING, which goes over every link: so others learn that there is a network."""
+        """Flood a PING, and send it over unbound links too, to reveal the network to other peers."""
         self.flood(ping, now, source)
         for link in self.links:
             if not link.bound and link is not source:
                 self.links.write(link, ping, now)
 
     def flood_line(self, message: Recv | Send, now: float, source: PeerLink | None = None) -> None:
-        """The same with a line. A neighbour that does not read fast enough misses it, and the reference what it cannot
-        take."""
+        """Flood a line from or for IRC.
+
+        A neighbour that reads too slowly misses the line. A legacy peer misses lines that it cannot process.
+        """
         skip = None if source is None else source.node
         write = self.output.write
         for node, link in self.links.primary.items():
@@ -244,17 +248,17 @@ class NodeContext:
             and len(message.line) <= LEGACY_MAX_LINE - _FRAMING_BYTES
         ):
             if command_of(message.line) not in E_RECV:
-                return  # The reference knows no errors of IRC.
+                return  # Legacy peers know no IRC errors.
             for link in self.legacy_links():
                 self.links.write(link, message, now)
 
     def legacy_links(self) -> list[PeerLink]:
-        """Return the links to the reference."""
+        """Return the links to legacy peers."""
         return [link for link in self.links if link.legacy and link.node is not None] if self.has_legacy_peers else []
 
     has_legacy_peers = False
-    """Whether the reference was ever met."""
+    """Whether a legacy peer ever connected."""
 
     def warn(self, text: str) -> None:
-        """Let whoever runs the node know."""
+        """Emit a warning for the operator."""
         self.output.emit(OperatorWarning(text))

@@ -1,4 +1,4 @@
-"""What a node must not forget when it starts again (rules S2 and S5 of the reading of document 002)."""
+"""State of a node that must survive a restart (rules S2 and S5 of the reading of document 002)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class DurableState(NamedTuple):
-    """What a node is bound by. Whatever is sent after a change of it depends on that being durable.
+    """Votes and promises of a node. A change must be durable before any later message is sent.
 
-    :ivar term: the highest term in which it followed a leader, or led.
-    :ivar voted: the highest term in which it pledged, or nominated itself.
-    :ivar nominee: whom it is pledged to in that term.
-    :ivar voter: with which id of its own.
-    :ivar promised: whom it sent its last PONG, 0 for nobody.
-    :ivar leader: whom it followed in :attr:`term`, 0 for nobody.
-    :ivar until: until when it helps nobody else to lead, by the node's clock.
+    :ivar term: highest term in which the node followed a leader, or led.
+    :ivar voted: highest term in which the node pledged, or nominated itself.
+    :ivar nominee: nominee that it pledged to in that term.
+    :ivar voter: id that the node had when it pledged.
+    :ivar promised: leader that it sent its last PONG, 0 for none.
+    :ivar leader: leader that it followed in :attr:`term`, 0 for none.
+    :ivar until: end of the promise to :attr:`promised`, on the node's clock.
     """
 
     term: int = 0

@@ -1,4 +1,4 @@
-"""Whom a node follows (document 002, PING and PONG; rule S5 of its reading)."""
+"""Heartbeats: PINGs of the leader and PONGs of the nodes (document 002, PING and PONG; rule S5 of its reading)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fyrehose_twisted.lru_set import LruSet
 
 
 class HeartbeatRelay:
-    """Takes PINGs and PONGs in, and passes them on."""
+    """Handling and relaying of PINGs and PONGs by one node."""
 
     def __init__(self, components: HydraComponents, lifecycle: Lifecycle) -> None:
         self._components = components
@@ -19,10 +19,10 @@ class HeartbeatRelay:
         self._seen_pongs = LruSet(2_048)
         self._reported_mismatches = LruSet(64)
         self._earlier_ping: tuple[Ping, PeerLink, set[int]] | None = None
-        """The PING of a term before the node's own, and who answers it."""
+        """PING of a term before the node's own, its link, and the nodes that answered it."""
 
     def ping_received(self, message: Ping, link: PeerLink, now: float) -> None:
-        """Somebody leads."""
+        """Handle a PING: follow its sender, or reject it."""
         components, context = self._components, self._components.context
         wrong = context.network_mismatch(message.val)
         if wrong is not None:
@@ -52,7 +52,7 @@ class HeartbeatRelay:
             self._follow(message, link, now)
 
     def pong_received(self, message: Pong, link: PeerLink, now: float) -> None:
-        """Somebody answers whoever leads."""
+        """Handle a PONG and relay it."""
         components, context = self._components, self._components.context
         if not link.relays:
             context.counters["unbound_pong"] += 1
@@ -71,30 +71,30 @@ class HeartbeatRelay:
             components.registry_check.unregistered_pong(message.id, now)
         self._check_earlier_term(message, now)
         if message.val == context.val and message.id != context.leader and context.release_promise(message.id):
-            # Whom this node would not desert follows the new leader itself.
+            # The former leader, which the promise was for, follows the new one.
             context.answer_deferred_ping(now)
 
     def _unbound_ping(self, message: Ping, link: PeerLink, now: float) -> None:
-        """A PING came over a link that is not bound."""
+        """Handle a PING over an unbound link."""
         components, context = self._components, self._components.context
         me = context.id
         context.counters["unbound_ping"] += 1
         if me is None:
             components.joining.ping_received(message, link, now)
         elif link.node is not None:
-            return  # A guardian has nothing to say about that.
+            return  # PINGs of a guardian are ignored.
         elif context.knows_leader(message.id):
-            # It is the same network, and neither end may know it: an earlier KNOCK came too soon to be answered.
+            # Same network, but the link is not bound: an earlier KNOCK came too soon to be answered.
             components.induction.probe_link(link, now)
         elif context.newly_inducted and now - context.member_since < context.timers.max_ping:
-            context.counters["unknown_ping"] += 1  # Those who met it name themselves only now.
+            context.counters["unknown_ping"] += 1  # Other nodes are still introducing themselves.
         else:
             context.counters["foreign_ping"] += 1
             if context.has_no_quorum and self._is_stronger(message):
                 self._lifecycle.leave_network("there is another network", now)
 
     def _reject_network(self, mismatch: str, link: PeerLink, now: float) -> None:
-        """Have nothing to do with another network, or with nodes that are told another size of this one."""
+        """Reject a peer of another network, or one configured with another network size."""
         components, context = self._components, self._components.context
         context.counters["other_network"] += 1
         if not link.foreign:
@@ -106,10 +106,10 @@ class HeartbeatRelay:
             self._lifecycle.leave_network(f"a neighbour {mismatch}", now)
 
     def _is_stronger(self, message: Ping) -> bool:
-        """Return whether this node's network, which cannot have a quorum yet, gives way to that of a PING.
+        """Return whether this node's network, which has no quorum yet, yields to the network of a PING.
 
-        It does to any that may have a quorum. Of two that cannot, the one with the earlier term gives way, or with the
-        lower leader.
+        It yields to a network that may have a quorum. Of two without a quorum, the one with the lower term yields, or
+        the one with the lower leader id.
         """
         durable = self._components.context.durable
         return not message.val.startswith(NO_QUORUM_PREFIX) or (message.term, message.id) > (
@@ -118,7 +118,7 @@ class HeartbeatRelay:
         )
 
     def _term_is_taken(self, message: Ping) -> bool:
-        """Return whether somebody else led in a term: what was begun anew has to get out of the way of that."""
+        """Return whether another leader is known for the term of a PING, so that a new bootstrap must yield."""
         context = self._components.context
         return context.has_fixed_quorum and context.durable.leader not in (0, message.id)
 
@@ -139,15 +139,17 @@ class HeartbeatRelay:
         context.apply_role_input("led", f"{message.id} leads in term {message.term}")
         context.flood_ping(message, now, link)
         if is_new_term and link.node in context.links.primary:
-            # What goes back there from now on is of this term.
+            # Returning the PING tags later messages on this link with its term.
             context.links.write(context.links.primary[link.node], message, now)
         components.election.leader_heard(now)
         context.deferred_ping = message.val
         context.answer_deferred_ping(now)
 
     def _check_earlier_term(self, message: Pong, now: float) -> None:
-        """Follow the leader of an earlier term if a quorum does: then nobody ever had one in a later term, and the
-        node's own came from a network that was founded in vain."""
+        """Follow the leader of an earlier term if a quorum answers it.
+
+        Then no later term ever had a quorum, and this node's term comes from a failed bootstrap.
+        """
         context = self._components.context
         if self._earlier_ping is None or context.leader is not None:
             self._earlier_ping = None

@@ -1,7 +1,7 @@
-"""How somebody becomes a node (document 002, "A server has requested to be a node"; rules S1 and S4 of its reading).
+"""Induction of new nodes (document 002, "A server has requested to be a node"; rules S1 and S4 of its reading).
 
-Whoever is knocked at mediates: every registered node has to MEET, then comes the WELCOME. A node that MEETs keeps a
-place for the new one until it is registered, dropped, or long overdue.
+The node that receives the KNOCK mediates. It sends the WELCOME once every registered node has sent a MEET. A node that
+sends a MEET reserves a place for the inductee until it is registered, dropped, or long overdue.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from fyrehose_twisted.hydra.wire.messages import GUARDIAN_TAG, NOT_INDUCTED, Dro
 from fyrehose_twisted.lru_set import LruSet
 
 MAX_WAITING_KNOCKS = 16
-"""Knocks that wait for another to be answered."""
+"""Largest number of queued KNOCKs."""
 _RESERVATION = 2.5
-"""MAX_MEETs for which a place is kept: the WELCOME may take two, by a slower clock."""
+"""Duration of a reservation in MAX_MEETs. The WELCOME may take two, on a slower clock."""
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class _Mediation:
 
 
 class Induction:
-    """A node that takes others in."""
+    """Inductions that one node mediates or takes part in."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
@@ -44,18 +44,18 @@ class Induction:
 
     @property
     def mediating(self) -> int | None:
-        """For whom it mediates now."""
+        """Inductee of the induction that this node mediates, ``None`` if it mediates none."""
         return None if self._mediation is None else self._mediation.ind
 
     def reset(self) -> None:
-        """The node belongs to no network any more."""
+        """Drop all state after the node left its network."""
         self._mediation = None
         self._waiting_knocks.clear()
 
-    # A link that is not bound
+    # Unbound links
 
     def unbound_knock(self, message: Knock, link: PeerLink, now: float, *, may_decide: bool) -> None:
-        """Somebody at the other end of a link that is not bound wants in, or is a node already."""
+        """Handle a KNOCK over an unbound link, from an outsider or from a registered node."""
         context = self._context
         ind = message.ind
         link.peer_knock_id, link.guardian = ind, message.tag == GUARDIAN_TAG
@@ -71,21 +71,23 @@ class Induction:
             if not link.guardian:
                 self.send_term(link, now)
         elif not link.is_regular:
-            return  # It is of another network; or what a guardian watches over is no node yet, or no longer.
+            return  # The peer is of another network, or the guardian's node is not registered.
         elif context.registry.was_dropped(ind):
             context.links.write(link, Drop(ind, "dropped before"), now)
         elif ind not in context.registry.reservations:
             self._mediate(message, link, now, may_decide=may_decide)
 
     def announce_network(self, link: PeerLink, now: float) -> None:
-        """Let whoever is behind a link that is not bound know which network this is: the last PING says it. Nobody
-        follows what comes over such a link."""
+        """Send the last PING over an unbound link so that the peer learns of this network.
+
+        The peer does not follow a leader whose PING arrives over an unbound link.
+        """
         context = self._context
         if context.durable.leader and context.val:
             context.links.write(link, Ping(context.durable.term, context.val, context.durable.leader), now)
 
     def probe_link(self, link: PeerLink, now: float) -> None:
-        """Whoever is behind a link seems to think that it is bound: say who is here, now and then."""
+        """Send this node's KNOCK, at a limited rate, to a peer that seems to consider the link bound."""
         context = self._context
         me = context.id
         if me is None or link.node is not None or link.legacy or now < link.probed_at + context.timers.max_ping / 2:
@@ -94,19 +96,19 @@ class Induction:
         context.links.write(link, Knock(me, context.config.tag), now)
 
     def send_term(self, link: PeerLink, now: float) -> None:
-        """Let whoever is behind a link that is bound know in which term the lines are that come over it."""
+        """Send the last PING over a bound link to announce the term of the lines that follow."""
         context = self._context
         if context.in_term and context.leader is not None:
             context.links.write(link, Ping(context.durable.term, context.val, context.leader), now)
 
     def bind(self, link: PeerLink, node: int, now: float) -> None:
-        """It is known whom a link leads to."""
+        """Bind a link to a node."""
         self._context.links.bind(link, node)
 
-    # What goes to everybody
+    # Flooded messages
 
     def knock_received(self, message: Knock, link: PeerLink, now: float) -> None:
-        """A mediator asks whether somebody may become a node."""
+        """Handle the KNOCK that a mediator relays."""
         context = self._context
         ind = message.ind
         if not self._seen_knocks.add(ind):
@@ -116,7 +118,7 @@ class Induction:
         if me is None or ind == me or ind in context.registry.reservations:
             return
         if ind in context.registry:
-            # The mediator missed that it is a node.
+            # The mediator does not know that the inductee is registered.
             context.flood(Meet(ind, me), now)
             return
         if not context.in_term or not context.has_room():
@@ -126,7 +128,7 @@ class Induction:
         context.flood(Meet(ind, me), now)
 
     def meet_received(self, message: Meet, link: PeerLink, now: float) -> None:
-        """A node agrees."""
+        """Handle the consent of a node."""
         context = self._context
         if not self._seen_meets.add(message):
             return
@@ -137,11 +139,11 @@ class Induction:
             context.links.write(mediation.link, message, now)
 
     def welcome_received(self, message: Welcome, link: PeerLink, now: float) -> int | None:
-        """A mediator has everybody's consent; return who is a node now."""
+        """Handle the end of an induction; return the id of the new node, if any."""
         return self._register_inductee(message.ind, now, message, link)
 
     def hello_received(self, message: Hello, link: PeerLink, now: float) -> int | None:
-        """A node names itself to a new one; return who is a node now."""
+        """Handle the introduction of a node to a new one; return the id of a newly registered node, if any."""
         context = self._context
         if not self._seen_hellos.add(message):
             return None
@@ -151,10 +153,10 @@ class Induction:
         context.flood(message, now, link)
         return arrived
 
-    # Time, and what else happens
+    # Time, drops and closed links
 
     def node_dropped(self, node: int, now: float) -> None:
-        """A node is one no more: nobody has to wait for it."""
+        """Stop waiting for a dropped node."""
         mediation = self._mediation
         if mediation is not None:
             mediation.awaited.discard(node)
@@ -162,14 +164,14 @@ class Induction:
                 self._mediation = None
 
     def link_closed(self, link: PeerLink, now: float) -> None:
-        """A link is closed."""
+        """Abandon the induction and the queued KNOCK of a closed link."""
         self._waiting_knocks = deque(one for one in self._waiting_knocks if one[1] is not link)
         mediation = self._mediation
         if mediation is not None and mediation.link is link:
             self._abandon("it went away", now)
 
     def tick(self, now: float, *, may_decide: bool) -> int | None:
-        """Do what is due; return who is a node now."""
+        """Complete, time out or start an induction; return the id of a new node, if any."""
         context = self._context
         context.registry.expire(now)
         mediation = self._mediation
@@ -186,7 +188,7 @@ class Induction:
         return arrived
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         due = min(self._context.registry.reservations.values(), default=inf)
         if self._mediation is not None:
             due = min(due, self._mediation.deadline if self._mediation.awaited else -inf)
@@ -194,7 +196,7 @@ class Induction:
             due = min(due, self._waiting_knocks[0][2])
         return due
 
-    # Within
+    # Helpers
 
     def _mediate(self, message: Knock, link: PeerLink, now: float, *, may_decide: bool) -> None:
         context = self._context
@@ -225,7 +227,7 @@ class Induction:
         if mediation is None or mediation.awaited:
             return None
         if not context.in_term or not may_decide:
-            # A leader without a lease lets nobody in.
+            # A leader without a lease inducts no node.
             self._abandon("nobody leads", now)
             return None
         self._mediation = None
@@ -250,7 +252,7 @@ class Induction:
         context.counters["inductions_failed"] += 1
         if not context.registry.release(mediation.ind):
             return
-        # Only who mediates can say WELCOME, so the places that others keep are of no use any more.
+        # Only the mediator can send the WELCOME, so the other nodes release their reservations.
         context.flood(Drop(mediation.ind, f"{NOT_INDUCTED}: {reason}"), now)
 
     def _register_inductee(self, ind: int, now: float, relay: Welcome | None, link: PeerLink) -> int | None:
@@ -271,8 +273,7 @@ class Induction:
         return ind
 
     def _inducted_concurrently(self, ind: int, now: float) -> bool:
-        """Return whether somebody was asked about before this node was one, and comes after it: two mediators may be at
-        work at once."""
+        """Return whether a node's induction, by another mediator, may have overlapped this node's own."""
         context = self._context
         registry = context.registry
         is_fresh = now < context.member_since + _RESERVATION * context.timers.max_meet
@@ -292,7 +293,7 @@ class Induction:
         return node
 
     def bind_knocked(self, node: int, now: float) -> None:
-        """Bind links over which a node knocked before the news came that it is one."""
+        """Bind links over which a node knocked before this node registered it."""
         context = self._context
         me = context.id
         if self._mediation is not None and self._mediation.ind == node:

@@ -1,4 +1,4 @@
-"""A node that belongs to no network: it knocks, or founds one (document 002, "Nodes may reject any connection attempt";
+"""Joining of a network by KNOCK, or bootstrap of a new one (document 002, "Nodes may reject any connection attempt";
 rule S6 of its reading).
 """
 
@@ -13,11 +13,14 @@ from fyrehose_twisted.hydra.node.link_table import PeerLink
 from fyrehose_twisted.hydra.wire.messages import NO_QUORUM_PREFIX, Hello, Knock, Meet, Ping, Welcome
 
 _BOOTSTRAP_DELAY = 2.0
-"""Seconds (unscaled) for which a node that may begin a network waits for one to show."""
+"""Seconds (unscaled) that a node waits for an existing network before a bootstrap."""
 _REBOOTSTRAP_DELAY = 15.0, 45.0
-"""Seconds (unscaled) without a network after which one that was a node founds one anew: then no node has it."""
+"""Shortest and longest wait, in seconds (unscaled), before a former member bootstraps a new network.
+
+By then no node is left in the old one.
+"""
 _KNOCK_TIMEOUT = 1.0
-"""Seconds (unscaled) that a KNOCK may go unanswered before another is tried."""
+"""Seconds (unscaled) until an unanswered KNOCK is retried over another link."""
 
 
 @dataclass(slots=True)
@@ -26,11 +29,11 @@ class _PendingKnock:
     ind: int
     since: float
     retried: bool = False
-    """Whether another link was looked for."""
+    """Whether other links were tried already."""
 
 
 class JoinProcedure:
-    """A node that looks for its network."""
+    """Search of one node for its network."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
@@ -41,7 +44,10 @@ class JoinProcedure:
         self._tried_links: set[PeerLink] = set()
 
     def restart(self, now: float, wait: float) -> None:
-        """The node belongs to no network any more; it does nothing for ``wait`` seconds."""
+        """Start anew after the node left its network.
+
+        :param wait: seconds before the first KNOCK.
+        """
         context = self._context
         self._ready_at = max(now + wait, context.quiet_until)
         self._next_round = self._ready_at
@@ -51,17 +57,17 @@ class JoinProcedure:
 
     @property
     def knocking(self) -> int | None:
-        """With which id it knocks now."""
+        """Id of the pending KNOCK, ``None`` if there is none."""
         return None if self._pending_knock is None else self._pending_knock.ind
 
     def link_closed(self, link: PeerLink, now: float) -> None:
-        """A link is closed."""
+        """Forget a closed link and its pending KNOCK."""
         self._tried_links.discard(link)
         if self._pending_knock is not None and self._pending_knock.link is link:
             self._pending_knock = None
 
     def ping_received(self, message: Ping, link: PeerLink, now: float) -> None:
-        """A PING came: there is a network behind this link."""
+        """Handle a PING over an unbound link, which reveals a network."""
         if link.unbound_ping_at == now or not link.is_regular:
             return
         link.unbound_ping_at, link.network_leader, link.network_has_quorum = (
@@ -77,7 +83,7 @@ class JoinProcedure:
             self._knock(link, now)
 
     def meet_received(self, message: Meet, link: PeerLink) -> None:
-        """Somebody agrees; the first is who mediates."""
+        """Handle a MEET for the pending KNOCK. The first sender is the mediator."""
         knocking = self._pending_knock
         if knocking is not None and knocking.link is link and knocking.ind == message.ind and link.mediator is None:
             link.mediator = message.id
@@ -107,7 +113,7 @@ class JoinProcedure:
         if self._pending_knock is not None and self._pending_knock.since + context.timers.max_meet <= now:
             context.counters["knocks_in_vain"] += 1
             self._pending_knock = None
-        # A node that is bound to a leader which may live may join that leader, but not lead.
+        # A node bound by a promise to a leader may join that leader's network, but may not lead.
         if now >= context.durable.until and (self._bootstrap_at <= now or self._is_alone()):
             return True
         if self._pending_knock is not None:
@@ -124,7 +130,7 @@ class JoinProcedure:
         return False
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         context = self._context
         if context.role is not Role.OUTSIDER:
             return inf
@@ -145,21 +151,23 @@ class JoinProcedure:
         return max(due, self._ready_at)
 
     def _is_alone(self) -> bool:
-        """Return whether it may begin a network at once: there is no link to one that could be asked."""
+        """Return whether the node may bootstrap at once because no link could lead to a network."""
         context = self._context
         return context.config.found and context.links.all_tried and not any(link.is_regular for link in context.links)
 
     def _is_promised_network(self, link: PeerLink) -> bool:
-        """Return whether the network behind a link is led by the node that this one helps to lead."""
+        """Return whether the leader of the network behind a link is the node that this one made a promise to."""
         return link.network_leader is not None and link.network_leader == self._context.durable.promised
 
     def _may_knock(self, link: PeerLink, now: float) -> bool:
-        """Return whether this node could answer the PINGs of the network behind a link: no other promise binds it."""
+        """Return whether this node could answer PINGs of the network behind a link, as no other promise binds it."""
         return link.is_regular and (now >= self._context.durable.until or self._is_promised_network(link))
 
     def _knock_elsewhere(self, now: float) -> None:
-        """Knock where a network shows, if this KNOCK is not answered: there may be none behind that link, or the other
-        end may have come to one later than the KNOCK."""
+        """Retry an unanswered KNOCK over a link that shows a network.
+
+        The peer of the first link may have no network, or may have joined one only after the KNOCK.
+        """
         knocking = self._pending_knock
         if knocking is None or now < knocking.since + _KNOCK_TIMEOUT * self._context.timers.scale:
             return
@@ -191,5 +199,5 @@ class JoinProcedure:
 
 
 def _likelihood(link: PeerLink) -> tuple[bool, float, bool, bool]:
-    """Return how likely it is that there is a network behind a link; more is likelier."""
+    """Return a sort key that rates how likely a link leads to a network; greater is likelier."""
     return link.network_has_quorum, link.unbound_ping_at, link.peer_knock_id is not None, link.target is not None

@@ -1,8 +1,7 @@
-"""The reference, which cannot be a node of a network that survives (section 4 of the reading of document 002): it
-relays nothing, and counts votes of anybody.
+"""Legacy peers: instances of the reference implementation (section 4 of the reading of document 002).
 
-So it is a guest at the end of a link: it is welcomed at once, hears PINGs and lines, and has no vote. Whatever else it
-says is ignored.
+The reference implementation relays nothing and counts votes of any sender, so it cannot be a node. A legacy peer is
+welcomed at once, receives PINGs and lines, may submit lines, and has no vote. Its other messages are ignored.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from fyrehose_twisted.hydra.wire.messages import Hello, Knock, Meet, Message, Pi
 
 
 class LegacyPeers:
-    """Speaks to the reference."""
+    """Conversation of one node with legacy peers."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
 
     def message_received(self, message: Message, link: PeerLink, now: float) -> Send | None:
-        """The reference said something; return what it wants said on IRC, if that is it."""
+        """Handle a message of a legacy peer; return its SEND, if it is one."""
         context = self._context
         link.legacy = context.has_legacy_peers = True
         context.counters["legacy"] += 1
@@ -31,7 +30,7 @@ class LegacyPeers:
                     context.links.write(link, answer, now)
         elif isinstance(message, Ping) and me is not None:
             if link.target is not None and link.own_knock_id != me:
-                # It drops whoever joins between two of its PINGs, and answers a knock but once on a link.
+                # It drops nodes that join between two of its PINGs, and answers only one KNOCK per link.
                 link.own_knock_id = me
                 context.links.write(link, Knock(me, context.config.tag), now)
             if message.id != me:

@@ -1,4 +1,4 @@
-"""How a node comes to lead, and stops; how it comes to a network, and leaves it (document 002; rules S5 to S7 of its
+"""Role changes of a node: joining and leaving a network, leading and resigning (document 002; rules S5 to S7 of its
 reading).
 """
 
@@ -22,11 +22,11 @@ from fyrehose_twisted.hydra.node.relay.send_queue import LineSendQueue
 from fyrehose_twisted.hydra.wire.messages import Drop
 
 _REJOIN_DELAY = 0.5, 1.5
-"""Seconds (unscaled) until a node that was dropped comes again."""
+"""Shortest and longest delay before a dropped node rejoins, in seconds (unscaled)."""
 
 
 class HydraComponents:
-    """The parts of one node."""
+    """The protocol components of one node."""
 
     def __init__(self, context: NodeContext) -> None:
         self.context = context
@@ -42,10 +42,11 @@ class HydraComponents:
 
 
 class Lifecycle:
-    """What changes a node's role, and what follows from that.
+    """Role changes of one node and their consequences.
 
-    :ivar resign_reason: why it gives the lead up, while IRC is not closed yet.
-    :ivar relay_until: the end of the lease that it had then. Until that, or until IRC is closed, lines are relayed.
+    :ivar resign_reason: reason of a resignation that waits for the IRC connection to close.
+    :ivar relay_until: end of the lease that was valid at the resignation. Lines are relayed until then, or until the
+        IRC connection is closed.
     """
 
     def __init__(self, components: HydraComponents, now: float) -> None:
@@ -55,28 +56,30 @@ class Lifecycle:
         self._leaving = False
         self._started_at = now
         self._pinged_nodes = 0
-        """How many nodes were registered when they were looked at last, while it leads."""
+        """Number of registered nodes at this leader's last PING."""
 
     def may_decide(self, now: float) -> bool:
-        """Return whether nothing stands against taking somebody in here: a leader needs a lease for it."""
+        """Return whether the node may induct others. A leader needs a lease for it."""
         components = self._components
         is_leader = components.context.role is Role.LEADER
         return not is_leader or (self.resign_reason is None and components.leadership.may_decide(now))
 
     def may_relay(self, now: float) -> bool:
-        """Return whether lines from IRC may be passed on: with a lease, and while it says goodbye there."""
+        """Return whether lines from IRC may be relayed: under a lease, or while resigning."""
         return self._components.leadership.may_write(now) or (self.resign_reason is not None and now < self.relay_until)
 
     def no_leader_deadline(self) -> float:
-        """Return when the node gives its network up, unless somebody leads before (rule S6)."""
+        """Return the time at which the node leaves a network that has no leader by then (rule S6)."""
         context = self._components.context
         if context.id is None or context.role in (Role.LEADER, Role.GONE) or context.in_term:
             return inf
         return context.last_ping_at + context.timers.no_leader_timeout
 
     def outsider_knocked(self, link: PeerLink, now: float) -> None:
-        """A node that belongs to no network knocked. If this one cannot reach any node of its own, and has heard of no
-        leader for as long as it could be bound to one, the others have given the network up (rule S6)."""
+        """Handle the KNOCK of an outsider; leave the network if the other nodes have left it (rule S6).
+
+        That is the case if this node reaches no other node and its promise to the last leader has ended.
+        """
         context = self._components.context
         is_lost = (
             context.leader is None
@@ -90,7 +93,7 @@ class Lifecycle:
             self.leave_network("no node of the network can be reached", now)
 
     def advance(self, now: float) -> None:
-        """Do what has become possible, or necessary."""
+        """Carry out role changes that are due."""
         components, context = self._components, self._components.context
         if components.leadership.loss_reason is not None:
             self._lose_lease(components.leadership.loss_reason, now)
@@ -101,7 +104,7 @@ class Lifecycle:
         if context.role is Role.LEADER and self.resign_reason is None:
             before, self._pinged_nodes = self._pinged_nodes, len(context.registry)
             if self._pinged_nodes > before:
-                # Only PINGs that are sent after a node was registered count for the quorum.
+                # Only PINGs sent after the registration of a node count for the quorum.
                 components.leadership.ping(now)
             if components.leadership.may_write(now):
                 components.irc_writer.open(now)
@@ -113,7 +116,7 @@ class Lifecycle:
             self._finish_resigning(now)
 
     def bootstrap(self, now: float) -> None:
-        """Begin a network."""
+        """Bootstrap a network with this node as its leader."""
         components, context = self._components, self._components.context
         me = context.new_id()
         context.set_id(me)
@@ -127,10 +130,10 @@ class Lifecycle:
         self._pinged_nodes = 1
 
     def leave_network(self, reason: str, now: float) -> None:
-        """Belong to no network any more."""
+        """Leave the network and become an outsider."""
         components, context = self._components, self._components.context
         if context.id is not None and components.irc_writer.state == "closed":
-            # It is not on IRC, so a promise to it protects nothing; and no induction needs to wait for it.
+            # It has no IRC connection, so promises to it are obsolete; and no induction has to wait for it.
             context.flood(Drop(context.id, reason[:100]), now)
             context.release_promise(context.id)
         self.stop_leading(reason, now)
@@ -153,7 +156,7 @@ class Lifecycle:
             self._finish_leaving(now)
 
     def shut_down(self, now: float) -> None:
-        """Say goodbye, and be no node any more."""
+        """Leave the network for good."""
         if self._leaving:
             return
         self._leaving = True
@@ -163,10 +166,10 @@ class Lifecycle:
             self._finish_leaving(now)
 
     def join(self, ind: int, link: PeerLink, now: float) -> None:
-        """Be a node: the other end of a link said WELCOME."""
+        """Become a node after the WELCOME over a link."""
         components, context = self._components, self._components.context
         mediator = link.mediator
-        assert mediator is not None, "nobody is welcomed without"
+        assert mediator is not None, "a WELCOME comes from the mediator"
         context.set_id(ind)
         context.member_since = context.last_ping_at = now
         context.was_member = context.newly_inducted = True
@@ -178,7 +181,7 @@ class Lifecycle:
         components.induction.bind_knocked(mediator, now)
 
     def drop(self, node: int, reason: str, now: float) -> None:
-        """Another node is one no more."""
+        """Remove a dropped node."""
         components, context = self._components, self._components.context
         registered = node in context.registry
         for link in context.links.unbind(node):
@@ -200,13 +203,13 @@ class Lifecycle:
             components.election.tick(now)
 
     def link_closed(self, link: PeerLink, now: float) -> None:
-        """A link is closed."""
+        """Handle the close of a link."""
         components = self._components
         components.induction.link_closed(link, now)
         components.joining.link_closed(link, now)
 
     def resign(self, reason: str, now: float) -> None:
-        """Give the lead up: once the connection to IRC is closed, the others are told (rule S7)."""
+        """Resign as leader. The other nodes are told once the IRC connection is closed (rule S7)."""
         components = self._components
         until = components.leadership.lease_until
         self.relay_until = -inf if until is None else until
@@ -215,7 +218,7 @@ class Lifecycle:
         self.resign_reason = reason
 
     def stop_leading(self, reason: str, now: float) -> None:
-        """Write no more lines, from this moment on."""
+        """Stop writing to IRC at once and end the lease."""
         components = self._components
         if components.leadership.lease is not None:
             components.leadership.end()
@@ -272,11 +275,11 @@ class Lifecycle:
         context.output.emit(LeftNetwork())
 
     def _first_term(self, now: float) -> int:
-        """Return a term that nobody else founds in, and that elections have not come to: they take far fewer."""
+        """Return a term for a bootstrap that no other bootstrap draws and that no election has reached."""
         context = self._components.context
         first, known = context.config.first_term, max(context.durable.term, context.durable.voted)
         if first == 1 and (not known or context.config.network_size == 1):
             return known + 1
         passed = int(now - self._started_at) * TERMS_PER_SECOND if first > 1 else 0
-        # Others that it knew may have gone on without it.
+        # The nodes of its former network may have continued without it.
         return max(first + passed, known + 1) + context.rng.randrange(TERMS_PER_SECOND)

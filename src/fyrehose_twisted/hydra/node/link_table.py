@@ -1,4 +1,4 @@
-"""The links of a node: those that it keeps open, those that others opened, and whom each leads to."""
+"""Links of a node, dialled and accepted, and the node at the other end of each."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from fyrehose_twisted.hydra.node.output import NodeOutput
 from fyrehose_twisted.hydra.wire.messages import Keepalive, Message
 
 MAX_MALFORMED_LINES = 100
-"""Malformed lines after which a link is closed."""
+"""Number of malformed lines after which a link is closed."""
 _LINE_BURST = 3.0
-"""Lines that may go over a slow link at once."""
+"""Burst size of a rate-limited link, in lines."""
 _REDIAL_DELAYS = 0.5, 2.0
-"""Seconds until a link is opened anew: first, and at most."""
+"""Initial and largest delay before a redial, in seconds."""
 
 
 @dataclass(slots=True, eq=False)
 class PeerLink:
-    """One link that is open.
+    """One open link.
 
-    :ivar node: whom it leads to, once that is known: the link is bound.
-    :ivar peer_knock_id: with which id the other end knocked, if it did.
-    :ivar own_knock_id: with which id this node knocked here.
-    :ivar mediator: who answered that first.
-    :ivar term: that of the last PING that came over it: what comes after it is of that term.
-    :ivar unbound_ping_at: when a PING came while it was not bound.
-    :ivar network_leader: the node that leads the network behind it, as that PING says.
-    :ivar network_has_quorum: whether that network may have a quorum.
-    :ivar legacy: whether the reference is at the other end; :attr:`node` is its id then.
-    :ivar guardian: whether at the other end is somebody who only watches over the node that it names.
-    :ivar foreign: whether a node of another network is at the other end, or of one of another size.
-    :ivar probed_at: when this node said last who it is, because the other end seems to take the link for bound.
-    :ivar line_rate: lines that may go over it in a second; ``None`` for any number.
+    :ivar node: id of the peer, once known; the link is then bound.
+    :ivar peer_knock_id: id with which the peer knocked, if it did.
+    :ivar own_knock_id: id with which this node knocked over the link.
+    :ivar mediator: node that answered this node's KNOCK first.
+    :ivar term: term of the last PING over the link. Later RECVs and SENDs over the link belong to it.
+    :ivar unbound_ping_at: time of the last PING received while the link was not bound.
+    :ivar network_leader: leader of the peer's network according to that PING.
+    :ivar network_has_quorum: whether the peer's network may have a quorum.
+    :ivar legacy: whether the peer is the reference implementation; :attr:`node` is then its id.
+    :ivar guardian: whether the peer is the guardian process of a node.
+    :ivar foreign: whether the peer belongs to another network, or to one of another size.
+    :ivar probed_at: time at which this node last sent its id because the peer seems to consider the link bound.
+    :ivar line_rate: lines per second sent over the link; ``None`` for no limit.
     """
 
     peer: Peer
@@ -62,7 +62,7 @@ class PeerLink:
     credited_at: float = -inf
 
     def try_send_line(self, now: float) -> bool:
-        """Return whether a line may go over it now; if so, it does."""
+        """Take credit for one line; return whether the rate limit allows it."""
         if self.blocked:
             return False
         if self.line_rate is not None:
@@ -75,17 +75,17 @@ class PeerLink:
 
     @property
     def is_regular(self) -> bool:
-        """Whether a node of this network may be at the other end, as far as is known."""
+        """Whether the peer may be a node of this network."""
         return not self.legacy and not self.guardian and not self.foreign
 
     @property
     def bound(self) -> bool:
-        """Whether it leads to a node of the network."""
+        """Whether the link leads to a known node of the network."""
         return self.node is not None and not self.legacy
 
     @property
     def relays(self) -> bool:
-        """Whether what goes to everybody goes over it."""
+        """Whether flooded messages are accepted over the link."""
         return self.bound and not self.guardian
 
 
@@ -101,10 +101,10 @@ class _DialState:
 
 
 class LinkTable:
-    """Keeps links open, and knows which are.
+    """Open links of a node, and dialling of its targets.
 
-    :ivar primary: for each node, the link over which it gets what goes to everybody.
-    :ivar new_primaries: links that became such since somebody looked.
+    :ivar primary: link for flooded messages to each neighbour, by node id.
+    :ivar new_primaries: links that became primary and have not been announced yet.
     """
 
     def __init__(
@@ -126,31 +126,31 @@ class LinkTable:
         return len(self._links)
 
     def get(self, peer: Peer) -> PeerLink | None:
-        """Return the link, ``None`` if it is closed."""
+        """Return the link of a peer, ``None`` if closed."""
         return self._links.get(peer)
 
     @property
     def accepted(self) -> int:
-        """Links that others opened."""
+        """Number of accepted links."""
         return sum(link.target is None for link in self._links.values())
 
     @property
     def all_tried(self) -> bool:
-        """Whether each of those that it keeps open was tried at least once."""
+        """Whether every target was dialled at least once."""
         return all(dialling.tried for dialling in self._targets.values())
 
     def closed_targets(self) -> list[tuple[Address, str]]:
-        """Return which links should be open and are not, and why."""
+        """Return the targets without an open link, with the last error."""
         return [
             (dialling.target.address, dialling.last_error)
             for dialling in self._targets.values()
             if dialling.peer is None
         ]
 
-    # What happens to them
+    # Opening, closing and binding
 
     def connected(self, peer: Peer, now: float) -> PeerLink:
-        """A link is open."""
+        """Add a link that opened."""
         link = self._links[peer] = PeerLink(peer, now, now)
         dialling = self._targets.get(peer.address) if peer.dialled else None
         if dialling is not None:
@@ -159,14 +159,14 @@ class LinkTable:
         return link
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
-        """A link did not open."""
+        """Record that a dial failed, and schedule the next one."""
         dialling = self._targets.get(address)
         if dialling is not None:
             dialling.in_progress, dialling.tried, dialling.last_error = False, True, reason
             self._schedule_redial(dialling, now)
 
     def remove(self, peer: Peer, now: float, reason: str = "closed") -> PeerLink | None:
-        """A link is closed; return what it was."""
+        """Remove a closed link and return it; ``None`` if unknown."""
         link = self._links.pop(peer, None)
         if link is None:
             return None
@@ -180,38 +180,38 @@ class LinkTable:
         return link
 
     def close(self, link: PeerLink, now: float, reason: str) -> None:
-        """Close a link."""
+        """Close a link and remove it."""
         self._output.close(link.peer)
         self.remove(link.peer, now, reason)
 
     def bind(self, link: PeerLink, node: int) -> None:
-        """It is known whom a link leads to."""
+        """Bind a link to a node."""
         before, link.node = link.node, node
         self._choose_primary(before)
         self._choose_primary(node)
 
     def unbind(self, node: int) -> list[PeerLink]:
-        """A node is no longer one; return the links that led to it."""
+        """Unbind the links of a removed node and return them."""
         found = [link for link in self if link.bound and link.node == node]
         for link in found:
             link.node = None
         self.primary.pop(node, None)
         return found
 
-    # What goes over them
+    # Writing
 
     def write(self, link: PeerLink, message: Message, now: float) -> None:
-        """Send a message over one link."""
+        """Send a message over a link."""
         link.last_sent_at = now
         self._output.write(link.peer, message)
 
     # Time
 
     def tick(self, now: float) -> list[PeerLink]:
-        """Open what should be open, show signs of life; return the links that have been silent for too long."""
+        """Dial targets and send keepalives; return the links that exceed the silence limit."""
         every = self._timers.max_ping / 2
         if now > self._last_tick + 2 * every:
-            # This process stood still: what others sent meanwhile is there to be read.
+            # This process was suspended: messages received meanwhile have not been read yet.
             for link in self._links.values():
                 link.last_received_at = max(link.last_received_at, now - every)
         self._last_tick = now
@@ -229,7 +229,7 @@ class LinkTable:
         return silent
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         every = self._timers.max_ping / 2
         due = inf
         for dialling in self._targets.values():
@@ -258,11 +258,11 @@ class LinkTable:
 
 
 def link_name(peer: Peer | None) -> str:
-    """Return what a link is called: where it leads, or from where it came; nothing for none."""
+    """Return the display name of a link: its target, or ``from`` its source; empty for ``None``."""
     return "" if peer is None else link_address(peer.address) if peer.dialled else f"from {link_address(peer.address)}"
 
 
 def link_address(address: Address) -> str:
-    """Return where a link leads: ``HOST:PORT``, or its link string, which has no port beside it."""
+    """Return ``HOST:PORT`` of an address, or its link string for transports without ports."""
     host, port = address
     return f"{host}:{port}" if port else host

@@ -1,6 +1,6 @@
-"""A node of a hydra network (document 002): all of the protocol's rules, and no I/O.
+"""Hydra node (document 002): the whole protocol without I/O.
 
-Links are reliable and keep order. A message that goes to everybody goes over each link once.
+Links are reliable and ordered. A flooded message crosses each link once.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ from fyrehose_twisted.lru_set import LruSet
 
 @implementer(ILinkNode)
 class HydraNode:
-    """One node.
+    """One node of a hydra network.
 
-    :param config: what it is told.
-    :param rng: where ids and waits come from.
-    :param now: seconds, by a clock that goes on while the machine sleeps and that nobody sets.
-    :param vow: what it promised before.
-    :param remembers: whether that is all. If not, it keeps quiet until nothing that it may have promised binds it.
+    :param config: configuration.
+    :param rng: source of ids and random delays.
+    :param now: time in seconds, on a clock that is never set and that includes suspend (CLOCK_BOOTTIME).
+    :param durable: votes and promises of an earlier run.
+    :param remembers: whether ``durable`` is complete. If not, the node makes no promise until every earlier one has
+        expired.
     """
 
     def __init__(
@@ -80,40 +81,40 @@ class HydraNode:
         self._seen_sends = LruSet(8_192)
         self._due = -inf
 
-    # How it looks
+    # State
 
     @property
     def id(self) -> int | None:
-        """Its id; ``None`` while it belongs to no network."""
+        """Id of the node; ``None`` while it belongs to no network."""
         return self._context.id
 
     @property
     def role(self) -> Role:
-        """What it is in the network."""
+        """Role of the node."""
         return self._context.role
 
     @property
     def term(self) -> int:
-        """The term of the leader that it followed last."""
+        """Term of the leader that it followed last."""
         return self._context.durable.term
 
     @property
     def leader(self) -> int | None:
-        """Whom it follows; its own id if it leads."""
+        """Id of the leader, ``None`` if there is none; the node's own id if it leads."""
         return self._context.leader
 
     @property
     def lease_until(self) -> float | None:
-        """Until when it may write to IRC; ``None`` if it must not."""
+        """End of the lease to write to IRC; ``None`` without a lease."""
         return self._components.leadership.lease_until
 
     @property
     def counters(self) -> Counter[str]:
-        """What was counted since the start."""
+        """Counters since the start."""
         return self._context.counters
 
     def state(self, now: float) -> NodeStatus:
-        """Return how it looks."""
+        """Return the status of the node."""
         return snapshot(
             self._context,
             now,
@@ -123,49 +124,49 @@ class HydraNode:
             expected=self._components.recv_relay.expected or 0,
         )
 
-    # What applications want
+    # Requests of the application
 
     def say(self, line: bytes, token: Hashable, now: float, *, retry: bool = False) -> None:
-        """Have a line said on IRC; an event :class:`~fyrehose_twisted.hydra.events.LineOutcome` tells what became of
-        it.
+        """Submit a line for IRC. Its outcome is reported by :class:`~fyrehose_twisted.hydra.events.LineOutcome`.
 
-        :param retry: say it again where it is not known whether it was said; it may then be said twice.
-        :raises UnencodableMessage: if it is not one line of IRC that may be said.
-        :raises PublishQueueFull: if too many wait.
+        :param token: identifies the line in that event.
+        :param retry: at-least-once: resend if the outcome is uncertain (default: at-most-once).
+        :raises UnencodableMessage: if it is not one IRC line that nodes may submit.
+        :raises PublishQueueFull: if the queue is full.
         """
         self._components.send_queue.enqueue(line, token, now, retry=retry)
         self._advance(now)
 
     def leave(self, now: float) -> None:
-        """Say goodbye; the event :class:`~fyrehose_twisted.hydra.events.LeftNetwork` follows once IRC is closed."""
+        """Leave the network. :class:`~fyrehose_twisted.hydra.events.LeftNetwork` follows once IRC is closed."""
         self._lifecycle.shut_down(now)
         self._advance(now)
 
-    # What the connection to IRC brings
+    # IRC connection
 
     def irc_opened(self, now: float, prefix: bytes = b"", limits: IrcLimits | None = None) -> None:
-        """It is registered, and in the channels.
+        """Handle a connection that is registered and has joined its channels.
 
-        :param prefix: who the leader is there, ``nick!user@host``.
-        :param limits: what the server takes.
+        :param prefix: ``nick!user@host`` of the leader.
+        :param limits: limits of the server.
         """
         self._components.irc_writer.opened(prefix, IrcLimits() if limits is None else limits, now)
         self._advance(now)
 
     def irc_renamed(self, prefix: bytes, now: float) -> None:
-        """The leader is called otherwise on IRC.
+        """Handle a change of the leader's prefix.
 
-        :param prefix: who it is there now, ``nick!user@host``.
+        :param prefix: new ``nick!user@host``.
         """
         self._components.irc_writer.prefix = prefix
 
     def irc_closed(self, reason: str, now: float) -> None:
-        """Its transport is closed, or could not be opened."""
+        """Handle the close of the transport, or a failed connection attempt."""
         self._components.irc_writer.closed(reason, now)
         self._advance(now)
 
     def irc_received(self, lines: Sequence[bytes], now: float) -> None:
-        """Lines came from IRC, without CR LF."""
+        """Handle lines from IRC, without CR LF."""
         counts = self._context.counters
         if self.role is not Role.LEADER or not self._lifecycle.may_relay(now):
             counts["irc_without_lease"] += len(lines)
@@ -173,7 +174,7 @@ class HydraNode:
         for line in lines:
             command = command_of(line)
             if command not in E_RECV:
-                # What IRC refuses is relayed when it has answered for all that went before.
+                # An error is relayed once the server has acknowledged all lines before it.
                 if not (is_error_numeric(command) and self._components.irc_writer.pending_replies.match_error(line)):
                     counts["irc_not_relayed"] += 1
             elif not fits_recv(line):
@@ -183,7 +184,7 @@ class HydraNode:
         self._advance(now)
 
     def irc_handed(self, event: ToIrc, handed: bool, now: float) -> None:
-        """A line was handed to IRC, or was not."""
+        """Handle the result of a :class:`~fyrehose_twisted.hydra.events.ToIrc` request."""
         if not handed:
             self._context.counters["too_late"] += 1
             self._components.irc_writer.pending_replies.remove(event.number)
@@ -191,7 +192,10 @@ class HydraNode:
                 self._components.send_queue.line_refused(event.line_id, "too-late")
 
     def irc_answered(self, number: int, now: float) -> None:
-        """IRC answered a question: it has had all lines up to a number, and what it has against them was told."""
+        """Handle the reply to an :class:`~fyrehose_twisted.hydra.events.AskIrc` request.
+
+        The server has all lines up to ``number``, and its errors about them have been received.
+        """
         answered = self._components.irc_writer.answered(number, now)
         if self.role is not Role.LEADER or not self._lifecycle.may_relay(now):
             self._context.counters["irc_without_lease"] += len(answered)
@@ -240,11 +244,11 @@ class HydraNode:
     def receive(self, message: Message, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         if now >= self._due:
-            # A process that stood still has to see what it missed first.
+            # After a suspension, messages received meanwhile are handled first.
             self.tick(now)
         context = self._context
         if context.role is Role.GONE:
-            # Links stay open until IRC and the doors are closed.
+            # Links stay open until IRC and the listening ports are closed.
             context.counters["came_after_leaving"] += 1
             return
         link = context.links.get(peer)
@@ -316,7 +320,7 @@ class HydraNode:
         return None if due == inf else due
 
     def drain(self) -> Outputs:
-        """See :class:`~fyrehose_twisted.interfaces.INode`. What is to be durable is a
+        """See :class:`~fyrehose_twisted.interfaces.INode`. The state to persist is a
         :class:`~fyrehose_twisted.hydra.node.durable_state.DurableState`."""
         return self._context.output.drain()
 
@@ -336,7 +340,7 @@ class HydraNode:
         if not link.relays:
             self._reject_unbound("send", link, now)
         elif link.term != self._context.durable.term:
-            # Who led then may have said it; whoever wanted it said knows that, and says it again or does not.
+            # The earlier leader may have said the line; the submitting node decides about a resend.
             self._context.counters["send_of_another_term"] += 1
         else:
             self._relay_send(message, link, now)
@@ -380,13 +384,13 @@ class HydraNode:
             return
         if context.bootstrapping and self.role is Role.LEADER and message.id in context.registry:
             if message.term > context.durable.term:
-                # It leads without a quorum, so it may do so in any term; in this one somebody else led.
+                # It leads without a quorum, so it may do so in any term; another node led in this one.
                 context.update_durable(term=message.term + 1)
                 self._components.recv_relay.begin_term(was_member=True)
                 self._components.leadership.ping(now)
             return
         if message.id == context.durable.promised and message.id in context.registry and message.id != context.id:
-            # Whoever wants to be elected leads no more.
+            # A nominee no longer leads.
             context.release_promise(message.id)
         self._components.election.nominate_received(message, link, now)
 
@@ -414,12 +418,12 @@ class HydraNode:
         context = self._context
         if link.relays:
             if message.ind != link.node and message.ind == link.peer_knock_id and message.ind in context.registry:
-                # The other end says who it is: the HELLO that the link was bound by was that of somebody else.
+                # The peer names itself: the link had been bound by the HELLO of another node.
                 self._components.induction.bind(link, message.ind, now)
             if message.ind != link.node:
                 self._components.induction.knock_received(message, link, now)
             elif context.id is not None:
-                # The other end does not know yet that the link is bound.
+                # The peer does not consider the link bound yet.
                 context.links.write(link, Hello(message.ind, context.id), now)
         elif link.guardian and link.node is not None:
             self._reject_unbound("knock")
@@ -443,7 +447,7 @@ class HydraNode:
         elif self._components.joining.welcome_received(message, link):
             self._lifecycle.join(message.ind, link, now)
         elif link.foreign and link.own_knock_id == message.ind:
-            # The PING that showed this came after the KNOCK.
+            # The PING that revealed the other network came after the KNOCK.
             self._context.links.write(link, Drop(message.ind, "of another network"), now)
 
     def _hello_received(self, message: Hello, link: PeerLink, now: float) -> None:
@@ -458,17 +462,17 @@ class HydraNode:
             elif context.registry.was_dropped(message.id):
                 context.links.write(link, Drop(message.id, "dropped before"), now)
             else:
-                # The news that it is a node is still under way.
+                # The WELCOME of that node has not arrived yet.
                 link.peer_knock_id = message.id
         else:
             self._reject_unbound("hello")
 
-    # The rest
+    # Other messages
 
     def _keepalive_received(self, message: Keepalive, link: PeerLink, now: float) -> None:
-        """The link is alive; that was noted. The other end may take it for bound, and send all else over another."""
+        """Handle a keepalive. The peer may consider the link bound and send everything else over another one."""
         context = self._context
-        # Before, HELLOs of others to this node may come over it, and look like the answer.
+        # Earlier, relayed HELLOs to this node could be mistaken for the answer.
         if link.node is None and link.is_regular and context.member_since + context.timers.max_meet <= now:
             self._components.induction.probe_link(link, now)
 
@@ -483,7 +487,7 @@ class HydraNode:
             self._lifecycle.link_closed(link, now)
 
     def _reject_unbound(self, command: str, link: PeerLink | None = None, now: float = 0.0) -> None:
-        """Somebody who is no node said what only nodes may (rule S3)."""
+        """Reject a message that only nodes may send, from a peer that is no node (rule S3)."""
         self._context.counters[f"unbound_{command}"] += 1
         if link is not None:
             self._components.induction.probe_link(link, now)
@@ -504,16 +508,19 @@ class HydraNode:
         Malformed: _malformed_received,
     }
 
-    # What follows
+    # Consequences
 
     def _link_recovered(self, link: PeerLink, now: float) -> bool:
-        """Return whether what came shows that an election can succeed now: nothing had come over this link for as long
-        as a lease lasts, or this node led before and those that it reaches are still bound to it."""
+        """Return whether a received message shows that an election can succeed now.
+
+        That is the case if the link had been silent for the duration of a lease, or if this node led before and its
+        neighbours are still bound to it.
+        """
         context = self._context
         return link.last_received_at + context.timers.lease < now or context.promised_to(now) == context.id
 
     def _advance(self, now: float) -> None:
-        """Do what has become possible."""
+        """Carry out what has become possible."""
         context = self._context
         if self.role is Role.GONE:
             return
@@ -538,7 +545,7 @@ class HydraNode:
                 self._relay_outcome(refused, now)
 
     def _relay_outcome(self, handed: SentLine, now: float) -> None:
-        """Relay what became of a line: what everybody on IRC reads, or what the server has against it."""
+        """Relay the outcome of a line: the line itself, or the errors of the server."""
         counts, name = self._context.counters, handed.line_id
         lines = handed.errors
         if lines:

@@ -1,4 +1,4 @@
-"""What a node has decided and not yet handed over."""
+"""Pending outputs of a node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fyrehose_twisted.interfaces import Outputs
 
 
 class NodeOutput:
-    """Messages by link, events in order, and what must be durable before either."""
+    """Pending messages, connection requests and events, and the state to persist before them."""
 
     def __init__(self) -> None:
         self._persist: DurableState | None = None
@@ -22,11 +22,11 @@ class NodeOutput:
         self._lines: tuple[int, int, list[bytes]] | None = None
 
     def persist(self, state: DurableState) -> None:
-        """Make a vow durable."""
+        """Persist a state before later outputs take effect."""
         self._persist = state
 
     def write(self, peer: Peer, message: Message) -> None:
-        """Send a message over one link."""
+        """Queue a message for a link."""
         waiting = self._writes.get(peer)
         if waiting is None:
             self._writes[peer] = [message]
@@ -34,20 +34,20 @@ class NodeOutput:
             waiting.append(message)
 
     def dial(self, address: Address) -> None:
-        """Open a link."""
+        """Request to dial an address."""
         self._connection_effects.append(Dial(address))
 
     def close(self, peer: Peer) -> None:
-        """Close a link once everything was written."""
+        """Request to close a link once its messages are written."""
         self._connection_effects.append(Close(peer))
 
     def emit(self, event: Event) -> None:
-        """Tell the application something."""
+        """Queue an event for the application."""
         self._flush_lines()
         self._events.append(event)
 
     def emit_line(self, term: int, idx: int, line: bytes) -> None:
-        """Tell it of a line from IRC; what comes in a row is told together."""
+        """Queue a line from IRC. Consecutive lines become one event."""
         if self._lines is not None:
             known, first, lines = self._lines
             if known == term and first + len(lines) == idx:
@@ -57,7 +57,7 @@ class NodeOutput:
         self._lines = term, idx, [line]
 
     def drain(self) -> Outputs:
-        """Take everything."""
+        """Remove and return all pending outputs."""
         self._flush_lines()
         effects: list[Any] = [Write(messages, peer) for peer, messages in self._writes.items()]
         drained = Outputs(self._persist, effects + self._connection_effects, self._events)

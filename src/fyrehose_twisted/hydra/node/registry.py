@@ -1,4 +1,4 @@
-"""The nodes of a network, as one of them knows them (document 002, "Nodes must keep a record of all other nodes")."""
+"""Registry of the nodes of a network (document 002, "Nodes must keep a record of all other nodes")."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from fyrehose_twisted.effects import Peer
 
 MAX_DROPPED = 256
-"""Nodes that were dropped, and are remembered."""
+"""Number of dropped nodes that are remembered."""
 
 
 @dataclass(slots=True)
 class RegisteredNode:
-    """A node that is registered.
+    """A registered node.
 
-    :ivar registered_at: when it was registered here.
-    :ivar hops: links to it, by the latest PING.
-    :ivar neighbour: the link that its PONG came over first, or soonest.
-    :ivar val: the PING that these are of.
-    :ivar ponged: when its last PONG came.
+    :ivar registered_at: time of its registration at this node.
+    :ivar hops: distance in links, from its PONG to the latest PING.
+    :ivar neighbour: link over which the PONG with the fewest relays arrived.
+    :ivar val: token of the PING that :attr:`hops` and :attr:`neighbour` refer to.
+    :ivar last_pong_at: time of its last PONG.
     """
 
     id: int
@@ -33,9 +33,9 @@ class RegisteredNode:
 
 
 class Registry:
-    """Who belongs to the network, who is about to, and who no longer does.
+    """Registered nodes, reservations for inductees, and recently dropped nodes.
 
-    :ivar reservations: whom this node agreed to, and until when their places are kept.
+    :ivar reservations: end of the reservation by inductee.
     """
 
     def __init__(self) -> None:
@@ -54,19 +54,19 @@ class Registry:
         return iter(self._members.values())
 
     def get(self, node: int | None) -> RegisteredNode | None:
-        """Return what is known of a node; ``None`` if it is not registered."""
+        """Return a node, ``None`` if not registered."""
         return None if node is None else self._members.get(node)
 
     def ids(self) -> frozenset[int]:
-        """Return who is registered."""
+        """Return the ids of registered nodes."""
         return frozenset(self._members)
 
     def places_taken(self) -> int:
-        """Return how many places are taken, by nodes and by those who are about to be."""
+        """Return the number of registered nodes and reservations."""
         return len(self._members) + len(self.reservations)
 
     def reserve(self, ind: int, tag: str, until: float) -> None:
-        """Keep a place for somebody."""
+        """Reserve a place for an inductee."""
         self.reservations[ind] = until
         self._tags[ind] = tag
 
@@ -77,35 +77,35 @@ class Registry:
         return member
 
     def drop(self, node: int) -> bool:
-        """Remove a node, or whoever is about to be one; return whether it was there."""
+        """Remove a node or an inductee; return whether it was present."""
         self._dropped[node] = None
         if len(self._dropped) > MAX_DROPPED:
             self._dropped.popitem(last=False)
         return self.release(node) | (self._members.pop(node, None) is not None)
 
     def release(self, ind: int) -> bool:
-        """Keep no place for somebody any longer; return whether there was one."""
+        """Release the reservation of an inductee; return whether there was one."""
         self._tags.pop(ind, None)
         return self.reservations.pop(ind, None) is not None
 
     def was_dropped(self, node: int) -> bool:
-        """Return whether a node was removed, as far as that is remembered."""
+        """Return whether a node was dropped recently."""
         return node in self._dropped
 
     def expire(self, now: float) -> None:
-        """Free places that are kept for too long."""
+        """Release expired reservations."""
         for ind in [ind for ind, until in self.reservations.items() if until <= now]:
             self.release(ind)
 
     def clear(self) -> None:
-        """Forget the network."""
+        """Remove all nodes and reservations."""
         self.reservations.clear()
         self._members.clear()
         self._tags.clear()
         self._dropped.clear()
 
     def pong_received(self, node: int, val: str, count: int, tag: str, neighbour: Peer | None, now: float) -> None:
-        """Take in what a PONG tells of its sender: of several copies, the one with the fewest relays."""
+        """Update a node from its PONG. Of several copies, the one with the fewest relays counts."""
         member = self._members.get(node)
         if member is None:
             return

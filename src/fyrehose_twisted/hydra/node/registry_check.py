@@ -1,7 +1,7 @@
-"""Whether what a node knows of its network is what the others know.
+"""Detection of a node registry that has diverged from the leader's.
 
-A link that breaks may lose a DROP or a WELCOME. Then the registries differ, and since only a leader may drop others, a
-node whose own is wrong leaves and comes again.
+A broken link may lose a DROP or a WELCOME, after which registries differ. Only a leader may drop nodes, so a node with
+a wrong registry leaves the network and rejoins.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fyrehose_twisted.hydra.events import Role
 from fyrehose_twisted.hydra.node.context import NodeContext
 
 _MAX_UNREGISTERED = 64
-"""Nodes that are not registered, and answered PINGs."""
+"""Largest number of tracked unregistered nodes."""
 
 
 class RegistryCheck:
-    """Compares who answers the leader with who is registered."""
+    """Comparison of the nodes that answer the leader with the registered nodes."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
@@ -24,22 +24,22 @@ class RegistryCheck:
         self._check_at = inf
 
     def reset(self, now: float) -> None:
-        """Another leader, or another network."""
+        """Start anew after a change of leader or network."""
         self._unregistered.clear()
         self._check_at = now + self._context.timers.max_ping
 
     def unregistered_pong(self, node: int, now: float) -> None:
-        """A node that is not registered answered."""
+        """Record a PONG of an unregistered node."""
         if node in self._unregistered or len(self._unregistered) < _MAX_UNREGISTERED:
             first, _ = self._unregistered.get(node, (now, now))
             self._unregistered[node] = first, now
 
     def forget(self, node: int) -> None:
-        """A node was dropped."""
+        """Remove a dropped node."""
         self._unregistered.pop(node, None)
 
     def tick(self, now: float) -> str | None:
-        """Return what is wrong, if something is."""
+        """Return a description of the divergence, ``None`` if there is none."""
         context = self._context
         if self._check_at > now:
             return None
@@ -64,5 +64,5 @@ class RegistryCheck:
         return None
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         return self._check_at if self._context.role is Role.COHORT else inf

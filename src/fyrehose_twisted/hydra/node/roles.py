@@ -1,7 +1,6 @@
-"""What a node is in its network, and what makes that change (document 002, its three states).
+"""State machine of a node's role (document 002, its three states).
 
-:data:`TRANSITIONS` is the whole of it; ``docs/one-leader.md`` shows it as a drawing that ``docs/diagrams.py`` makes of
-that.
+:data:`TRANSITIONS` defines it completely. ``docs/diagrams.py`` draws the diagram in ``docs/one-leader.md`` from it.
 """
 
 from __future__ import annotations
@@ -14,38 +13,38 @@ from fyrehose_twisted.hydra.events import Role
 
 
 class RoleInputs(Protocol):
-    """What happens to a node that changes its role. What does not matter in a role is ignored there."""
+    """Inputs of the state machine. An input without a transition from the current role is ignored."""
 
     def founded(self) -> None:
-        """It began a network."""
+        """The node bootstrapped a network."""
 
     def welcomed(self) -> None:
-        """The network took it in."""
+        """The node was inducted into a network."""
 
     def led(self) -> None:
-        """It follows a leader."""
+        """The node follows a leader."""
 
     def pledged(self) -> None:
-        """It is for another in an election."""
+        """The node pledged to another node in an election."""
 
     def nominated(self) -> None:
-        """It is for itself."""
+        """The node nominated itself."""
 
     def elected(self) -> None:
-        """A quorum voted for it."""
+        """A quorum voted for the node."""
 
     def stepped_down(self) -> None:
-        """It leads no more: its lease is over, or it gave it up."""
+        """The node stopped leading because its lease ended or it resigned."""
 
     def parted(self) -> None:
-        """It belongs to no network any more."""
+        """The node left its network."""
 
     def left(self) -> None:
-        """It was told to stop."""
+        """The node was stopped."""
 
 
 class RoleCore:
-    """Where a node is."""
+    """Holder of the role, as Automat requires."""
 
     def __init__(self) -> None:
         self.role = Role.OUTSIDER
@@ -78,7 +77,7 @@ TRANSITIONS: dict[tuple[Role, str], Role] = {
         *((role, RoleInputs.left, Role.GONE) for role in (Role.OUTSIDER, *_MEMBER_ROLES)),
     )
 }
-"""Where each of :class:`RoleInputs` leads from each role. What is not here changes nothing."""
+"""Next role by role and :class:`RoleInputs`. An input that is missing here changes nothing."""
 
 
 def _make_builder() -> TypeMachineBuilder[RoleInputs, RoleCore]:
@@ -101,7 +100,7 @@ _machine = _make_builder().build()
 
 
 class RoleMachine:
-    """The machine, and why it is where it is."""
+    """The state machine of one node, with the reason of its last change."""
 
     def __init__(self) -> None:
         self._core = RoleCore()
@@ -110,11 +109,11 @@ class RoleMachine:
 
     @property
     def role(self) -> Role:
-        """What the node is."""
+        """Role of the node."""
         return self._core.role
 
     def apply(self, name: str, reason: str) -> bool:
-        """Something of :class:`RoleInputs` happened; returns whether the node is something else now."""
+        """Apply an input of :class:`RoleInputs`; return whether the role changed."""
         before = self.role
         getattr(self._inputs, name)()
         if self.role is before:

@@ -1,4 +1,4 @@
-"""How a node looks, for people and programs."""
+"""Status of a node for people and programs."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from fyrehose_twisted.hydra.node.link_table import link_address, link_name
 
 
 class PeerStatus(NamedTuple):
-    """One node of the network, as another sees it."""
+    """Status of a registered node, as seen by this one."""
 
     id: int
     tag: str
     hops: int | None
-    """Links between the two, 0 for itself; ``None`` while it did not answer a PING."""
+    """Distance in links, 0 for this node; ``None`` until it answers a PING."""
     neighbour: str
-    """The link that leads to it soonest."""
+    """Name of the link with the shortest path to it."""
     silent: float | None
-    """Seconds since its last PONG came; ``None`` if none has."""
+    """Seconds since its last PONG; ``None`` if there was none."""
 
 
 class LinkStatus(NamedTuple):
-    """One link of a node."""
+    """Status of a link."""
 
     name: str
     node: int | None
-    """Whom it leads to, if that is known."""
+    """Id of the peer, ``None`` if unknown."""
     legacy: bool
     open: bool
 
 
 class NodeStatus(NamedTuple):
-    """How a node looks."""
+    """Status of a node."""
 
     network: str
     tag: str
     id: int | None
     role: Role
     why: str
-    """What it was that made the role change last."""
+    """Reason of the last role change."""
     term: int
     leader: int | None
     size: int | None
@@ -48,23 +48,23 @@ class NodeStatus(NamedTuple):
     nodes: tuple[PeerStatus, ...]
     links: tuple[LinkStatus, ...]
     lease: float | None
-    """Seconds that are left of the lease; ``None`` where the node has none."""
+    """Remaining seconds of the lease; ``None`` without a lease."""
     promised: int | None
-    """Whom it helps to lead now."""
+    """Leader that the node's current promise is for."""
     irc: str
     """``closed``, ``opening``, ``open`` or ``closing``."""
     waiting: int
-    """Lines for IRC that wait here."""
+    """Number of lines for IRC queued on this node."""
     expected: int
-    """Number of the next line from IRC."""
+    """Sequence number of the next line from IRC."""
     counts: dict[str, int]
-    """What was counted since the start."""
+    """Counters since the start."""
 
 
 def snapshot(
     context: NodeContext, now: float, *, lease: float | None, irc: str, waiting: int, expected: int
 ) -> NodeStatus:
-    """Return how a node looks."""
+    """Return the status of a node."""
     nodes = []
     for member in sorted(context.registry, key=lambda member: member.id):
         is_self = member.id == context.id

@@ -63,7 +63,7 @@ def test_only_so_many_lines_wait(net: Net) -> None:
     host = net.node("alone", 1, max_queue=3)
     for token in range(3):
         host.call("say", LINE, token)
-    with pytest.raises(PublishQueueFull, match="3 lines wait"):
+    with pytest.raises(PublishQueueFull, match=r"send queue is full \(3 lines\)"):
         host.call("say", LINE, 3)
     assert host.node.state(net.now).waiting == 3
 

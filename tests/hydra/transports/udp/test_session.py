@@ -24,10 +24,8 @@ from fyrehose_twisted.hydra.transports.udp.datagrams import (
     SessionKeys,
 )
 from fyrehose_twisted.hydra.transports.udp.demux import MAX_RESETS_PER_SECOND, SessionDemux
+from fyrehose_twisted.hydra.transports.udp.send_buffer import _INITIAL_WINDOW, _MIN_WINDOW, ACK_DELAY
 from fyrehose_twisted.hydra.transports.udp.session import (
-    _INITIAL_WINDOW,
-    _MIN_WINDOW,
-    ACK_DELAY,
     LINGER,
     MAX_QUEUED,
     OPEN_TIMEOUT,
@@ -94,9 +92,11 @@ class Channel:
                 if drained.close_reason is not None:
                     host.ended[session] = drained.close_reason
             for session in host.station.sessions.values():
-                assert len(session._outstanding) <= WINDOW
-                assert len(session._reorder_buffer) < WINDOW
-                assert len(session._in_flight) + len(session._lost) == len(session._outstanding)
+                assert len(session._send_buffer._outstanding) <= WINDOW
+                assert len(session._receive_buffer._reorder_buffer) < WINDOW
+                assert len(session._send_buffer._in_flight) + len(session._send_buffer._lost) == len(
+                    session._send_buffer._outstanding
+                )
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -546,8 +546,8 @@ def test_parts_from_far_ahead_are_not_kept() -> None:
     for sequence in range(0, 100 * WINDOW, 7):
         head = HEADER.pack(DATA, other.local, 1_000 + sequence, sequence, 0, 0)
         there.station.receive(head + bytes(1_000), HERE, channel.now)
-        assert len(other._reorder_buffer) < WINDOW
-    assert 10 < len(other._reorder_buffer) < 40
+        assert len(other._receive_buffer._reorder_buffer) < WINDOW
+    assert 10 < len(other._receive_buffer._reorder_buffer) < 40
     assert other.close_reason is None
 
 
@@ -614,14 +614,14 @@ def test_a_window_is_narrowed_when_something_is_lost_and_widens_again() -> None:
     here, session, there, other = pair(channel)
     channel.write(here, session, lines(10_000))
     channel.run(1)
-    wide = session._cwnd
+    wide = session._send_buffer.window.size
     assert wide > _INITIAL_WINDOW
     channel.loss = 0.05
     channel.write(here, session, lines(10_000))
     channel.run(3)
-    assert session._cwnd < wide / 2
+    assert session._send_buffer.window.size < wide / 2
     channel.loss = 0.0
     channel.write(here, session, lines(40_000))
     channel.run(20)
-    assert session._cwnd > 3 * _MIN_WINDOW
+    assert session._send_buffer.window.size > 3 * _MIN_WINDOW
     assert there.got[other] == lines(10_000) * 2 + lines(40_000)

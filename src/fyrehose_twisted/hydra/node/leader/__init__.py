@@ -1,1 +1,1 @@
-"""Leadership of a network: elections, heartbeats, the lease."""
+"""Leadership of a network: elections, heartbeats and the lease."""

@@ -1,7 +1,7 @@
-"""How nodes agree on a leader (document 002, "A leader needs to be established"; rules S2, S3 and S5 of its reading).
+"""Leader election (document 002, "A leader needs to be established"; rules S2, S3 and S5 of its reading).
 
-A pledge binds a node to a nominee for a term, a vote is given once the nominee has a quorum of pledges. Whoever
-answered a leader's PING lately neither pledges nor votes.
+A pledge binds a node to a nominee for a term. The node votes once the nominee has a quorum of pledges. A node that
+recently answered a leader's PING neither pledges nor votes.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fyrehose_twisted.hydra.wire.messages import MAX_TERM, Call, Elect, Nominate
 from fyrehose_twisted.lru_set import LruSet
 
 _EARLY_NOMINATION_TTL = 5.0
-"""Seconds (unscaled) for which a nomination that came too early is remembered: the shortest MAX_VOTE."""
+"""Seconds (unscaled) for which an early nomination is remembered: the shortest MAX_VOTE."""
 _HASTENED_DELAY = 0.2, 1.0
-"""Seconds (unscaled) until a node nominates itself once it reaches others again."""
+"""Shortest and longest delay before a nomination after a link recovered, in seconds (unscaled)."""
 _MIN_NOMINATION_INTERVAL = 1.5
-"""Seconds (unscaled) between two nominations of a node, at least: an election takes far less."""
+"""Shortest interval between nominations of a node, in seconds (unscaled); an election takes far less."""
 
 
 class Election:
-    """One node in elections.
+    """Elections from the view of one node.
 
-    :ivar won_term: the term in which a quorum voted for this node; whoever sees it makes it the leader.
-    :ivar next_nomination: when the node nominates itself.
-    :ivar backoff_until: until when it leaves that to others, for it could not reach IRC.
+    :ivar won_term: term in which a quorum voted for this node; the lifecycle then makes it the leader.
+    :ivar next_nomination: time at which the node nominates itself.
+    :ivar backoff_until: time until which it does not nominate itself because it could not reach IRC.
     """
 
     def __init__(self, context: NodeContext) -> None:
@@ -47,33 +47,33 @@ class Election:
         self._seen_calls = LruSet(256)
         self._seen_votes = LruSet(1_024)
 
-    # What the node decides
+    # Decisions of this node
 
     def leader_heard(self, now: float) -> None:
-        """A PING of the leader came: no election before it has been silent for long (rule S5)."""
+        """Postpone the nomination after a PING of the leader (rule S5)."""
         context, timers = self._context, self._context.timers
         self.next_nomination = now + timers.max_ping + context.rng.uniform(*timers.max_vote)
         self._term = 0
         self._early_nomination = None
 
     def leader_lost(self, now: float) -> None:
-        """The leader said that it is one no more (rule S7): no need to wait."""
+        """Schedule a nomination soon after the leader has resigned (rule S7)."""
         self.next_nomination = now + self._context.rng.uniform(0.0, self._context.timers.succession)
         self._answer_early(now)
 
     def hasten(self, now: float) -> None:
-        """Nodes are reached again: if there is no leader, an election can succeed now."""
+        """Advance the nomination after a link recovered, if there is no leader."""
         context, scale = self._context, self._context.timers.scale
         if context.leader is None and now >= self.backoff_until:
             earliest = max(now, self._nominated_at + _MIN_NOMINATION_INTERVAL * scale)
             self.next_nomination = min(self.next_nomination, earliest + context.rng.uniform(*_HASTENED_DELAY) * scale)
 
     def postpone(self, now: float) -> None:
-        """There is no leader, for other reasons."""
+        """Schedule a nomination after a random wait."""
         self.next_nomination = now + self._context.rng.uniform(*self._context.timers.max_vote)
 
     def nominate(self, now: float) -> None:
-        """Nominate oneself for a new term."""
+        """Nominate this node for a new term."""
         context = self._context
         me = context.id
         if me is None or not context.may_help(me, now):
@@ -96,15 +96,15 @@ class Election:
         self._count_pledges(now)
 
     def reset(self) -> None:
-        """The node belongs to no network any more."""
+        """Drop all state after the node left its network."""
         self.next_nomination = inf
         self._term = 0
         self._early_nomination = None
 
-    # What others say
+    # Messages of other nodes
 
     def nominate_received(self, message: Nominate, link: PeerLink, now: float) -> None:
-        """Somebody wants to lead."""
+        """Handle a nomination."""
         context = self._context
         if message.id not in context.registry or message.id == context.id:
             context.counters["unregistered_nominate"] += 1
@@ -116,7 +116,7 @@ class Election:
         self._consider(message, now)
 
     def pledge_received(self, message: Pledge, link: PeerLink, now: float) -> None:
-        """Somebody is for a nominee."""
+        """Handle a pledge to a nominee."""
         context = self._context
         if message.id not in context.registry:
             context.counters["unregistered_pledge"] += 1
@@ -130,7 +130,7 @@ class Election:
             self._count_pledges(now)
 
     def call_received(self, message: Call, link: PeerLink, now: float) -> None:
-        """A nominee wants the votes."""
+        """Handle the call for votes of a nominee."""
         context = self._context
         if not self._seen_calls.add(message.term):
             return
@@ -143,7 +143,7 @@ class Election:
             self._vote(message.term, durable.nominee, now)
 
     def elect_received(self, message: Elect, link: PeerLink, now: float) -> None:
-        """Somebody votes."""
+        """Handle a vote."""
         context = self._context
         if message.id not in context.registry:
             context.counters["unregistered_elect"] += 1
@@ -159,7 +159,7 @@ class Election:
     # Time
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Nominate this node or consider an early nomination, if due."""
         context = self._context
         if context.id is None or context.role is Role.LEADER:
             return
@@ -174,7 +174,7 @@ class Election:
             self.nominate(now)
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         context = self._context
         if context.id is None or context.role is Role.LEADER:
             return inf
@@ -182,10 +182,10 @@ class Election:
             return min(self.next_nomination, context.durable.until)
         return self.next_nomination
 
-    # Within
+    # Helpers
 
     def _note_term(self, term: int) -> None:
-        # Only what is near counts: a term that is out of reach would be the last.
+        # Terms far ahead are ignored: following the highest possible term would prevent any later election.
         if term <= max(self._highest, self._context.durable.term) + 2**32:
             self._highest = max(self._highest, term)
 
@@ -219,7 +219,7 @@ class Election:
             return
         self._enter_term(message.term, now)
         me = context.id
-        assert me is not None, "whoever is bound to links is registered"
+        assert me is not None, "a node with bound links has an id"
         context.update_durable(voted=message.term, nominee=message.id, voter=me)
         context.apply_role_input("pledged", f"it is for {message.id} in term {message.term}")
         self._seen_pledges.add((message.term, me))
@@ -257,7 +257,7 @@ class Election:
     def _vote(self, term: int, nominee: int, now: float) -> None:
         context = self._context
         me = context.id
-        assert me is not None, "whoever votes is registered"
+        assert me is not None, "a voter has an id"
         if self._seen_votes.add((term, me)):
             context.flood(Elect(term, nominee, me), now)
 

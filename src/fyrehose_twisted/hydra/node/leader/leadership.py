@@ -1,5 +1,6 @@
-"""What a leader does (document 002, "A leader has been established"; rule S5 of its reading): it pings, drops who does
-not answer, and gives up when too few do.
+"""Duties of the leader (document 002, "A leader has been established"; rule S5 of its reading).
+
+The leader sends PINGs, drops nodes that do not answer, and stops leading if too few answer.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from fyrehose_twisted.hydra.wire.messages import NO_QUORUM_PREFIX, Drop, Ping, P
 
 
 class Leadership:
-    """One node while it leads.
+    """Leadership of one node.
 
-    :ivar lease: how long it may write to IRC; ``None`` while it does not lead.
-    :ivar loss_reason: why it has to stop leading; whoever sees it makes it so.
+    :ivar lease: lease to write to IRC; ``None`` while the node does not lead.
+    :ivar loss_reason: reason why the node has to stop leading; the lifecycle then carries it out.
     """
 
     def __init__(self, context: NodeContext) -> None:
@@ -31,30 +32,30 @@ class Leadership:
 
     @property
     def lease_until(self) -> float | None:
-        """When the lease ends; ``None`` where there is none. In the unsafe mode it never does."""
+        """End of the lease, ``None`` without one; infinity in the unsafe mode."""
         lease = self.lease
         if lease is None:
             return None
         return lease.until if self._context.has_fixed_quorum else inf
 
     def may_write(self, now: float) -> bool:
-        """Return whether lines may be handed to IRC."""
+        """Return whether the node may write to IRC."""
         until = self.lease_until
         return until is not None and now < until
 
     def may_decide(self, now: float) -> bool:
-        """Return whether it may drop nodes and let nodes in."""
+        """Return whether the node may drop and induct others."""
         return self.lease is not None and (self._context.bootstrapping or self.may_write(now))
 
     def begin(self, now: float) -> None:
-        """Begin to lead."""
+        """Start leading."""
         self.lease, self.loss_reason = Lease(self._context.timers, now), None
         self._rival_at = inf
         self._redropped.clear()
         self.ping(now)
 
     def end(self) -> None:
-        """Lead no more."""
+        """Stop leading."""
         self.lease = self.loss_reason = None
         self._ping_at = self._check_at = self._rival_at = inf
 
@@ -70,7 +71,7 @@ class Leadership:
         context.last_ping_at = now
         lease.ping_sent(context.val, now)
         context.flood_ping(Ping(context.durable.term, context.val, me), now)
-        # So the others learn its name, and how far it is.
+        # This tells the other nodes its tag and distance.
         context.flood(Pong(context.val, me, 0, context.config.tag), now)
         if context.promise_to_leader(me, now):
             self._answered(context.val, me, now)
@@ -78,28 +79,28 @@ class Leadership:
         self._check_at = min(self._check_at, lease.next_deadline(now))
 
     def ponged(self, message: Pong, now: float) -> None:
-        """A node answered."""
+        """Handle a PONG."""
         context = self._context
         if message.id in context.registry:
             self._answered(message.val, message.id, now)
         elif self.may_decide(now) and self._redropped.get(message.id, -inf) + context.timers.ping_interval <= now:
-            # It did not hear that it was dropped.
+            # The node does not know that it was dropped.
             if len(self._redropped) > 256:
                 self._redropped.clear()
             self._redropped[message.id] = now
             context.flood(Drop(message.id, "not registered"), now)
 
     def rival_seen(self, now: float) -> None:
-        """Another leads in the same term (document 002, PING): there has to be an election."""
+        """Handle the PING of another leader in the same term, which requires an election (document 002, PING)."""
         if self._rival_at == inf:
             self._rival_at = now + self._context.rng.uniform(0.0, 5.0 * self._context.timers.scale)
 
     def tick(self, now: float) -> bool:
-        """Do what is due; return whether it should nominate itself, because of a rival."""
+        """Send a PING and drop silent nodes, if due; return whether a rival requires a nomination."""
         context, lease = self._context, self.lease
         if lease is None:
             return False
-        # Whoever was just elected has to get a lease within the time that one lasts.
+        # A newly elected leader has to obtain a lease within the duration of one.
         ends = lease.began_at + context.timers.lease if lease.until is None else lease.until
         if context.has_fixed_quorum and not context.bootstrapping and now >= ends:
             self.loss_reason = "too few nodes answer"
@@ -114,7 +115,7 @@ class Leadership:
         return False
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         lease, context = self.lease, self._context
         if lease is None or context.role is not Role.LEADER:
             return inf
@@ -124,7 +125,7 @@ class Leadership:
         return due
 
     def node_dropped(self, node: int) -> None:
-        """A node was dropped."""
+        """Forget a dropped node."""
         if self.lease is not None:
             self.lease.forget(node)
 
@@ -148,7 +149,7 @@ class Leadership:
         if not silent:
             return
         if context.bootstrapping:
-            # Without a quorum nobody may be dropped; what was begun without one can be begun anew.
+            # Without a quorum no node may be dropped; a network that never had one can be bootstrapped again.
             self.loss_reason = "who joined what it founded is silent"
             return
         if context.has_fixed_quorum and not lease.is_valid(now):

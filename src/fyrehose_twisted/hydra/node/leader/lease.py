@@ -1,4 +1,4 @@
-"""The leader's lease: how long it may write to IRC (rule S5 of the reading of document 002)."""
+"""Lease of the leader to write to IRC (rule S5 of the reading of document 002)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fyrehose_twisted.hydra.config import Timers
 
 MAX_TRACKED_PINGS = 16
-"""PINGs that are remembered."""
+"""Number of PINGs that are remembered."""
 
 
 @dataclass(slots=True)
@@ -20,10 +20,10 @@ class _SentPing:
 
 
 class Lease:
-    """What a leader's PINGs and their answers are worth.
+    """Lease computed from a leader's PINGs and their answers.
 
-    :ivar until: when the lease ends; ``None`` before there was one.
-    :ivar began_at: when the first PING was sent.
+    :ivar until: end of the lease; ``None`` before the first one.
+    :ivar began_at: time of the first PING.
     """
 
     def __init__(self, timers: Timers, now: float) -> None:
@@ -35,18 +35,18 @@ class Lease:
         self._index = 0
 
     def is_valid(self, now: float) -> bool:
-        """Return whether there is one."""
+        """Return whether the lease is valid."""
         return self.until is not None and now < self.until
 
     def ping_sent(self, val: str, now: float) -> None:
-        """A PING was sent."""
+        """Record a sent PING."""
         self._index += 1
         self._sent_pings.append(_SentPing(val, self._index, now))
 
     def ponged(self, val: str, node: int, since: float, quorum: int) -> None:
-        """An answer came, from a node that is registered.
+        """Record the answer of a registered node.
 
-        :param since: when it was: what was sent before says nothing about it, for it may have had another id then.
+        :param since: time of its registration. Earlier PINGs do not count, as it may have had another id then.
         """
         for sent in self._sent_pings:
             if sent.val != val or sent.sent_at < since:
@@ -57,20 +57,23 @@ class Lease:
                 self.until = max(self.until or 0.0, sent.sent_at + self._timers.lease)
 
     def forget(self, node: int) -> None:
-        """A node is no longer registered."""
+        """Forget the answers of a dropped node."""
         self._latest_answered.pop(node, None)
         for sent in self._sent_pings:
             sent.answered.discard(node)
 
     def is_overdue(self, node: int, since: float, now: float) -> bool:
-        """Return whether a node, registered since then, owes an answer for MAX_PING."""
+        """Return whether a node has left PINGs unanswered for MAX_PING.
+
+        :param since: time of its registration.
+        """
         owed = [
             sent for sent in self._sent_pings if sent.sent_at + self._timers.max_ping <= now and sent.sent_at >= since
         ]
         return bool(owed) and self._latest_answered.get(node, 0) < owed[-1].index
 
     def next_deadline(self, now: float) -> float:
-        """Return when the next answer is due."""
+        """Return the time at which the next answer is overdue."""
         due = [
             sent.sent_at + self._timers.max_ping
             for sent in self._sent_pings

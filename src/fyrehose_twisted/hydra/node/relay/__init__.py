@@ -1,1 +1,1 @@
-"""Relaying of lines between IRC and the nodes."""
+"""Relaying of lines between IRC and nodes."""

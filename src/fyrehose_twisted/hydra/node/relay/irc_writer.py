@@ -1,7 +1,7 @@
-"""The connection to IRC, and what the leader says there (document 002, "Leaders are the nodes responsible for
+"""IRC connection of the leader and its queue of lines (document 002, "Leaders are the nodes responsible for
 maintaining the Active Connection to IRC"; rule S5 of its reading).
 
-A line is said once IRC has answered a PING that went behind it.
+A line counts as said once the IRC server has answered a PING that was sent after it.
 """
 
 from __future__ import annotations
@@ -21,27 +21,31 @@ from fyrehose_twisted.hydra.wire.messages import Send
 from fyrehose_twisted.lru_set import LruSet
 
 MAX_FAILED_CONNECTS = 3
-"""Connections in a row that may fail; then somebody else shall try."""
+"""Number of consecutive failed connects after which the leader resigns."""
 _RECONNECT_DELAY = 1.0
-"""Seconds between two of them."""
+"""Seconds between connects."""
 _LINE_CREDIT = 0.999
-"""What counts as credit for a line: clocks are not exact."""
+"""Credit that suffices for a line, slightly below 1 to allow for clock rounding."""
 MAX_SEEN_LINE_IDS = 4_096
-"""Lines of which it is known that they were said."""
+"""Number of line ids kept for deduplication."""
 MAX_UNANSWERED = 64
-"""Lines that IRC may have without having answered for them, however many it takes a second."""
+"""Largest number of unacknowledged lines, whatever the configured rate."""
 _NORMAL_UNANSWERED = 3
-"""The same with an ordinary server. Many read one line a second from those who are fast, so more would make a server
-look silent that is not."""
+"""Largest number of unacknowledged lines for an ordinary server.
+
+Many servers throttle fast clients to one line per second, so with more lines they would seem unresponsive.
+"""
 _MAX_ASK_DELAY = 2.0
-"""Seconds after a line was handed over until IRC is asked whether it has it, while there is more to say."""
+"""Longest delay, in seconds, between a line and the PING that asks for its acknowledgement."""
 _SLOW_REPLY = 1.0
-"""Seconds to answer for a line. A server that takes more holds back what comes."""
+"""Reply time in seconds above which a server is assumed to throttle."""
 _SLOW_UNANSWERED = 2
-"""Lines that such a server may have."""
+"""Largest number of unacknowledged lines for a server that throttles."""
 _STALL_GRACE = 0.5
-"""Seconds. If somebody looks so late at whether IRC answered, this process stood still, and has not read for as long:
-it is looked at once more after as long."""
+"""Delay, in seconds, of a timeout check that indicates that this process was suspended.
+
+Replies may then be unread, so the check is repeated after the same time.
+"""
 
 
 class _QueuedLine(NamedTuple):
@@ -51,12 +55,12 @@ class _QueuedLine(NamedTuple):
 
 
 class IrcWriter:
-    """The leader's mouth.
+    """IRC output of one node while it leads.
 
     :ivar state: ``closed``, ``opening``, ``open`` or ``closing``.
-    :ivar prefix: who the leader is on IRC, ``nick!user@host``.
-    :ivar limits: what the server takes.
-    :ivar pending_replies: lines that IRC has not answered for.
+    :ivar prefix: ``nick!user@host`` of the leader.
+    :ivar limits: limits of the server.
+    :ivar pending_replies: lines that the server has not acknowledged.
     """
 
     def __init__(self, context: NodeContext) -> None:
@@ -68,7 +72,7 @@ class IrcWriter:
         self._queues: OrderedDict[int, deque[_QueuedLine]] = OrderedDict()
         self._size = 0
         self._split_lines: deque[_QueuedLine] = deque()
-        """What is left of a message that is said in several lines."""
+        """Remaining lines of a split message."""
         self._seen_line_ids = LruSet(MAX_SEEN_LINE_IDS)
         self._should_be_open = False
         self._failed_connects = 0
@@ -77,29 +81,29 @@ class IrcWriter:
         self._credited = 0.0
         self._is_silent = False
         self._recheck_at = -inf
-        # What whoever runs it says that the server takes in 50 ms.
+        # The number of lines per 50 ms at the configured rate.
         self._normal_limit = max(_NORMAL_UNANSWERED, min(MAX_UNANSWERED, int(context.config.irc_rate / 20)))
         self._unanswered_limit = self._normal_limit
         self.loss_reason: str | None = None
-        """Why the connection is gone, or cannot be had; whoever sees it makes the node resign."""
+        """Reason why the connection is lost or cannot be established; the node then resigns."""
         self.unreachable = False
-        """Whether it could not be had: others may be luckier."""
+        """Whether the server could not be reached; another node may succeed."""
 
     def __len__(self) -> int:
-        """Return how many lines wait."""
+        """Return the number of queued lines."""
         return self._size + len(self._split_lines)
 
-    # The connection
+    # Connection
 
     def open(self, now: float) -> None:
-        """There is a lease: connect."""
+        """Connect to IRC under a lease."""
         if not self._should_be_open:
             self._should_be_open, self._failed_connects, self.loss_reason, self.unreachable = True, 0, None, False
             if self.state == "closed":
                 self._request_connection()
 
     def close(self, reason: str) -> None:
-        """There is no lease any more: close it, and forget what was to be said."""
+        """Close the connection at the end of the lease, and discard the queue."""
         self._should_be_open, self.loss_reason, self._open_at = False, None, inf
         if len(self):
             self._context.counters["not_said"] += len(self)
@@ -110,20 +114,20 @@ class IrcWriter:
             if self._is_silent:
                 self._context.counters["irc_silent"] += 1
             elif len(self.pending_replies):
-                # It may still answer before it reads the goodbye.
+                # The server may still answer before it reads the QUIT.
                 self._context.output.emit(AskIrc(self.pending_replies.ask()))
             self.state = "closing"
             self._context.output.emit(CloseIrc(reason, graceful=not self._is_silent))
 
     def opened(self, prefix: bytes, limits: IrcLimits, now: float) -> None:
-        """It is registered, and in the channels."""
+        """Handle a connection that is registered and has joined its channels."""
         if self.state == "opening":
             self.state, self.prefix, self.limits, self._failed_connects = "open", prefix, limits, 0
             self._credit, self._credited = float(self._context.config.irc_burst), now
             self._unanswered_limit = self._normal_limit
 
     def closed(self, reason: str, now: float) -> None:
-        """Its transport is closed."""
+        """Handle the close of the transport."""
         before, self.state = self.state, "closed"
         self._context.counters["irc_unanswered"] += self.pending_replies.clear()
         self._is_silent, self._recheck_at = False, -inf
@@ -145,14 +149,14 @@ class IrcWriter:
     # Lines
 
     def line_relayed(self, line: bytes) -> str | None:
-        """A line was relayed; return its token, if it is one that was said."""
+        """Record a relayed line for deduplication; return its token, ``None`` if untagged."""
         name, _ = untag(line)
         if name is not None:
             self._seen_line_ids.add(name)
         return name
 
     def enqueue(self, message: Send, now: float) -> str | None:
-        """Somebody wants a line said; return why not, if it will not be."""
+        """Queue the line of a node; return the reason if it is refused."""
         counts = self._context.counters
         name, line = untag(message.line)
         if not is_sendable(line):
@@ -175,8 +179,11 @@ class IrcWriter:
         return None
 
     def send_due(self, now: float, until: float) -> list[SentLine]:
-        """Let the application hand over what IRC may have now, each node's lines in turn, and ask whether IRC has it;
-        return what is refused because IRC would cut it."""
+        """Emit the lines that may be written now, round-robin by node, and a PING for their acknowledgement.
+
+        :param until: end of the lease.
+        :returns: lines that are refused because the server would truncate them.
+        """
         refused: list[SentLine] = []
         if self.state != "open" or now >= until:
             return refused
@@ -197,7 +204,7 @@ class IrcWriter:
         return refused
 
     def answered(self, number: int, now: float) -> list[SentLine]:
-        """IRC has had all lines up to a number; return those."""
+        """Acknowledge all lines up to a number and return them."""
         self._recheck_at = -inf
         self._unanswered_limit = (
             _SLOW_UNANSWERED if self.pending_replies.oldest_sent_at + _SLOW_REPLY < now else self._normal_limit
@@ -205,7 +212,7 @@ class IrcWriter:
         return self.pending_replies.acknowledge(number)
 
     def tick(self, now: float) -> None:
-        """Connect again, if that is due; see whether IRC is silent."""
+        """Reconnect, and detect an unresponsive server, if due."""
         if self._open_at <= now and self._should_be_open and self.state == "closed":
             self._request_connection()
         due = self._silent_at
@@ -220,7 +227,7 @@ class IrcWriter:
         )
 
     def next_deadline(self) -> float:
-        """Return when something is due."""
+        """Return the time of the next :meth:`tick` or :meth:`send_due`."""
         if self.state != "open":
             return self._open_at if self._should_be_open and self.state == "closed" else inf
         due = self._silent_at
@@ -233,22 +240,22 @@ class IrcWriter:
             )
         return due
 
-    # Within
+    # Helpers
 
     @property
     def _ends_a_batch(self) -> bool:
-        """Whether nothing more is said before IRC has answered."""
+        """Whether no further line will be written before the next acknowledgement."""
         return not len(self) or len(self.pending_replies) >= self._unanswered_limit
 
     @property
     def _silent_at(self) -> float:
-        """When IRC is silent, unless it answers before."""
+        """Time at which the server counts as unresponsive."""
         if self.state != "open" or self._is_silent or not len(self.pending_replies):
             return inf
         return max(self.pending_replies.oldest_sent_at + self._context.config.irc_patience, self._recheck_at)
 
     def _may_send(self, now: float) -> bool:
-        """Return whether IRC has answered for enough to be given more."""
+        """Return whether the limit of unacknowledged lines allows another line."""
         answers = self.pending_replies
         return len(answers) < self._unanswered_limit and (
             answers.asked_number is None or now < answers.oldest_sent_at + _MAX_ASK_DELAY

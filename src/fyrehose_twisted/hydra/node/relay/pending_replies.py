@@ -1,7 +1,7 @@
-"""Lines that IRC was handed and has not answered for.
+"""Lines written to IRC that the server has not acknowledged.
 
-What TCP took need not get anywhere. So the leader sends a PING behind its lines: once that is answered, the server has
-had all that went before, and has said what it refuses of that.
+A line accepted by TCP may still be lost. The leader therefore sends a PING after its lines. The reply proves that the
+server has processed all earlier lines and has reported its errors about them.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ _COMMANDS_OF_NUMERIC: dict[str, frozenset[str]] = {
     **dict.fromkeys(("405", "437", "471", "473", "474", "475", "476", "479", "480", "489", "520"), _JOIN),
     **dict.fromkeys(("467", "472", "478", "501", "502", "696"), frozenset(("MODE",))),
 }
-"""Commands that a numeric can be about; those of the others can be about any."""
+"""Commands that an error numeric can refer to. Other numerics can refer to any command."""
 _TARGET_PARAMS = {"KICK": 2, "MODE": None}
-"""How many parameters of a command may be channels or nicks; that of others is the first."""
+"""Number of parameters that may be channels or nicks; ``None`` for all. Other commands have one."""
 _WITHOUT_TARGET = frozenset(("411", "412", "417", "472", "501", "502"))
-"""Numerics that do not name the channel or the nick."""
+"""Numerics that do not name a channel or nick."""
 
 
 class SentLine(NamedTuple):
-    """A line that IRC was handed."""
+    """A line written to IRC."""
 
     number: int
     line_id: str | None
     line: bytes
     sent_at: float
     targets: set[str]
-    """Those that have not refused it."""
+    """Targets that have not refused the line."""
     errors: list[bytes]
-    """What the server said against it."""
+    """Error lines of the server about it."""
 
 
 class PendingReplies:
-    """Lines without an answer, the oldest first.
+    """Unacknowledged lines, oldest first.
 
-    :ivar asked_number: number of the line that the last question was put behind, while it is not answered.
+    :ivar asked_number: number of the last line before the pending PING; ``None`` if no PING is pending.
     """
 
     def __init__(self) -> None:
@@ -59,27 +59,27 @@ class PendingReplies:
 
     @property
     def oldest_sent_at(self) -> float:
-        """When the one that waits longest was handed over; infinity if there is none."""
+        """Time at which the oldest line was written; infinity if there is none."""
         return self._lines[0].sent_at if self._lines else inf
 
     def add(self, line_id: str | None, line: bytes, now: float) -> int:
-        """A line is handed over; return its number."""
+        """Add a line and return its number."""
         self._number += 1
         _, targets = _command_and_targets(line)
         self._lines.append(SentLine(self._number, line_id, line, now, targets, []))
         return self._number
 
     def remove(self, number: int) -> None:
-        """It was not, after all."""
+        """Remove a line that was not written."""
         self._lines = deque(one for one in self._lines if one.number != number)
 
     def ask(self) -> int:
-        """Return the number of a question behind all that was handed over."""
+        """Return the number for a PING after all lines so far."""
         self.asked_number = self._number
         return self._number
 
     def match_error(self, line: bytes) -> bool:
-        """The server said something against something; return whether it was against one of these lines."""
+        """Attribute an error of the server to a line; return whether one matches."""
         numeric = parse_irc_line(line)
         if numeric is None:
             return False
@@ -96,7 +96,7 @@ class PendingReplies:
         return False
 
     def acknowledge(self, number: int) -> list[SentLine]:
-        """The server has had all lines up to a number; return those."""
+        """Remove and return all lines up to a number."""
         if self.asked_number is not None and self.asked_number <= number:
             self.asked_number = None
         answered = []
@@ -105,7 +105,7 @@ class PendingReplies:
         return answered
 
     def clear(self) -> int:
-        """There will be no answer; return to how many lines."""
+        """Discard all lines and return their number."""
         count = len(self._lines)
         self._lines.clear()
         self.asked_number = None
@@ -113,7 +113,7 @@ class PendingReplies:
 
 
 def _command_and_targets(line: bytes) -> tuple[str, set[str]]:
-    """Return the command of a line, and the channels and nicks that it is for."""
+    """Return the command of a line and its target channels and nicks."""
     parsed = parse_irc_line(line)
     if parsed is None:
         return "", set()

@@ -1,4 +1,4 @@
-"""Lines from IRC, as they pass through a node (document 002, RECV)."""
+"""Relay and delivery of lines from IRC (document 002, RECV)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fyrehose_twisted.hydra.wire.messages import Recv
 
 
 class RecvRelay:
-    """Finds gaps, relays, delivers.
+    """Deduplication, gap detection, relay and delivery of RECVs by one node.
 
-    A RECV has no term. What comes over a link is of the term of the last PING that came over it; what is of another
-    term than the node's is dropped.
+    A RECV carries no term. It belongs to the term of the last PING over the same link, and is dropped if that is not
+    the node's term.
 
-    :ivar expected: number of the next line; ``None`` where any will do.
+    :ivar expected: sequence number of the next line; ``None`` if any number is accepted.
     """
 
     def __init__(self, context: NodeContext) -> None:
@@ -22,14 +22,15 @@ class RecvRelay:
         self._context = context
 
     def begin_term(self, *, was_member: bool) -> None:
-        """Another term begins.
+        """Start a term.
 
-        :param was_member: whether the node was there before: then what it did not hear it missed.
+        :param was_member: whether the node was a member before. If so, the term starts at line 0; otherwise at the
+            first line received.
         """
         self.expected = 0 if was_member else None
 
     def recv_received(self, message: Recv, link: PeerLink, now: float) -> bool:
-        """A line came; return whether it is new."""
+        """Handle a RECV; return whether it is new."""
         context = self._context
         term = context.durable.term
         if link.term != term or not context.in_term:
@@ -50,7 +51,7 @@ class RecvRelay:
         return True
 
     def originate(self, line: bytes, now: float) -> None:
-        """The leader heard a line."""
+        """Number and relay a line that the leader read from IRC."""
         context = self._context
         idx = self.expected or 0
         self.expected = idx + 1

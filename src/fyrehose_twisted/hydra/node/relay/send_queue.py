@@ -1,8 +1,8 @@
-"""Lines that this node's applications want said on IRC (document 002, SEND).
+"""Send queue for lines of this node's application (document 002, SEND).
 
-At most once, unless told otherwise: what was under way when the leader changed is reported as uncertain. The leader
-relays each line that IRC has as RECV, with its tag; that is the acknowledgement. What IRC refused comes back the same
-way, as the server's error.
+Delivery is at-most-once by default: a line in flight when the leader changes is reported as uncertain. The leader
+relays each line that the IRC server has as a RECV with the same tag, which acknowledges it. A refused line returns the
+same way as the server's error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _PendingLine:
 
 
 class LineSendQueue:
-    """What waits for a leader, and what is under way to it."""
+    """Queued lines, and lines in flight to the leader."""
 
     def __init__(self, context: NodeContext) -> None:
         self._context = context
@@ -44,30 +44,30 @@ class LineSendQueue:
 
     @property
     def has_waiting(self) -> bool:
-        """Return whether a line waits for a leader, or for answers to others."""
+        """Whether a line is queued for lack of a leader or of acknowledgements."""
         return bool(self._waiting)
 
     def enqueue(self, line: bytes, token: Hashable, now: float, *, retry: bool) -> None:
-        """Take a line.
+        """Queue a line.
 
-        :raises UnencodableMessage: if it cannot be said.
-        :raises PublishQueueFull: if too many wait.
+        :raises UnencodableMessage: if nodes may not submit it.
+        :raises PublishQueueFull: if the queue is full.
         """
         check_sendable(line)
         limit = self._context.config.max_queue
         if len(self) >= limit:
-            raise PublishQueueFull(f"{limit:,} lines wait to be said on IRC; wait for some of them")
+            raise PublishQueueFull(f"the send queue is full ({limit:,} lines); wait for some outcomes")
         self._number += 1
         self._waiting.append(_PendingLine(f"{self._nonce}.{self._number}", line, token, now, retry))
 
     def take_sendable(self, now: float) -> list[tuple[str, Send]]:
-        """Return what can go now, with its name; the rest waits for answers."""
+        """Return the lines that may be sent now, each with its id."""
         context = self._context
         me = context.id
         if me is None or not context.in_term or not self._waiting:
             return []
         going = []
-        # A leader's queue has room for so many of each node.
+        # The leader queues at most this many lines of each node.
         nodes = context.config.network_size or len(context.registry)
         room = max(1, context.config.max_queue // max(2, nodes))
         while self._waiting and len(self._in_flight) < room:
@@ -78,9 +78,9 @@ class LineSendQueue:
         return going
 
     def line_relayed(self, line_id: str, line: bytes) -> None:
-        """The leader relayed a line: it was said, unless it is an error of IRC.
+        """Handle the leader's relay of a line, which acknowledges it or reports an error of the server.
 
-        :param line: without its tag.
+        :param line: line without tag.
         """
         why = server_error_text(line)
         if why is not None:
@@ -91,7 +91,7 @@ class LineSendQueue:
             self._context.output.emit(LineOutcome(wish.token, Outcome.SAID, ""))
 
     def line_refused(self, line_id: str, reason: str) -> None:
-        """A line cannot be said, or one of the several that a message is said in."""
+        """Report a line, or one part of a split message, as refused."""
         wish = self._pop(line_id.partition("/")[0])
         if wish is not None:
             self._context.output.emit(LineOutcome(wish.token, Outcome.REFUSED, reason))
@@ -99,14 +99,14 @@ class LineSendQueue:
     def _pop(self, line_id: str) -> _PendingLine | None:
         wish = self._in_flight.pop(line_id, None)
         if wish is None:
-            # It was sent before, and is tried again meanwhile.
+            # It was sent before and has been requeued for a resend.
             wish = next((one for one in self._waiting if one.line_id == line_id), None)
             if wish is not None:
                 self._waiting.remove(wish)
         return wish
 
     def leader_changed(self) -> None:
-        """Whoever was to say what is under way may not have."""
+        """Requeue or report as uncertain the lines in flight to the previous leader."""
         again = []
         for wish in self._in_flight.values():
             if wish.retry:
@@ -118,7 +118,7 @@ class LineSendQueue:
         self._waiting.extendleft(reversed(again))
 
     def close(self) -> None:
-        """The node stops."""
+        """Report all lines, as the node stops."""
         self.leader_changed()
         for wish in self._waiting:
             outcome = Outcome.UNCERTAIN if wish.sent else Outcome.REFUSED
@@ -126,7 +126,7 @@ class LineSendQueue:
         self._waiting.clear()
 
     def tick(self, now: float) -> None:
-        """Give up what waits for too long."""
+        """Give up lines that have been queued for too long."""
         wait = self._context.config.max_wait
         out = self._context.output
         for wish in [wish for wish in self._waiting if wish.queued_at + wait <= now]:
@@ -137,6 +137,6 @@ class LineSendQueue:
             out.emit(LineOutcome(wish.token, Outcome.UNCERTAIN, "no-answer"))
 
     def next_deadline(self) -> float:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         oldest = min((wish.queued_at for wish in (*self._waiting, *self._in_flight.values())), default=inf)
         return oldest + self._context.config.max_wait
