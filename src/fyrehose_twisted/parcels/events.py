@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fyrehose_twisted.consensus.messages import Membership
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.wire.messages import Event, Membership, Mode, RefusalReason
+from fyrehose_twisted.parcels.wire.messages import Event, Mode, RefusalReason
 
 SequenceSpans = tuple[tuple[int, int], ...]
 """Numbers in the order that a row of events was given: the first, and how many there are one after the other."""

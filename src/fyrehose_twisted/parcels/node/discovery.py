@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Protocol
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Address, Close, Dial, Effect, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.parcels.config import NodeConfig, check_text
@@ -33,7 +34,6 @@ from fyrehose_twisted.parcels.wire.messages import (
     Extension,
     Heartbeat,
     Hello,
-    MemberId,
     Message,
     Mode,
     NodeInfo,

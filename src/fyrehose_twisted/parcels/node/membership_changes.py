@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import MemberId, Membership
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.neighbours import Neighbour
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, MemberId, Membership, Mode
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Mode
 
 MAX_VOTERS = 31
 """How many can vote; others follow without a vote."""

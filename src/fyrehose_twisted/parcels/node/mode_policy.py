@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.neighbours import DialResult, format_address
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, NEIGHBOUR_TIMEOUT, Mode
 
 _RESULT_TEXTS = {

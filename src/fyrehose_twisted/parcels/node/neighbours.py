@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.parcels.node.table_shares import TableEntry, TableQuota
-from fyrehose_twisted.parcels.wire.messages import (
-    NEIGHBOUR_TIMEOUT,
-    Hello,
-    MemberId,
-    Mode,
-    NodeInfo,
-    RefusalReason,
-    node_id,
-)
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Hello, Mode, NodeInfo, RefusalReason, node_id
 
 DIAL_BACKOFF = (0.25, 2.0)
 """Seconds until a node dials again, the first time and at most."""

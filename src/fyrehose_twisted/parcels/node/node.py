@@ -1,7 +1,7 @@
 """The rules of a parcels node, without I/O (document 004 and its reading).
 
 :class:`ClusterNode` finds others (:mod:`~fyrehose_twisted.parcels.node.discovery`), agrees with them on one order
-(:mod:`~fyrehose_twisted.parcels.node.raft.member`), and hands events on as soon as they are final.
+(:mod:`~fyrehose_twisted.consensus.member`), and hands events on as soon as they are final.
 """
 
 from __future__ import annotations
@@ -15,6 +15,22 @@ from typing import Any
 
 from zope.interface import implementer
 
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
+    RequestVote,
+    RequestVoteReply,
+    Snapshot,
+)
+from fyrehose_twisted.consensus.replication import MAX_APPEND_BYTES
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import LocalError, MessageTooLarge, NotOrdered
 from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, Outputs
@@ -29,6 +45,7 @@ from fyrehose_twisted.parcels.events import (
 )
 from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.discovery import Discovery
+from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
 from fyrehose_twisted.parcels.node.mode_policy import ModePolicy
 from fyrehose_twisted.parcels.node.modes import ModeMachine
@@ -38,29 +55,18 @@ from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumberin
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.pending import run_size
 from fyrehose_twisted.parcels.node.ordering.publish_tracker import NOT_LEADER, PublishTracker
-from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.node.raft.replication import MAX_APPEND_BYTES
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.node.snapshot import snapshot
 from fyrehose_twisted.parcels.node.state_recorder import ReceivedSnapshot, SnapshotReceiver, StateRecorder
 from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.wire.messages import (
     HEARTBEAT_INTERVAL,
     MAX_PUBLISHER,
-    AppendEntries,
-    AppendEntriesReply,
-    EntryKind,
     Event,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
     Hello,
-    InstallSnapshot,
-    InstallSnapshotReply,
-    LogEntry,
-    MemberId,
-    Membership,
     Message,
     Mode,
     Parcel,
@@ -71,10 +77,9 @@ from fyrehose_twisted.parcels.wire.messages import (
     PublishNack,
     RefusalReason,
     Refused,
-    RequestVote,
-    RequestVoteReply,
     Welcome,
 )
+from fyrehose_twisted.parcels.wire.payload import WIRE_NAMES
 
 MAX_ENCODED_RUN = 60_000
 """Bytes of events in one run, with what goes with them."""
@@ -115,7 +120,7 @@ class ClusterNode:
         if persistent_state is not None:
             persistent_state.record_start(member)
             starts = persistent_state.starts
-        self._raft = RaftMember(member, rng, now, RaftLog(), self._snapshot)
+        self._raft = RaftMember(member, rng, now, RaftLog(entry_size), self._snapshot)
         self._events: list[NodeEvent] = []
         if history is None:
             history = EventWindow(config.window_bytes)
@@ -365,7 +370,7 @@ class ClusterNode:
             discovery.proof_received(message, caller, now)
         else:
             self.drops["out-of-place"] += 1
-            text = f"a {type(message).__name__} is not expected here: say hello first"
+            text = f"a {WIRE_NAMES[type(message)]} is not expected here: say hello first"
             discovery.write(peer, Refused(RefusalReason.WRONG_SECRET, text))
             discovery.close_connection(peer)
 
@@ -676,11 +681,11 @@ class ClusterNode:
         for run in runs:
             adds = run_size(run)
             if together and size + adds > MAX_APPEND_BYTES:
-                order.propose(LogEntry(order.term, EntryKind.EVENTS, tuple(together)))
+                order.propose(LogEntry(order.term, EntryKind.DATA, tuple(together)))
                 together, size = [], 0
             together.append(run)
             size += adds
-        order.propose(LogEntry(order.term, EntryKind.EVENTS, tuple(together)))
+        order.propose(LogEntry(order.term, EntryKind.DATA, tuple(together)))
 
     def _apply_committed(self) -> None:
         """Take what has become final."""

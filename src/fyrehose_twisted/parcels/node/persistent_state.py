@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fyrehose_twisted.parcels.wire.messages import LogEntry, MemberId
-
-
-class Snapshot(NamedTuple):
-    """What the log up to a place came to."""
-
-    index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
-    term: int
-    data: bytes
-    """See :meth:`~fyrehose_twisted.parcels.node.ordering.event_numbering.EventNumbering.dump`."""
+from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Snapshot
 
 
 class StateChange(NamedTuple):

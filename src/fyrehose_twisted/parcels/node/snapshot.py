@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.neighbours import format_address
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.wire.messages import node_id
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import InstallSnapshot, MemberId, Membership, Snapshot
+from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
-from fyrehose_twisted.parcels.node.raft.log import entry_size
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.wire.messages import InstallSnapshot, MemberId, Membership
+from fyrehose_twisted.parcels.node.persistent_state import StateChange
 
 COMPACTION_BYTES = 16 * 2**20
 """Bytes of promises after which they are written anew, as state."""

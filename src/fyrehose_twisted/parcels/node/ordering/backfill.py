@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
-from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply, MemberId
+from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply
 
 REPLY_TIMEOUT = 2.0
 """Seconds after which somebody who does not answer is not waited for any longer."""

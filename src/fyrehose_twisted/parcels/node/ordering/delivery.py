@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
+from fyrehose_twisted.consensus.messages import LogEntry, MemberId
 from fyrehose_twisted.errors import EventsNotHeld
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, NodeEvent
@@ -12,7 +13,7 @@ from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.ordering.backfill import EventBackfill
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering, RunResult
 from fyrehose_twisted.parcels.node.ordering.history import EventBatch, SequencedRun
-from fyrehose_twisted.parcels.wire.messages import Event, FetchEvents, FetchEventsReply, LogEntry, MemberId
+from fyrehose_twisted.parcels.wire.messages import Event, FetchEvents, FetchEventsReply
 
 MAX_FETCH_BYTES = 49_152
 """Bytes of events in one answer to a Fetch."""

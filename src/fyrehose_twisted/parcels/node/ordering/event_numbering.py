@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 
 from cbor2 import CBORDecodeError, dumps, loads
 
+from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Membership
 from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.parcels.node.log_entries import entry_runs
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSessions, RunPlacement
-from fyrehose_twisted.parcels.wire.messages import LogEntry, MemberId, Membership, PublisherRun, RefusalReason
+from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 
 class InvalidSnapshot(RemoteError):
@@ -45,7 +47,7 @@ class EventNumbering:
         stretches: list[SequencedRun] = []
         place = self.sessions.place
         sequence = self.sequence
-        for run in entry.runs:
+        for run in entry_runs(entry):
             placed = place(run, sequence + 1)
             results.append(RunResult(run, placed))
             if isinstance(placed, RunPlacement):

@@ -9,7 +9,7 @@ from typing import NamedTuple, overload
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IEventHistory
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import Event
 
 RUN_OVERHEAD = 400

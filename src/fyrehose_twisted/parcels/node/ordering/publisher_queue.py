@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.parcels.events import SequenceSpans
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 MAX_RUN_BYTES = 49_152
