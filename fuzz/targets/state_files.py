@@ -60,14 +60,14 @@ def _written() -> list[bytes]:
     freenet.keep(0.5)
     hydra.keep(DurableState(), own=3)
     hydra.keep(DurableState(term=5), own=3)
-    promises.begin(MemberId("node-1", 9))
+    promises.record_start(MemberId("node-1", 9))
     view = Membership(((MemberId("node-1", 9), ("192.0.2.7", 4_000)),))
     entries = [
         LogEntry(1, EntryKind.MEMBERSHIP, view),
         LogEntry(1, EntryKind.NO_OP, None),
         LogEntry(1, EntryKind.DATA, (PublisherRun("node-1", 1, 1, (b"a", b"b")),)),
     ]
-    promises.keep(StateChange(1, MemberId("node-1", 9), 5, 0, None, 1, entries))
+    promises.persist(StateChange(1, MemberId("node-1", 9), 5, 0, None, 1, entries))
     found = [path.read_bytes() for path in paths]
     for one_of_them in (backbone, freenet, hydra, promises):
         one_of_them.close()

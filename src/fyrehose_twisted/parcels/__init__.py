@@ -1,5 +1,5 @@
-"""Parcels: a cluster that keeps one order for an unbounded stream of events.
+"""Parcels: a cluster that puts an unbounded stream of events into one total order.
 
-``node`` has the rules without I/O, ``protocol`` and ``service`` join them to Twisted, ``web`` is the application
-interface over HTTP, and ``tap`` is the service.
+``node`` implements the protocol without I/O. ``protocol`` and ``service`` run it on Twisted. ``web`` is the HTTP API
+for applications, ``client`` its clients, and ``cli`` the command line.
 """
