@@ -9,19 +9,10 @@ from hypothesis import strategies as st
 
 from fuzz.checks import check_stream
 from fuzz.seeds import bytes_of, draw
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership
 from fyrehose_twisted.errors import UnencodableMessage
 from fyrehose_twisted.parcels.wire.codec import BadParcel, ParcelCodec, ParcelDecoder
-from fyrehose_twisted.parcels.wire.messages import (
-    EntryKind,
-    LogEntry,
-    MemberId,
-    Membership,
-    Message,
-    Mode,
-    Parcel,
-    PublisherRun,
-    RefusalReason,
-)
+from fyrehose_twisted.parcels.wire.messages import Message, Mode, Parcel, PublisherRun, RefusalReason
 
 _numbers, _names = st.integers(0, 99), st.sampled_from(["", "node-1", "ü"])
 _events = st.lists(st.binary(max_size=8), max_size=3).map(tuple)
@@ -30,7 +21,7 @@ _members = st.tuples(
     st.builds(MemberId, _names, _numbers), st.tuples(st.sampled_from(["192.0.2.7", "::1"]), st.integers(0, 65_535))
 )
 _entries = st.one_of(
-    st.builds(LogEntry, _numbers, st.just(EntryKind.EVENTS), st.lists(_runs, max_size=2).map(tuple)),
+    st.builds(LogEntry, _numbers, st.just(EntryKind.DATA), st.lists(_runs, max_size=2).map(tuple)),
     st.builds(
         LogEntry, _numbers, st.just(EntryKind.MEMBERSHIP), st.lists(_members, max_size=2).map(tuple).map(Membership)
     ),

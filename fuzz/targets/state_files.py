@@ -10,6 +10,7 @@ from typing import Any
 
 from fuzz.checks import attempt
 from fuzz.choices import Choices
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.freenet.service.state_file import StateFile as FreenetState
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import KnownClient, SequenceCheckpoint
@@ -19,7 +20,7 @@ from fyrehose_twisted.hydra.node.durable_state import DurableState
 from fyrehose_twisted.hydra.service.state_file import StateFile as HydraState
 from fyrehose_twisted.parcels.node.persistent_state import StateChange
 from fyrehose_twisted.parcels.service.state_file import StateFile
-from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
+from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 LONGEST = 12_288
 """More than the longest of them."""
@@ -56,17 +57,17 @@ def _written() -> list[bytes]:
     address = "192.0.2.7", 4_000
     client = KnownClient(address, address, 0, Dialect.V2, 3, 1_000.0)
     backbone.persist(SequenceCheckpoint(7, 4_096, ((address, client),)))
-    freenet.store(0.5)
-    hydra.store(DurableState(), own=3)
-    hydra.store(DurableState(term=5), own=3)
-    promises.begin(MemberId("node-1", 9))
+    freenet.save(0.5)
+    hydra.save(DurableState(), own_id=3)
+    hydra.save(DurableState(term=5), own_id=3)
+    promises.record_start(MemberId("node-1", 9))
     view = Membership(((MemberId("node-1", 9), ("192.0.2.7", 4_000)),))
     entries = [
         LogEntry(1, EntryKind.MEMBERSHIP, view),
         LogEntry(1, EntryKind.NO_OP, None),
-        LogEntry(1, EntryKind.EVENTS, (PublisherRun("node-1", 1, 1, (b"a", b"b")),)),
+        LogEntry(1, EntryKind.DATA, (PublisherRun("node-1", 1, 1, (b"a", b"b")),)),
     ]
-    promises.store(StateChange(1, MemberId("node-1", 9), 5, 0, None, 1, entries))
+    promises.persist(StateChange(1, MemberId("node-1", 9), 5, 0, None, 1, entries))
     found = [path.read_bytes() for path in paths]
     for one_of_them in (backbone, freenet, hydra, promises):
         one_of_them.close()

@@ -1,4 +1,4 @@
-"""What an operator or an application decides about a node."""
+"""Configuration of a node."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from fyrehose_twisted.process.secret import check_secret
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """What a node is told.
+    """Settings of one node.
 
-    :ivar name: unlike that of any other node of the cluster, at most 64 bytes.
-    :ivar cluster: name of the cluster, at most 64 bytes; whoever is of another one is refused.
-    :ivar advertise: where others reach this node.
-    :ivar neighbours: whom to ask first; the rest is learned from them.
-    :ivar bootstrap: begin a cluster if none of the neighbours is in one.
-    :ivar secret: shared secret of the cluster; with one, whoever does not know it has no part in the order.
-    :ivar max_event: bytes of one event.
-    :ivar window_bytes: memory for events that are kept for whoever comes late.
-    :ivar pending_bytes: memory for events that wait to be ordered; one who publishes more is refused.
-    :ivar max_neighbours: how many nodes to know at once.
-    :ivar max_links: connections that others may have opened to this node at once.
-    :raises ConfigurationError: if something is out of range.
+    :ivar name: name of the node, unique in the cluster, at most 64 bytes.
+    :ivar cluster: name of the cluster, at most 64 bytes; nodes of other clusters are refused.
+    :ivar advertise: address at which other nodes reach this node.
+    :ivar neighbours: nodes to contact first; others are discovered through them.
+    :ivar bootstrap: found a cluster if no neighbour is in one.
+    :ivar secret: shared secret of the cluster; peers that cannot prove it are excluded from the order.
+    :ivar max_event: maximum size of an event in bytes.
+    :ivar window_bytes: memory for recent events, kept for readers and nodes that catch up.
+    :ivar pending_bytes: memory for events not ordered yet; further events are refused.
+    :ivar max_neighbours: maximum number of known nodes.
+    :ivar max_links: maximum number of inbound connections.
+    :raises ConfigurationError: if a value is out of range.
     """
 
     name: str
@@ -42,8 +42,8 @@ class NodeConfig:
     max_links: int = 256
 
     def __post_init__(self) -> None:
-        for what, text in (("name", self.name), ("cluster", self.cluster)):
-            check_text(what, text, MAX_NAME)
+        for label, text in (("name", self.name), ("cluster", self.cluster)):
+            check_text(label, text, MAX_NAME)
         if not 1 <= self.max_event <= MAX_EVENT:
             raise ConfigurationError(f"events of {self.max_event:,} bytes; choose 1 to {MAX_EVENT:,}")
         for name in ("window_bytes", "pending_bytes"):
@@ -64,7 +64,10 @@ class NodeConfig:
 
 
 def check_text(label: str, text: str, limit: int) -> str:
-    """Return ``text``. :raises ConfigurationError: if it is empty, too long, or cannot be printed."""
+    """Return ``text`` if it is valid.
+
+    :raises ConfigurationError: if it is empty, longer than ``limit`` bytes, or not printable.
+    """
     size = len(text.encode(errors="replace"))
     if not text or size > limit or not text.isprintable():
         raise ConfigurationError(f"{label} {text[:80]!r} of {size:,} bytes: use 1 to {limit} bytes of printable text")

@@ -1,66 +1,67 @@
-"""What a node tells its application."""
+"""Events that a node reports to its application."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from fyrehose_twisted.consensus.messages import Membership
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.wire.messages import Event, Membership, Mode, RefusalReason
+from fyrehose_twisted.parcels.wire.messages import Event, Mode, RefusalReason
 
 SequenceSpans = tuple[tuple[int, int], ...]
-"""Numbers in the order that a row of events was given: the first, and how many there are one after the other."""
+"""Sequence numbers of a batch of events: first number and count of each contiguous span."""
 
 
 class EventsDelivered(NamedTuple):
-    """The next events of the order."""
+    """The next events of the total order."""
 
     events: Sequence[Event]
 
 
 class EventsSkipped(NamedTuple):
-    """Events that can no longer be had: the node was away, and nobody holds them any more."""
+    """Events that this node missed and that no node holds any more."""
 
     first: int
     last: int
 
 
 class PublishConfirmed(NamedTuple):
-    """Events that were published here are in the order, each where it was published."""
+    """Events published here that have sequence numbers, in the order of publication."""
 
     token: Any
-    """What was given with them."""
+    """Token given with the events."""
     numbers: SequenceSpans
 
 
 class PublishUnconfirmed(NamedTuple):
-    """Events that were published here have no number, as far as this node knows."""
+    """Events published here that have no sequence numbers, as far as this node knows."""
 
     token: Any
     numbers: SequenceSpans
-    """Those of the first of them, which do have one."""
+    """Numbers of the leading events that do have one."""
     reason: RefusalReason
     text: str
     unknown: bool
-    """Whether the others may still be given one."""
+    """Whether the other events may still get one."""
 
 
 class ModeChanged(NamedTuple):
-    """The node is at something else now (document 004, "Discovery phase")."""
+    """Change of the node's mode (document 004, "Discovery phase")."""
 
     mode: Mode
     reason: str
 
 
 class NeighbourAdded(NamedTuple):
-    """The node knows somebody more."""
+    """A node that was added to the neighbours."""
 
     name: str
     address: Address
 
 
 class NeighbourRemoved(NamedTuple):
-    """The node does not count on somebody any longer."""
+    """A node that was removed from the neighbours."""
 
     name: str
     address: Address
@@ -68,13 +69,13 @@ class NeighbourRemoved(NamedTuple):
 
 
 class MembershipChanged(NamedTuple):
-    """Who votes has changed, by common consent."""
+    """Committed change of the voters."""
 
     membership: Membership
 
 
 class OperatorWarning(NamedTuple):
-    """Something that the operator should know."""
+    """Warning for the operator."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""One connection that carries parcels, made to be subclassed by applications."""
+"""Twisted protocol of one connection that carries parcels; applications can subclass it."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from fyrehose_twisted.parcels.wire.messages import Message
 
 
 class ParcelProtocol(NodeConnection):
-    """Parcels in and out of one connection, whoever opened it.
+    """Parcels on one connection, inbound or outbound.
 
-    A node uses one for each of its connections (``twistd parcels-node --protocol``). A subclass sees what comes before
-    the node does, and may answer or keep something back:
+    A node uses one instance per connection (``twistd parcels-node --protocol``). A subclass sees messages before the
+    node does, and can answer or drop them:
 
         class Counting(ParcelProtocol):
             def parcels_received(self, messages):
                 count(messages)
                 super().parcels_received(messages)
 
-    Given to an endpoint, it speaks the document's parcels without any node, as document 004 has them ("Discovery
-    phase"):
+    On an endpoint it also works without a node, with the parcels of document 004 ("Discovery phase"):
 
         class Asking(ParcelProtocol):
             def connection_ready(self):
@@ -32,26 +31,26 @@ class ParcelProtocol(NodeConnection):
                 print(messages)
                 self.hang_up()
 
-    Messages are those of :mod:`~fyrehose_twisted.parcels.wire.messages`. Bytes that are no parcels end the connection,
-    once what came before them was handed over.
+    :mod:`~fyrehose_twisted.parcels.wire.messages` defines the messages. Malformed bytes close the connection after the
+    messages before them are delivered.
 
-    :param codec: how messages become bytes; what a node gives has its id.
+    :param codec: codec of the messages; a node passes one with its id.
     """
 
     def __init__(self, codec: ParcelCodec | None = None, limits: ConnectionLimits | None = None) -> None:
         super().__init__(ParcelCodec() if codec is None else codec, limits)
 
     def connection_ready(self) -> None:
-        """The connection is open."""
+        """Called when the connection is open."""
 
     def parcels_received(self, messages: Sequence[Message]) -> None:
-        """Messages have come, in order, at least one; by default they are the node's."""
+        """Called with one or more received messages, in order; by default, pass them to the node."""
         super().messages_received(messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`close` was called.
+        """Called when the connection has ended, unless :meth:`close` was called.
 
-        :param reason: ``closed``, ``reset``, ``timed out``, ``malformed: ...`` and others, for people.
+        :param reason: text for people, such as ``closed``, ``reset``, ``timed out`` or ``malformed: ...``.
         """
 
     def messages_received(self, messages: Sequence[Any]) -> None:

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import AppendEntriesReply, MemberId, Membership, Snapshot
+from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.membership_changes import MAX_VOTERS, next_membership
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.wire.messages import AppendEntriesReply, MemberId, Membership
 
 A, B, C, D = (MemberId(name, 1) for name in "ABCD")
 HERE = ("10.0.0.1", 1)
@@ -21,7 +21,7 @@ def view_of(*members: MemberId) -> Membership:
 
 def leader(*members: MemberId, others: tuple[MemberId, ...] = ()) -> RaftMember:
     """Return an order whose leader is A, and in which everybody has everything."""
-    order = RaftMember(A, Random(1), 0.0, RaftLog(), lambda: Snapshot(1, 0, b""))
+    order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
     order.install_snapshot(1, 0, view_of(A))
     order.bootstrap(HERE, 0.0)
     for one in (*members, *others):
@@ -141,6 +141,6 @@ def test_one_who_has_to_start_anew_is_not_added() -> None:
 
 @pytest.mark.parametrize("view", [None])
 def test_before_there_is_a_view(view: None) -> None:
-    order = RaftMember(A, Random(1), 0.0, RaftLog(), lambda: Snapshot(1, 0, b""))
+    order = RaftMember(A, Random(1), 0.0, RaftLog(entry_size), lambda: Snapshot(1, 0, b""))
     assert order.membership is view
     assert wanted(order, joining=[B]) is None

@@ -4,17 +4,10 @@ from math import inf
 
 import pytest
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.node.neighbours import DIAL_BACKOFF, DialState, DialTarget, InboundPeer, Neighbours
-from fyrehose_twisted.parcels.wire.messages import (
-    NEIGHBOUR_TIMEOUT,
-    Extension,
-    MemberId,
-    Mode,
-    NodeInfo,
-    RefusalReason,
-    node_id,
-)
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Extension, Mode, NodeInfo, RefusalReason, node_id
 
 
 def info(name: str, number: int, incarnation: int | None = 1) -> NodeInfo:

@@ -9,6 +9,17 @@ import pytest
 from parcels.harness import Host, Wires
 from zope.interface.verify import verifyObject
 
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    RequestVote,
+    RequestVoteReply,
+)
 from fyrehose_twisted.errors import EventsNotHeld, LocalError, MessageTooLarge, NotOrdered, PublishQueueFull
 from fyrehose_twisted.interfaces import ILinkNode
 from fyrehose_twisted.parcels.config import NodeConfig
@@ -29,18 +40,11 @@ from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.simulation.scenarios import namesake
 from fyrehose_twisted.parcels.wire.auth import dialler_proof
 from fyrehose_twisted.parcels.wire.messages import (
-    AppendEntries,
-    AppendEntriesReply,
-    EntryKind,
     Extension,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
     Hello,
-    InstallSnapshot,
-    InstallSnapshotReply,
-    LogEntry,
-    MemberId,
     Message,
     Mode,
     NodeInfo,
@@ -53,8 +57,6 @@ from fyrehose_twisted.parcels.wire.messages import (
     PublishNack,
     RefusalReason,
     Refused,
-    RequestVote,
-    RequestVoteReply,
     Welcome,
     node_id,
 )
@@ -1289,7 +1291,7 @@ def test_what_is_durable_comes_first(wires: Wires) -> None:
     ivan.tell("publish", [b"x"], 1)
     (first, *_) = ivan.drained
     assert first.persist is not None
-    assert [entry.kind for entry in first.persist.entries] == [EntryKind.EVENTS]
+    assert [entry.kind for entry in first.persist.entries] == [EntryKind.DATA]
     assert any(isinstance(one, PublishConfirmed) for one in first.events)
     assert promises.member == ivan.node.me
     assert isinstance(promises.member, MemberId)

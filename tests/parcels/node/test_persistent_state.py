@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot, StateChange
-from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, PublisherRun
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Snapshot
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
+from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 IVAN, BORIS = MemberId("Ivan", 1), MemberId("Boris", 2)
 
 
 def entry(term: int) -> LogEntry:
-    return LogEntry(term, EntryKind.EVENTS, (PublisherRun("p", 0, 1, [b"x"]),))
+    return LogEntry(term, EntryKind.DATA, (PublisherRun("p", 0, 1, [b"x"]),))
 
 
 def change(

@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership, Snapshot
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot, StateChange
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
 from fyrehose_twisted.parcels.service import state_file as module
 from fyrehose_twisted.parcels.service.state_file import MAGIC, StateFile
-from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
+from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 IVAN, BORIS = MemberId("Ivan", 2**63 - 1), MemberId("Boris", 2)
 VIEW = Membership(((BORIS, ("10.0.0.2", 1)), (IVAN, ("::1", 65_535))))
 ENTRIES = [
     LogEntry(1, EntryKind.MEMBERSHIP, VIEW),
     LogEntry(2, EntryKind.NO_OP, None),
-    LogEntry(2, EntryKind.EVENTS, (PublisherRun("ä", 3, 4, [b"a", b""]), PublisherRun("q", 0, 1, [b"\x00"]))),
+    LogEntry(2, EntryKind.DATA, (PublisherRun("ä", 3, 4, [b"a", b""]), PublisherRun("q", 0, 1, [b"\x00"]))),
 ]
 
 
@@ -51,7 +52,7 @@ def made(path: Path, *changes: StateChange, sync: bool = False) -> None:
 def held(promises: PersistentState) -> tuple[Any, ...]:
     entries = [
         entry._replace(content=tuple(run._replace(events=list(run.events)) for run in entry.content))
-        if entry.kind is EntryKind.EVENTS
+        if entry.kind is EntryKind.DATA
         else entry
         for entry in promises.entries
     ]
@@ -334,7 +335,7 @@ def test_state_replaces_the_file(tmp_path: Path) -> None:
     for _ in range(100):
         promises.persist(
             StateChange(
-                2, None, 9, 0, None, 2, [LogEntry(2, EntryKind.EVENTS, (PublisherRun("p", 0, 1, [bytes(1_000)]),))]
+                2, None, 9, 0, None, 2, [LogEntry(2, EntryKind.DATA, (PublisherRun("p", 0, 1, [bytes(1_000)]),))]
             )
         )
     assert path.stat().st_size > 100_000
@@ -364,7 +365,7 @@ ANY_ENTRY = st.one_of(
     st.builds(
         LogEntry,
         NUMBERS,
-        st.just(EntryKind.EVENTS),
+        st.just(EntryKind.DATA),
         st.lists(
             st.builds(PublisherRun, NAMES, NUMBERS, NUMBERS, st.lists(st.binary(max_size=9), max_size=3)), max_size=3
         ).map(tuple),

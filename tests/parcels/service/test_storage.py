@@ -10,13 +10,13 @@ import pytest
 from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import Clock
 
+from fyrehose_twisted.consensus.messages import MemberId, Snapshot
 from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.journal.errors import JournalFull, JournalInUse
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
+from fyrehose_twisted.parcels.node.persistent_state import StateChange
 from fyrehose_twisted.parcels.service.storage import STATE_FILE_NAME, Storage
-from fyrehose_twisted.parcels.wire.messages import MemberId
 
 CONFIG = NodeConfig("a")
 MEMBER = MemberId("a", 7)

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 from suite.planted import Bug, Patch, check_seed, each, search
 
+from fyrehose_twisted.consensus import member as order_module
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import AppendEntries, MemberId, Membership, RequestVoteReply
 from fyrehose_twisted.effects import Peer
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
@@ -21,9 +25,6 @@ from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.pending import PendingRuns
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSession, PublisherSessions, RunPlacement
 from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
-from fyrehose_twisted.parcels.node.raft import member as order_module
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
 from fyrehose_twisted.parcels.node.table_shares import TableQuota
 from fyrehose_twisted.parcels.simulation.invariants import (
     AcknowledgedDurability,
@@ -46,7 +47,6 @@ from fyrehose_twisted.parcels.simulation.scenarios import (
     Strangers,
     Unresponsive,
 )
-from fyrehose_twisted.parcels.wire.messages import AppendEntries, MemberId, Membership, RequestVoteReply
 from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS
 
 

@@ -13,6 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
+    RequestVote,
+    RequestVoteReply,
+)
 from fyrehose_twisted.errors import RemoteError, UnencodableMessage
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 from fyrehose_twisted.parcels.wire.codec import MAX_PARCEL, BadParcel, ParcelCodec, ParcelDecoder
@@ -20,19 +32,11 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
-    AppendEntries,
-    AppendEntriesReply,
-    EntryKind,
     Extension,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
     Hello,
-    InstallSnapshot,
-    InstallSnapshotReply,
-    LogEntry,
-    MemberId,
-    Membership,
     Message,
     Mode,
     NodeInfo,
@@ -45,8 +49,6 @@ from fyrehose_twisted.parcels.wire.messages import (
     PublishNack,
     RefusalReason,
     Refused,
-    RequestVote,
-    RequestVoteReply,
     Welcome,
     node_id,
 )
@@ -142,7 +144,7 @@ views = st.builds(
     Membership, st.lists(st.tuples(st.builds(MemberId, texts, numbers), addresses), max_size=4).map(tuple)
 )
 entries = st.one_of(
-    st.builds(LogEntry, numbers, st.just(EntryKind.EVENTS), st.lists(runs, max_size=3).map(tuple)),
+    st.builds(LogEntry, numbers, st.just(EntryKind.DATA), st.lists(runs, max_size=3).map(tuple)),
     st.builds(LogEntry, numbers, st.just(EntryKind.MEMBERSHIP), views),
     st.builds(LogEntry, numbers, st.just(EntryKind.NO_OP), st.none()),
 )
@@ -323,7 +325,7 @@ class TestRoundTrip:
                 (
                     LogEntry(
                         MAX_SEQUENCE,
-                        EntryKind.EVENTS,
+                        EntryKind.DATA,
                         (PublisherRun("p" * 160, MAX_SEQUENCE, MAX_SEQUENCE, (bytes(MAX_EVENT),)),),
                     ),
                 ),
@@ -472,7 +474,7 @@ SEEDS: list[Message] = [
         (
             LogEntry(2, EntryKind.NO_OP, None),
             LogEntry(
-                2, EntryKind.EVENTS, (PublisherRun("p", 1, 1, (b"one", b"two")), PublisherRun("q", 1, 7, (b"three",)))
+                2, EntryKind.DATA, (PublisherRun("p", 1, 1, (b"one", b"two")), PublisherRun("q", 1, 7, (b"three",)))
             ),
             LogEntry(2, EntryKind.MEMBERSHIP, Membership(((MemberId("Ivan", 2**62), ("127.0.0.1", 7_878)),))),
         ),

@@ -10,6 +10,18 @@ from cbor2 import CBORTag, dumps, loads, undefined
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
+    RequestVote,
+    RequestVoteReply,
+)
 from fyrehose_twisted.errors import LocalError, UnencodableMessage
 from fyrehose_twisted.parcels.wire import cbor
 from fyrehose_twisted.parcels.wire.cbor import BadParcel
@@ -17,18 +29,10 @@ from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
     MAX_EVENT,
     MAX_SEQUENCE,
-    AppendEntries,
-    AppendEntriesReply,
-    EntryKind,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
     Hello,
-    InstallSnapshot,
-    InstallSnapshotReply,
-    LogEntry,
-    MemberId,
-    Membership,
     Message,
     Mode,
     Parcel,
@@ -39,14 +43,12 @@ from fyrehose_twisted.parcels.wire.messages import (
     PublishNack,
     RefusalReason,
     Refused,
-    RequestVote,
-    RequestVoteReply,
     Welcome,
 )
 from fyrehose_twisted.parcels.wire.payload import RESPONSES, WIRE_NAMES, EntryWriter, PayloadWriter, read_payload
 
 NONCE, PROOF = bytes(16), bytes(range(32))
-EVENTS = LogEntry(3, EntryKind.EVENTS, (PublisherRun("Ivan", 1, 5, (b"one", b"")), PublisherRun("Vera", 2, 1, ())))
+EVENTS = LogEntry(3, EntryKind.DATA, (PublisherRun("Ivan", 1, 5, (b"one", b"")), PublisherRun("Vera", 2, 1, ())))
 VIEW = LogEntry(
     3,
     EntryKind.MEMBERSHIP,
@@ -418,7 +420,7 @@ class TestWriting:
             AppendEntries(1, MAX_SEQUENCE, 1, 1, (NOTHING,)),
             AppendEntries(1, 1, 1, 1, (EVENTS._replace(term=-1),)),
             AppendEntries(1, 1, 1, 1, (EVENTS._replace(kind=EntryKind.NO_OP),)),
-            AppendEntries(1, 1, 1, 1, (VIEW._replace(kind=EntryKind.EVENTS),)),
+            AppendEntries(1, 1, 1, 1, (VIEW._replace(kind=EntryKind.DATA),)),
             AppendEntries(1, 1, 1, 1, (NOTHING._replace(kind=EntryKind.MEMBERSHIP),)),
             AppendEntries(1, 1, 1, 1, (VIEW._replace(content=Membership(((MemberId("n", 1), ("localhost", 1)),))),)),
             AppendEntries(1, 1, 1, 1, (VIEW._replace(content=Membership(((MemberId("n", 1), ("::1%lo", 1)),))),)),
@@ -488,7 +490,7 @@ class TestEntryWriter:
     def test_nor_are_more_bytes_than_that(self, monkeypatch: pytest.MonkeyPatch) -> None:
         count = EntryWriter.MAX_BYTES // MAX_EVENT + 2
         entries = [
-            LogEntry(term, EntryKind.EVENTS, (PublisherRun("p", 1, 1, (bytes(MAX_EVENT),)),)) for term in range(count)
+            LogEntry(term, EntryKind.DATA, (PublisherRun("p", 1, 1, (bytes(MAX_EVENT),)),)) for term in range(count)
         ]
         writer = EntryWriter()
         writer.write(entries)

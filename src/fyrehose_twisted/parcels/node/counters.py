@@ -1,4 +1,4 @@
-"""What a node counts."""
+"""Counters of a node."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """What happened since a node started.
+    """Counters since the node started.
 
-    :ivar published: events that this node, or who asked it, wanted ordered.
-    :ivar delivered: events handed on.
-    :ivar repeats: events that were in the order already.
-    :ivar skipped: events that could not be had any more.
-    :ivar refused: events that were not taken for want of a quorum.
-    :ivar elections: how often this node asked to be the one that orders.
-    :ivar states_taken: how often it took the state of the order from another node.
-    :ivar fetched: events that it fetched from others because it had been away.
+    :ivar published: events submitted by the application, clients and peers.
+    :ivar delivered: events delivered to the application.
+    :ivar repeats: duplicate events.
+    :ivar skipped: events missed because no node holds them any more.
+    :ivar refused: events refused without a quorum.
+    :ivar elections: elections started by this node.
+    :ivar states_taken: snapshots installed from the leader.
+    :ivar fetched: events fetched from other nodes to catch up.
     """
 
     published: int = 0

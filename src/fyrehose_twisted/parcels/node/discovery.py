@@ -1,8 +1,8 @@
-"""How a node finds others and stays in touch with them (document 004, "Discovery phase" and "Work phase").
+"""Discovery of nodes, handshakes and heartbeats (document 004, "Discovery phase" and "Work phase").
 
-A node dials everybody whom it knows, and sends its requests on the connections that it dialled; answers come back on
-the same one. On each, the document's DscReq goes first. Who turns out to speak our own parcels gets a Hello, and the
-connection stays open; who does not is asked again from time to time, one parcel a connection.
+A node dials every known node and sends its requests on the connections that it dialled. Replies return on the same
+connection. Each starts with the DscReq of document 004. A peer of this implementation then gets a Hello, and the
+connection stays open. Other peers are polled, with one parcel per connection.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Protocol
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Address, Close, Dial, Effect, Peer, Write
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.parcels.config import NodeConfig, check_text
@@ -33,7 +34,6 @@ from fyrehose_twisted.parcels.wire.messages import (
     Extension,
     Heartbeat,
     Hello,
-    MemberId,
     Message,
     Mode,
     NodeInfo,
@@ -48,72 +48,73 @@ from fyrehose_twisted.parcels.wire.messages import (
 
 EXTENSION_VERSION = 1
 DOCUMENT_POLL_INTERVAL = 1.5
-"""Seconds between two DscReqs to somebody who speaks only the document."""
+"""Seconds between DscReqs to a peer that supports only document 004."""
 REPLY_TIMEOUT = 3.0
-"""Seconds after which whoever was dialled has to have answered."""
+"""Seconds within which a dialled peer has to reply."""
 INBOUND_IDLE_TIMEOUT = 30.0
-"""Seconds of silence after which the connection of a caller is closed."""
+"""Seconds of silence after which an inbound connection is closed."""
 WARNING_INTERVAL = 60.0
-"""Seconds for which the same is not said again of the same host."""
+"""Seconds for which a repeated warning about one host is suppressed."""
 ALIAS_RETRY_DELAY = 30.0
-"""Seconds after which an address that leads to somebody who is reached elsewhere already is tried again."""
+"""Seconds before redialling an address of a node that is already connected at another address."""
 MAX_BODY_NEIGHBOURS = 4
-"""Neighbours with short names and IPv4 addresses that fit the body of a DscRes."""
+"""Neighbours with short names and IPv4 addresses that fit into the body of a DscRes."""
 MAX_TARGETS = 4
-"""Addresses to dial for each neighbour that there may be."""
+"""Addresses to dial per permitted neighbour."""
 
 
 class DiscoveryListener(Protocol):
-    """What discovery tells the node."""
+    """Callbacks of discovery to its node."""
 
     @property
     def cluster_id(self) -> int:
-        """Which cluster the node is in; 0 for none."""
+        """Id of the node's cluster; 0 for none."""
 
     @property
     def sequence(self) -> int:
-        """Number of the last event that the node has."""
+        """Sequence number of the node's last event."""
 
     @property
     def term(self) -> int:
-        """The node's term."""
+        """Raft term of the node."""
 
     def adopt_cluster_id(self, cluster_id: int) -> None:
-        """Somebody belongs to a cluster, and the node to none yet."""
+        """Called when a peer belongs to a cluster; the node adopts it if it is in none."""
 
     def peer_ready(self, member: MemberId, now: float) -> None:
-        """Requests can be sent to ``member``."""
+        """Called when requests can be sent to ``member``."""
 
     def peer_lost(self, member: MemberId) -> None:
-        """They cannot any more."""
+        """Called when requests can no longer be sent to ``member``."""
 
     def peer_suspected(self, member: MemberId, now: float) -> None:
-        """``member`` is gone, as far as anybody can know."""
+        """Called when ``member`` is presumed dead."""
 
     def neighbour_added(self, neighbour: Neighbour) -> None:
-        """Somebody is a neighbour now."""
+        """Called when a node was added to the neighbours."""
 
     def neighbour_removed(self, neighbour: Neighbour, reason: str) -> None:
-        """Somebody is not one any longer."""
+        """Called when a node was removed from the neighbours."""
 
     def sequence_reported(self, sequence: int, ours: bool) -> None:
-        """Somebody said up to where it has events."""
+        """Called when a peer reported its last sequence number."""
 
     def warn(self, text: str) -> None:
-        """The operator should know."""
+        """Called with a warning for the operator."""
 
     def keep_dialling(self, address: Address) -> bool:
-        """Whether to go on dialling an address that does not answer, for a member listens there."""
+        """Return whether a member listens at ``address``, so that it is dialled even if it does not answer."""
 
 
 class Discovery:
-    """See the module.
+    """Discovery state and connections of one node.
 
-    :param me: this life of this node.
-    :ivar mode: what others are told that this node is at.
-    :ivar targets: where it dials.
-    :ivar inbound: who dialled it, by the number of the connection.
-    :ivar drops: what was dropped, and why.
+    :param me: member id of this node.
+    :ivar mode: mode that is reported to others.
+    :ivar targets: addresses to dial.
+    :ivar inbound: peers that dialled this node, by connection number.
+    :ivar ready_targets: dialled peers to which requests can be sent.
+    :ivar drops: dropped messages and refused peers, by reason.
     """
 
     def __init__(self, config: NodeConfig, me: MemberId, listener: DiscoveryListener, rng: Random, now: float) -> None:
@@ -142,25 +143,25 @@ class Discovery:
             if address != config.advertise:
                 self.targets.setdefault(address, DialTarget(address, now, configured=True))
 
-    # Facts
+    # State
 
     @property
     def info(self) -> NodeInfo:
-        """What this node says of itself."""
+        """Information that this node sends about itself."""
         return self._info._replace(mode=self.mode)
 
     @property
     def configured(self) -> list[DialTarget]:
-        """The addresses that the operator named, but for this node's own."""
+        """Addresses configured by the operator, except this node's own."""
         return [one for one in self.targets.values() if one.configured and one.result is not DialResult.SELF]
 
     def is_alive(self, member: MemberId, now: float) -> bool:
-        """Whether somebody counts."""
+        """Return whether a member is this node or a live neighbour."""
         known = self.neighbours.get(member.name)
         return member == self.me or (known is not None and known.member == member and known.is_alive(now))
 
     def next_deadline(self) -> float:
-        """When :meth:`tick` wants to be called."""
+        """Return the time at which :meth:`tick` is due."""
         deadline = self._heartbeat_at
         if self.mode in (Mode.SHUTDOWN, Mode.PANIC):
             return deadline
@@ -172,7 +173,7 @@ class Discovery:
     # Sending
 
     def write(self, peer: Peer, message: Message) -> None:
-        """Send a message on a connection."""
+        """Queue a message for a connection."""
         writes = self._writes.get(peer)
         if writes is None:
             self._writes[peer] = [message]
@@ -180,7 +181,7 @@ class Discovery:
             writes.append(message)
 
     def request(self, member: MemberId, message: Message) -> bool:
-        """Send a request to ``member``; returns whether there is a connection for it."""
+        """Queue a request to ``member``; return whether it is connected."""
         target = self.ready_targets.get(member)
         if target is None or target.peer is None:
             return False
@@ -188,12 +189,12 @@ class Discovery:
         return True
 
     def close_connection(self, peer: Peer) -> None:
-        """Close a connection, once what was written has left."""
+        """Close a connection after its queued messages are sent."""
         self._closes.append(peer)
         self._drop_connection(peer)
 
     def drain(self) -> list[Effect]:
-        """Return what is to be done."""
+        """Return the effects to carry out."""
         if not (self._writes or self._dials or self._closes):
             return []
         effects = self._dials
@@ -211,7 +212,7 @@ class Discovery:
     # Connections
 
     def connected(self, peer: Peer, now: float) -> None:
-        """A connection is open."""
+        """Process an opened connection."""
         if not peer.dialled:
             if len(self.inbound) >= self._config.max_links:
                 self.drops["too-many-links"] += 1
@@ -222,7 +223,7 @@ class Discovery:
             return
         target = self.targets.get(peer.address)
         if target is None or target.state is not DialState.DIALLING:
-            # The reference does not survive a connection on which nothing comes.
+            # The reference implementation crashes on a connection that closes without data.
             self.write(peer, Parcel(False, ParcelType.DSC_REQ, self._info.id, self.info))
             self.close_connection(peer)
             return
@@ -235,7 +236,7 @@ class Discovery:
             self.write(peer, Parcel(False, ParcelType.DSC_REQ, self._info.id, self.info))
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
-        """Nobody answers there."""
+        """Process a failed connection attempt."""
         target = self.targets.get(address)
         if target is None or target.state is not DialState.DIALLING:
             return
@@ -244,7 +245,7 @@ class Discovery:
         self._attempt_failed(target, f"cannot be reached at {format_address(address)}: {reason}", now)
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
-        """A connection has ended."""
+        """Process the end of a connection."""
         if not peer.dialled:
             self.inbound.pop(peer.number, None)
             return
@@ -255,7 +256,7 @@ class Discovery:
             self._lose_peer(target)
             target.connection_closed(now, immediately=True)
         elif target.state is DialState.DISCOVERING and target.queries_sequence:
-            # The reference hangs up on that question: no answer is one, too.
+            # The reference implementation closes the connection on a SeqReq, so that counts as an answer.
             target.queries_sequence = False
             target.connection_closed(now, immediately=False)
             target.next_at = now + DOCUMENT_POLL_INTERVAL
@@ -302,7 +303,7 @@ class Discovery:
     # Time
 
     def tick(self, now: float) -> None:
-        """A deadline has passed."""
+        """Carry out what is due at ``now``."""
         if now >= self._heartbeat_at:
             self._heartbeat_at = max(self._heartbeat_at + HEARTBEAT_INTERVAL, now + HEARTBEAT_INTERVAL / 2)
             self.send_heartbeats()
@@ -322,11 +323,11 @@ class Discovery:
                 self._attempt_failed(target, "does not answer", now)
 
     def send_heartbeats(self) -> None:
-        """Tell everybody that this node lives."""
-        beat = Heartbeat(self.mode, self._listener.term, self._listener.sequence)
+        """Send a heartbeat to each ready peer."""
+        heartbeat = Heartbeat(self.mode, self._listener.term, self._listener.sequence)
         for target in self.ready_targets.values():
             if target.peer is not None:
-                self.write(target.peer, beat)
+                self.write(target.peer, heartbeat)
 
     def _expire(self, now: float) -> None:
         if now - self._warned_since > WARNING_INTERVAL:
@@ -340,12 +341,12 @@ class Discovery:
                 self.close_connection(caller.peer)
 
     def announce_shutdown(self) -> None:
-        """Say goodbye."""
+        """Announce the shutdown to all peers."""
         self.mode = Mode.SHUTDOWN
         self.send_heartbeats()
 
     def close_all(self, now: float) -> None:
-        """Hang up everywhere."""
+        """Close all connections."""
         for target in self.targets.values():
             peer = target.peer
             if peer is not None:
@@ -355,11 +356,13 @@ class Discovery:
         for caller in list(self.inbound.values()):
             self.close_connection(caller.peer)
 
-    # Who calls
+    # Inbound peers
 
     def parcel_from_inbound(self, parcel: Parcel, caller: InboundPeer, now: float) -> None:
-        """One of the document's parcels, on a connection that somebody dialled. Every one is answered: the reference
-        does not survive a connection that is just closed."""
+        """Process a parcel of document 004 from an inbound peer.
+
+        Every parcel is answered, because the reference implementation crashes if the connection closes instead.
+        """
         caller.heard_at = now
         identity = parcel.identity
         if parcel.type is ParcelType.DSC_REQ and identity is not None:
@@ -372,7 +375,7 @@ class Discovery:
             self._send_error(caller.peer, f"a {parcel.type.value} of this kind is not expected here")
 
     def _name_problem(self, info: NodeInfo) -> str | None:
-        """Count a name that no node may have, and return what is wrong with it; ``None`` for one that fits."""
+        """Return why a name is invalid, and count it; ``None`` for a valid name."""
         try:
             check_text("name", info.name, MAX_NAME)
         except ConfigurationError as error:
@@ -404,23 +407,24 @@ class Discovery:
         listed = [one if ours is not None else one._replace(ours=None) for one in self.neighbours.node_infos()]
         own = self.info if ours is not None else self.info._replace(ours=None)
         listed = [one for one in listed if one.name != info.name]
-        if ours != self._info.ours:  # Otherwise it is this node, which has dialled itself.
-            # With a secret, who speaks our own parcels counts once that is proven.
+        if ours != self._info.ours:  # Otherwise this node has dialled itself.
+            # With a secret, a node of this implementation is added once it has proved the secret.
             known = ours is None or self._config.secret is None
             self._register_from(info, caller.peer.address[0], now, known=known, trusted=False)
-        # As the reference does, this node comes last; but where not all fit the body, who reads no more needs it most.
+        # This node comes last, as in the reference implementation. If not all fit into the body, it comes first,
+        # because some peers read only the body.
         listed = [*listed, own] if len(listed) < MAX_BODY_NEIGHBOURS else [own, *listed]
         self.write(caller.peer, Parcel(True, ParcelType.DSC_RES, self._info.id, tuple(listed)))
 
     def _register_from(self, info: NodeInfo, source: str, now: float, *, known: bool, trusted: bool) -> None:
-        """Somebody said who it is, on a connection from ``source``.
+        """Register and dial a node that described itself on a connection from ``source``.
 
-        :param known: whether it counts from now on.
-        :param trusted: whether it has shown that it knows the secret.
+        :param known: whether to add it to the neighbours.
+        :param trusted: whether it proved the secret.
         """
         elsewhere = info.host[0] != source and not (_is_loopback(info.host[0]) and _is_loopback(source))
         if elsewhere and not trusted and info.host not in self.targets:
-            # Who names somebody else's address could have that one flooded.
+            # Dialling a claimed foreign address would let a peer direct traffic at a third party.
             self.drops["foreign-address"] += 1
             self._warn_once(
                 info.host, f"{info.name!r} says that it listens at {format_address(info.host)}, but calls from {source}"
@@ -431,9 +435,9 @@ class Discovery:
         self.add_addresses([info.host], now, dial_now=True, trusted=trusted)
 
     def register(self, info: NodeInfo, now: float, *, trusted: bool) -> None:
-        """Somebody is there.
+        """Add or update a neighbour.
 
-        :param trusted: whether it has shown that it knows the secret, or the operator named its address.
+        :param trusted: whether it proved the secret, or the operator configured its address.
         """
         displaced = self.neighbours.find_displaced(info) if trusted else None
         if displaced is not None:
@@ -458,9 +462,9 @@ class Discovery:
     def add_addresses(
         self, addresses: Iterable[Address], now: float, *, dial_now: bool = False, trusted: bool = False
     ) -> None:
-        """There may be somebody at these addresses.
+        """Add addresses to dial.
 
-        :param trusted: whether a node says so that has shown that it knows the secret.
+        :param trusted: whether they come from a node that proved the secret.
         """
         for address in addresses:
             target = self.targets.get(address)
@@ -474,7 +478,7 @@ class Discovery:
                 target.next_at = min(target.next_at, now)
 
     def hello_received(self, hello: Hello, caller: InboundPeer, now: float) -> None:
-        """Somebody who dialled speaks our own parcels."""
+        """Process the Hello of an inbound peer."""
         caller.heard_at = now
         refused = self._hello_refusal(hello, caller, now)
         if refused is not None:
@@ -515,7 +519,7 @@ class Discovery:
         return None
 
     def proof_received(self, proof: Proof, caller: InboundPeer, now: float) -> None:
-        """Somebody who dialled shows that it knows the secret."""
+        """Process the Proof of an inbound peer."""
         caller.heard_at = now
         if caller.expected_proof is None or not same_proof(caller.expected_proof, proof.proof):
             self.drops["wrong-secret"] += 1
@@ -528,7 +532,7 @@ class Discovery:
             return
         caller.authenticated = True
         if caller.info is not None and caller.member is not None:
-            # Again: meanwhile somebody else of that name may have come.
+            # Check again, because another node may have taken the name meanwhile.
             refused = self.neighbours.conflict(caller.info, now)
             if refused is not None:
                 self.write(caller.peer, Refused(*refused))
@@ -541,7 +545,7 @@ class Discovery:
                 self._listener.adopt_cluster_id(caller.cluster_id)
 
     def request_received(self, caller: InboundPeer, now: float) -> None:
-        """Somebody who is proven said something."""
+        """Record activity of an authenticated inbound peer."""
         caller.heard_at = now
         member = caller.member
         if member is None:
@@ -556,26 +560,26 @@ class Discovery:
             )
 
     def heartbeat_received(self, beat: Heartbeat, caller: InboundPeer) -> None:
-        """Somebody lives."""
+        """Process a heartbeat."""
         known = None if caller.member is None else self.neighbours.get(caller.member.name)
         if known is not None and known.member == caller.member:
             known.mode, known.sequence = beat.mode, beat.sequence
 
-    # Who was called
+    # Dialled peers
 
     def reply_received(self, member: MemberId, now: float) -> None:
-        """Somebody who was dialled said something."""
+        """Record activity of a dialled member."""
         known = self.neighbours.get(member.name)
         if known is not None and known.member == member:
             known.heard_at = now
             known.suspected = False
 
     def dialled_target(self, peer: Peer) -> DialTarget | None:
-        """Return what was dialled."""
+        """Return the target of an outbound connection."""
         return self._dialled.get(peer.number)
 
     def parcel_from_target(self, parcel: Parcel, target: DialTarget, now: float) -> None:
-        """One of the document's parcels, on a connection that this node dialled."""
+        """Process a parcel of document 004 from a dialled peer."""
         sequence = parcel.body if parcel.type is ParcelType.SEQ_RES and isinstance(parcel.body, int) else None
         if target.state is DialState.READY and sequence is not None:
             self._listener.sequence_reported(sequence, ours=True)
@@ -592,7 +596,7 @@ class Discovery:
             self._rejected(target, text or f"it answers with a {parcel.type.value}", now)
 
     def _rejected(self, target: DialTarget, text: str, now: float) -> None:
-        """Somebody will not have to do with this node."""
+        """Record that a dialled peer refused this node or was refused by it."""
         target.result = DialResult.REJECTED
         target.queries_sequence = False
         self.drops["refused-by-others"] += 1
@@ -604,7 +608,7 @@ class Discovery:
     def _discovery_answered(self, sender: int, infos: Sequence[NodeInfo], target: DialTarget, now: float) -> None:
         other = next((one for one in reversed(infos) if one.id == sender), None)
         if other is None:
-            # By the document nobody has to list itself.
+            # Document 004 does not require a node to list itself.
             other = NodeInfo(sender, Mode.WRK, format_address(target.address), target.address)
         if other.ours is not None and other.ours == self._info.ours:
             target.result = DialResult.SELF
@@ -652,7 +656,7 @@ class Discovery:
             self.write(target.peer, hello)
 
     def _close_document_peer(self, target: DialTarget, now: float) -> None:
-        """Somebody who speaks only the document has answered: one parcel a connection."""
+        """Close the connection to a peer that supports only document 004 after its one reply."""
         if target.peer is not None:
             self.close_connection(target.peer)
         target.queries_sequence = False
@@ -660,7 +664,7 @@ class Discovery:
         target.next_at = now + DOCUMENT_POLL_INTERVAL
 
     def welcome_received(self, welcome: Welcome, target: DialTarget, now: float) -> None:
-        """Somebody who was dialled speaks our own parcels."""
+        """Process the Welcome of a dialled peer."""
         hello, peer = target.hello, target.peer
         if target.state is not DialState.HELLO_SENT or hello is None or peer is None:
             self.drops["out-of-place"] += 1
@@ -695,7 +699,7 @@ class Discovery:
         if before is None or before.member != member:
             self.register(info, now, trusted=trusted or target.configured)
         target.trusted = target.trusted or trusted
-        # It lists nodes of ours only once they have proven themselves, and others as they come.
+        # The peer lists nodes of this implementation only after they proved the secret, and other nodes at once.
         for one in target.reported_nodes:
             self.add_addresses([one.host], now, trusted=trusted and one.ours is not None)
         self.reply_received(member, now)
@@ -706,13 +710,13 @@ class Discovery:
         self._listener.peer_ready(member, now)
 
     def refusal_received(self, refused: Refused, target: DialTarget, now: float) -> None:
-        """Somebody who was dialled will not have to do with this node."""
+        """Process a refusal by a dialled peer."""
         if target.state is DialState.READY:
             self._lose_peer(target)
         self._rejected(target, refused.text, now)
 
     def _warn_once(self, address: Address, text: str) -> None:
-        """Say something of a host, but not again and again."""
+        """Warn about a host, unless the same warning is recent."""
         if (address, text) in self._warned:
             return
         if len(self._warned) >= MAX_TARGETS * self._config.max_neighbours:

@@ -1,26 +1,27 @@
-"""What the leader does about who votes: one change at a time (document 004, "Work phase"; Raft, section 6)."""
+"""Membership changes by the leader, one at a time (document 004, "Work phase"; Raft, section 6)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import MemberId, Membership
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.neighbours import Neighbour
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, MemberId, Membership, Mode
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Mode
 
 MAX_VOTERS = 31
-"""How many can vote; others follow without a vote."""
+"""Maximum number of voters. Further nodes follow without a vote."""
 
 
 class MembershipChanges:
-    """What the leader does about who votes.
+    """Decides which nodes the leader adds to and removes from the voters.
 
-    :param order: this node's part in the order.
-    :param discovery: whom it knows.
-    :param sequence: returns the number of the last event.
-    :ivar review_due: whether something happened that may matter.
+    :param raft: Raft state of this node.
+    :param discovery: known nodes.
+    :param sequence: returns the sequence number of the last event.
+    :ivar review_due: whether something changed that may require a membership change.
     """
 
     def __init__(self, raft: RaftMember, discovery: Discovery, sequence: Callable[[], int]) -> None:
@@ -36,18 +37,18 @@ class MembershipChanges:
         return len(self._leaving | self._suspects)
 
     def member_connected(self, member: MemberId) -> None:
-        """Requests can be sent to somebody."""
+        """Record that requests can be sent to a member."""
         self._leaving.discard(member)
         self._suspects.discard(member)
         self.review_due = True
 
     def member_leaving(self, member: MemberId) -> None:
-        """Somebody said that it stops."""
+        """Record that a member announced its shutdown."""
         self._leaving.add(member)
         self.review_due = True
 
     def member_suspected(self, member: MemberId) -> None:
-        """Somebody is gone, as far as anybody can know."""
+        """Record that a member is presumed dead."""
         if member in self._raft.members:
             self._suspects.add(member)
         else:
@@ -55,7 +56,7 @@ class MembershipChanges:
         self.review_due = True
 
     def prune(self) -> None:
-        """Forget those who do not matter any more."""
+        """Drop records of nodes that are no longer relevant."""
         self._leaving &= self._raft.members
         self._suspects &= self._raft.members
         for member in [one for one in self._required_sequences if one not in self._raft.replication.progress]:
@@ -63,32 +64,33 @@ class MembershipChanges:
         self.review_due = True
 
     def propose_change(self, now: float) -> bool:
-        """See whether somebody is to vote, or to vote no more; returns whether that is on its way."""
+        """Propose the next membership change, if one is needed; return whether one was proposed."""
         self.review_due = False
-        order, discovery = self._raft, self._discovery
-        if not order.is_leader:
+        raft, discovery = self._raft, self._discovery
+        if not raft.is_leader:
             return False
         joining = [
             one
             for one in discovery.neighbours
             if one.member is not None
-            and one.member not in order.members
+            and one.member not in raft.members
             and one.member in discovery.ready_targets
             and one.is_alive(now)
             and one.mode is not Mode.SHUTDOWN
         ]
-        order.replication.add_followers((one.member for one in joining if one.member is not None), now)
+        raft.replication.add_followers((one.member for one in joining if one.member is not None), now)
         ready = [(one.member, one.info.host) for one in joining if one.member is not None and self._is_caught_up(one)]
-        view = next_membership(order, ready, lambda member: self.is_responsive(member, now), self._leaving)
-        if view is None:
+        membership = next_membership(raft, ready, lambda member: self.is_responsive(member, now), self._leaving)
+        if membership is None:
             return False
-        order.propose_membership(view)
+        raft.propose_membership(membership)
         return True
 
     def _is_caught_up(self, joining: Neighbour) -> bool:
-        """Whether somebody who is to vote has the events that there were when it was up to date.
+        """Return whether a joining node has all events that existed when its log caught up.
 
-        What a quorum of the old view has, one of the new view has to have, too (P3); and state brings no events.
+        Events that a quorum of the old members has must also be on a quorum of the new members (P3). A snapshot
+        contains no events.
         """
         member = joining.member
         progress = None if member is None else self._raft.replication.progress.get(member)
@@ -97,7 +99,7 @@ class MembershipChanges:
         return joining.sequence >= self._required_sequences.setdefault(member, self._sequence())
 
     def is_responsive(self, member: MemberId, now: float) -> bool:
-        """Whether a member is to be counted on."""
+        """Return whether a member is alive."""
         if member == self._raft.me:
             return True
         if member in self._suspects:
@@ -114,18 +116,18 @@ def next_membership(
     is_alive: Callable[[MemberId], bool],
     leaving: Iterable[MemberId],
 ) -> Membership | None:
-    """Return the view that a leader wants next, ``None`` if it is content or cannot have it.
+    """Return the next membership to propose; ``None`` if no change is needed or possible.
 
-    :param joining: who wants to vote and does not yet, and where it listens.
-    :param is_alive: whether somebody counts.
-    :param leaving: who said that it stops.
+    :param joining: nodes that are not voters yet, with their addresses.
+    :param is_alive: returns whether a member is alive.
+    :param leaving: members that announced their shutdown.
     """
-    view = raft.membership
-    if view is None or not raft.has_committed_in_term or raft.membership_change_pending:
+    membership = raft.membership
+    if membership is None or not raft.has_committed_in_term or raft.membership_change_pending:
         return None
-    members = view.members
+    members = membership.members
     in_touch = sum(is_alive(one) for one, _ in members)
-    if in_touch < view.quorum:
+    if in_touch < membership.quorum:
         return None
     joining = sorted(joining)
     back = {member.name: member for member, _ in joining}
@@ -133,7 +135,7 @@ def next_membership(
     for one, _ in members:
         if one == raft.me:
             continue
-        # Who is back without memory is somebody else; its former life cannot come back.
+        # A node that restarted without state has a new incarnation. The former one never returns.
         replaced = one.name in back and back[one.name] != one
         if one in gone or replaced or not is_alive(one):
             return Membership(tuple(pair for pair in members if pair[0] != one))

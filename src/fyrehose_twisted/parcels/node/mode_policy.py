@@ -1,13 +1,13 @@
-"""How a node stands with the others: what it is at, and what that follows from."""
+"""Rules that decide when a node changes mode."""
 
 from __future__ import annotations
 
+from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.parcels.config import NodeConfig
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.neighbours import DialResult, format_address
 from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, NEIGHBOUR_TIMEOUT, Mode
 
 _RESULT_TEXTS = {
@@ -18,10 +18,10 @@ _RESULT_TEXTS = {
 
 
 class ModePolicy:
-    """Looks at the parts of a node, and says what happened to it.
+    """Mode rules of one node, evaluated on the state of its parts.
 
-    :ivar largest_document_sequence: the largest sequence number that a peer named which speaks only the document.
-    :ivar largest_cluster_sequence: the largest that a node of ours named.
+    :ivar largest_document_sequence: largest sequence number reported by a peer that supports only document 004.
+    :ivar largest_cluster_sequence: largest sequence number reported by a node of this implementation.
     """
 
     def __init__(
@@ -36,29 +36,29 @@ class ModePolicy:
         self._modes = modes
 
     def sequence_reported(self, sequence: int, ours: bool) -> None:
-        """Somebody said up to where it has events (document 004, "Sequence recovery phase")."""
+        """Record the last sequence number that a peer reported (document 004, "Sequence recovery phase")."""
         if ours:
             self.largest_cluster_sequence = max(self.largest_cluster_sequence, sequence)
         else:
-            # Numbers go on from there; whoever claims the last ones would end them.
+            # Numbering continues from here. The cap keeps a hostile peer from exhausting the sequence numbers.
             self.largest_document_sequence = max(self.largest_document_sequence, min(sequence, MAX_SEQUENCE // 2))
 
     def may_bootstrap(self) -> bool:
-        """Whether to begin a cluster: nobody whom the operator named is in one, or may be in one and is just silent."""
+        """Return whether to found a cluster: every configured node answered, and none is in a cluster."""
         targets = self._discovery.configured
-        said = {target.result for target in targets}
-        if self._delivery.numbering.cluster_id or not said <= {
+        results = {target.result for target in targets}
+        if self._delivery.numbering.cluster_id or not results <= {
             DialResult.CONNECTION_REFUSED,
             DialResult.DOCUMENT_ONLY,
             DialResult.NO_CLUSTER,
         }:
             return False
         if any(target.queries_sequence for target in targets) or self._delivery.last:
-            return False  # Who has events was in a cluster before, and does not remember it.
-        return self._config.bootstrap or not targets or said == {DialResult.DOCUMENT_ONLY}
+            return False  # A node with events was in a cluster before and lost its state.
+        return self._config.bootstrap or not targets or results == {DialResult.DOCUMENT_ONLY}
 
     def waiting_reason(self) -> str:
-        """Say why there is no cluster yet."""
+        """Describe what the node waits for before it has a cluster."""
         if self._delivery.last and self._config.bootstrap:
             return (
                 f"it has events up to {self._delivery.last:,} but no promises, so there was a cluster that it does not"
@@ -72,26 +72,28 @@ class ModePolicy:
         return f"it looks for a cluster: {', '.join(waits[:8])}" if waits else "it looks for a cluster"
 
     def quorum_loss_reason(self, now: float) -> str | None:
-        """Say how many this node misses, if it is out of touch with a quorum."""
+        """Describe the lost quorum; return ``None`` while the node is in contact with a quorum."""
         if self._modes.mode not in (Mode.WRK, Mode.SEQ_RECOVERY):
             return None
         if min(self._raft.seconds_since_leader(now), now - self._modes.since) <= NEIGHBOUR_TIMEOUT:
             return None
-        view = self._raft.membership
-        quorum = "a quorum" if view is None else f"a quorum ({view.quorum} of {len(view.members)} members)"
+        membership = self._raft.membership
+        quorum = (
+            "a quorum" if membership is None else f"a quorum ({membership.quorum} of {len(membership.members)} members)"
+        )
         return f"it is not in touch with {quorum}"
 
     def next_event(self) -> tuple[str, str] | None:
-        """Return what happened of :class:`~fyrehose_twisted.parcels.node.modes.ModeInputs`, if something did, and
-        why."""
-        order, delivery, mode = self._raft, self._delivery, self._modes.mode
+        """Return the next input of :class:`~fyrehose_twisted.parcels.node.modes.ModeInputs` and its reason, or
+        ``None``."""
+        raft, delivery, mode = self._raft, self._delivery, self._modes.mode
         if mode is Mode.WRK:
-            if not order.is_voter or delivery.backfill is not None:
+            if not raft.is_voter or delivery.backfill is not None:
                 return "fell_behind", "the others went on without it"
         elif mode is Mode.SEQ_RECOVERY:
-            leads = order.has_committed_in_term if order.is_leader else order.leader is not None
+            leads = raft.has_committed_in_term if raft.is_leader else raft.leader is not None
             if (
-                order.is_voter
+                raft.is_voter
                 and leads
                 and delivery.backfill is None
                 and delivery.numbering.sequence >= self.largest_cluster_sequence
@@ -100,6 +102,6 @@ class ModePolicy:
         elif mode is Mode.DSC:
             if delivery.numbering.cluster_id:
                 return "answered", "somebody of the cluster answered, or it remembers that there is one"
-        elif mode is Mode.ERR and order.leader is not None:
+        elif mode is Mode.ERR and raft.leader is not None:
             return "answered", "it is in touch with a quorum again"
         return None

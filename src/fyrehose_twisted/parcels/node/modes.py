@@ -1,7 +1,6 @@
-"""What a node is at, and what makes that change (document 004, "Discovery phase" to "Work phase").
+"""State machine of a node's mode (document 004, "Discovery phase" to "Work phase").
 
-:data:`TRANSITIONS` is the whole of it; ``docs/one-order.md`` shows it as a drawing that ``docs/diagrams.py`` makes of
-that.
+:data:`TRANSITIONS` defines it. ``docs/diagrams.py`` draws it for ``docs/one-order.md``.
 """
 
 from __future__ import annotations
@@ -14,34 +13,34 @@ from fyrehose_twisted.parcels.wire.messages import Mode
 
 
 class ModeInputs(Protocol):
-    """What happens to a node that changes what it is at. What does not matter in a state is ignored there."""
+    """Inputs of the state machine. Inputs without a transition are ignored."""
 
     def founded(self) -> None:
-        """It began a cluster."""
+        """The node founded a cluster."""
 
     def answered(self) -> None:
-        """Somebody of the cluster answered."""
+        """A node of the cluster answered."""
 
     def caught_up(self) -> None:
-        """It votes, and has what the others have."""
+        """The node votes and has all events."""
 
     def fell_behind(self) -> None:
-        """The others go on without it."""
+        """The cluster continues without this node."""
 
     def lost_quorum(self) -> None:
-        """It is in touch with too few members."""
+        """The node lost contact with the quorum."""
 
     def left(self) -> None:
-        """It was told to stop."""
+        """The node was told to stop."""
 
     def broke(self) -> None:
-        """It can no longer keep its promises."""
+        """The node cannot persist its state any more."""
 
 
 class ModeCore:
-    """Where a node is.
+    """Data of the state machine.
 
-    :ivar mode: what others are told.
+    :ivar mode: current mode, as reported to others.
     """
 
     def __init__(self) -> None:
@@ -76,7 +75,7 @@ TRANSITIONS: dict[tuple[Mode, str], Mode] = {
         *((mode, ModeInputs.broke, Mode.PANIC) for mode in _LIVE_MODES),
     )
 }
-"""Where each of :class:`ModeInputs` leads from each mode. What is not here changes nothing."""
+"""New mode by current mode and name of one of :class:`ModeInputs`. Other combinations change nothing."""
 
 
 def _build_machine() -> TypeMachineBuilder[ModeInputs, ModeCore]:
@@ -99,7 +98,10 @@ _machine = _build_machine().build()
 
 
 class ModeMachine:
-    """The machine, and why it is where it is."""
+    """State machine of one node, with the reason for its current mode.
+
+    :ivar since: time of the last change.
+    """
 
     def __init__(self) -> None:
         self._core = ModeCore()
@@ -109,11 +111,11 @@ class ModeMachine:
 
     @property
     def mode(self) -> Mode:
-        """What the node is at."""
+        """Current mode."""
         return self._core.mode
 
     def fire(self, input_name: str, reason: str, now: float) -> bool:
-        """Something of :class:`ModeInputs` happened; returns whether the node is at something else now."""
+        """Apply one of :class:`ModeInputs`; return whether the mode changed."""
         before = self.mode
         getattr(self._inputs, input_name)()
         if self.mode is before:

@@ -1,4 +1,4 @@
-"""Whom a node knows (document 004, "Discovery phase"), and where it dials."""
+"""Table of known nodes (document 004, "Discovery phase"), dial targets and inbound peers."""
 
 from __future__ import annotations
 
@@ -7,61 +7,54 @@ from dataclasses import dataclass
 from enum import Enum
 from math import inf
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.parcels.node.table_shares import TableEntry, TableQuota
-from fyrehose_twisted.parcels.wire.messages import (
-    NEIGHBOUR_TIMEOUT,
-    Hello,
-    MemberId,
-    Mode,
-    NodeInfo,
-    RefusalReason,
-    node_id,
-)
+from fyrehose_twisted.parcels.wire.messages import NEIGHBOUR_TIMEOUT, Hello, Mode, NodeInfo, RefusalReason, node_id
 
 DIAL_BACKOFF = (0.25, 2.0)
-"""Seconds until a node dials again, the first time and at most."""
+"""Initial and maximum delay before a node dials again, in seconds."""
 HEARSAY_ATTEMPTS = 5
-"""How often a node dials an address that it only heard of, before it has answered."""
+"""Dial attempts for an address learned from others that never answered."""
 
 
 class DialState(Enum):
-    """How far a connection is that this node dials."""
+    """Progress of an outbound connection."""
 
     IDLE = "idle"
     DIALLING = "dialling"
     DISCOVERING = "asked"
-    """A DscReq or SeqReq is on its way."""
+    """Waiting for the answer to a DscReq or SeqReq."""
     HELLO_SENT = "greeted"
-    """A Hello is."""
+    """Waiting for the answer to a Hello."""
     READY = "ready"
-    """Requests of our own parcels can be sent."""
+    """Ready for requests of this implementation."""
 
 
 class DialResult(Enum):
-    """What became of the last attempt to reach an address."""
+    """Result of the last attempt to reach an address."""
 
     UNKNOWN = "nothing"
     CONNECTION_REFUSED = "refused"
-    """Nobody listens there."""
+    """The address refuses connections."""
     DOCUMENT_ONLY = "document"
-    """Somebody does who speaks only the document."""
+    """The peer supports only the parcels of document 004."""
     NO_CLUSTER = "alone"
-    """A node of ours, which is in no cluster yet."""
+    """A node of this implementation that is in no cluster yet."""
     IN_CLUSTER = "cluster"
-    """A node of ours which is in a cluster."""
+    """A node of this implementation that is in a cluster."""
     SELF = "itself"
-    """This very node."""
+    """This node itself."""
     REJECTED = "no"
-    """Somebody who will not have to do with this node."""
+    """The peer refused this node."""
 
 
 class DialTarget:
-    """An address that a node dials.
+    """An address to dial, and the state of its connection.
 
-    :ivar configured: whether the operator named it.
-    :ivar trusted: whether the node there, or one that named it, has proven that it knows the secret.
-    :ivar name: of who answered there last.
+    :ivar configured: whether the operator configured it.
+    :ivar trusted: whether the node there, or the node that listed it, proved the secret.
+    :ivar name: name of the node that answered last.
     """
 
     __slots__ = (
@@ -98,7 +91,7 @@ class DialTarget:
         self.reported_nodes: Sequence[NodeInfo] = ()
 
     def connection_closed(self, now: float, *, immediately: bool) -> None:
-        """There is no connection; dial again, at once or after a while."""
+        """Record that the connection is closed, and schedule the next attempt, with backoff unless ``immediately``."""
         self.state, self.peer, self.hello, self.member = DialState.IDLE, None, None, None
         self.next_at = now if immediately else now + self.backoff
         if not immediately:
@@ -106,12 +99,12 @@ class DialTarget:
 
 
 class InboundPeer:
-    """Somebody who dialled this node.
+    """A peer that dialled this node.
 
-    :ivar info: what it said of itself, if it asked for neighbours.
-    :ivar member: who that is; ``None`` for one who only publishes.
-    :ivar expected_proof: the proof that it has to give; ``None`` before it said hello.
-    :ivar authenticated: whether it gave that.
+    :ivar info: its node information, if it sent a DscReq.
+    :ivar member: its member id; ``None`` for a client that only publishes.
+    :ivar expected_proof: proof that it has to send; ``None`` before its Hello.
+    :ivar authenticated: whether it sent that proof.
     """
 
     __slots__ = ("authenticated", "cluster_id", "expected_proof", "heard_at", "info", "member", "peer")
@@ -128,33 +121,33 @@ class InboundPeer:
 
 @dataclass(slots=True)
 class Neighbour:
-    """Somebody whom a node knows."""
+    """A known node."""
 
     info: NodeInfo
     heard_at: float
     mode: Mode
     suspected: bool = False
     sequence: int = -1
-    """Number of the last event that it handed on, as it said itself; -1 before it did."""
+    """Sequence number of its last delivered event, as reported; -1 before the first report."""
     trusted: bool = False
-    """Whether it has proven that it knows the secret, or the operator named its address."""
+    """Whether it proved the secret, or the operator configured its address."""
 
     @property
     def member(self) -> MemberId | None:
-        """Which life of it; ``None`` for one who speaks only the document."""
+        """Its member id; ``None`` for a node that supports only document 004."""
         return None if self.info.ours is None else MemberId(self.info.name, self.info.ours.incarnation)
 
     def is_alive(self, now: float) -> bool:
-        """Whether it counts."""
+        """Return whether it was heard recently and is not suspected."""
         return not self.suspected and now - self.heard_at <= NEIGHBOUR_TIMEOUT
 
 
 class Neighbours:
-    """All whom a node knows, by name.
+    """Table of known nodes, by name.
 
-    :param me: this node's own information.
-    :param limit: how many there may be.
-    :param secret: whether the cluster has one, which nodes of ours prove to know.
+    :param me: information of this node.
+    :param limit: maximum number of entries.
+    :param secret: whether the cluster has a secret.
     """
 
     def __init__(self, me: NodeInfo, limit: int, *, secret: bool = False) -> None:
@@ -170,19 +163,19 @@ class Neighbours:
         return iter(self._known.values())
 
     def get(self, name: str) -> Neighbour | None:
-        """Return whom a node knows by that name."""
+        """Return the node of that name, if known."""
         return self._known.get(name)
 
     def node_infos(self) -> tuple[NodeInfo, ...]:
-        """Return what is known of all of them, by name."""
+        """Return the information of all nodes, sorted by name."""
         return tuple(one.info._replace(mode=one.mode) for _, one in sorted(self._known.items()))
 
     def conflict(self, info: NodeInfo, now: float) -> tuple[RefusalReason, str] | None:
-        """Say why somebody cannot be a neighbour, if so (document 004 has ids of 16 bits, made from names)."""
+        """Return why a node cannot be added, if its name or id (16 bits of the name's hash, document 004) is taken."""
         me, ours = self.me, info.ours
-        # The reference takes an id too that is not made from the name; then it tells nothing.
+        # The reference implementation also accepts ids that do not match the name. Those are not compared.
         by_id = info.id == node_id(info.name)
-        # With a secret, a node of ours has to prove itself yet: then it takes the place of one that cannot.
+        # With a secret, a node of this implementation will prove it, and then replaces one that cannot.
         proves = ours is not None and self._secret
         rivals = [one.info for one in self._known.values() if one.is_alive(now) and (one.trusted or not proves)]
         for other in (me, *rivals):
@@ -193,25 +186,25 @@ class Neighbours:
                 continue
             if ours is not None and ours == other.ours:
                 continue
-            # One who was started anew listens where it did before.
+            # The same address: the node has restarted.
             if other is not me and other.host == info.host and ours is not None:
                 continue
             if other is not me and other.ours is None and ours is None:
-                continue  # The reference takes the last one.
+                continue  # As the reference implementation does, let the new one replace the old one.
             where = format_address(other.host)
             return RefusalReason.NAME_TAKEN, f"{info.name!r} is alive at {where} already: give one of them another name"
         return None
 
     def find_displaced(self, info: NodeInfo) -> Neighbour | None:
-        """Return the neighbour that has proven nothing and has the id of ``info``, which was proven."""
+        """Return the unauthenticated neighbour that has the same id as the authenticated ``info``, if any."""
         names = info.name, self.me.name
         strangers = (one for one in self._known.values() if not one.trusted and one.info.name not in names)
         return next((one for one in strangers if one.info.id == info.id), None)
 
     def add(self, info: NodeInfo, now: float, *, trusted: bool = False) -> Neighbour | None:
-        """Know somebody, or something new of somebody; ``None`` if there is no room.
+        """Add or update a node; return ``None`` if the quota is exhausted.
 
-        :param trusted: whether it has proven that it knows the secret, or the operator named its address.
+        :param trusted: whether it proved the secret, or the operator configured its address.
         """
         known = self._known.get(info.name)
         if known is None:
@@ -228,20 +221,20 @@ class Neighbours:
         return known
 
     def remove(self, name: str) -> Neighbour | None:
-        """Know somebody no longer."""
+        """Remove and return a node, if known."""
         return self._known.pop(name, None)
 
     def timed_out(self, now: float) -> list[Neighbour]:
-        """Return those who do not count any more."""
+        """Return the nodes that are not alive any more."""
         return [one for one in self._known.values() if not one.is_alive(now)]
 
     def seconds_silent(self, name: str, now: float) -> float:
-        """Return for how many seconds nothing was heard of somebody."""
+        """Return the seconds since a node was heard; infinity if it is not known."""
         known = self._known.get(name)
         return inf if known is None else now - known.heard_at
 
 
 def format_address(address: Address) -> str:
-    """Return an address as people write it."""
+    """Return ``HOST:PORT``, with brackets around IPv6 addresses."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,7 +1,7 @@
-"""The rules of a parcels node, without I/O (document 004 and its reading).
+"""Parcels node without I/O (document 004 and its extensions).
 
-:class:`ClusterNode` finds others (:mod:`~fyrehose_twisted.parcels.node.discovery`), agrees with them on one order
-(:mod:`~fyrehose_twisted.parcels.node.raft.member`), and hands events on as soon as they are final.
+:class:`ClusterNode` combines discovery (:mod:`~fyrehose_twisted.parcels.node.discovery`), consensus on the log
+(:mod:`~fyrehose_twisted.consensus.member`) and delivery of committed events.
 """
 
 from __future__ import annotations
@@ -15,6 +15,22 @@ from typing import Any
 
 from zope.interface import implementer
 
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
+    RequestVote,
+    RequestVoteReply,
+    Snapshot,
+)
+from fyrehose_twisted.consensus.replication import MAX_APPEND_BYTES
 from fyrehose_twisted.effects import Address, Peer
 from fyrehose_twisted.errors import LocalError, MessageTooLarge, NotOrdered
 from fyrehose_twisted.interfaces import IEventHistory, ILinkNode, Outputs
@@ -29,6 +45,7 @@ from fyrehose_twisted.parcels.events import (
 )
 from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.discovery import Discovery
+from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.membership_changes import MembershipChanges
 from fyrehose_twisted.parcels.node.mode_policy import ModePolicy
 from fyrehose_twisted.parcels.node.modes import ModeMachine
@@ -38,29 +55,18 @@ from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumberin
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.pending import run_size
 from fyrehose_twisted.parcels.node.ordering.publish_tracker import NOT_LEADER, PublishTracker
-from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.node.raft.replication import MAX_APPEND_BYTES
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.node.snapshot import snapshot
 from fyrehose_twisted.parcels.node.state_recorder import ReceivedSnapshot, SnapshotReceiver, StateRecorder
 from fyrehose_twisted.parcels.node.status import NodeStatus
 from fyrehose_twisted.parcels.wire.messages import (
     HEARTBEAT_INTERVAL,
     MAX_PUBLISHER,
-    AppendEntries,
-    AppendEntriesReply,
-    EntryKind,
     Event,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
     Hello,
-    InstallSnapshot,
-    InstallSnapshotReply,
-    LogEntry,
-    MemberId,
-    Membership,
     Message,
     Mode,
     Parcel,
@@ -71,27 +77,26 @@ from fyrehose_twisted.parcels.wire.messages import (
     PublishNack,
     RefusalReason,
     Refused,
-    RequestVote,
-    RequestVoteReply,
     Welcome,
 )
+from fyrehose_twisted.parcels.wire.payload import WIRE_NAMES
 
 MAX_ENCODED_RUN = 60_000
-"""Bytes of events in one run, with what goes with them."""
+"""Maximum encoded size of one run in bytes."""
 RESEND_DELAY = 0.2
-"""Seconds after which what the leader would not take is sent again."""
+"""Seconds after which runs refused by the leader are resent."""
 LEAVE_TIMEOUT = 1.0
-"""Seconds that a node waits for the others to let it go."""
+"""Seconds that a leaving node waits for the others to remove it."""
 
 
 @implementer(ILinkNode)
 class ClusterNode:
     """One node of a cluster.
 
-    :param rng: draws incarnations, nonces and patience.
-    :param promises: what an earlier run of this node promised; changes to it come out of :meth:`drain`. ``None``: each
-        start is a new life.
-    :param history: where events are kept, the last of which this node handed on before; by default a window in memory.
+    :param rng: source of incarnations, nonces and timeouts.
+    :param persistent_state: state of earlier runs; changes to it are outputs of :meth:`drain`. ``None``: each start is
+        a new incarnation.
+    :param history: store of delivered events; delivery continues after its last event. By default, a window in memory.
     """
 
     def __init__(
@@ -115,7 +120,7 @@ class ClusterNode:
         if persistent_state is not None:
             persistent_state.record_start(member)
             starts = persistent_state.starts
-        self._raft = RaftMember(member, rng, now, RaftLog(), self._snapshot)
+        self._raft = RaftMember(member, rng, now, RaftLog(entry_size), self._snapshot)
         self._events: list[NodeEvent] = []
         if history is None:
             history = EventWindow(config.window_bytes)
@@ -159,35 +164,35 @@ class ClusterNode:
         elif not config.neighbours and self._mode_policy.may_bootstrap():
             self._bootstrap(now)
 
-    # Facts
+    # State
 
     @property
     def mode(self) -> Mode:
-        """What the node is at."""
+        """Mode of the node."""
         return self._modes.mode
 
     @property
     def sequence(self) -> int:
-        """Number of the last event that was handed on."""
+        """Sequence number of the last delivered event."""
         return self._delivery.last
 
     @property
     def term(self) -> int:
-        """The term of the order."""
+        """Current Raft term."""
         return self._raft.term
 
     @property
     def cluster_id(self) -> int:
-        """Which cluster this node is in; 0 for none. That it heard of one is not enough."""
+        """Id of the cluster that this node is in; 0 for none, even if it knows of a cluster."""
         return 0 if self._raft.membership is None else self._delivery.numbering.cluster_id
 
     @property
     def oldest(self) -> int:
-        """The lowest number of an event that is held."""
+        """Lowest sequence number that is held."""
         return int(self._delivery.history.oldest)
 
     def read(self, first: int, last: int, limit: int) -> list[Event]:
-        """Return events ``first`` to ``last`` as far as they were handed on, at most ``limit``.
+        """Return delivered events from ``first`` to ``last``, at most ``limit``.
 
         :raises EventsNotHeld: if ``first`` is no longer held.
         """
@@ -207,23 +212,23 @@ class ClusterNode:
         )
 
     def state(self, now: float) -> NodeStatus:
-        """Return how the cluster looks from here."""
+        """Return the status of the node and of the cluster as it sees it."""
         self.counters.repeats, self.counters.elections = self._delivery.numbering.repeats, self._raft.elections
         counters = asdict(self.counters)
-        for why, count in (self.drops + self._discovery.drops).items():
-            counters[f"dropped_{why.replace('-', '_')}"] = count
+        for reason, count in (self.drops + self._discovery.drops).items():
+            counters[f"dropped_{reason.replace('-', '_')}"] = count
         held = (self.oldest, self.sequence)
-        founding, order = self.cluster_id, self._raft
-        return snapshot(self.config.cluster, founding, order, self._discovery, self._modes, held, counters, now)
+        discovery = self._discovery
+        return snapshot(self.config.cluster, self.cluster_id, self._raft, discovery, self._modes, held, counters, now)
 
     # Commands
 
     def publish(self, events: Sequence[bytes], token: Any, now: float) -> None:
-        """Let events of this node be ordered, one after the other. What becomes of them is told with ``token``.
+        """Publish events of this node, in order. Their result is reported with ``token``.
 
-        :raises MessageTooLarge: if one is too long.
-        :raises PublishQueueFull: if too many wait.
-        :raises NotOrdered: if this node is in touch with too few others.
+        :raises MessageTooLarge: if an event is too large.
+        :raises PublishQueueFull: if too many events are pending.
+        :raises NotOrdered: if this node has no quorum.
         """
         self._drain_needed = True
         self._now = now
@@ -232,12 +237,12 @@ class ClusterNode:
             self._publish_tracker.publish(events, token)
 
     def publish_as(self, run: PublisherRun, token: Any, now: float) -> None:
-        """Let events be ordered that the application numbered itself, so that repeating is safe.
+        """Publish events that the application numbered itself, so that it can safely repeat them.
 
-        :raises MessageTooLarge: if one is too long.
-        :raises NotOrdered: if this node is in touch with too few others.
-        :raises PublishQueueFull: if too many wait.
-        :raises LocalError: if the publisher's name is too long, or that of this node, or there are no events.
+        :raises MessageTooLarge: if an event is too large.
+        :raises NotOrdered: if this node has no quorum.
+        :raises PublishQueueFull: if too many events are pending.
+        :raises LocalError: if the publisher's name is too long or this node's own, or if there are no events.
         """
         self._drain_needed = True
         self._now = now
@@ -260,7 +265,7 @@ class ClusterNode:
         self.counters.published += len(events)
 
     def leave(self, now: float) -> None:
-        """Stop: let the others go on without this node."""
+        """Leave the cluster and stop."""
         self._drain_needed = True
         self._now = now
         if self._leave_deadline < inf or self.mode in (Mode.SHUTDOWN, Mode.PANIC):
@@ -273,20 +278,20 @@ class ClusterNode:
 
     @property
     def has_stopped(self) -> bool:
-        """Whether everything is said that was to be said."""
+        """Whether the node has stopped and has nothing more to send."""
         return self.mode in (Mode.SHUTDOWN, Mode.PANIC) and self._leave_deadline == inf
 
     def panic(self, reason: str, now: float) -> None:
-        """Promises cannot be kept any more: say no more."""
+        """Stop at once, because the state cannot be persisted any more."""
         self._drain_needed = True
         self._now = now
         self._fire_mode_input("broke", reason, now)
         self._publish_tracker.abandon_all(reason)
 
     def reform(self, now: float) -> None:
-        """Form the cluster anew with this node alone. Whoever remembers the old one is refused from then on.
+        """Found a new cluster with this node alone and its log. Nodes of the old cluster are refused from then on.
 
-        :raises LocalError: if the node is in touch with a quorum, or stops.
+        :raises LocalError: if the node has a quorum or has stopped.
         """
         self._drain_needed = True
         self._now = now
@@ -296,7 +301,7 @@ class ClusterNode:
         self._discovery.close_all(now)
         self._bootstrap(now, reason="the operator formed the cluster anew, as")
 
-    # What happens
+    # Inputs
 
     def connected(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -365,7 +370,7 @@ class ClusterNode:
             discovery.proof_received(message, caller, now)
         else:
             self.drops["out-of-place"] += 1
-            text = f"a {type(message).__name__} is not expected here: say hello first"
+            text = f"a {WIRE_NAMES[type(message)]} is not expected here: say hello first"
             discovery.write(peer, Refused(RefusalReason.WRONG_SECRET, text))
             discovery.close_connection(peer)
 
@@ -439,7 +444,7 @@ class ClusterNode:
             publishing.refuse(caller.peer, run, RefusalReason.NO_QUORUM, text)
         else:
             self.counters.published += len(run.events)
-            # One that waits already may have been sent to a leader that lost it; to send it again does no harm.
+            # A pending run may have been lost with its leader. Repeating it is harmless.
             if publishing.publish_requested(run, caller.peer):
                 self._unsent_runs.append(run)
 
@@ -470,7 +475,7 @@ class ClusterNode:
         self._applied_index = state.index
         self.counters.states_taken += 1
 
-    # Answers
+    # Replies
 
     def _append_entries_reply_received(
         self, message: AppendEntriesReply, target: DialTarget, member: MemberId, now: float
@@ -499,7 +504,7 @@ class ClusterNode:
     ) -> None:
         self._delivery.backfill_received(message, member)
 
-    # What discovery tells
+    # Callbacks of discovery
 
     def adopt_cluster_id(self, cluster_id: int) -> None:
         """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
@@ -543,8 +548,8 @@ class ClusterNode:
 
     def keep_dialling(self, address: Address) -> bool:
         """See :class:`~fyrehose_twisted.parcels.node.discovery.DiscoveryListener`."""
-        view = self._raft.membership
-        return view is not None and any(address == one for _, one in view.members)
+        membership = self._raft.membership
+        return membership is not None and any(address == known for _, known in membership.members)
 
     # Time
 
@@ -567,7 +572,7 @@ class ClusterNode:
             self._check_cluster(now)
 
     def _check_cluster(self, now: float) -> None:
-        """See who else is there, and how that stands."""
+        """Check for a quorum, for a cluster to found, and for members to dial."""
         if self.mode is Mode.DSC:
             if self._mode_policy.may_bootstrap():
                 self._bootstrap(now)
@@ -577,40 +582,40 @@ class ClusterNode:
         if lost is not None:
             self._fire_mode_input("lost_quorum", lost, now)
             self._publish_tracker.abandon_all(lost)
-        view = self._raft.membership
-        if view is not None:
-            self._discovery.add_addresses((address for member, address in view.members if member != self.me), now)
+        membership = self._raft.membership
+        if membership is not None:
+            self._discovery.add_addresses((address for member, address in membership.members if member != self.me), now)
         self._membership_changes.prune()
 
     def _bootstrap(self, now: float, reason: str = "it began the cluster") -> None:
-        order, delivery = self._raft, self._delivery
-        founding = delivery.numbering.cluster_id = self._rng.getrandbits(63) or 1
-        if not order.log.last_index:
-            # Whoever joins takes state, and so learns where numbers begin.
+        raft, delivery = self._raft, self._delivery
+        cluster_id = delivery.numbering.cluster_id = self._rng.getrandbits(63) or 1
+        if not raft.log.last_index:
+            # Joining nodes install a snapshot, which tells them where numbering starts.
             delivery.start_after(self._mode_policy.largest_document_sequence)
-            order.install_snapshot(1, 0, Membership(((self.me, self.config.advertise),)))
+            raft.install_snapshot(1, 0, Membership(((self.me, self.config.advertise),)))
             self._applied_index = 1
             self._note_membership()
             self._state_recorder.snapshot = self._snapshot()
-        order.bootstrap(self.config.advertise, now, order.term + 1)
+        raft.bootstrap(self.config.advertise, now, raft.term + 1)
         self._apply_committed()
-        self._fire_mode_input("founded", f"{reason} {founding:016x}", now)
+        self._fire_mode_input("founded", f"{reason} {cluster_id:016x}", now)
 
     def _restore(self, persistent_state: PersistentState, now: float) -> None:
-        """Go on where an earlier run of this node was."""
-        order, delivery = self._raft, self._delivery
-        replica, state = EventNumbering(), persistent_state.snapshot
+        """Restore the state of an earlier run."""
+        raft, delivery = self._raft, self._delivery
+        numbering, state = EventNumbering(), persistent_state.snapshot
         if state is not None:
-            view = replica.load(state.data)
-            order.install_snapshot(state.index, state.term, view)
+            membership = numbering.load(state.data)
+            raft.install_snapshot(state.index, state.term, membership)
             self._applied_index = state.index
-        replica.cluster_id = persistent_state.cluster_id
-        delivery.numbering = replica
-        order.log.append(persistent_state.entries)
-        order.term, order.voted_for = persistent_state.term, persistent_state.voted_for
-        order.restore(persistent_state.commit_index)
-        if order.members == {self.me}:
-            order.leader_lost(now)  # There is nobody to wait for.
+        numbering.cluster_id = persistent_state.cluster_id
+        delivery.numbering = numbering
+        raft.log.append(persistent_state.entries)
+        raft.term, raft.voted_for = persistent_state.term, persistent_state.voted_for
+        raft.restore(persistent_state.commit_index)
+        if raft.members == {self.me}:
+            raft.leader_lost(now)  # The only member need not wait for a leader.
 
     def _fire_mode_input(self, input_name: str, reason: str, now: float) -> None:
         if self._modes.fire(input_name, reason, now):
@@ -618,19 +623,19 @@ class ClusterNode:
             self._events.append(ModeChanged(self.mode, reason))
             self._discovery.send_heartbeats()
 
-    # Out
+    # Outputs
 
     def drain(self) -> Outputs:
         """See :class:`~fyrehose_twisted.interfaces.INode`."""
         if not self._drain_needed:
             return Outputs(None, [], [])
         self._drain_needed = False
-        now, order = self._now, self._raft
-        if self._state_recorder.needs_compaction and self._applied_index > order.log.snapshot_index:
-            self._state_recorder.compact(order, self._snapshot())
+        now, raft = self._now, self._raft
+        if self._state_recorder.needs_compaction and self._applied_index > raft.log.snapshot_index:
+            self._state_recorder.compact(raft, self._snapshot())
         self._forward_runs()
         while True:
-            order.flush(now)
+            raft.flush(now)
             self._apply_committed()
             if not (self._membership_changes.review_due and self._membership_changes.propose_change(now)):
                 break
@@ -639,7 +644,7 @@ class ClusterNode:
             self._fire_mode_input(*news, now)
             if news[0] == "fell_behind":
                 self._publish_tracker.abandon_all(f"this node fell behind: {news[1]}")
-        persist = self._state_recorder.take_change(order, self._delivery.numbering.cluster_id)
+        persist = self._state_recorder.take_change(raft, self._delivery.numbering.cluster_id)
         self._route_messages()
         events = [*self._events, *self._publish_tracker.events]
         self._events.clear()
@@ -647,9 +652,9 @@ class ClusterNode:
         return Outputs(persist, self._discovery.drain(), events)
 
     def _forward_runs(self) -> None:
-        """See that runs get to the leader: new ones, or all of them to a new leader."""
-        order, publishing = self._raft, self._publish_tracker
-        leader = order.leader
+        """Forward new runs to the leader, or all pending runs to a new leader."""
+        raft, publishing = self._raft, self._publish_tracker
+        leader = raft.leader
         if leader != self._known_leader:
             self._known_leader = leader
             self._resend_all()
@@ -657,8 +662,8 @@ class ClusterNode:
         if publishing.queue.pending_events:
             requests.extend(publishing.take_runs())
         if not requests or leader is None or self._resend_at < inf:
-            return  # They wait among what is pending, behind what the leader would not take.
-        if order.is_leader:
+            return  # They stay pending, behind the runs that the leader refused.
+        if raft.is_leader:
             self._propose(requests)
             return
         for run in requests:
@@ -669,44 +674,44 @@ class ClusterNode:
         self._unsent_runs = list(self._publish_tracker.runs())
 
     def _propose(self, runs: list[PublisherRun]) -> None:
-        """Put runs into the log, many in one entry."""
-        order = self._raft
-        together: list[PublisherRun] = []
+        """Append runs to the log, as many as fit per entry."""
+        raft = self._raft
+        batch: list[PublisherRun] = []
         size = 0
         for run in runs:
-            adds = run_size(run)
-            if together and size + adds > MAX_APPEND_BYTES:
-                order.propose(LogEntry(order.term, EntryKind.EVENTS, tuple(together)))
-                together, size = [], 0
-            together.append(run)
-            size += adds
-        order.propose(LogEntry(order.term, EntryKind.EVENTS, tuple(together)))
+            added = run_size(run)
+            if batch and size + added > MAX_APPEND_BYTES:
+                raft.propose(LogEntry(raft.term, EntryKind.DATA, tuple(batch)))
+                batch, size = [], 0
+            batch.append(run)
+            size += added
+        raft.propose(LogEntry(raft.term, EntryKind.DATA, tuple(batch)))
 
     def _apply_committed(self) -> None:
-        """Take what has become final."""
-        order, delivery, publishing = self._raft, self._delivery, self._publish_tracker
-        if order.committed:
-            ready, order.committed = order.committed, []
+        """Apply committed entries and deliver their events."""
+        raft, delivery, publishing = self._raft, self._delivery, self._publish_tracker
+        if raft.committed:
+            ready, raft.committed = raft.committed, []
             for index, entry in ready:
                 results = delivery.apply(entry)
                 self._applied_index = index
                 for run, placed in results:
                     publishing.run_applied(run, placed, delivery.last)
-            order.log.compact(self.config.window_bytes, self._applied_index)
+            raft.log.compact(self.config.window_bytes, self._applied_index)
         if delivery.last < delivery.numbering.sequence or delivery.backfill is not None:
             delivery.fetch_missing(self._backfill_sources(), self._now)
             if delivery.backfill is None:
-                self._discovery.send_heartbeats()  # Whoever leads waits for this before it lets a node vote.
+                self._discovery.send_heartbeats()  # The leader waits for this before it makes the node a voter.
         publishing.events_delivered(delivery.last)
         self._note_membership()
 
     def _note_membership(self) -> None:
-        view = self._raft.membership
-        if view is not None and view is not self._known_membership:
-            if view != self._known_membership:
-                self._events.append(MembershipChanged(view))
+        membership = self._raft.membership
+        if membership is not None and membership is not self._known_membership:
+            if membership != self._known_membership:
+                self._events.append(MembershipChanged(membership))
                 self._membership_changes.review_due = True
-            self._known_membership = view
+            self._known_membership = membership
 
     def _request_events(self, member: MemberId, request: FetchEvents) -> None:
         self._discovery.request(member, request)
@@ -720,32 +725,32 @@ class ClusterNode:
         return lines
 
     def _route_messages(self) -> None:
-        """Put messages on the connections on which they belong."""
-        order, discovery = self._raft, self._discovery
+        """Queue outgoing messages on their connections."""
+        raft, discovery = self._raft, self._discovery
         callers = discovery.inbound
         for peer, message in self._publish_tracker.replies:
             caller = callers.get(peer.number)
             if caller is None:
                 continue
             if caller.member is not None and type(message) is PublishAck:
-                order.replication.send_commit(caller.member)
+                raft.replication.send_commit(caller.member)
             else:
                 discovery.write(peer, message)
         self._publish_tracker.replies.clear()
-        for member, message in order.outbox:
+        for member, message in raft.outbox:
             if type(message) in _RAFT_REPLIES:
                 asked = self._reply_peers.get(member)
                 if asked is not None and asked.number in callers:
                     discovery.write(asked, message)
             else:
                 discovery.request(member, message)
-        order.outbox.clear()
+        raft.outbox.clear()
 
     def _snapshot(self) -> Snapshot:
-        """Return what the log came to."""
-        view = self._known_membership if self._known_membership is not None else Membership(())
+        """Return a snapshot of the applied state."""
+        membership = self._known_membership if self._known_membership is not None else Membership(())
         term = self._raft.log.term_at(self._applied_index) or 0
-        return Snapshot(self._applied_index, term, self._delivery.numbering.dump(view))
+        return Snapshot(self._applied_index, term, self._delivery.numbering.dump(membership))
 
 
 _RAFT_REPLIES = frozenset((AppendEntriesReply, RequestVoteReply))

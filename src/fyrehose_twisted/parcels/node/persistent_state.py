@@ -1,42 +1,33 @@
-"""What a node has promised to others and must still know after a crash: its term and vote, and what it acknowledged."""
+"""State that a node must not lose in a crash: term, vote and acknowledged entries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fyrehose_twisted.parcels.wire.messages import LogEntry, MemberId
-
-
-class Snapshot(NamedTuple):
-    """What the log up to a place came to."""
-
-    index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
-    term: int
-    data: bytes
-    """See :meth:`~fyrehose_twisted.parcels.node.ordering.event_numbering.EventNumbering.dump`."""
+from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Snapshot
 
 
 class StateChange(NamedTuple):
-    """What has to be durable before anything that depends on it is sent."""
+    """Change that must be durable before messages that depend on it are sent."""
 
     term: int
     voted_for: MemberId | None
     cluster_id: int
     commit_index: int
-    """Up to where entries were known to be committed; this needs not be the latest, but for changes of view."""
+    """Commit index. It may lag behind, except for membership changes."""
     snapshot: Snapshot | None
-    """Replaces the whole log; what :attr:`entries` has comes behind it."""
+    """Snapshot that replaces the whole log; :attr:`entries` follow it."""
     first_index: int
-    """Index of the first of :attr:`entries`; what was there from here on is gone. 0: the log stays as it is."""
+    """Index of the first of :attr:`entries`, which replace the log from here on. 0 leaves the log unchanged."""
     entries: Sequence[LogEntry]
 
 
 class PersistentState:
-    """Keeps changes in memory: what a node finds again that starts with it.
+    """Persistent state of a node, held in memory. Subclasses make it durable.
 
-    :ivar member: whose promises these are; ``None`` before the first start.
-    :ivar starts: how often a node started with them.
+    :ivar member: member that the state belongs to; ``None`` before the first start.
+    :ivar starts: number of starts with this state.
     """
 
     def __init__(self) -> None:
@@ -50,19 +41,19 @@ class PersistentState:
         self.entries: list[LogEntry] = []
 
     def record_start(self, member: MemberId) -> None:
-        """A node starts with these promises, for the first time or once more."""
+        """Record that a node starts with this state."""
         self.member = member
         self.starts += 1
 
     def persist(self, change: StateChange) -> None:
         """Make a change durable.
 
-        :raises PromisesBroken: if that failed; then nothing that depends on it may be sent.
+        :raises PromisesBroken: if that fails; then nothing that depends on the change may be sent.
         """
         self.apply(change)
 
     def apply(self, change: StateChange) -> None:
-        """Make a change here."""
+        """Apply a change in memory."""
         self.term, self.voted_for, self.cluster_id = change.term, change.voted_for, change.cluster_id
         self.commit_index = change.commit_index
         if change.snapshot is not None:
@@ -79,5 +70,5 @@ class PersistentState:
 
     @property
     def snapshot_index(self) -> int:
-        """Index of the last entry that is known only as state."""
+        """Index of the last entry that the snapshot covers; 0 without a snapshot."""
         return 0 if self.snapshot is None else self.snapshot.index

@@ -1,11 +1,11 @@
-"""How a cluster looks from one of its nodes."""
+"""Assembly of a node's status from its parts."""
 
 from __future__ import annotations
 
+from fyrehose_twisted.consensus.member import RaftMember
 from fyrehose_twisted.parcels.node.discovery import Discovery
 from fyrehose_twisted.parcels.node.modes import ModeMachine
 from fyrehose_twisted.parcels.node.neighbours import format_address
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
 from fyrehose_twisted.parcels.node.status import MemberStatus, NeighbourStatus, NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.wire.messages import node_id
 
@@ -20,12 +20,12 @@ def snapshot(
     counters: dict[str, int],
     now: float,
 ) -> NodeStatus:
-    """Return it.
+    """Return the status of a node.
 
-    :param cluster_id: which cluster of that name; 0 for none.
-    :param held: the lowest and the highest number of the events that the node has.
+    :param cluster_id: id of its cluster; 0 for none.
+    :param held: lowest and highest sequence number that the node holds.
     """
-    me, view, leader = raft.me, raft.membership, raft.leader
+    me, membership, leader = raft.me, raft.membership, raft.leader
     return NodeStatus(
         name=me.name,
         id=node_id(me.name),
@@ -38,10 +38,10 @@ def snapshot(
         term=raft.term,
         sequence=held[1],
         oldest=held[0],
-        quorum=0 if view is None else view.quorum,
+        quorum=0 if membership is None else membership.quorum,
         members=tuple(
             MemberStatus(one.name, f"{one.incarnation:016x}", format_address(address), discovery.is_alive(one, now))
-            for one, address in (() if view is None else view.members)
+            for one, address in (() if membership is None else membership.members)
         ),
         neighbours=tuple(
             NeighbourStatus(

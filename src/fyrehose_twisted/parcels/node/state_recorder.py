@@ -1,27 +1,27 @@
-"""Which promises a node makes, so that they can be made durable before anybody relies on them."""
+"""Collection of state changes to persist, and reassembly of received snapshots."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from fyrehose_twisted.consensus.member import RaftMember
+from fyrehose_twisted.consensus.messages import InstallSnapshot, MemberId, Membership, Snapshot
+from fyrehose_twisted.parcels.node.log_entries import entry_size
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot, StateChange
-from fyrehose_twisted.parcels.node.raft.log import entry_size
-from fyrehose_twisted.parcels.node.raft.member import RaftMember
-from fyrehose_twisted.parcels.wire.messages import InstallSnapshot, MemberId, Membership
+from fyrehose_twisted.parcels.node.persistent_state import StateChange
 
 COMPACTION_BYTES = 16 * 2**20
-"""Bytes of promises after which they are written anew, as state."""
+"""Bytes of recorded entries after which they are replaced by a snapshot."""
 MAX_SNAPSHOT_BYTES = 64 * 2**20
-"""Bytes of state that a node takes from another one."""
+"""Maximum size in bytes of a received snapshot."""
 
 
 class StateRecorder:
-    """Collects what has changed since it was made durable.
+    """Changes since the state was last persisted.
 
-    :param durable: whether anything is.
-    :ivar snapshot: a state that replaces everything before it.
-    :ivar dirty: whether something changed that the order does not know of.
+    :param durable: whether the node persists its state at all.
+    :ivar snapshot: snapshot to persist, which replaces all entries before it.
+    :ivar dirty: whether state outside of Raft changed.
     """
 
     def __init__(self, *, durable: bool) -> None:
@@ -31,18 +31,18 @@ class StateRecorder:
         self._recorded_bytes = 0
 
     def compact(self, raft: RaftMember, snapshot: Snapshot) -> None:
-        """Let what was promised be kept as the state that it came to."""
+        """Replace the persisted entries by a snapshot."""
         self.snapshot = snapshot
         raft.first_unpersisted = snapshot.index + 1
         self._recorded_bytes = 0
 
     @property
     def needs_compaction(self) -> bool:
-        """Whether so much was promised that it should be kept as state."""
+        """Whether enough entries were recorded to replace them by a snapshot."""
         return self.durable and self._recorded_bytes > COMPACTION_BYTES
 
     def take_change(self, raft: RaftMember, cluster_id: int) -> StateChange | None:
-        """Return what is to be made durable now."""
+        """Return the change to persist now, or ``None``."""
         if not self.durable or not (raft.dirty or self.dirty or self.snapshot is not None):
             return None
         state, first = self.snapshot, raft.first_unpersisted
@@ -55,7 +55,7 @@ class StateRecorder:
 
 
 class ReceivedSnapshot(NamedTuple):
-    """A state that came in parts."""
+    """A complete snapshot received from the leader."""
 
     snapshot: Snapshot
     numbering: EventNumbering
@@ -63,7 +63,7 @@ class ReceivedSnapshot(NamedTuple):
 
 
 class SnapshotReceiver:
-    """Puts the parts of a state together."""
+    """Reassembly of a snapshot from chunks."""
 
     def __init__(self) -> None:
         self._sender: MemberId | None = None
@@ -71,14 +71,14 @@ class SnapshotReceiver:
         self._data = bytearray()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Discard the chunks received so far."""
         self._sender = None
         self._data = bytearray()
 
     def add_chunk(self, chunk: InstallSnapshot, sender: MemberId) -> tuple[int, ReceivedSnapshot | None]:
-        """Take a part; return how many bytes are there, and the state if that is all.
+        """Add a chunk; return the number of bytes received, and the snapshot once it is complete.
 
-        :raises BadState: if it is none.
+        :raises InvalidSnapshot: if the snapshot is malformed.
         """
         if (sender, chunk.index) != (self._sender, self._index):
             self._sender, self._index, self._data = sender, chunk.index, bytearray()
@@ -91,6 +91,6 @@ class SnapshotReceiver:
         if size < chunk.total:
             return size, None
         self.reset()
-        replica = EventNumbering()
-        view = replica.load(bytes(data))
-        return size, ReceivedSnapshot(Snapshot(chunk.index, chunk.index_term, bytes(data)), replica, view)
+        numbering = EventNumbering()
+        membership = numbering.load(bytes(data))
+        return size, ReceivedSnapshot(Snapshot(chunk.index, chunk.index_term, bytes(data)), numbering, membership)

@@ -1,4 +1,4 @@
-"""How a cluster looks from one of its nodes: for people, pages and metrics."""
+"""Status of a node and of the cluster as it sees it, for people, web pages and metrics."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 def format_cluster_id(cluster_id: int) -> str:
-    """Return the id of a founding as clients see it: 16 hexadecimal digits, or nothing for 0."""
+    """Return a cluster id as clients see it: 16 hexadecimal digits, or an empty string for 0."""
     return f"{cluster_id:016x}" if cluster_id else ""
 
 
 class MemberStatus(NamedTuple):
-    """Somebody who votes."""
+    """Status of a voter."""
 
     name: str
     incarnation: str
@@ -19,26 +19,26 @@ class MemberStatus(NamedTuple):
     address: str
     """``HOST:PORT``."""
     alive: bool
-    """Whether it was heard of in the last 5 s."""
+    """Whether it was heard in the last 5 s."""
 
 
 class NeighbourStatus(NamedTuple):
-    """Somebody whom the node knows."""
+    """Status of a known node."""
 
     name: str
     id: int
     address: str
     mode: str
-    """As the node was last told."""
+    """Mode last reported."""
     ours: bool
-    """Whether it speaks our own parcels; otherwise it is a neighbour without a vote."""
+    """Whether it supports the parcels of this implementation; otherwise it cannot vote."""
     votes: bool
     silent: float
-    """Seconds since it was heard of."""
+    """Seconds since it was heard."""
 
 
 class NodeStatus(NamedTuple):
-    """What a node knows."""
+    """Status of one node."""
 
     name: str
     id: int
@@ -46,21 +46,21 @@ class NodeStatus(NamedTuple):
     """Hexadecimal, 16 digits."""
     cluster: str
     founding: str
-    """Id of the cluster's founding, 16 hexadecimal digits; empty before the node is in a cluster."""
+    """Cluster id, 16 hexadecimal digits; empty before the node is in a cluster."""
     mode: str
-    """One of the modes of document 004, as the reference names them: ``Wrk`` for one that can order events."""
+    """Mode of document 004, as the reference implementation names it. A node in ``Wrk`` can order events."""
     why: str
-    """Why it is in that mode."""
+    """Reason for the mode."""
     leader: str | None
-    """Name of the node that orders, ``None`` if it knows of none."""
+    """Name of the leader, ``None`` if unknown."""
     term: int
     sequence: int
-    """Number of the last event that the node handed on."""
+    """Sequence number of the last delivered event."""
     oldest: int
-    """The lowest number that it holds."""
+    """Lowest sequence number that the node holds."""
     quorum: int
-    """How many members have to agree; 0 before it knows the members."""
+    """Members that have to agree; 0 before the membership is known."""
     members: tuple[MemberStatus, ...]
     neighbours: tuple[NeighbourStatus, ...]
     counters: dict[str, int]
-    """What it counted since it started."""
+    """Counters since the node started."""

@@ -1,4 +1,4 @@
-"""Shares of a table that other nodes fill: a node that has proven nothing may not keep a member out."""
+"""Quotas of tables that remote nodes fill, so that unauthenticated nodes cannot crowd out members."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 UNTRUSTED_DIVISOR = 4
-"""With a secret, this part of a table at most is for nodes that have not proven that they know it: one in four."""
+"""With a secret, unauthenticated nodes may take at most one in this many entries."""
 SOURCE_DIVISOR = 2
-"""Of what is left to such nodes, or of the table where there is no secret, the part that one address may take."""
+"""One IP address may take at most one in this many of the entries open to unauthenticated nodes."""
 
 
 class TableEntry(NamedTuple):
-    """One entry, taken or wanted.
+    """An existing or requested entry.
 
-    :ivar max_per_source: IP address of the node.
-    :ivar trusted: whether the node has proven that it knows the secret, or the operator named it.
+    :ivar source: IP address of the node.
+    :ivar trusted: whether the node proved the secret or is configured by the operator.
     """
 
     source: str
@@ -23,10 +23,10 @@ class TableEntry(NamedTuple):
 
 
 class TableQuota:
-    """How many entries of a table each kind of node may take.
+    """Limits of one table: in total, for unauthenticated nodes, and for one IP address.
 
-    :param limit: entries of the table.
-    :param secret: whether there is one that nodes can prove to know.
+    :param limit: maximum number of entries.
+    :param secret: whether the cluster has a secret.
     """
 
     def __init__(self, limit: int, *, secret: bool) -> None:
@@ -35,11 +35,11 @@ class TableQuota:
         self.max_per_source = max(1, self.max_untrusted // SOURCE_DIVISOR)
 
     def has_room(self, taken: Iterable[TableEntry], wanted: TableEntry) -> bool:
-        """Return whether one entry more fits."""
-        places = list(taken)
-        if len(places) >= self.limit:
+        """Return whether ``wanted`` fits the quota."""
+        entries = list(taken)
+        if len(entries) >= self.limit:
             return False
         if wanted.trusted:
             return True
-        strangers = [place.source for place in places if not place.trusted]
-        return len(strangers) < self.max_untrusted and strangers.count(wanted.source) < self.max_per_source
+        sources = [entry.source for entry in entries if not entry.trusted]
+        return len(sources) < self.max_untrusted and sources.count(wanted.source) < self.max_per_source

@@ -18,9 +18,10 @@ from typing import Any
 
 from cbor2 import CBORDecodeError, dumps, loads
 
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership, Snapshot
 from fyrehose_twisted.errors import StateFileError
-from fyrehose_twisted.parcels.node.persistent_state import PersistentState, Snapshot, StateChange
-from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
+from fyrehose_twisted.parcels.node.persistent_state import PersistentState, StateChange
+from fyrehose_twisted.parcels.wire.messages import PublisherRun
 from fyrehose_twisted.process.boot_id import read_boot_id
 
 MAGIC = b"PARCELS\x01"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
+from fyrehose_twisted.consensus.messages import AppendEntries
 from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, PublishConfirmed
 from fyrehose_twisted.parcels.node.discovery import MAX_TARGETS
 from fyrehose_twisted.parcels.node.node import ClusterNode
 from fyrehose_twisted.parcels.node.ordering.history import EventWindow
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import MAX_WEIGHT
 from fyrehose_twisted.parcels.simulation.participants import Participants
-from fyrehose_twisted.parcels.wire.messages import MAX_NAME, AppendEntries, Event, Mode
+from fyrehose_twisted.parcels.wire.messages import MAX_NAME, Event, Mode
 from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant
 from fyrehose_twisted.sim.observer import SimPacket

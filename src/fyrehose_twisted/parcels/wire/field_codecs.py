@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from fyrehose_twisted.consensus.messages import EntryKind
 from fyrehose_twisted.parcels.wire.cbor import (
     FALSE,
     TRUE,
@@ -19,15 +20,7 @@ from fyrehose_twisted.parcels.wire.cbor import (
     encode_text,
     truncate_repr,
 )
-from fyrehose_twisted.parcels.wire.messages import (
-    MAX_EVENT,
-    MAX_NAME,
-    MAX_PUBLISHER,
-    MAX_SEQUENCE,
-    EntryKind,
-    Mode,
-    RefusalReason,
-)
+from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, MAX_NAME, MAX_PUBLISHER, MAX_SEQUENCE, Mode, RefusalReason
 
 MAX_TEXT = 200
 """Characters of a text for people. What is longer is cut when it is sent."""

@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum, IntEnum
 from hashlib import sha256
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    RequestVote,
+    RequestVoteReply,
+)
 from fyrehose_twisted.effects import Address
 
 MAX_HEAD = 255
@@ -55,17 +63,6 @@ class ParcelType(Enum):
 def node_id(name: str) -> int:
     """Return the id of a node by its name: the first two bytes of its SHA-256, big endian. Names may share one."""
     return int.from_bytes(sha256(name.encode()).digest()[:2], "big")
-
-
-class MemberId(NamedTuple):
-    """Who votes: a node's name, and which of its lives. Who starts without memory has a new incarnation."""
-
-    name: str
-    incarnation: int
-    """Unsigned, 63 bits; drawn at random when a node starts without memory."""
-
-    def __str__(self) -> str:
-        return f"{self.name}#{self.incarnation:016x}"
 
 
 class Extension(NamedTuple):
@@ -187,15 +184,6 @@ class Heartbeat(NamedTuple):
 # Of our own: one order
 
 
-class EntryKind(IntEnum):
-    """What an entry of the log is."""
-
-    EVENTS = 0
-    MEMBERSHIP = 1
-    NO_OP = 2
-    """Opens a term."""
-
-
 class PublisherRun(NamedTuple):
     """Events that one publisher published one after the other."""
 
@@ -206,90 +194,6 @@ class PublisherRun(NamedTuple):
     first: int
     """What its publisher numbered the first of them, from 1 on; the others follow."""
     events: Sequence[bytes]
-
-
-class Membership(NamedTuple):
-    """Who votes, and where they listen."""
-
-    members: tuple[tuple[MemberId, Address], ...]
-
-    @property
-    def quorum(self) -> int:
-        """How many members have to agree."""
-        return len(self.members) // 2 + 1
-
-
-class LogEntry(NamedTuple):
-    """One place in the log that members agree on."""
-
-    term: int
-    kind: EntryKind
-    content: tuple[PublisherRun, ...] | Membership | None
-
-    @property
-    def runs(self) -> tuple[PublisherRun, ...]:
-        """The events, if that is what it is about."""
-        return cast("tuple[PublisherRun, ...]", self.content) if self.kind is EntryKind.EVENTS else ()
-
-
-class RequestVote(NamedTuple):
-    """Asks for a vote."""
-
-    term: int
-    last_index: int
-    last_term: int
-    trial: bool
-    """Asks only whether a vote would be given."""
-
-
-class RequestVoteReply(NamedTuple):
-    """Answers a :class:`RequestVote`."""
-
-    term: int
-    granted: bool
-    trial: bool
-
-
-class AppendEntries(NamedTuple):
-    """Puts entries behind those that the follower has, and says how far they are agreed on. Beats too."""
-
-    term: int
-    previous: int
-    """Index of the entry before the first; indexes go from 1 on."""
-    previous_term: int
-    commit: int
-    entries: Sequence[LogEntry]
-
-
-class AppendEntriesReply(NamedTuple):
-    """Answers an :class:`AppendEntries`, and all before it."""
-
-    term: int
-    taken: bool
-    index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
-    """Up to where the logs are equal; if it was not taken, where to try next."""
-
-
-class InstallSnapshot(NamedTuple):
-    """A piece of what a node has to know that begins in the middle of the log."""
-
-    term: int
-    index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
-    """What the log up to this entry came to."""
-    index_term: int
-    """The term of that entry."""
-    offset: int
-    total: int
-    data: bytes
-
-
-class InstallSnapshotReply(NamedTuple):
-    """Answers a :class:`InstallSnapshot`."""
-
-    term: int
-    index: int  # type: ignore[assignment]  # A tuple has a method of that name, which nobody needs here.
-    offset: int
-    """How many bytes of the state are there."""
 
 
 # Of our own: events

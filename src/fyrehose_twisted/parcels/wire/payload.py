@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, get_args, get_type_hints
 
+from fyrehose_twisted.consensus.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    EntryKind,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    LogEntry,
+    MemberId,
+    Membership,
+    RequestVote,
+    RequestVoteReply,
+)
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import UnencodableMessage
 from fyrehose_twisted.parcels.wire.cbor import (
@@ -41,18 +53,10 @@ from fyrehose_twisted.parcels.wire.field_codecs import (
 from fyrehose_twisted.parcels.wire.head import pack_host, unpack_host
 from fyrehose_twisted.parcels.wire.messages import (
     MAX_DATA,
-    AppendEntries,
-    AppendEntriesReply,
-    EntryKind,
     FetchEvents,
     FetchEventsReply,
     Heartbeat,
     Hello,
-    InstallSnapshot,
-    InstallSnapshotReply,
-    LogEntry,
-    MemberId,
-    Membership,
     Message,
     Mode,
     Parcel,
@@ -63,8 +67,6 @@ from fyrehose_twisted.parcels.wire.messages import (
     PublishNack,
     RefusalReason,
     Refused,
-    RequestVote,
-    RequestVoteReply,
     Welcome,
 )
 
@@ -172,7 +174,7 @@ def _write_entry(entry: LogEntry) -> bytes:
     elif content is None:
         fits, written = EntryKind.NO_OP, NULL
     else:
-        fits, written = EntryKind.EVENTS, encode_array_header(len(content)) + b"".join(map(_write_run, content))
+        fits, written = EntryKind.DATA, encode_array_header(len(content)) + b"".join(map(_write_run, content))
     if entry.kind is not fits:
         raise InvalidField(f"an entry of kind {entry.kind!r} cannot have {truncate_repr(content)}")
     return b"".join((encode_array_header(3), write_number(entry.term), encode_integer(entry.kind), written))
@@ -181,7 +183,7 @@ def _write_entry(entry: LogEntry) -> bytes:
 def _read_entry(value: Any) -> LogEntry:
     term, kind, content = check_array(value, 3)
     kind = ENTRY_KIND.read(kind)
-    if kind is EntryKind.EVENTS:
+    if kind is EntryKind.DATA:
         content = tuple(map(_read_run, check_array(content)))
     elif kind is EntryKind.MEMBERSHIP:
         content = _read_membership(content)
@@ -302,11 +304,11 @@ class PayloadWriter:
             for write, value in zip(writers, message, strict=True):
                 parts.append(write(value))
         except (InvalidField, UnicodeEncodeError) as error:
-            raise UnencodableMessage(f"{kind.__name__}: {error}") from None
+            raise UnencodableMessage(f"{WIRE_NAMES[kind]}: {error}") from None
         data = b"".join(parts)
         if len(data) > MAX_DATA:
             raise UnencodableMessage(
-                f"{kind.__name__} of {len(data):,} bytes does not fit the {MAX_DATA:,} of one parcel"
+                f"{WIRE_NAMES[kind]} of {len(data):,} bytes does not fit the {MAX_DATA:,} of one parcel"
             )
         return data
 

@@ -5,9 +5,10 @@ from random import Random
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.parcels.node.ordering.backfill import REPLY_TIMEOUT, EventBackfill
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
-from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply, MemberId
+from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply
 
 BACKWARDS = "what somebody said of an earlier number takes it back there, so that events come twice"
 

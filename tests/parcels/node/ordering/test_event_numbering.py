@@ -5,23 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering, InvalidSnapshot, RunResult
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import RunPlacement
-from fyrehose_twisted.parcels.wire.messages import (
-    EntryKind,
-    LogEntry,
-    MemberId,
-    Membership,
-    PublisherRun,
-    RefusalReason,
-)
+from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 VIEW = Membership(((MemberId("Boris", 2), ("10.0.0.2", 1)), (MemberId("Ivan", 2**63 - 1), ("::1", 65_535))))
 
 
 def entry(*runs: PublisherRun) -> LogEntry:
-    return LogEntry(1, EntryKind.EVENTS, runs)
+    return LogEntry(1, EntryKind.DATA, runs)
 
 
 def test_entries_give_events_their_numbers() -> None:

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from zope.interface.verify import verifyObject
 
 from fyrehose_twisted.interfaces import IEventHistory
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.node.ordering.history import RUN_OVERHEAD, EventBatch, EventWindow, SequencedRun
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import Event
 
 

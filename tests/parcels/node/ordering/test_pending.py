@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Peer
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.node.ordering.pending import PendingRun, PendingRuns, run_key, run_size
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Publish, PublisherRun
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import PublishQueueFull
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.node.ordering.publisher_queue import (
     MAX_RUN_BYTES,
     UNANSWERED,
@@ -15,7 +16,6 @@ from fyrehose_twisted.parcels.node.ordering.publisher_queue import (
     RejectedBatch,
 )
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSessions, RunPlacement
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 

@@ -1,1 +1,1 @@
-"""Events on their way into the order and out of it."""
+"""Publishing into the total order, and delivery from it."""

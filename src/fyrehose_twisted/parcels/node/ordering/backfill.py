@@ -1,25 +1,26 @@
-"""Events that a node missed while it was away, fetched from others (document 004, "Sequence recovery phase")."""
+"""Backfill of missed events from other nodes (document 004, "Sequence recovery phase")."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
 
+from fyrehose_twisted.consensus.messages import MemberId
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
-from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply, MemberId
+from fyrehose_twisted.parcels.wire.messages import FetchEvents, FetchEventsReply
 
 REPLY_TIMEOUT = 2.0
-"""Seconds after which somebody who does not answer is not waited for any longer."""
+"""Seconds after which an unanswered request is sent to another node."""
 
 
 class EventBackfill:
-    """One row of events, the next that the application wants.
+    """Backfill of one contiguous range of events.
 
     Whoever holds the first of them gives what fits one parcel; then it is asked again. Where nobody does, what is held
     by the one who goes back furthest comes next.
 
-    :ivar next_sequence: number of the first event that is still missing.
-    :ivar last: number of the last one.
+    :ivar next_sequence: sequence number of the first missing event.
+    :ivar last: sequence number of the last missing event.
     """
 
     def __init__(self, first: int, last: int) -> None:
@@ -30,9 +31,9 @@ class EventBackfill:
         self._lowest_held: dict[MemberId, int] = {}
 
     def next_request(self, sources: Sequence[MemberId], now: float) -> tuple[MemberId, FetchEvents] | None:
-        """Return whom to ask now, if anybody.
+        """Return the next request and the node to send it to, or ``None``.
 
-        :param sources: who can be asked, the best first.
+        :param sources: nodes to ask, in order of preference.
         """
         if self._source is not None:
             if self._source in sources and now - self._requested_at < REPLY_TIMEOUT:
@@ -45,34 +46,34 @@ class EventBackfill:
 
     @property
     def deadline(self) -> float:
-        """When :meth:`next_request` is to be called again."""
+        """Return the time at which :meth:`next_request` is due."""
         return self._requested_at + REPLY_TIMEOUT
 
     def reply_received(self, message: FetchEventsReply, sender: MemberId) -> list[SequencedRun]:
-        """Take an answer; return the events that came, which are the next ones."""
+        """Process a reply; return its events if they are the next ones."""
         if sender != self._source:
             return []
         self._source = None
         if not message.events or message.first != self.next_sequence:
             self._lowest_held[sender] = message.first if message.first > self.next_sequence else self.last + 1
             return []
-        stretches: list[SequencedRun] = []
+        runs: list[SequencedRun] = []
         sequence = self.next_sequence
-        numbered = [(one[0], one[1], one[2] - place) for place, one in enumerate(message.events)]
-        rows = groupby(zip(numbered, message.events, strict=True), key=lambda pair: pair[0])
-        for (publisher, epoch, _), row in rows:
-            events = [event for _, event in row]
-            stretches.append(SequencedRun(sequence, publisher, epoch, events[0][2], [event[3] for event in events]))
+        keys = [(event[0], event[1], event[2] - offset) for offset, event in enumerate(message.events)]
+        groups = groupby(zip(keys, message.events, strict=True), key=lambda pair: pair[0])
+        for (publisher, epoch, _), group in groups:
+            events = [event for _, event in group]
+            runs.append(SequencedRun(sequence, publisher, epoch, events[0][2], [event[3] for event in events]))
             sequence += len(events)
         self.next_sequence = sequence
-        # Who was said to begin at one of these may have more by now.
+        # A node that held nothing lower than these events may hold more by now.
         self._lowest_held = {member: lowest for member, lowest in self._lowest_held.items() if lowest > sequence}
-        return stretches
+        return runs
 
     def skip_unavailable(self, sources: Sequence[MemberId]) -> int | None:
-        """Return the number up to which nobody holds anything, once everybody has said so; ``None`` before.
+        """Return the number up to which no node holds events, once all have replied; ``None`` before.
 
-        What comes behind it is to be asked for again.
+        Later events have to be requested again.
         """
         if self._source is not None or any(one not in self._lowest_held for one in sources):
             return None

@@ -1,10 +1,11 @@
-"""What becomes of entries once they are final: events get their numbers, and are handed on without holes (P1)."""
+"""Delivery of committed entries: events get sequence numbers and are delivered without gaps (P1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
 
+from fyrehose_twisted.consensus.messages import LogEntry, MemberId
 from fyrehose_twisted.errors import EventsNotHeld
 from fyrehose_twisted.interfaces import IEventHistory
 from fyrehose_twisted.parcels.events import EventsDelivered, EventsSkipped, NodeEvent
@@ -12,25 +13,25 @@ from fyrehose_twisted.parcels.node.counters import Counters
 from fyrehose_twisted.parcels.node.ordering.backfill import EventBackfill
 from fyrehose_twisted.parcels.node.ordering.event_numbering import EventNumbering, RunResult
 from fyrehose_twisted.parcels.node.ordering.history import EventBatch, SequencedRun
-from fyrehose_twisted.parcels.wire.messages import Event, FetchEvents, FetchEventsReply, LogEntry, MemberId
+from fyrehose_twisted.parcels.wire.messages import Event, FetchEvents, FetchEventsReply
 
 MAX_FETCH_BYTES = 49_152
-"""Bytes of events in one answer to a Fetch."""
+"""Maximum bytes of events in one reply to a Fetch."""
 MAX_FETCH_EVENTS = 4_096
-"""Events in one, at most."""
+"""Maximum number of events in one reply to a Fetch."""
 MAX_JOIN_BACKFILL = 100_000
-"""How many events back a node without memory asks for when it joins."""
+"""Events before its snapshot that a new node fetches when it joins."""
 
 
 class Delivery:
-    """Hands events on.
+    """Numbers committed events and delivers them in order.
 
-    :param history: where they are kept; its last is the last that was handed on before.
-    :param told: where to put what the application is told.
-    :param ask: sends a request to a member.
-    :ivar numbering: what the entries came to.
-    :ivar last: number of the last event that was handed on.
-    :ivar backfill: events that have to be fetched before others can be handed on.
+    :param history: store of delivered events; delivery continues after its last event.
+    :param events: list to which events for the application are appended.
+    :param send_request: sends a request to a member.
+    :ivar numbering: numbering state after the applied entries.
+    :ivar last: sequence number of the last delivered event.
+    :ivar backfill: backfill that has to finish before newer events are delivered.
     """
 
     def __init__(
@@ -52,17 +53,17 @@ class Delivery:
 
     @property
     def deadline(self) -> float:
-        """When :meth:`fetch_missing` is to be called."""
+        """Return the time at which :meth:`fetch_missing` is due."""
         return inf if self.backfill is None else self.backfill.deadline
 
     def start_after(self, sequence: int) -> None:
-        """The order begins after this number."""
+        """Start the total order after this sequence number."""
         self._joined = True
         self.numbering.sequence = self.last = max(sequence, self.last)
         self.history.clear(self.last)
 
     def install_numbering(self, numbering: EventNumbering) -> None:
-        """The order is further on than what is here. A node that is new to it begins a little before."""
+        """Continue from a snapshot. A new node also fetches some events before it."""
         numbering.repeats = self.numbering.repeats
         self.numbering = numbering
         if not self._joined:
@@ -71,7 +72,7 @@ class Delivery:
             self.history.clear(self.last)
 
     def apply(self, entry: LogEntry) -> list[RunResult]:
-        """Take the next entry of the log."""
+        """Apply the next committed entry."""
         results, stretches = self.numbering.apply(entry)
         if stretches and self.backfill is None and stretches[0].first <= self.last + 1:
             self._deliver(stretches)
@@ -84,7 +85,7 @@ class Delivery:
         one = wanted[0]
         skip = self.last + 1 - one.first
         if skip:
-            # A journal had the first of them.
+            # The journal already holds the first events.
             wanted[0] = SequencedRun(one.first + skip, one.publisher, one.epoch, one.number + skip, one.data[skip:])
         self.history.put(wanted)
         events = EventBatch(wanted)
@@ -92,18 +93,18 @@ class Delivery:
         self.last = events.last
         self._events.append(EventsDelivered(events))
 
-    # What is missing
+    # Backfill
 
     def fetch_missing(self, sources: list[MemberId], now: float) -> None:
-        """Fetch what is missing before the next event, as long as something is.
+        """Fetch the events missing before the next one, if any.
 
-        :param sources: who can be asked, the best first.
+        :param sources: nodes to ask, in order of preference.
         """
         while self.last < self.numbering.sequence:
             backfill = self.backfill
             if backfill is None:
                 backfill = self.backfill = EventBackfill(self.last + 1, self.numbering.sequence)
-            # What becomes final meanwhile is fetched too: then nothing has to be held back here.
+            # Events committed meanwhile are fetched as well, so none has to be buffered here.
             backfill.last = self.numbering.sequence
             question = backfill.next_request(sources, now)
             if question is not None:
@@ -120,16 +121,16 @@ class Delivery:
         self.backfill = None
 
     def backfill_received(self, message: FetchEventsReply, sender: MemberId) -> None:
-        """Somebody gave events that were missing, or has none."""
+        """Process a reply to a backfill request."""
         stretches = [] if self.backfill is None else self.backfill.reply_received(message, sender)
         if stretches:
             self._counters.fetched += len(message.events)
             self._deliver(stretches)
 
-    # What is held
+    # Held events
 
     def read(self, first: int, last: int, limit: int) -> list[Event]:
-        """Return events ``first`` to ``last`` as far as they were handed on, at most ``limit``.
+        """Return delivered events from ``first`` to ``last``, at most ``limit``.
 
         :raises EventsNotHeld: if ``first`` is no longer held.
         """
@@ -142,7 +143,7 @@ class Delivery:
         return found
 
     def serve_fetch(self, message: FetchEvents) -> FetchEventsReply:
-        """Return what somebody else is missing."""
+        """Return the reply to a backfill request of another node."""
         first, last = max(message.first, self.history.oldest), min(message.last, self.last)
         events: list[Event] = self.history.read(first, last, MAX_FETCH_EVENTS) if first <= last else []
         given: list[tuple[str, int, int, bytes]] = []

@@ -1,6 +1,6 @@
-"""What the entries of the log come to: which numbers events have, and what is remembered of publishers.
+"""Replicated numbering state: sequence numbers of events, and sessions of publishers.
 
-Every node takes the same entries in the same order, and so comes to the same.
+Every node applies the same entries in the same order and so reaches the same state.
 """
 
 from __future__ import annotations
@@ -9,28 +9,30 @@ from typing import Any, NamedTuple
 
 from cbor2 import CBORDecodeError, dumps, loads
 
+from fyrehose_twisted.consensus.messages import LogEntry, MemberId, Membership
 from fyrehose_twisted.errors import RemoteError
+from fyrehose_twisted.parcels.node.log_entries import entry_runs
 from fyrehose_twisted.parcels.node.ordering.history import SequencedRun
 from fyrehose_twisted.parcels.node.ordering.publisher_sessions import PublisherSessions, RunPlacement
-from fyrehose_twisted.parcels.wire.messages import LogEntry, MemberId, Membership, PublisherRun, RefusalReason
+from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 
 class InvalidSnapshot(RemoteError):
-    """What came as the state of the order is none."""
+    """A received snapshot is malformed."""
 
 
 class RunResult(NamedTuple):
-    """What became of one run of an entry."""
+    """Result of applying one run of an entry."""
 
     run: PublisherRun
     placement: RunPlacement | RefusalReason
 
 
 class EventNumbering:
-    """What a node knows of the order.
+    """Numbering state of one node. Nodes that applied the same entries have equal states.
 
-    :ivar sequence: number of the last event.
-    :ivar cluster_id: which cluster this is; 0 before that is known.
+    :ivar sequence: sequence number of the last event.
+    :ivar cluster_id: id of the cluster; 0 before it is known.
     """
 
     def __init__(self) -> None:
@@ -40,12 +42,12 @@ class EventNumbering:
         self.repeats = 0
 
     def apply(self, entry: LogEntry) -> tuple[list[RunResult], list[SequencedRun]]:
-        """Take the next entry; return what became of its runs, and its new events."""
+        """Apply the next entry; return the results of its runs, and its new events."""
         results: list[RunResult] = []
-        stretches: list[SequencedRun] = []
+        sequenced: list[SequencedRun] = []
         place = self.sessions.place
         sequence = self.sequence
-        for run in entry.runs:
+        for run in entry_runs(entry):
             placed = place(run, sequence + 1)
             results.append(RunResult(run, placed))
             if isinstance(placed, RunPlacement):
@@ -54,20 +56,20 @@ class EventNumbering:
                 if new:
                     skip = len(events) - new
                     data = events[skip:] if skip else events
-                    stretches.append(SequencedRun(sequence + 1, run.publisher, run.epoch, run.first + skip, data))
+                    sequenced.append(SequencedRun(sequence + 1, run.publisher, run.epoch, run.first + skip, data))
                     sequence += new
         self.sequence = sequence
-        return results, stretches
+        return results, sequenced
 
     def dump(self, membership: Membership) -> bytes:
-        """Return all of it, and who votes, as bytes."""
+        """Serialize the state and the membership."""
         members = [[member.name, member.incarnation, *address] for member, address in membership.members]
         return dumps([self.sequence, self.cluster_id, members, self.sessions.dump()])
 
     def load(self, data: bytes) -> Membership:
-        """Replace all of it by what :meth:`dump` gave, and return who votes.
+        """Restore the state from :meth:`dump`; return the membership.
 
-        :raises BadState: if that is something else.
+        :raises InvalidSnapshot: if ``data`` is malformed.
         """
         try:
             sequence, founding, members, sessions = loads(data, max_depth=8)
@@ -103,7 +105,7 @@ def _text(value: Any) -> str:
 
 
 def _digest(value: Any = b"") -> bytes:
-    # A state of an earlier version has none.
+    # Snapshots of earlier versions have no digest.
     if type(value) is not bytes or len(value) not in (0, 16):
         raise TypeError(f"{value!r} is no digest")
     return value

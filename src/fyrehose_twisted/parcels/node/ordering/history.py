@@ -1,4 +1,4 @@
-"""Events that a node still has: a window in memory."""
+"""In-memory window of recent events."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import NamedTuple, overload
 from zope.interface import implementer
 
 from fyrehose_twisted.interfaces import IEventHistory
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import Event
 
 RUN_OVERHEAD = 400
-"""Bytes that a stretch counts for next to its events."""
+"""Bytes that a run counts for in addition to its events."""
 
 
 class SequencedRun(NamedTuple):
-    """Events of one publisher, one after the other in the order and as it published them."""
+    """Consecutive events of one publisher, with consecutive sequence numbers."""
 
     first: int
-    """Number of the first of them."""
+    """Sequence number of the first event."""
     publisher: str
     epoch: int
     number: int
-    """What its publisher numbered the first of them."""
+    """Publisher's number of the first event."""
     data: Sequence[bytes]
 
     @property
     def end(self) -> int:
-        """The number after the last of them."""
+        """Sequence number after the last event."""
         return self.first + len(self.data)
 
     def events_between(self, first: int, last: int) -> Iterator[Event]:
-        """Yield those of ``first`` to ``last`` that are in it."""
+        """Yield the events with sequence numbers from ``first`` to ``last``."""
         start, number = self.first, self.number
-        for at in range(max(first - start, 0), min(last - start + 1, len(self.data))):
-            yield Event(start + at, self.publisher, self.epoch, number + at, self.data[at])
+        for offset in range(max(first - start, 0), min(last - start + 1, len(self.data))):
+            yield Event(start + offset, self.publisher, self.epoch, number + offset, self.data[offset])
 
 
 class EventBatch(Sequence[Event]):
-    """Events without holes, made when somebody looks at them."""
+    """Contiguous events, materialized on first access."""
 
     __slots__ = ("_events", "runs")
 
@@ -50,17 +50,17 @@ class EventBatch(Sequence[Event]):
 
     def _materialize(self) -> list[Event]:
         if self._events is None:
-            self._events = [event for one in self.runs for event in one.events_between(one.first, one.end)]
+            self._events = [event for run in self.runs for event in run.events_between(run.first, run.end)]
         return self._events
 
     @property
     def first(self) -> int:
-        """Number of the first of them."""
+        """Sequence number of the first event."""
         return self.runs[0].first
 
     @property
     def last(self) -> int:
-        """Number of the last of them."""
+        """Sequence number of the last event."""
         return self.runs[-1].end - 1
 
     def __len__(self) -> int:
@@ -82,10 +82,10 @@ class EventBatch(Sequence[Event]):
 
 @implementer(IEventHistory)
 class EventWindow:
-    """The last events, as many as fit.
+    """Window of the most recent events.
 
-    :param limit: bytes of memory.
-    :param last: number of the last event before the window begins.
+    :param limit: maximum size in bytes.
+    :param last: sequence number of the event before the window.
     """
 
     def __init__(self, limit: int, last: int = 0) -> None:
@@ -120,7 +120,7 @@ class EventWindow:
             self._dropped = 0
 
     def clear(self, last: int) -> None:
-        """Forget everything; the next event is the one after ``last``."""
+        """Clear the window; the next event follows ``last``."""
         self._runs, self._firsts, self._dropped, self.size, self.last = [], [], 0, 0, last
 
     def read(self, first: int, last: int, limit: int) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Runs on their way into the order, and who wants to know what becomes of them."""
+"""Runs that are not ordered yet, with the connections that wait for their results."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from fyrehose_twisted.effects import Peer
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 RunKey = tuple[str, int, int, int]
-"""Publisher, epoch, its first number, and how many events there are."""
+"""Publisher, epoch, first number and number of events."""
 
 
 def run_key(run: PublisherRun) -> RunKey:
-    """Return what tells a run from others."""
+    """Return the key that identifies a run."""
     return run.publisher, run.epoch, run.first, len(run.events)
 
 
 def run_size(run: PublisherRun) -> int:
-    """Return how many bytes a run takes on the wire, at most."""
+    """Return the maximum encoded size of a run in bytes."""
     return sum(map(len, run.events)) + 5 * len(run.events) + len(run.publisher) * 4 + 32
 
 
@@ -29,19 +29,19 @@ def same_events(one: PublisherRun, other: PublisherRun) -> bool:
 
 
 class PendingRun(NamedTuple):
-    """A run that is not in the order yet, as far as this node knows."""
+    """A run that is not known to be ordered."""
 
     run: PublisherRun
     requester: Peer | None
-    """The connection on which it came; ``None`` if it is this node's own."""
+    """Connection on which it arrived; ``None`` for a run of this node."""
     size: int
 
 
 class PendingRuns:
-    """Runs in the order in which they came.
+    """Pending runs in order of arrival.
 
-    :param limit: bytes that they may count for.
-    :ivar size: bytes that they count for.
+    :param limit: maximum size of all runs in bytes.
+    :ivar size: size of all runs in bytes.
     """
 
     def __init__(self, limit: int) -> None:
@@ -53,7 +53,10 @@ class PendingRuns:
         return len(self._pending)
 
     def add(self, run: PublisherRun, requester: Peer | None) -> bool | None:
-        """Take a run; ``False`` if there is no room, ``None`` if it waits already: then only who asks is new."""
+        """Add a run; return ``False`` if there is no room, and ``None`` if it was pending already.
+
+        In the latter case only its requester is replaced.
+        """
         key = run_key(run)
         known = self._pending.get(key)
         if known is not None:
@@ -68,21 +71,21 @@ class PendingRuns:
         return True
 
     def get(self, key: RunKey) -> PendingRun | None:
-        """Return a run that waits."""
+        """Return a pending run."""
         return self._pending.get(key)
 
     def pop(self, key: RunKey) -> PendingRun | None:
-        """Take a run out."""
+        """Remove and return a run."""
         waiting = self._pending.pop(key, None)
         if waiting is not None:
             self.size -= waiting.size
         return waiting
 
     def runs(self) -> Iterator[PublisherRun]:
-        """Yield all of them, in the order in which they came."""
+        """Yield all runs in order of arrival."""
         return (waiting.run for waiting in self._pending.values())
 
     def clear(self) -> list[PendingRun]:
-        """Take all of them out."""
+        """Remove and return all runs."""
         waiting, self._pending, self.size = list(self._pending.values()), {}, 0
         return waiting

@@ -1,4 +1,4 @@
-"""Events on their way into the order: this node's own, and those that come from others."""
+"""Publish requests in progress: those of this node, of its clients and of other nodes."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from fyrehose_twisted.parcels.node.ordering.publisher_sessions import RunPlaceme
 from fyrehose_twisted.parcels.wire.messages import Message, PublishAck, PublisherRun, PublishNack, RefusalReason
 
 MAX_REFUSED_PUBLISHERS = 1_024
-"""Publishers of whom it is remembered that something was refused for want of room."""
+"""Publishers for which the first run refused for lack of room is remembered."""
 NOT_LEADER = "this node does not order any more; ask again"
 
 
 class PublishTracker:
-    """What is on its way, and who is told what became of it.
+    """Publish requests in progress, and the replies to their requesters.
 
     An answer is held back until this node has handed the events on, so that who publishes here and then reads here
     finds what was published.
 
-    :param publisher: what this node calls itself as a publisher.
-    :param limit: bytes of events that may wait, those of this node and those of others each.
-    :ivar replies: answers for others, each with its connection.
-    :ivar events: answers for the application.
+    :param publisher: publisher name of this node.
+    :param limit: maximum size in bytes of pending events; separate for this node's own and for those of others.
+    :ivar replies: replies to send, each with its connection.
+    :ivar events: results for the application.
     """
 
     def __init__(self, publisher: str, limit: int, epoch: int) -> None:
@@ -44,11 +44,14 @@ class PublishTracker:
         return len(self.pending) + len(self._deferred)
 
     def publish(self, events: Sequence[bytes], token: Any) -> None:
-        """Take events of this node. :raises PublishQueueFull: if too many wait."""
+        """Queue events of this node.
+
+        :raises PublishQueueFull: if too many events are pending.
+        """
         self.queue.publish(events, token)
 
     def publish_as(self, run: PublisherRun, token: Any) -> None:
-        """Take events that the application numbered.
+        """Queue events numbered by the application.
 
         :raises PublishQueueFull: if too many wait.
         :raises KeyReused: if others wait that were numbered alike.
@@ -64,14 +67,14 @@ class PublishTracker:
         self._tokens.setdefault(run_key(run), []).append(token)
 
     def take_runs(self) -> list[PublisherRun]:
-        """Return runs of this node that are to be sent now."""
+        """Return the runs of this node to send now."""
         runs = self.queue.take_runs()
         for run in runs:
             self.pending.add(run, None)
         return runs
 
     def publish_requested(self, run: PublisherRun, requester: Peer) -> bool:
-        """Somebody wants a run ordered; returns whether it has to be sent on. One that waits already has not."""
+        """Accept a run of another publisher; return whether it has to be forwarded, that is, was not pending."""
         if run.publisher == self.queue.publisher:
             self.refuse(requester, run, RefusalReason.NAME_TAKEN, "that is what this node calls itself")
             return False
@@ -84,7 +87,7 @@ class PublishTracker:
         if added is not False:
             self._first_refused.pop(key, None)
         elif refused is None or run.first < refused:
-            # What follows must not overtake it.
+            # Later runs must not overtake it.
             if len(self._first_refused) >= MAX_REFUSED_PUBLISHERS:
                 self._first_refused.pop(next(iter(self._first_refused)))
             self._first_refused[key] = run.first
@@ -94,16 +97,16 @@ class PublishTracker:
         return bool(added)
 
     def refuse(self, requester: Peer, run: PublisherRun, reason: RefusalReason, text: str) -> None:
-        """Tell who asked that a run is not taken."""
+        """Reply that a run is refused."""
         self.replies.append((requester, PublishNack(run.publisher, run.epoch, run.first, reason, text)))
 
     def run_applied(self, run: PublisherRun, placement: RunPlacement | RefusalReason, delivered: int) -> None:
-        """A run that waited may be in the order now."""
+        """Process the result of an applied run, which may be pending here."""
         waiting = self.pending.get(run_key(run))
         if waiting is None:
             return
         if not same_events(waiting.run, run):
-            # Published elsewhere under the same key: if it has a number, what waits here will have none.
+            # Another node published a run under this key. If that run is ordered, the pending one never will be.
             if isinstance(placement, RunPlacement):
                 self.pending.pop(run_key(run))
                 self._fail_run(waiting.run, waiting.requester, RefusalReason.OTHER_BODY)
@@ -115,7 +118,7 @@ class PublishTracker:
             self._fail_run(waiting.run, waiting.requester, placement)
 
     def publish_rejected(self, message: PublishNack) -> None:
-        """The leader will not have a run: for good, or just not now; then it stays, and is sent again."""
+        """Process a refusal by the leader. After a temporary refusal the run stays pending and is resent."""
         if message.why not in (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE, RefusalReason.OTHER_BODY):
             return
         for run in list(self.pending.runs()):
@@ -125,7 +128,7 @@ class PublishTracker:
                     self._fail_run(run, waiting.requester, message.why)
 
     def events_delivered(self, sequence: int) -> None:
-        """Events up to ``sequence`` have been handed on."""
+        """Release the replies for events up to ``sequence``, which are delivered now."""
         if not self._deferred or self._deferred[0][0] > sequence:
             return
         held, self._deferred = self._deferred, []
@@ -136,7 +139,7 @@ class PublishTracker:
                 self._deferred.append((last, asker, key, numbers))
 
     def abandon_all(self, text: str) -> None:
-        """There is no quorum: tell everybody who waits. Some of it may be ordered all the same."""
+        """Fail all pending runs, because there is no quorum. Their events may still be ordered."""
         held, self._deferred = self._deferred, []
         for _, asker, key, numbers in held:
             self._reply(key, asker, numbers)
@@ -152,11 +155,11 @@ class PublishTracker:
         self._tokens.clear()
 
     def runs(self) -> Iterator[PublisherRun]:
-        """Yield all runs that wait, in the order in which they came."""
+        """Yield all pending runs in order of arrival."""
         return self.pending.runs()
 
     def _key_conflicts(self, run: PublisherRun) -> bool:
-        """Whether another run waits under the key of ``run``."""
+        """Return whether a different run is pending under the key of ``run``."""
         waiting = self.pending.get(run_key(run))
         return waiting is not None and not same_events(waiting.run, run)
 
@@ -176,7 +179,7 @@ class PublishTracker:
             for done in self.queue.acknowledge(key[1], key[2], numbers):
                 if done.token is not None:
                     self.events.append(PublishConfirmed(*done))
-        # Who asked over a connection may have been followed by the application, and the other way round.
+        # The same run may have come both over a connection and from the application.
         for token in self._tokens.pop(key, ()):
             self.events.append(PublishConfirmed(token, numbers))
 

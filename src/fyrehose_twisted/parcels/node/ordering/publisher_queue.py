@@ -1,4 +1,4 @@
-"""A publisher's side: it numbers its events, sends them again when a connection was lost, and takes answers in."""
+"""Publisher's send queue: numbers events, resends them after a lost connection, and processes acknowledgements."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted.errors import PublishQueueFull
 from fyrehose_twisted.parcels.events import SequenceSpans
-from fyrehose_twisted.parcels.node.raft.log import EVENT_OVERHEAD
+from fyrehose_twisted.parcels.node.log_entries import EVENT_OVERHEAD
 from fyrehose_twisted.parcels.wire.messages import PublisherRun
 
 MAX_RUN_BYTES = 49_152
-"""Bytes of events in one run, unless it is a single one."""
+"""Bytes of events in one run. A single event may be larger."""
 UNANSWERED = 4_096
-"""Events of a publisher that wait for an answer at once; see
+"""Maximum number of unacknowledged events of one publisher; see
 :data:`~fyrehose_twisted.parcels.node.ordering.publisher_sessions.REMEMBERED`."""
 
 
 class NumberedBatch(NamedTuple):
-    """What was published together has its numbers."""
+    """A batch whose events all have sequence numbers."""
 
     token: Any
     numbers: SequenceSpans
 
 
 class RejectedBatch(NamedTuple):
-    """What was published together does not, all of it."""
+    """A batch with events that have no sequence number."""
 
     token: Any
     numbers: SequenceSpans
-    """Those of the first of them, which do."""
+    """Numbers of its leading events that do have one."""
     sent: bool
-    """Whether others may have been given one all the same."""
+    """Whether the other events may have got one nevertheless."""
 
 
 class _PublishBatch:
-    """What was published together."""
+    """Events that were published together."""
 
     __slots__ = ("events", "numbered_count", "numbers", "sent", "token")
 
@@ -48,7 +48,7 @@ class _PublishBatch:
         self.numbers: list[tuple[int, int]] = []
 
     def add_numbers(self, first: int, count: int) -> None:
-        """The next of its events have their numbers."""
+        """Record the numbers of its next events."""
         if self.numbers and sum(self.numbers[-1]) == first:
             start, size = self.numbers[-1]
             self.numbers[-1] = (start, size + count)
@@ -58,14 +58,14 @@ class _PublishBatch:
 
 
 class PublisherQueue:
-    """Events of one publisher that are on their way into the order.
+    """Unacknowledged events of one publisher.
 
     They are answered in the order in which they were published, for that is how they are ordered.
 
-    :param publisher: unlike that of everybody else.
-    :param limit: bytes of events that may wait.
-    :ivar pending_events: how many events wait for their number.
-    :ivar pending_bytes: for how many bytes they count.
+    :param publisher: unique name of the publisher.
+    :param limit: maximum size of pending events in bytes.
+    :ivar pending_events: number of pending events.
+    :ivar pending_bytes: size of pending events in bytes.
     """
 
     def __init__(self, publisher: str, limit: int, epoch: int = 1) -> None:
@@ -82,7 +82,7 @@ class PublisherQueue:
         self._in_flight = 0
 
     def publish(self, events: Sequence[bytes], token: Any) -> None:
-        """Take events, at least one.
+        """Queue one or more events.
 
         :raises PublishQueueFull: if too many wait already.
         """
@@ -100,7 +100,7 @@ class PublisherQueue:
         self.pending_bytes += size
 
     def take_runs(self) -> list[PublisherRun]:
-        """Return what is to be sent now."""
+        """Return the runs to send now."""
         runs = list(self._unsent)
         self._unsent.clear()
         while self._queue and self._in_flight < UNANSWERED:
@@ -133,11 +133,11 @@ class PublisherQueue:
         return run
 
     def resend_all(self) -> None:
-        """Whoever had what was sent is gone: let :meth:`take_runs` return all of it once more."""
+        """Let :meth:`take_runs` return all unacknowledged events again, because the receiver is gone."""
         self._unsent = deque(self._runs)
 
     def acknowledge(self, epoch: int, first: int, numbers: SequenceSpans) -> Iterator[NumberedBatch]:
-        """Events have their numbers; what is not the next in turn is left for later, when it is sent again."""
+        """Record the numbers of events. Out-of-order acknowledgements are ignored, because those events are resent."""
         if not self._runs or epoch != self.epoch or first != self._runs[0].first:
             return
         run = self._runs[0]
@@ -164,11 +164,13 @@ class PublisherQueue:
                 yield NumberedBatch(batch.token, tuple(batch.numbers))
 
     def abandon_all(self) -> list[RejectedBatch]:
-        """Expect no more answers; return what has none. What was sent may be ordered all the same, but nothing that is
-        published from now on comes before it."""
+        """Stop waiting and return unacknowledged batches.
+
+        Events in flight may still be ordered, but never after events published later.
+        """
         failed = [RejectedBatch(batch.token, tuple(batch.numbers), batch.sent) for batch in self._batches]
-        for waiting in (self._batches, self._runs, self._unsent, self._queue):
-            waiting.clear()
+        for items in (self._batches, self._runs, self._unsent, self._queue):
+            items.clear()
         if self._next_number > 1:
             self.epoch += 1
             self._next_number = 1
@@ -176,10 +178,10 @@ class PublisherQueue:
         return failed
 
     def cancel(self, token: Any) -> RejectedBatch | None:
-        """Expect no answer for what was published with ``token``, if it waits.
+        """Cancel the batch published with ``token``, if it is pending.
 
-        What is not sent yet is not sent any more. What is keeps its place, for what comes after it counts on that, and
-        may be ordered.
+        Unsent events are dropped. Events in flight keep their numbers, because later ones depend on them, and may still
+        be ordered.
         """
         for batch in self._batches:
             if batch.token is not token:

@@ -1,7 +1,7 @@
-"""What a cluster remembers of its publishers, so that an event that is published again is delivered once (P5).
+"""Publisher sessions, with which the cluster deduplicates republished events (P5).
 
-Every node does the same with every entry of the log, so all of them remember the same. The memory is bounded: of each
-publisher the numbers of its last :data:`REMEMBERED` events, and :data:`MAX_WEIGHT` items in all.
+The sessions are replicated: every node applies the same entries and so holds equal sessions. They are bounded to the
+last :data:`REMEMBERED` events of a publisher, and to :data:`MAX_WEIGHT` items in total.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, NamedTuple
 from fyrehose_twisted.parcels.wire.messages import PublisherRun, RefusalReason
 
 REMEMBERED = 8_192
-"""Events of a publisher that are told from new ones, and answered with the number that they were given."""
+"""Events of one publisher that are recognized as duplicates and acknowledged with their sequence numbers."""
 MAX_WEIGHT = 131_072
-"""Publishers and rows of their events that are remembered together; who was silent longest is forgotten first."""
+"""Maximum number of sessions and spans in total. The least recently active publishers are evicted first."""
 
 
 def event_digest(event: bytes) -> bytes:
-    """Return a digest of an event, 16 bytes."""
+    """Return the 16-byte digest of an event."""
     return sha256(event).digest()[:16]
 
 
 class RunPlacement(NamedTuple):
-    """What became of a run."""
+    """Placement of a run in the total order."""
 
     new_count: int
-    """How many of its events, the last ones, are new."""
+    """Number of new events, which are the last ones of the run."""
     sequences: tuple[tuple[int, int], ...]
-    """Numbers in the order of all its events: the first, and how many there are one after the other."""
+    """Sequence numbers of all its events: first number and count of each contiguous span."""
 
 
 class PublisherSession:
-    """What is remembered of one publisher.
+    """Session of one publisher.
 
-    :ivar last: its own number of its last event.
-    :ivar digest: of its first event, so that an idempotency key is known to be used with another body; empty if it was
-        placed by a version that did not keep it.
-    :ivar spans: its own number, the number in the order, and how many there are, oldest first.
+    :ivar last: publisher's number of its last event.
+    :ivar digest: digest of its first event, which detects an idempotency key reused with another body; empty for a
+        session of an earlier version.
+    :ivar spans: publisher's number, sequence number and count of each contiguous span, oldest first.
     """
 
     __slots__ = ("digest", "epoch", "last", "spans")
@@ -50,7 +50,7 @@ class PublisherSession:
         self.spans: deque[tuple[int, int, int]] = deque()
 
     def find_sequences(self, first: int, count: int) -> tuple[tuple[int, int], ...] | None:
-        """Return the numbers that events were given, ``None`` if some of them are forgotten."""
+        """Return the sequence numbers of events, or ``None`` if some are evicted."""
         found: list[tuple[int, int]] = []
         wanted = first
         for number, sequence, size in self.spans:
@@ -65,7 +65,7 @@ class PublisherSession:
 
 
 class PublisherSessions:
-    """All publishers that are remembered, who was silent longest first."""
+    """Sessions of all publishers, least recently active first."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, PublisherSession] = OrderedDict()
@@ -76,11 +76,11 @@ class PublisherSessions:
 
     @property
     def weight(self) -> int:
-        """Publishers and rows that are remembered."""
+        """Number of sessions and spans."""
         return self._weight
 
     def place(self, run: PublisherRun, sequence: int) -> RunPlacement | RefusalReason:
-        """Take a run in whose first new event gets the number ``sequence``; or say why it has no place."""
+        """Place a run whose first new event gets number ``sequence``, or return the reason for refusing it."""
         publisher, epoch, first, events = run
         count = len(events)
         if not count:
@@ -138,7 +138,7 @@ class PublisherSessions:
             self._weight -= 1 + len(session.spans)
 
     def dump(self) -> list[Any]:
-        """Return all that is remembered as plain data, which :meth:`load` takes."""
+        """Return the sessions as plain data for :meth:`load`."""
         return [
             [publisher, session.epoch, session.last, [list(row) for row in session.spans], session.digest]
             for publisher, session in self._sessions.items()
@@ -146,7 +146,7 @@ class PublisherSessions:
 
     @classmethod
     def load(cls, data: list[Any]) -> PublisherSessions:
-        """Return what :meth:`dump` gave."""
+        """Restore the sessions from :meth:`dump`."""
         sessions = cls()
         for publisher, epoch, last, rows, digest in data:
             session = sessions._sessions[publisher] = PublisherSession(epoch, digest, last)

@@ -3,14 +3,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.node.raft.log import ENTRY_OVERHEAD, EVENT_OVERHEAD, RaftLog, entry_size
-from fyrehose_twisted.parcels.wire.messages import EntryKind, LogEntry, MemberId, Membership, PublisherRun
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, MemberId, Membership
 
 ALONE = Membership(((MemberId("Ivan", 1), ("10.0.0.1", 7_878)),))
 
 
-def entry(term: int, *events: bytes) -> LogEntry:
-    return LogEntry(term, EntryKind.EVENTS, (PublisherRun("p", 0, 1, events),))
+def entry(term: int, data: bytes) -> LogEntry:
+    return LogEntry(term, EntryKind.DATA, data)
+
+
+def entry_size(entry: LogEntry) -> int:
+    return 400 + (len(entry.content) if entry.kind is EntryKind.DATA else 0)
 
 
 STEPS = st.lists(
@@ -28,7 +32,7 @@ STEPS = st.lists(
 def test_it_is_a_list_of_which_the_beginning_is_dropped(
     steps: list[tuple[str, object]], asked: int, limit: int, most: int
 ) -> None:
-    log, model, base, base_term, term = RaftLog(), [], 0, 0, 0
+    log, model, base, base_term, term = RaftLog(entry_size), [], 0, 0, 0
     for what, argument in steps:
         last = base + len(model)
         if what == "append":
@@ -70,7 +74,7 @@ def test_it_is_a_list_of_which_the_beginning_is_dropped(
 
 
 def test_many_are_dropped_without_moving_the_rest_each_time() -> None:
-    log = RaftLog()
+    log = RaftLog(entry_size)
     for number in range(1, 5_001):
         log.append([entry(number, b"x")])
         log.compact(10 * entry_size(entry(1, b"x")), log.last_index)
@@ -82,7 +86,7 @@ def test_many_are_dropped_without_moving_the_rest_each_time() -> None:
 
 
 def test_a_cut() -> None:
-    log = RaftLog(3, 1)
+    log = RaftLog(entry_size, 3, 1)
     entries = [entry(2, bytes(number)) for number in range(6)]
     log.append(entries)
     log.compact(sum(map(entry_size, entries[2:])), 9)
@@ -95,20 +99,14 @@ def test_a_cut() -> None:
 
 
 def test_nothing_is_dropped_that_is_not_applied() -> None:
-    log = RaftLog()
+    log = RaftLog(entry_size)
     log.append([entry(1, bytes(1_000)) for _ in range(5)])
     log.compact(0, 2)
     assert (log.snapshot_index, log.last_index) == (2, 5)
 
 
-def test_sizes() -> None:
-    assert entry_size(LogEntry(1, EntryKind.NO_OP, None)) == ENTRY_OVERHEAD
-    assert entry_size(LogEntry(1, EntryKind.MEMBERSHIP, ALONE)) == ENTRY_OVERHEAD
-    assert entry_size(entry(1, b"abc", b"")) == ENTRY_OVERHEAD + 3 + 2 * EVENT_OVERHEAD
-
-
 def test_the_last_view() -> None:
-    log = RaftLog(10, 3)
+    log = RaftLog(entry_size, 10, 3)
     view = LogEntry(4, EntryKind.MEMBERSHIP, ALONE)
     log.append([view, entry(4, b""), view, entry(4, b"")])
     assert log.last_membership(0) == (13, ALONE)

@@ -9,19 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.node.raft.member import (
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.member import (
     CHECK_QUORUM_TIMEOUT,
     ELECTION_RETRY,
     ELECTION_TIMEOUT,
     FAST_ELECTION_TIMEOUT,
+    HEARTBEAT_INTERVAL,
     LEADER_STICKINESS,
     RaftMember,
     RaftRole,
 )
-from fyrehose_twisted.parcels.wire.messages import (
-    HEARTBEAT_INTERVAL,
+from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
@@ -30,10 +29,10 @@ from fyrehose_twisted.parcels.wire.messages import (
     LogEntry,
     MemberId,
     Membership,
-    Message,
-    PublisherRun,
+    RaftMessage,
     RequestVote,
     RequestVoteReply,
+    Snapshot,
 )
 
 A, B, C, D, E = (MemberId(name, number) for number, name in enumerate("ABCDE", 1))
@@ -45,7 +44,11 @@ def view_of(*members: MemberId) -> Membership:
 
 
 def entry(term: int, data: bytes = b"x") -> LogEntry:
-    return LogEntry(term, EntryKind.EVENTS, (PublisherRun("p", 0, 1, [data]),))
+    return LogEntry(term, EntryKind.DATA, data)
+
+
+def entry_size(entry: LogEntry) -> int:
+    return 460 + (len(entry.content) if entry.kind is EntryKind.DATA else 0)
 
 
 class Group:
@@ -59,12 +62,12 @@ class Group:
         self.state: dict[MemberId, bytearray] = {one: bytearray() for one in members}
         self.dump = b"s" * 100_000
         self.cut: set[frozenset[MemberId]] = set()
-        self.lines: dict[tuple[MemberId, MemberId], deque[Message]] = {}
+        self.lines: dict[tuple[MemberId, MemberId], deque[RaftMessage]] = {}
         self.leaders: dict[int, MemberId] = {}
-        self.sent: list[tuple[MemberId, MemberId, Message]] = []
+        self.sent: list[tuple[MemberId, MemberId, RaftMessage]] = []
         self.deaf: set[MemberId] = set()
         for number, one in enumerate(members):
-            order = RaftMember(one, Random(seed + number), self.now, RaftLog(), self.snapshot_of(one))
+            order = RaftMember(one, Random(seed + number), self.now, RaftLog(entry_size), self.snapshot_of(one))
             order.install_snapshot(1, 0, self.view)
             self.orders[one] = order
         for one, other in combinations(members, 2):
@@ -200,13 +203,7 @@ class Group:
 
 
 def events(group: Group, one: MemberId) -> list[bytes]:
-    return [
-        data
-        for _, each in group.applied[one]
-        if each.kind is EntryKind.EVENTS
-        for run in each.content  # type: ignore[union-attr]
-        for data in run.events  # type: ignore[union-attr]
-    ]
+    return [entry.content for _, entry in group.applied[one] if entry.kind is EntryKind.DATA]
 
 
 def test_somebody_asks_within_patience_and_leads() -> None:
@@ -862,7 +859,7 @@ def test_many_entries_are_on_their_way_at_once_but_not_all() -> None:
         group[A].propose(entry(1, bytes(40_000)))
     group.collect()
     flying = [message for message in group.lines[A, B] if isinstance(message, AppendEntries)]
-    size = sum(len(run.events[0]) for message in flying for each in message.entries for run in each.content)  # type: ignore[union-attr]
+    size = sum(len(each.content) for message in flying for each in message.entries)
     assert 1_000_000 < size < 1_150_000
     assert all(len(message.entries) == 1 for message in flying)
     group.pump()

@@ -1,8 +1,8 @@
-"""One order among members of which some may be gone: Raft (Ongaro and Ousterhout 2014) in memory.
+"""Raft member (Ongaro and Ousterhout 2014), in memory.
 
-What differs from the paper: a member is one *life* of a node, so that one who forgot its promises is somebody else; a
-change of view becomes valid when it is committed, by the old quorum; entries hold rows of events, so that what an
-event costs does not depend on messages. docs/one-order.md has the argument why P1 to P5 hold.
+Differences from the paper: a member is one incarnation of a node, so a node that lost its persistent state is a new
+member. A membership change takes effect when it is committed, by a quorum of the old members. docs/one-order.md argues
+why properties P1 to P5 hold.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from math import inf
 from random import Random
+from typing import Any
 
-from fyrehose_twisted.effects import Address
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.node.raft.replication import LogReplication
-from fyrehose_twisted.parcels.wire.messages import (
-    HEARTBEAT_INTERVAL,
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     EntryKind,
@@ -25,46 +22,53 @@ from fyrehose_twisted.parcels.wire.messages import (
     LogEntry,
     MemberId,
     Membership,
-    Message,
+    RaftMessage,
     RequestVote,
     RequestVoteReply,
+    Snapshot,
 )
+from fyrehose_twisted.consensus.replication import LogReplication
 
+HEARTBEAT_INTERVAL = 1.0
+"""Seconds between heartbeats of a leader."""
 ELECTION_TIMEOUT = (2.2, 3.6)
-"""Seconds without a word from the leader after which a member asks whether it should order, drawn for each leader."""
+"""Seconds of silence after which a follower starts a pre-vote; drawn anew for each leader."""
 FAST_ELECTION_TIMEOUT = (0.01, 0.15)
-"""The same, when it is known that the leader is gone."""
+"""Election timeout in seconds once the leader is known to be dead."""
 ELECTION_RETRY = (0.15, 0.6)
-"""Seconds until a member whom too few voted for tries again."""
+"""Seconds after which a candidate without a majority retries."""
 CHECK_QUORUM_TIMEOUT = 3.0
-"""Seconds after which a leader that hears nothing from a quorum steps down."""
+"""Seconds without replies from a quorum after which a leader steps down."""
 LEADER_STICKINESS = 2.0
-"""Seconds after a leader's last word in which no vote is given to somebody else."""
+"""Seconds after the leader's last message during which votes for other candidates are refused."""
 COMMIT_NOTICE_DELAY = 0.005
-"""Seconds for which followers may wait to be told that something is committed, if there is nothing else to tell."""
+"""Seconds by which an advanced commit index may be sent late if no entries carry it."""
 
 
 class RaftRole(Enum):
-    """What part a node has in the order."""
+    """Role of a member."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "asking"
-    """Asks whether it would be voted for."""
+    """Collects pre-votes."""
     CANDIDATE = "candidate"
     LEADER = "leader"
 
 
 class RaftMember:
-    """One node's part in the order. Everything that it wants sent is in :attr:`outbox`, what is committed in
-    :attr:`committed`; whoever drains it calls :meth:`flush` before.
+    """Raft state of one node. The user calls :meth:`flush`, makes changes durable, sends :attr:`outbox`, and applies
+    :attr:`committed`.
 
-    :param me: this life of this node.
-    :param log: what it knows of the log.
-    :param snapshot: returns what the log came to as far as it was applied.
-    :ivar members: who votes, as committed.
-    :ivar leader: who orders, as far as known.
-    :ivar dirty: whether there is something to be made durable.
-    :ivar first_unpersisted: index from which on entries are not durable; 0 if they are.
+    :param me: this incarnation of the node.
+    :param log: its replicated log.
+    :param snapshot: returns a snapshot of the applied state.
+    :ivar outbox: messages to send, each with its receiver.
+    :ivar committed: committed entries to apply, each with its index.
+    :ivar members: voters, as committed.
+    :ivar leader: the leader, if known.
+    :ivar dirty: whether term, vote, membership or log changed since they were made durable.
+    :ivar first_unpersisted: index of the first entry that is not durable; 0 if all are.
+    :ivar elections: elections that this node started.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class RaftMember:
         self._membership: Membership | None = None
         self.members: frozenset[MemberId] = frozenset()
         self.commit_index = log.snapshot_index
-        self.outbox: list[tuple[MemberId, Message]] = []
+        self.outbox: list[tuple[MemberId, RaftMessage]] = []
         self.committed: list[tuple[int, LogEntry]] = []
         self.dirty = False
         self.first_unpersisted = 0
@@ -96,60 +100,60 @@ class RaftMember:
         self._membership_index = 0
         self._term_start_index = 0
 
-    # Facts
+    # State
 
     @property
     def membership(self) -> Membership | None:
-        """Who votes, as committed; ``None`` before that is known."""
+        """Committed membership; ``None`` before it is known."""
         return self._membership
 
     @membership.setter
-    def membership(self, view: Membership) -> None:
-        self._membership = view
-        self.members = frozenset(member for member, _ in view.members)
+    def membership(self, membership: Membership) -> None:
+        self._membership = membership
+        self.members = frozenset(member for member, _ in membership.members)
 
     @property
     def is_voter(self) -> bool:
-        """Whether this node is a member."""
+        """Whether this node is a voter."""
         return self.me in self.members
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node orders."""
+        """Whether this node leads."""
         return self.role is RaftRole.LEADER
 
     @property
     def has_committed_in_term(self) -> bool:
-        """Whether this node orders, and something of its own term is committed, so that it knows all that is."""
+        """Whether this node leads and committed an entry of its own term, so that its commit index is current."""
         return self.is_leader and self.commit_index >= self._term_start_index
 
     @property
     def membership_change_pending(self) -> bool:
-        """Whether a change of view is on its way."""
+        """Whether a membership change is not committed yet."""
         return self._membership_index > self.commit_index
 
     def seconds_since_leader(self, now: float) -> float:
-        """Return the seconds since this node knew of a working leader; of a leader, since a quorum answered."""
+        """Return the seconds since the leader was last heard; on the leader, since a quorum replied."""
         if not self.is_leader:
             return now - self._leader_heard_at
-        view = self.membership
-        if view is None:
+        membership = self.membership
+        if membership is None:
             return inf
         progress = self.replication.progress
-        times = sorted((now - progress[one].heard_at if one in progress else inf) for one in self._peers())
-        return 0.0 if view.quorum == 1 else times[view.quorum - 2]
+        silences = sorted((now - progress[peer].heard_at if peer in progress else inf) for peer in self._peers())
+        return 0.0 if membership.quorum == 1 else silences[membership.quorum - 2]
 
     def next_deadline(self) -> float:
-        """When :meth:`tick` wants to be called."""
+        """Return the time at which :meth:`tick` is due."""
         return min(self._act_at, self._commit_notice_at)
 
     def _peers(self) -> list[MemberId]:
-        return [] if self.membership is None else [one for one, _ in self.membership.members if one != self.me]
+        return [] if self.membership is None else [member for member, _ in self.membership.members if member != self.me]
 
     # Commands
 
     def install_snapshot(self, index: int, term: int, membership: Membership | None) -> None:
-        """What the log up to ``index`` came to is known as state; entries may follow."""
+        """Replace the log up to ``index`` by a snapshot that the user has applied."""
         self.log.reset(index, term)
         self.commit_index = self.replication.commit_index = index
         self.committed.clear()
@@ -158,28 +162,33 @@ class RaftMember:
             self.membership = membership
 
     def restore(self, commit_index: int) -> None:
-        """Entries up to ``commit_index`` were committed in an earlier run of this node."""
+        """Commit entries that were committed before a restart, up to ``commit_index``."""
         self._commit_up_to(min(commit_index, self.log.last_index))
 
-    def bootstrap(self, address: Address, now: float, term: int = 1) -> None:
-        """Begin a cluster of one, or form one anew with what this node has."""
+    def bootstrap(self, data: Any, now: float, term: int = 1) -> None:
+        """Bootstrap a cluster of this node alone, keeping its log.
+
+        :param data: data attached to this node in the membership.
+        """
         self._enter_term(term)
-        self.membership = Membership(((self.me, address),))
+        self.membership = Membership(((self.me, data),))
         self.voted_for = self.me
-        self._become_leader(now, Membership(((self.me, address),)))
+        self._become_leader(now, Membership(((self.me, data),)))
 
     def propose(self, entry: LogEntry) -> int:
-        """Put an entry into the log of the leader, and return its index."""
+        """Append an entry to the leader's log; return its index."""
         self._append_to_log([entry])
         return self.log.last_index
 
     def propose_membership(self, membership: Membership) -> None:
-        """Let the members agree on a view that differs by one. Only for a leader that is :attr:`has_committed_in_term`,
-        and one at a time."""
+        """Propose a membership that differs by one member.
+
+        Call it only on a leader that :attr:`has_committed_in_term`, with no other change pending.
+        """
         self._membership_index = self.propose(LogEntry(self.term, EntryKind.MEMBERSHIP, membership))
 
     def leader_lost(self, now: float) -> None:
-        """The leader is known to be dead: do not wait for it."""
+        """Elect a new leader soon, because the current one is known to be dead."""
         if self.is_leader or self._leader_lost:
             return
         self._leader_lost = True
@@ -187,14 +196,14 @@ class RaftMember:
         self._act_at = min(self._act_at, now + self._rng.uniform(*FAST_ELECTION_TIMEOUT))
 
     def step_down(self, now: float) -> None:
-        """Lead no more."""
+        """Give up leadership, if this node leads."""
         if self.is_leader:
             self._become_follower(None, now)
 
-    # What happens
+    # Inputs
 
     def tick(self, now: float) -> None:
-        """A deadline has passed."""
+        """Carry out what is due at ``now``."""
         if now >= self._commit_notice_at:
             self._commit_notice_at = inf
             self.replication.broadcast_commit()
@@ -212,7 +221,7 @@ class RaftMember:
             self._act_at = now + self._rng.uniform(*ELECTION_TIMEOUT)
 
     def request_vote_received(self, message: RequestVote, sender: MemberId, now: float) -> None:
-        """Somebody wants to lead."""
+        """Answer a vote request."""
         log = self.log
         current = (message.last_term, message.last_index) >= (log.last_term, log.last_index)
         loyal = self.is_leader or (
@@ -236,7 +245,7 @@ class RaftMember:
         self.outbox.append((sender, RequestVoteReply(self.term, granted, False)))
 
     def request_vote_reply_received(self, message: RequestVoteReply, sender: MemberId, now: float) -> None:
-        """Somebody answers whether it votes for this node."""
+        """Count a vote."""
         if not message.granted:
             if message.term > self.term:
                 self._enter_term(message.term)
@@ -251,17 +260,17 @@ class RaftMember:
         self._count_votes(now)
 
     def append_entries_received(self, message: AppendEntries, sender: MemberId, now: float) -> bool:
-        """Entries from the leader; returns whether it is one."""
+        """Append entries from the leader; return whether the sender is a current leader."""
         if message.term < self.term:
             self._pending_replies[sender] = AppendEntriesReply(self.term, False, self.log.last_index)
             return False
         if self.is_leader and message.term == self.term:
-            return False  # There are not two leaders of one term; somebody lies.
+            return False  # A term has one leader. The sender is faulty.
         self._accept_leader(message.term, sender, now)
         log, previous = self.log, message.previous
         entries = message.entries
         if previous < log.snapshot_index:
-            # What is only known as state was committed, and is equal.
+            # Entries covered by the snapshot were committed, so they are equal.
             skip = log.snapshot_index - previous
             entries = entries[skip:]
             previous = log.snapshot_index
@@ -292,7 +301,7 @@ class RaftMember:
         return True
 
     def append_entries_reply_received(self, message: AppendEntriesReply, sender: MemberId, now: float) -> bool:
-        """A follower answers; returns whether anything follows from that."""
+        """Process a follower's reply; return whether this node has anything new to send or apply."""
         if self._step_down_if_stale(message.term, now):
             return True
         if not self.is_leader or message.term != self.term:
@@ -308,28 +317,27 @@ class RaftMember:
         return message.index < self.log.last_index
 
     def install_snapshot_reply_received(self, message: InstallSnapshotReply, sender: MemberId, now: float) -> None:
-        """A follower has a part of the state."""
+        """Process a follower's reply to a snapshot chunk."""
         if not self._step_down_if_stale(message.term, now) and self.is_leader:
             self.replication.install_snapshot_reply_received(message, sender, now)
 
     def install_snapshot_received(self, term: int, sender: MemberId, now: float) -> bool:
-        """The leader sends state; returns whether it is one."""
+        """Follow the sender of a snapshot; return whether it is a current leader."""
         if term < self.term or (self.is_leader and term == self.term):
             return False
         self._accept_leader(term, sender, now)
         return True
 
-    # Doing
+    # Log and commit index
 
     def flush(self, now: float) -> None:
-        """Send what there is to be sent."""
+        """Put pending entries and replies into :attr:`outbox`."""
         if self.is_leader:
             if self.membership is not None and self.membership.quorum == 1:
                 self._advance_commit(now)
             self.replication.flush()
         if self._pending_replies:
-            for member, answer in self._pending_replies.items():
-                self.outbox.append((member, answer))
+            self.outbox.extend(self._pending_replies.items())
             self._pending_replies.clear()
 
     def _append_to_log(self, entries: Iterable[LogEntry]) -> None:
@@ -345,17 +353,17 @@ class RaftMember:
         self.first_unpersisted = index if not self.first_unpersisted else min(self.first_unpersisted, index)
 
     def _advance_commit(self, now: float) -> None:
-        """Commit what enough members have."""
+        """Commit the entries that a quorum has."""
         match = self.replication.match_index
         while self.membership is not None:
             indexes = sorted(
-                (self.log.last_index if one == self.me else match(one) for one, _ in self.membership.members)
+                (self.log.last_index if member == self.me else match(member) for member, _ in self.membership.members)
             )
             index = indexes[len(indexes) - self.membership.quorum]
             if index <= self.commit_index or self.log.term_at(index) != self.term:
                 return
             if self.commit_index < self._membership_index < index:
-                index = self._membership_index  # What is behind it is for the new view to commit.
+                index = self._membership_index  # Later entries need a quorum of the new membership.
             before = self.membership
             self._commit_up_to(index)
             if self.membership is not before:
@@ -364,12 +372,12 @@ class RaftMember:
                 self._commit_notice_at = now + COMMIT_NOTICE_DELAY
 
     def _commit_up_to(self, index: int) -> None:
-        for at in range(self.commit_index + 1, index + 1):
-            entry = self.log.entry_at(at)
-            if isinstance(entry.content, Membership):
+        for position in range(self.commit_index + 1, index + 1):
+            entry = self.log.entry_at(position)
+            if entry.kind is EntryKind.MEMBERSHIP:
                 self.membership = entry.content
                 self.dirty = True
-            self.committed.append((at, entry))
+            self.committed.append((position, entry))
         self.commit_index = self.replication.commit_index = max(self.commit_index, index)
 
     def _membership_changed(self, now: float) -> None:
@@ -414,7 +422,7 @@ class RaftMember:
         self._act_at = now + self._election_timeout
 
     def _start_pre_vote(self, now: float) -> None:
-        """Ask whether others would vote for this node."""
+        """Ask the others whether they would vote for this node."""
         self.role = RaftRole.PRE_CANDIDATE
         self.leader = None
         self._votes = {self.me}
@@ -423,8 +431,8 @@ class RaftMember:
         self._count_votes(now)
 
     def _count_votes(self, now: float) -> None:
-        view = self.membership
-        if view is None or len([one for one, _ in view.members if one in self._votes]) < view.quorum:
+        membership = self.membership
+        if membership is None or len(self.members & self._votes) < membership.quorum:
             return
         if self.role is RaftRole.CANDIDATE:
             self._become_leader(now, None)
@@ -439,8 +447,8 @@ class RaftMember:
         self._count_votes(now)
 
     def _request_votes(self, term: int, *, pre_vote: bool) -> None:
-        ask = RequestVote(term, self.log.last_index, self.log.last_term, pre_vote)
-        self.outbox.extend((member, ask) for member in self._peers())
+        request = RequestVote(term, self.log.last_index, self.log.last_term, pre_vote)
+        self.outbox.extend((member, request) for member in self._peers())
 
     def _become_leader(self, now: float, bootstrap_membership: Membership | None) -> None:
         self.role = RaftRole.LEADER

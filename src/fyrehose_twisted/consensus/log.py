@@ -1,37 +1,30 @@
-"""The log that members agree on: entries with indexes from 1 on, of which the oldest are dropped."""
+"""Replicated log whose oldest entries are compacted into a snapshot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from fyrehose_twisted.parcels.wire.messages import LogEntry, Membership
-
-ENTRY_OVERHEAD = 400
-"""Bytes that an entry counts for next to its events."""
-EVENT_OVERHEAD = 60
-"""Bytes that an event counts for next to its data."""
-
-
-def entry_size(entry: LogEntry) -> int:
-    """Return how many bytes of memory an entry counts for."""
-    return ENTRY_OVERHEAD + sum(sum(map(len, run.events)) + EVENT_OVERHEAD * len(run.events) for run in entry.runs)
+from fyrehose_twisted.consensus.messages import EntryKind, LogEntry, Membership
 
 
 class RaftLog:
-    """Entries after a place up to which everything is known only as state.
+    """Log of one member: the entries after its snapshot. Indexes start at 1.
 
-    :ivar snapshot_index: index of the last entry that is no longer here, 0 if none is.
-    :ivar snapshot_term: its term.
-    :ivar size: bytes of memory that the entries count for.
+    :param entry_size: returns the bytes of memory that an entry counts for.
+    :ivar snapshot_index: index of the last compacted entry, 0 if there is none.
+    :ivar snapshot_term: term of that entry.
+    :ivar size: bytes of memory that all entries count for.
     """
 
-    def __init__(self, snapshot_index: int = 0, snapshot_term: int = 0) -> None:
+    def __init__(self, entry_size: Callable[[LogEntry], int], snapshot_index: int = 0, snapshot_term: int = 0) -> None:
         self.snapshot_index = snapshot_index
         self.snapshot_term = snapshot_term
         self.size = 0
+        self._entry_size = entry_size
         self._entries: list[LogEntry] = []
         self._sizes: list[int] = []
-        self._dropped = 0  # Of the lists' beginning; they are cut now and then, for a cut moves the rest.
+        # Compacted items at the head of both lists. They are deleted in bulk, because a deletion moves the rest.
+        self._dropped = 0
 
     @property
     def last_index(self) -> int:
@@ -44,7 +37,7 @@ class RaftLog:
         return self._entries[-1].term if len(self._entries) > self._dropped else self.snapshot_term
 
     def term_at(self, index: int) -> int | None:
-        """Return the term of an entry, ``None`` if it is not known (any more)."""
+        """Return the term of an entry; ``None`` if the entry is compacted or does not exist."""
         if index == self.snapshot_index:
             return self.snapshot_term
         if self.snapshot_index < index <= self.last_index:
@@ -52,12 +45,11 @@ class RaftLog:
         return None
 
     def entry_at(self, index: int) -> LogEntry:
-        """Return an entry that is here."""
+        """Return the entry at ``index``, which must be in the log."""
         return self._entries[index - self.snapshot_index - 1 + self._dropped]
 
     def entries_after(self, index: int, max_bytes: int, max_entries: int = 256) -> tuple[list[LogEntry], int]:
-        """Return the entries after ``index``, as many as count for ``max_bytes`` bytes together, but one at least; and
-        for how many they do."""
+        """Return the entries after ``index`` and their total size: at least one, then as many as fit ``max_bytes``."""
         start = index - self.snapshot_index + self._dropped
         stop, size = start, 0
         sizes = self._sizes
@@ -74,21 +66,21 @@ class RaftLog:
         return self._entries[index - self.snapshot_index - 1 + self._dropped :]
 
     def append(self, entries: Sequence[LogEntry]) -> None:
-        """Put entries behind the last one."""
+        """Append entries."""
         for entry in entries:
-            size = entry_size(entry)
+            size = self._entry_size(entry)
             self._entries.append(entry)
             self._sizes.append(size)
             self.size += size
 
     def truncate_from(self, index: int) -> None:
-        """Drop the entries from ``index`` on."""
-        at = index - self.snapshot_index - 1 + self._dropped
-        self.size -= sum(self._sizes[at:])
-        del self._entries[at:], self._sizes[at:]
+        """Delete the entries from ``index`` on."""
+        position = index - self.snapshot_index - 1 + self._dropped
+        self.size -= sum(self._sizes[position:])
+        del self._entries[position:], self._sizes[position:]
 
     def compact(self, max_bytes: int, up_to: int) -> None:
-        """Drop the oldest entries, at most up to index ``up_to``, as long as all count for more than ``max_bytes``."""
+        """Drop the oldest entries, at most up to index ``up_to``, until the log fits ``max_bytes``."""
         dropped = self._dropped
         while self.size > max_bytes and self.snapshot_index < up_to:
             entry = self._entries[dropped]
@@ -101,13 +93,13 @@ class RaftLog:
             self._dropped = 0
 
     def reset(self, snapshot_index: int, snapshot_term: int) -> None:
-        """Forget all entries: what they came to is known as state."""
-        self.__init__(snapshot_index, snapshot_term)  # type: ignore[misc]  # As new.
+        """Delete all entries and continue after a snapshot."""
+        self.__init__(self._entry_size, snapshot_index, snapshot_term)  # type: ignore[misc]  # Start over.
 
     def last_membership(self, after: int) -> tuple[int, Membership] | None:
-        """Return the index and the content of the last change of view behind index ``after``, if there is one."""
+        """Return index and content of the last membership change after index ``after``, or ``None``."""
         for index in range(self.last_index, max(after, self.snapshot_index), -1):
             entry = self.entry_at(index)
-            if isinstance(entry.content, Membership):
+            if entry.kind is EntryKind.MEMBERSHIP:
                 return index, entry.content
         return None

@@ -1,39 +1,42 @@
-"""How a leader brings its log to others: many entries at once, and without waiting for answers (Raft, section 5.3)."""
+"""Pipelined log replication from a leader to its followers (Raft, section 5.3)."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from fyrehose_twisted.parcels.node.persistent_state import Snapshot
-from fyrehose_twisted.parcels.node.raft.log import RaftLog
-from fyrehose_twisted.parcels.wire.messages import (
+from fyrehose_twisted.consensus.log import RaftLog
+from fyrehose_twisted.consensus.messages import (
     AppendEntries,
     AppendEntriesReply,
     InstallSnapshot,
     InstallSnapshotReply,
     LogEntry,
     MemberId,
-    Message,
+    RaftMessage,
+    Snapshot,
 )
 
 MAX_IN_FLIGHT_BYTES = 2**20
-"""Bytes of entries on their way to one follower."""
+"""Bytes of entries in flight to one follower."""
 MAX_APPEND_BYTES = 57_344
-"""Bytes of entries in one parcel."""
+"""Bytes of entries in one :class:`AppendEntries`."""
 SNAPSHOT_CHUNK_BYTES = 49_152
-"""Bytes of state in one parcel."""
+"""Bytes of a snapshot in one :class:`InstallSnapshot`."""
 
 
 class FollowerProgress:
-    """How far one other node is, as the leader knows.
+    """Replication state of one follower, as the leader knows it.
 
-    :ivar next_index: index of the entry that it is sent next.
-    :ivar match_index: up to where its log is the leader's.
-    :ivar heard_at: when it answered last.
-    :ivar connected: whether there is a connection to it.
-    :ivar set_blocked: whether what is written to that waits.
-    :ivar sent_commit_index: up to where it was told that entries are committed.
+    :ivar next_index: index of the next entry to send.
+    :ivar match_index: index up to which its log matches the leader's.
+    :ivar heard_at: time of its last reply.
+    :ivar connected: whether requests can be sent to it.
+    :ivar blocked: whether its connection is under backpressure.
+    :ivar probing: whether the index at which the logs match is still unknown.
+    :ivar sent_commit_index: commit index last sent to it.
+    :ivar unacknowledged: last index and size of each batch in flight.
+    :ivar snapshot: snapshot being sent, if any.
     """
 
     __slots__ = (
@@ -64,7 +67,7 @@ class FollowerProgress:
         self.snapshot_offset = 0
 
     def restart_at(self, next_index: int) -> None:
-        """Send from there on, once it is known whether that fits."""
+        """Continue at ``next_index``, in probing mode."""
         self.next_index = next_index
         self.probing = True
         self.in_flight_bytes = 0
@@ -74,17 +77,19 @@ class FollowerProgress:
 
 
 class LogReplication:
-    """What a leader knows of the others, and sends them.
+    """Sender side of log replication: the progress of each follower, and the messages to send next.
 
-    :param log: the leader's.
+    :param log: the leader's log.
     :param out: where messages are put, each with who is to get it.
     :param snapshot: returns what the log came to as far as it was applied.
-    :ivar term: the leader's.
-    :ivar commit_index: up to where entries are committed.
-    :ivar progress: whom it leads, members and others.
+    :ivar term: the leader's term.
+    :ivar commit_index: the leader's commit index.
+    :ivar progress: followers, voting and non-voting.
     """
 
-    def __init__(self, log: RaftLog, outbox: list[tuple[MemberId, Message]], snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(
+        self, log: RaftLog, outbox: list[tuple[MemberId, RaftMessage]], snapshot: Callable[[], Snapshot]
+    ) -> None:
         self.term = 0
         self.commit_index = 0
         self.progress: dict[MemberId, FollowerProgress] = {}
@@ -96,18 +101,18 @@ class LogReplication:
         self._blocked: set[MemberId] = set()
 
     def start(self, term: int, members: Iterable[MemberId], now: float) -> None:
-        """A leader begins: what it puts into the log next is the first that ``members`` are sent."""
+        """Start replication in a new term. The first entry sent to ``members`` is the next one appended."""
         self.term = term
         self.progress = {member: self._new_progress(member, now) for member in members}
 
     def stop(self) -> None:
-        """It leads no more."""
+        """Stop replication: this node no longer leads."""
         self.progress = {}
 
     # Connections
 
     def follower_connected(self, member: MemberId) -> None:
-        """There is a connection on which requests can be sent to ``member``."""
+        """Start sending to ``member``, whose connection is ready."""
         self._connected.add(member)
         self._blocked.discard(member)
         progress = self.progress.get(member)
@@ -117,30 +122,30 @@ class LogReplication:
             self._probe(member, progress)
 
     def follower_disconnected(self, member: MemberId) -> None:
-        """That connection is gone."""
+        """Stop sending to ``member``, whose connection is lost."""
         self._connected.discard(member)
         progress = self.progress.get(member)
         if progress is not None:
             progress.connected = False
 
     def set_blocked(self, member: MemberId, blocked: bool) -> None:
-        """What is written to ``member`` waits, or waits no more."""
+        """Pause or resume entries to ``member``, as backpressure of its connection demands."""
         (self._blocked.add if blocked else self._blocked.discard)(member)
         progress = self.progress.get(member)
         if progress is not None:
             progress.blocked = blocked
 
-    # Who is led
+    # Followers
 
     def add_followers(self, members: Iterable[MemberId], now: float) -> None:
-        """Lead these as well."""
+        """Replicate to more followers."""
         for member in members:
             if member not in self.progress:
                 progress = self.progress[member] = self._new_progress(member, now)
                 self._probe(member, progress)
 
     def match_index(self, member: MemberId) -> int:
-        """Return up to where the log of ``member`` is known to be the leader's."""
+        """Return the index up to which the log of ``member`` is known to match."""
         progress = self.progress.get(member)
         return 0 if progress is None else progress.match_index
 
@@ -149,10 +154,10 @@ class LogReplication:
         progress.connected, progress.blocked = member in self._connected, member in self._blocked
         return progress
 
-    # Answers
+    # Replies
 
     def append_entries_reply_received(self, message: AppendEntriesReply, sender: MemberId, now: float) -> bool:
-        """A follower answers; returns whether it has more than before."""
+        """Process a reply; return whether the follower's match index advanced."""
         progress = self.progress.get(sender)
         if progress is None:
             return False
@@ -162,9 +167,9 @@ class LogReplication:
                 progress.restart_at(min(message.index, self._log.last_index) + 1)
             return False
         progress.probing = False
-        flying = progress.unacknowledged
-        while flying and flying[0][0] <= message.index:
-            progress.in_flight_bytes -= flying.popleft()[1]
+        in_flight = progress.unacknowledged
+        while in_flight and in_flight[0][0] <= message.index:
+            progress.in_flight_bytes -= in_flight.popleft()[1]
         if message.index <= progress.match_index:
             return False
         progress.match_index = message.index
@@ -172,7 +177,7 @@ class LogReplication:
         return True
 
     def install_snapshot_reply_received(self, message: InstallSnapshotReply, sender: MemberId, now: float) -> None:
-        """A follower has a part of the state."""
+        """Process a reply to a snapshot chunk."""
         progress = self.progress.get(sender)
         if progress is None or progress.snapshot is None or message.index != progress.snapshot.index:
             return
@@ -187,14 +192,14 @@ class LogReplication:
     # Sending
 
     def flush(self) -> None:
-        """Send what there is to be sent."""
+        """Send pending entries to all followers."""
         last = self._log.last_index
         for member, progress in self.progress.items():
             if progress.next_index <= last and progress.connected and not progress.blocked:
                 self._send_entries(member, progress)
 
     def send_heartbeats(self) -> None:
-        """Tell everybody that the leader lives."""
+        """Send a heartbeat to each follower; repeat the current chunk where a snapshot is being sent."""
         for member, progress in self.progress.items():
             if not progress.connected or progress.blocked:
                 continue
@@ -207,12 +212,12 @@ class LogReplication:
             self._send_append(member, progress, [])
 
     def broadcast_commit(self) -> None:
-        """Tell everybody how far entries are committed who does not know."""
+        """Send the commit index to each follower that does not have it."""
         for member in self.progress:
             self.send_commit(member)
 
     def send_commit(self, member: MemberId) -> None:
-        """Tell ``member`` at once how far entries are committed."""
+        """Send the commit index to ``member`` now, unless it has it."""
         progress = self.progress.get(member)
         if (
             progress is not None
@@ -222,12 +227,12 @@ class LogReplication:
             self._send_append(member, progress, [])
 
     def _probe(self, member: MemberId, progress: FollowerProgress) -> None:
-        """Find out how far ``member`` is, if no entry is about to."""
+        """Send an empty :class:`AppendEntries` to find the match index, unless entries are about to be sent."""
         if progress.next_index > self._log.last_index and progress.connected and not progress.blocked:
             self._send_append(member, progress, [])
 
     def _send_entries(self, member: MemberId, progress: FollowerProgress) -> None:
-        """Send entries, as many as may be on their way."""
+        """Send entries up to the limit in flight."""
         log = self._log
         if progress.snapshot is not None:
             return
@@ -250,11 +255,11 @@ class LogReplication:
         term = self._log.term_at(previous)
         if term is None:
             return
-        # Mostly all of them are sent the same: then it is one object, which is encoded once.
-        sent, what = self._last_append, (self.term, self.commit_index, previous, len(entries))
-        if sent is None or sent[0] != what:
-            sent = self._last_append = what, AppendEntries(self.term, previous, term, self.commit_index, entries)
-        self._outbox.append((member, sent[1]))
+        # Followers usually get equal messages. Sharing one object lets the user encode it once.
+        cached, key = self._last_append, (self.term, self.commit_index, previous, len(entries))
+        if cached is None or cached[0] != key:
+            cached = self._last_append = key, AppendEntries(self.term, previous, term, self.commit_index, entries)
+        self._outbox.append((member, cached[1]))
         progress.sent_commit_index = min(self.commit_index, previous + len(entries))
         if entries:
             progress.next_index += len(entries)
@@ -262,10 +267,13 @@ class LogReplication:
             progress.unacknowledged.append((progress.next_index - 1, size))
 
     def _send_snapshot(self, member: MemberId, progress: FollowerProgress) -> None:
-        state = progress.snapshot
-        if state is not None and progress.connected:
-            part = state.data[progress.snapshot_offset : progress.snapshot_offset + SNAPSHOT_CHUNK_BYTES]
-            total = len(state.data)
+        snapshot = progress.snapshot
+        if snapshot is not None and progress.connected:
+            chunk = snapshot.data[progress.snapshot_offset : progress.snapshot_offset + SNAPSHOT_CHUNK_BYTES]
+            total = len(snapshot.data)
             self._outbox.append(
-                (member, InstallSnapshot(self.term, state.index, state.term, progress.snapshot_offset, total, part))
+                (
+                    member,
+                    InstallSnapshot(self.term, snapshot.index, snapshot.term, progress.snapshot_offset, total, chunk),
+                )
             )

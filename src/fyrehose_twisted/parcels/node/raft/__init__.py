@@ -1,1 +1,0 @@
-"""Raft: one log among members of which some may be gone."""
