@@ -24,8 +24,8 @@ TOYS = '''
 import os, threading
 from random import Random
 from fyrehose_twisted.effects import Send
-from fyrehose_twisted.interfaces import Drained
-from fyrehose_twisted.sim.faults.faults import Cut, Standing
+from fyrehose_twisted.interfaces import Outputs
+from fyrehose_twisted.sim.faults.faults import PartitionFault, PauseFault
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.crash_mode import Boot
 from fyrehose_twisted.sim.invariants import Invariant
@@ -33,7 +33,7 @@ from fyrehose_twisted.sim.scenario import Scenario
 
 class Counting:
     def __init__(self, boot, *peers):
-        self.peers, self.number, self.due, self.wanted = peers, 0, boot.now, Drained(None, [], [])
+        self.peers, self.number, self.due, self.wanted = peers, 0, boot.now, Outputs(None, [], [])
     def receive_batch(self, batch, now):
         self.wanted.events.extend(int(bytes(datagram)) for datagram, _, _ in batch)
     def tick(self, now):
@@ -43,13 +43,13 @@ class Counting:
     def next_deadline(self):
         return self.due if self.peers else None
     def drain(self):
-        wanted, self.wanted = self.wanted, Drained(None, [], [])
+        wanted, self.wanted = self.wanted, Outputs(None, [], [])
         return wanted
 
 class Gaps(Invariant):
     name = "no gaps"
     last = 0
-    def told(self, host, event):
+    def event_emitted(self, host, event):
         if event != self.last + 1:
             self.violated(f"{event} after {self.last}", host)
         self.last = event
@@ -67,8 +67,8 @@ class Ticker(Scenario):
         self.network.add("sender", ("10.0.0.1", 1), lambda boot: Counting(boot, ("10.0.0.2", 2)))
     def draw_faults(self, rng):
         names = {"sender", "receiver", "another"}
-        pauses = [Standing(rng.uniform(0, 19), 0.1, name) for name in sorted(names - {"another"}) * 3]
-        return FaultSchedule([Cut(rng.uniform(1, 9), 1.5, ("sender",), ("receiver",)), *pauses])
+        pauses = [PauseFault(rng.uniform(0, 19), 0.1, name) for name in sorted(names - {"another"}) * 3]
+        return FaultSchedule([PartitionFault(rng.uniform(1, 9), 1.5, ("sender",), ("receiver",)), *pauses])
 
 class Picky(Ticker):
     """Breaks with every other seed."""

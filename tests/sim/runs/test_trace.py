@@ -200,7 +200,7 @@ from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME, Backbo
 from fyrehose_twisted.fyrehose.node.client.client import Client
 from fyrehose_twisted.fyrehose.config import BackboneConfig, ClientConfig
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward
-from fyrehose_twisted.sim import mishaps
+from fyrehose_twisted.sim import fault_generators
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.scenario import Scenario
 
@@ -222,7 +222,7 @@ class Small(Scenario):
 
     def backbone(self, boot):
         last, bound = (boot.persisted.last, boot.persisted.bound) if boot.persisted else (0, 0)
-        settle = None if boot.after is None else boot.now + SETTLE_TIME
+        settle = None if boot.last_crash is None else boot.now + SETTLE_TIME
         policy = RandomForward(Random(self.rng.random()))
         return Backbone(BackboneConfig(), policy, last=last, bound=bound, settle_until=settle)
 
@@ -234,9 +234,11 @@ class Small(Scenario):
         self.operate(host, f"publish {number}", lambda node, now: node.publish(b"message %d" % number, now))
 
     def draw_faults(self, rng):
-        kinds = [(1.0, mishaps.crashes(self.names, between=0.5)), (1.0, mishaps.pauses(self.names)),
-                 (1.0, mishaps.cuts(self.names)), (2.0, mishaps.bad_links(self.names, garbling=True)),
-                 (1.0, mishaps.clocks(self.names))]
+        kinds = [(1.0, fault_generators.crashes(self.names, after_persist=0.5)),
+                 (1.0, fault_generators.pauses(self.names)),
+                 (1.0, fault_generators.cuts(self.names)),
+                 (2.0, fault_generators.bad_links(self.names, deliver_corrupted=True)),
+                 (1.0, fault_generators.clock_faults(self.names))]
         return FaultSchedule.draw(rng, 12, until=20.0, kinds=kinds)
 
 for seed in map(int, sys.argv[1:]):

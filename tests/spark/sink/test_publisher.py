@@ -101,7 +101,7 @@ class LoopbackBackbone(threading.Thread):
 
     def _send(self) -> None:
         for effect in self.node.drain().effects:
-            for datagram in map(bytes, effect.each()):
+            for datagram in map(bytes, effect.iter_datagrams()):
                 packet = decode(datagram)
                 if isinstance(packet, Deliver):
                     self.numbered[packet.sequence] = packet.data
