@@ -1,11 +1,11 @@
-"""Three nodes of a cluster on this machine, and what happens when the one that orders events is killed.
+"""A cluster of three nodes on this machine that survives a kill of its leader.
 
-Every node is a ``twistd parcels-node`` of its own. Events are published at different nodes, over TCP and over HTTP;
-then the node that orders them is killed with -9, publishing goes on, and the node comes back. In the end all that was
-acknowledged has to be there, once, under its number, and in the same order everywhere.
+Every node is a ``twistd parcels-node`` process. Events are published at different nodes, over TCP and over HTTP. The
+node that orders events is killed with -9, publishing continues, and the node comes back. Finally each node must hold
+every acknowledged event, once, under its number.
 
-    python examples/cluster.py            # shows that, and ends
-    python examples/cluster.py --serve    # starts the nodes, and says what to try
+    python examples/cluster.py            # runs all of that
+    python examples/cluster.py --serve    # starts the nodes, and prints commands to try
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater, react
 
-from fyrehose_twisted.parcels.client.http_client import ParcelsClient
-from fyrehose_twisted.parcels.client.tcp_publisher import ParcelsPublisher
+from fyrehose_twisted.parcels import ParcelsClient, ParcelsPublisher
 
 NAMES = "Ada", "Boole", "Curie"
 EVENTS = 300
@@ -39,7 +38,7 @@ def say(text: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses just now; they are below those that the kernel gives to who dials."""
+    """Return free ports of the loopback interface, below the kernel's range for outgoing connections."""
     found: list[int] = []
     for port in random.sample(range(10_000, 32_000), 22_000):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -50,7 +49,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Node:
-    """A node in a process of its own, which knows the others by their ports."""
+    """A node process, configured with the others' ports."""
 
     def __init__(self, name: str, port: int, http: int, others: list[int], directory: Path) -> None:
         self.name, self.port, self.url, self.directory = name, port, f"http://127.0.0.1:{http}", directory
@@ -60,22 +59,22 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, again if it was killed."""
+        """Start the process; again after a kill."""
         twistd = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", f"--logfile={self.name}.log"]
-        # In a session of its own, so that Ctrl-C is for us alone.
+        # In a session of its own, so that Ctrl-C does not reach it.
         self._process = subprocess.Popen(
             [*twistd, "parcels-node", *self._options], cwd=self.directory, start_new_session=True
         )
 
     def kill(self) -> None:
-        """Kill it with -9; it may be dead already."""
+        """Kill the process with -9, if it runs."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 class Cluster:
-    """The nodes, and who publishes to them."""
+    """The nodes, and their publishers."""
 
     def __init__(self, reactor: Any, stack: ExitStack) -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -93,41 +92,41 @@ class Cluster:
             stack.callback(node.kill)
 
     async def working(self) -> dict[str, Any]:
-        """Wait until all nodes work together, and return how the cluster looks from the first."""
+        """Wait until all nodes are members in mode Wrk; return the status of the cluster."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             health = await self.client.health()
-            if all(one.get("mode") == "Wrk" for one in health.values()):
+            if all(node.get("mode") == "Wrk" for node in health.values()):
                 state = await self.client.cluster()
                 if sum(member["alive"] for member in state["members"]) == len(NAMES):
                     return state
             await deferLater(self.reactor, 0.1)
-        raise SystemExit("cluster: the nodes do not find together")
+        raise SystemExit("cluster: the nodes do not form a cluster")
 
-    async def publish(self, what: str) -> None:
-        """Publish over TCP and over HTTP at once, and say what came of it."""
+    async def publish(self, label: str) -> None:
+        """Publish over TCP and over HTTP at once, and print the outcome."""
         before = time.monotonic()
-        events = [b"%d, %s" % (number, what.encode()) for number in range(EVENTS)]
+        events = [b"%d, %s" % (number, label.encode()) for number in range(EVENTS)]
         tcp = self.publisher.publish_many(events)
         for event in events[::10]:
             self.note(await self.client.publish(event), event)
         for number, event in zip(await tcp, events, strict=True):
             self.note(number, event)
         took, total = time.monotonic() - before, EVENTS + len(events[::10])
-        say(f"{total} events {what} have their numbers, up to {max(self.published)}, after {took:.2f} s")
+        say(f"{total} events {label} have their numbers, up to {max(self.published)}, after {took:.2f} s")
 
     def note(self, number: int, event: bytes) -> None:
-        """Remember what was acknowledged."""
+        """Remember an acknowledged event."""
         if number in self.published:
-            raise SystemExit(f"cluster: number {number} was given twice")
+            raise SystemExit(f"cluster: number {number} was assigned twice")
         self.published[number] = event
 
     async def check(self) -> None:
-        """See whether each node has every event under its number."""
+        """Check that each node holds every event under its number."""
         for node in self.nodes.values():
             client, until = ParcelsClient([node.url]), time.monotonic() + PATIENCE
             found = await client.events(1, max(self.published))
-            # What is acknowledged is on two nodes; the third may be a moment behind.
+            # Two nodes hold each acknowledged event; the third may lag a little.
             while len(found) < len(self.published) and time.monotonic() < until:
                 await deferLater(self.reactor, 0.05)
                 found = await client.events(1, max(self.published))
@@ -137,19 +136,19 @@ class Cluster:
             say(f"{node.name} has {len(found)} events, each under the number that was acknowledged")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the publishers."""
         await self.publisher.close()
         await self.client.close()
 
 
 async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
-    """Run the example; exit with status 1 if anything is not as it should be."""
+    """Run the example; exit with status 1 if a check fails."""
     cluster = Cluster(reactor, stack)
     for node in cluster.nodes.values():
         node.start()
     say(f"started {', '.join(NAMES)}")
     leader = cluster.nodes[(await cluster.working())["leader"]]
-    say(f"they found together; {leader.name} orders events")
+    say(f"they are one cluster; {leader.name} orders events")
     if serve:
         await wait(reactor, cluster)
         return
@@ -166,13 +165,11 @@ async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
     await cluster.check()
     await cluster.close()
     print(f"\n{len(cluster.published)} events were acknowledged by three nodes, over TCP and HTTP, and through kill -9")
-    print(
-        "of the node that ordered them. No number was given twice, none is missing, and all nodes have the same order."
-    )
+    print("of the leader. No number was assigned twice, none is missing, and all nodes have the same order.")
 
 
 async def wait(reactor: Any, cluster: Cluster) -> None:
-    """Say what to try, and keep the nodes running until they are interrupted."""
+    """Print commands to try, and keep the nodes running until Ctrl-C."""
     first, second, _ = cluster.nodes.values()
     print(f"\n  curl -d 'hello' {first.url}/events                        # publish")
     print(f"  curl -N -H 'Accept: text/event-stream' {second.url}/events?from=1")

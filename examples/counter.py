@@ -1,13 +1,12 @@
-"""A replicated counter on a parcels cluster: however many replicas there are, all count the same.
+"""A replicated counter on a parcels cluster: all replicas have the same count.
 
-A replica applies the events of the cluster, in their one order, to a state: that is all there is to state machine
-replication, for the order is what is hard, and the cluster keeps it. The snapshot has the number of the last event
-beside the count, so a replica that was killed goes on exactly where it was. Whoever changes the counter gives each
-change a key; one that is sent again, because no answer came, counts once.
+This is state machine replication: each replica applies the cluster's events, in their one order, to its state. The
+snapshot holds the number of the last event beside the count, so a killed replica continues exactly where it was. Each
+change has an idempotency key; a change that is sent again after a timeout counts once.
 
     python examples/counter.py replica --snapshot a.json      # prints the count whenever it changes
-    python examples/counter.py add 5                          # ... and so it does on every replica
-    python examples/counter.py set 100 --if-at 17             # only if nobody has changed it since event 17
+    python examples/counter.py add 5                          # adds on every replica
+    python examples/counter.py set 100 --if-at 17             # only if it has not changed since event 17
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import react
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.parcels.client.http_client import OrderedEvent, ParcelsClient
+from fyrehose_twisted.parcels import OrderedEvent, ParcelsClient
 
 MAX_CHANGE = 200
-"""Bytes of a change. Within that, JSON means the same to every replica: no nesting or number is too much for any."""
+"""Bytes of a change. Up to this limit, JSON nesting and numbers are valid for every replica."""
 
 
 class Counter:
-    """The state. What it becomes depends on nothing but the events, so it is the same everywhere."""
+    """State of a replica. It depends on the events only, so it is the same on all replicas."""
 
     def __init__(self, count: int = 0, sequence: int = 0, changed_at: int = 0) -> None:
         self.count = count
@@ -38,7 +37,7 @@ class Counter:
         self.changed_at = changed_at
 
     def apply(self, event: OrderedEvent) -> bool:
-        """Apply the next event; say whether the count is another."""
+        """Apply the next event; return whether the count has changed."""
         before, self.sequence = self.count, event.sequence
         match _read(event.data):
             case {"add": int(amount)}:
@@ -51,7 +50,7 @@ class Counter:
 
 
 class Replica:
-    """Follows the cluster, and keeps the state in a file."""
+    """Follows the cluster and stores the state in a file."""
 
     def __init__(self, snapshot: Path) -> None:
         self.snapshot = snapshot
@@ -59,7 +58,7 @@ class Replica:
             state = json.loads(snapshot.read_bytes()) if snapshot.exists() else {}
             self.counter = Counter(**state)
             if not all(type(number) is int for number in vars(self.counter).values()):
-                raise TypeError("it has something else than whole numbers")
+                raise TypeError("it has values other than integers")
         except (OSError, TypeError, ValueError, RecursionError) as error:
             raise FyrehoseError(f"{snapshot} is no snapshot of a counter: {error}") from None
 
@@ -70,11 +69,11 @@ class Replica:
         self.save()
 
     def events_skipped(self, first: int, last: int) -> None:
-        # The nodes have forgotten events that this replica has not seen, so its count would be wrong from here on.
-        raise FyrehoseError(f"events {first} to {last} are gone: copy the snapshot of another replica, and start anew")
+        # No node holds these events any more, so this replica's count would be wrong.
+        raise FyrehoseError(f"events {first} to {last} are gone: copy the snapshot of another replica and restart")
 
     def save(self) -> None:
-        """Replace the snapshot, so that there is always a whole one."""
+        """Replace the snapshot atomically."""
         written = self.snapshot.with_name(self.snapshot.name + ".new")
         with written.open("w") as file:
             json.dump(vars(self.counter), file)
@@ -87,7 +86,7 @@ def _read(data: bytes) -> Any:
     try:
         return json.loads(data) if len(data) <= MAX_CHANGE else None
     except ValueError:
-        return None  # Somebody else's event; every replica passes it over.
+        return None  # An event of another application; every replica skips it.
 
 
 async def main(reactor: Any, options: argparse.Namespace) -> None:
@@ -112,20 +111,20 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A counter that is the same wherever it is kept.")
+    parser = argparse.ArgumentParser(description="A counter that is the same on all replicas.")
     roles = parser.add_subparsers(dest="role", required=True)
-    replica = roles.add_parser("replica", help="keep the counter, and print it whenever it changes")
-    replica.add_argument("--snapshot", type=Path, default=Path("counter.json"), help="where to keep it [%(default)s]")
+    replica = roles.add_parser("replica", help="keep a replica of the counter, and print each change")
+    replica.add_argument("--snapshot", type=Path, default=Path("counter.json"), help="file of the state [%(default)s]")
     add = roles.add_parser("add", help="add to it, and print the number of the event")
     add.add_argument("amount", type=int)
     change = roles.add_parser("set", help="set it, if it has not been changed since an event")
     change.add_argument("amount", type=int)
     change.add_argument("--if-at", type=int, required=True, metavar="N", help="the event that changed it last")
     for role in (add, change):
-        role.add_argument("--key", help="makes repeating safe: the same key counts once [one of its own]")
+        role.add_argument("--key", help="idempotency key: changes with the same key count once [random]")
     for role in (replica, add, change):
         role.add_argument(
-            "--node", action="append", metavar="URL", help="of a node, repeatable [http://127.0.0.1:8878]"
+            "--node", action="append", metavar="URL", help="URL of a node; may be repeated [http://127.0.0.1:8878]"
         )
     options = parser.parse_args()
     options.node = options.node or ["http://127.0.0.1:8878"]

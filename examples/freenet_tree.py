@@ -1,8 +1,8 @@
-"""A stream whose tree heals.
+"""A stream whose tree is repaired when its root is killed.
 
-Twelve nodes on a ring, each a ``twistd freenet-node`` of its own that knows three others. Some are subscribed to one
-stream, and one publishes a packet every few milliseconds. Then the root of the tree is killed with -9, and its
-successor too. In the end every subscriber has had every packet once.
+Twelve ``twistd freenet-node`` processes form a ring; each knows three others. Some are subscribed to one stream, and
+one publishes a packet every few milliseconds. The root of the tree is killed with -9, and then its successor. In the
+end every subscriber has got every packet once.
 
     python examples/freenet_tree.py
 """
@@ -37,7 +37,7 @@ def say(text: str) -> None:
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Return what a condition returns once that is something."""
+    """Wait until a condition returns a true value, and return that."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         found = condition()
@@ -48,10 +48,10 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses just now."""
+    """Return free ports of the loopback interface."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+        return [each.getsockname()[1] for each in sockets]
 
 
 class Node:
@@ -63,7 +63,7 @@ class Node:
         command = [BIN / "twistd", "-n", "--pidfile=", f"--logfile={number}.log", "freenet-node"]
         command += [f"--listen=tcp:{ports[number]}", f"--location={number / len(ports)}"]
         command += [f"--peer=127.0.0.1:{ports[number - step]}" for step in (1, 2, 5)]
-        # Whoever has lost its parent is given later what it missed, from what others keep.
+        # A node that lost its parent gets missed packets from the nodes that keep them.
         command += [f"--control=unix:{self.socket}", "--keep=1000"]
         command += [f"--subscribe={STREAM}"] if subscribed else []
         self.process = subprocess.Popen(command, cwd=directory, start_new_session=True)
@@ -71,7 +71,7 @@ class Node:
         stack.callback(self.process.kill)
 
     def status(self) -> dict[str, Any]:
-        """Return how it looks, as `fyrehose freenet status --json` does; nothing while it does not answer."""
+        """Return the status of `fyrehose freenet status --json`; empty while the node does not answer."""
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(PATIENCE)
             asking.connect(str(self.socket))
@@ -81,13 +81,13 @@ class Node:
         return {}
 
     def stream(self) -> dict[str, Any]:
-        """Return how the stream looks there; nothing if it has no part in it."""
+        """Return the status of the stream; empty if the node is not in its tree."""
         streams: list[dict[str, Any]] = self.status().get("streams", [])
         return next(iter(streams), {})
 
 
 class Subscriber:
-    """Somebody who reads what `fyrehose freenet subscribe` prints."""
+    """Reader of the output of `fyrehose freenet subscribe`."""
 
     def __init__(self, node: Node, stack: ExitStack) -> None:
         self.node = node
@@ -104,18 +104,18 @@ class Subscriber:
     def _read(self) -> None:
         assert self._output is not None
         for line in self._output:
-            told = json.loads(line)
-            if "data" in told:
-                self.got.append((time.monotonic(), int(told["data"])))
+            event = json.loads(line)
+            if "data" in event:
+                self.got.append((time.monotonic(), int(event["data"])))
 
     def pause(self) -> float:
         """Return the longest time without a packet."""
-        times = [when for when, _ in self.got]
+        times = [at for at, _ in self.got]
         return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
 class Publisher:
-    """Gives numbered lines to `fyrehose freenet publish`."""
+    """Writer of numbered lines to `fyrehose freenet publish`."""
 
     def __init__(self, node: Node, stack: ExitStack) -> None:
         command = [BIN / "fyrehose", "freenet", "publish", f"--control=unix:{node.socket}", STREAM]
@@ -137,7 +137,7 @@ class Publisher:
             self.count += 1
 
     def finish(self) -> int:
-        """Publish no more; return how many packets have got their numbers."""
+        """Stop publishing; return how many packets were published."""
         self._over.set()
         self._thread.join()
         numbers, _ = self.process.communicate(timeout=PATIENCE)
@@ -145,29 +145,29 @@ class Publisher:
 
 
 def root_of(nodes: list[Node]) -> Node | None:
-    """Return the root of the only tree, ``None`` while there are several, or members without a parent."""
+    """Return the root if there is one tree and all members have a parent, else ``None``."""
     streams = [(node, stream) for node in nodes if (stream := node.stream())]
     roots = [node for node, stream in streams if stream["is_root"]]
     return roots[0] if len(roots) == 1 and all(stream["phase"] == "settled" for _, stream in streams) else None
 
 
 def run(count: int, seconds: float) -> None:
-    """Do it, and print what happens."""
+    """Run the example and print its progress."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ports = free_ports(count)
         nodes = [Node(number, ports, directory, stack, subscribed=number % 3 == 0) for number in range(count)]
         say(f"{count} nodes start; every third is subscribed to {STREAM}")
         readers = [node for node in nodes if node.number % 3 == 0]
-        wait_until(lambda: all(node.stream() for node in readers), "somebody has no part in the stream")
+        wait_until(lambda: all(node.stream() for node in readers), "a subscribed node is not in the tree")
         root = wait_until(lambda: root_of(nodes), "there is no tree with one root")
         members = sum(bool(node.stream()) for node in nodes)
-        say(f"{members} nodes have grown a tree; node {root.number} is its root")
+        say(f"{members} nodes are in the tree; node {root.number} is its root")
         publishing = readers[0] if readers[0] is not root else readers[1]
         publisher = Publisher(publishing, stack)
         say(f"node {publishing.number} publishes a packet every {EVERY * 1000:g} ms")
         subscribers = [Subscriber(node, stack) for node in readers]
-        wait_until(lambda: all(one.got for one in subscribers), "somebody gets no packets")
+        wait_until(lambda: all(each.got for each in subscribers), "a subscriber gets no packets")
         for _ in range(2):
             time.sleep(seconds)
             root = wait_until(lambda: root_of(nodes), "there is no tree with one root")
@@ -180,21 +180,21 @@ def run(count: int, seconds: float) -> None:
             time.sleep(seconds)
             successor = wait_until(lambda: root_of(nodes), "there is no tree with one root")
             say(f"node {successor.number} is the root")
-        alive = [one for one in subscribers if one.node in nodes]
+        alive = [each for each in subscribers if each.node in nodes]
         published = publisher.finish()
-        # One that began to listen a little late has not had the first ones.
+        # A subscriber that started late has not got the first packets.
         last = publisher.count - 1
-        wait_until(lambda: all(one.got[-1][1] == last for one in alive), "somebody lacks the last packet")
-        for one in alive:
-            numbers = [number for _, number in one.got]
+        wait_until(lambda: all(each.got[-1][1] == last for each in alive), "a subscriber lacks the last packet")
+        for subscriber in alive:
+            numbers = [number for _, number in subscriber.got]
             missing = sorted(set(range(min(numbers), last + 1)) - set(numbers))
             if missing or len(set(numbers)) < len(numbers):
                 twice = sorted({number for number in numbers if numbers.count(number) > 1})
-                raise SystemExit(f"freenet_tree: node {one.node.number} lacks {missing}, and had {twice} twice")
-        pause = max(one.pause() for one in alive)
+                raise SystemExit(f"freenet_tree: node {subscriber.node.number} lacks {missing}, and got {twice} twice")
+        pause = max(each.pause() for each in alive)
         say(
-            f"{published:,} packets were published, and {len(alive)} subscribers had every one of them once; when a"
-            f" root died, nobody heard anything for {pause:.2f} s at most"
+            f"{published:,} packets were published, and {len(alive)} subscribers got each of them once; after a kill of"
+            f" the root, no packet arrived for {pause:.2f} s at most"
         )
 
 
@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="between two events [%(default)g]")
     options = parser.parse_args()
     if options.nodes < 9:
-        parser.error("--nodes: fewer than 9 leave too little when two are killed")
+        parser.error(f"--nodes {options.nodes} is too few: two are killed; give 9 or more")
     run(options.nodes, options.seconds)
 
 

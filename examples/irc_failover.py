@@ -1,8 +1,8 @@
-"""A bot on IRC that outlives the process that is on IRC.
+"""An IRC bot that outlives the process that is on IRC.
 
-Three nodes run the bot of examples/karma.py; each is a ``twistd hydra-node`` of its own, and the one that they elected
-is on the IRC server, an ngircd that this starts. Somebody who knows nothing of all this says ``tea++`` without end.
-Then the node that is on IRC is killed with -9, twice, and in the end the bot is asked how often it saw that.
+Three ``twistd hydra-node`` processes run the bot of examples/karma.py. The elected leader is on an IRC server, an
+ngircd that this program starts. An independent client says ``tea++`` all the time. The leader is killed with -9, twice.
+Finally the client asks the bot for its count.
 
     python examples/irc_failover.py
 """
@@ -28,7 +28,7 @@ from typing import Any
 NAMES = "Ada", "Boole", "Curie"
 CHANNEL = "#tea"
 EVERY = 0.02
-"""Seconds between two lines of whoever talks."""
+"""Seconds between two lines of the client."""
 PATIENCE = 30.0
 STARTED = time.monotonic()
 NGIRCD = """[Global]
@@ -52,7 +52,7 @@ def say(text: str) -> None:
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Return what a condition returns once that is something."""
+    """Wait until a condition returns a true value, and return that."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         found = condition()
@@ -63,14 +63,14 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses just now."""
+    """Return free ports of the loopback interface."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def start(stack: ExitStack, command: list[str], directory: Path, log: str) -> subprocess.Popen[bytes]:
-    """Start a process that is killed in the end, in a session of its own, so that Ctrl-C is for us alone."""
+    """Start a process, to be killed at the end, in a session of its own, so that Ctrl-C does not reach it."""
     paths = [str(Path(__file__).resolve().parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     with open(directory / log, "ab") as output:
@@ -96,18 +96,18 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, stack: ExitStack) -> None:
-        """Start it, again if it was killed."""
+        """Start the process; again after a kill."""
         twistd = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile="]
         self._process = start(stack, [*twistd, "hydra-node", *self._options], self.directory, f"{self.name}.log")
 
     def kill(self) -> None:
-        """Kill it with -9."""
+        """Kill the process with -9."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
 
     def status(self) -> dict[str, Any]:
-        """Return how it looks, as `fyrehose hydra status --json` does; nothing while it does not answer."""
+        """Return the status of `fyrehose hydra status --json`; empty while the node does not answer."""
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(PATIENCE)
             asking.connect(str(self.directory / f"{self.name}.socket"))
@@ -117,14 +117,14 @@ class Node:
         return {}
 
     def is_guarded(self) -> bool:
-        """Return whether it would be missed at once: a process of its own watches over it, where the system can."""
+        """Return whether the guardian is ready, so that a kill is noticed at once; true without pidfds."""
         text = (self.directory / f"{self.name}.log").read_text(errors="replace")
         ready = f"stands by for node {self.status().get('id')}, {len(NAMES) - 1} of "
         return not hasattr(os, "pidfd_open") or ready in text
 
 
 class Talker:
-    """Somebody on IRC."""
+    """IRC client that is no part of the network."""
 
     def __init__(self, port: int) -> None:
         self.lines: list[tuple[float, str]] = []
@@ -132,7 +132,7 @@ class Talker:
         self._over = threading.Event()
         self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
         threading.Thread(target=self._read, daemon=True).start()
-        self.send("NICK talker", "USER talker 0 * :somebody")
+        self.send("NICK talker", "USER talker 0 * :talker")
         self.wait_for(" 376 | 422 ")
         self.send(f"JOIN {CHANNEL}")
         self.wait_for(" 366 ")
@@ -142,16 +142,16 @@ class Talker:
         self._socket.sendall("".join(f"{line}\r\n" for line in lines).encode())
 
     def wait_for(self, pattern: str, after: int = 0) -> tuple[float, str]:
-        """Return when a line came that has a pattern, and the line."""
+        """Wait for a line that matches a pattern; return its time and the line."""
 
         def look() -> Any:
-            return next((one for one in self.lines[after:] if re.search(pattern, one[1])), None)
+            return next((line for line in self.lines[after:] if re.search(pattern, line[1])), None)
 
-        found: tuple[float, str] = wait_until(look, f"nothing like {pattern!r} came from IRC")
+        found: tuple[float, str] = wait_until(look, f"no line from IRC matches {pattern!r}")
         return found
 
     def talk(self) -> threading.Thread:
-        """Begin to talk."""
+        """Start the thread that talks."""
 
         def talk() -> None:
             while not self._over.wait(EVERY):
@@ -163,7 +163,7 @@ class Talker:
         return thread
 
     def lines_missed(self, after: int = 0) -> int:
-        """Return about how much was said while nobody else was there, from some line on."""
+        """Return about how many lines were said without a bot in the channel, counted from line ``after``."""
         count, gone = 0, None
         for at, line in self.lines[after:]:
             if re.match("^:karma_*!.* QUIT", line):
@@ -174,7 +174,7 @@ class Talker:
         return count
 
     def stop(self) -> None:
-        """Talk no more."""
+        """Stop talking."""
         self._over.set()
 
     def _read(self) -> None:
@@ -186,7 +186,7 @@ class Talker:
 
 
 def all_in(nodes: list[Node]) -> Node | None:
-    """Return the leader if all nodes belong to one network, and it is on IRC."""
+    """Return the leader if all nodes are in one network and it is on IRC, else ``None``."""
     states = [node.status() for node in nodes]
     if not all(state and len(state["nodes"]) == len(NAMES) and state["leader"] is not None for state in states):
         return None
@@ -195,10 +195,10 @@ def all_in(nodes: list[Node]) -> Node | None:
 
 
 def main(stack: ExitStack, scale: float) -> None:
-    """Run the example; exit with status 1 if anything is not as it should be."""
+    """Run the example; exit with status 1 if a check fails."""
     ngircd = shutil.which("ngircd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     if ngircd is None:
-        raise SystemExit("irc_failover: ngircd is missing: apt install ngircd, or what your system calls it")
+        raise SystemExit("irc_failover: ngircd is missing; install it: apt install ngircd")
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     irc, *ports = free_ports(1 + len(NAMES))
     (directory / "ngircd.conf").write_text(NGIRCD.format(port=irc))
@@ -208,24 +208,24 @@ def main(stack: ExitStack, scale: float) -> None:
     for node in nodes:
         node.start(stack)
     talker = Talker(irc)
-    leader: Node = wait_until(lambda: all_in(nodes), "the nodes do not find together")
+    leader: Node = wait_until(lambda: all_in(nodes), "the nodes do not form one network")
     say(f"{', '.join(NAMES)} are one network; {leader.name} is in {CHANNEL} as karma")
     talking = talker.talk()
 
     gaps = []
     for _ in range(2):
         guarded = leader
-        wait_until(guarded.is_guarded, f"nobody watches over {leader.name}")
+        wait_until(guarded.is_guarded, f"{leader.name} has no guardian")
         time.sleep(1.0)
         before = len(talker.lines)
         killed = time.monotonic()
         leader.kill()
         back, _ = talker.wait_for("^:karma_*!.* JOIN", before)
         gaps.append((back - killed, talker.lines_missed(before)))
-        say(f"{leader.name} was killed with -9; somebody else is in {CHANNEL} after {back - killed:.2f} s")
+        say(f"{leader.name} was killed with -9; another node is in {CHANNEL} after {back - killed:.2f} s")
         leader.start(stack)
-        leader = wait_until(lambda: all_in(nodes), "the nodes do not find together")
-        say(f"{leader.name} it is, and all three are one network again")
+        leader = wait_until(lambda: all_in(nodes), "the nodes do not form one network")
+        say(f"{leader.name} leads, and all three nodes are one network again")
 
     talker.stop()
     talking.join()
@@ -233,15 +233,17 @@ def main(stack: ExitStack, scale: float) -> None:
     talker.send(f"PRIVMSG {CHANNEL} :!karma tea")
     _, answer = talker.wait_for("tea has karma", before)
     counted, said = int(answer.rsplit(" ", 1)[1]), len(talker.said)
-    nobody = talker.lines_missed()
-    print(f"\ntea++ was said {said:,} times, while the node that heard it was killed twice.")
-    print(f"The bot, now on {leader.name}, answers {counted:,}; about {nobody:,} fell while nobody was in the channel:")
+    missed = talker.lines_missed()
+    print(f"\ntea++ was said {said:,} times, while the node on IRC was killed twice.")
+    print(
+        f"The bot, now on {leader.name}, counted {counted:,}; about {missed:,} were said without a bot in the channel:"
+    )
     for number, (seconds, lost) in enumerate(gaps, 1):
-        print(f"  kill {number}: {seconds:.2f} s until somebody was there again, about {lost:,} lines unheard")
-    # When exactly the server took a line the talker cannot know; some lines on either side of each gap are in doubt.
-    if not said - nobody - 20 <= counted <= said:
-        raise SystemExit("irc_failover: that does not add up")
-    print("Nothing was counted twice, and nothing that was heard is forgotten.")
+        print(f"  kill {number}: {seconds:.2f} s until another node was in the channel, about {lost:,} lines missed")
+    # The client cannot know when the server accepted a line, so some lines around each gap are uncertain.
+    if not said - missed - 20 <= counted <= said:
+        raise SystemExit("irc_failover: the counts do not add up")
+    print("No line was counted twice, and no received line is missing.")
 
 
 def _listens(port: int) -> bool:

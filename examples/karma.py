@@ -1,9 +1,9 @@
-"""A bot that keeps count, and does not lose it when the node that holds the connection to IRC is killed.
+"""A bot whose count survives when the node that holds the connection to IRC is killed.
 
     PYTHONPATH=examples twistd -n hydra-node ... --bot karma.KarmaBot
 
-Say `tea++` or `tea--` in the channel, and ask with `!karma tea`. Each node counts for itself, and all of them see the
-same lines, so whichever answers knows the count. With --journal it survives the end of all nodes, too.
+Say `tea++` or `tea--` in the channel, and `!karma tea` to get the count. Each node counts the same lines, so the count
+is the same on all of them. With --journal it also survives a stop of all nodes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from fyrehose_twisted.hydra.irc.bots import Bot, IrcLine
+from fyrehose_twisted.hydra import Bot, IrcLine
 
 CHANGE = re.compile(r"(\w[\w.-]*?)(\+\+|--)(?=$|[\s,.!?])")
 QUESTION = re.compile(r"!karma\s+(\w[\w.-]*)\s*$")
@@ -26,7 +26,7 @@ class KarmaBot(Bot):
         self.missed = 0
 
     def line_received(self, line: IrcLine) -> Iterator[str]:
-        """Count, or answer."""
+        """Count changes, and answer questions."""
         if line.command != "PRIVMSG" or line.ours:
             return
         question = QUESTION.match(line.text)
@@ -38,5 +38,5 @@ class KarmaBot(Bot):
             self.karma[name.lower()] += 1 if change == "++" else -1
 
     def lines_missed(self, first: int, last: int) -> None:
-        """Some of what was said did not get here; the count may be off by that."""
+        """Count missed lines: the counts may be wrong by as many."""
         self.missed += last - first + 1

@@ -1,8 +1,8 @@
-"""Ship the lines of a growing log file over a backbone, or collect what all shippers send into one file.
+"""Ship the lines of a growing log file over a backbone, or collect the lines of all shippers into one file.
 
-Both go on where they stopped: `ship` keeps the position up to which lines came back in FILE.shipped, `collect` finds
-the last number in the file that it writes. A line is shipped at least once: after a crash some come a second time.
-What a line has over 65,478 bytes is cut off.
+Both continue after a restart: `ship` stores the position of the last acknowledged line in FILE.shipped, `collect` reads
+the last number from the file that it writes. Lines are delivered at least once: some come twice after a crash. A line
+is truncated to 65,478 bytes.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import deferLater, react
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.config import ClientConfig, Start
-from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
-from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
+from fyrehose_twisted.fyrehose import (
+    DEFAULT_BACKBONE,
+    MAX_ENVELOPED,
+    ClientConfig,
+    Message,
+    PublisherProtocol,
+    Start,
+    SubscriberProtocol,
+    join,
+)
 
 LINES = 500
-"""Lines that are under way at once."""
+"""Lines in flight at once."""
 
 
 class Collector(SubscriberProtocol):
@@ -33,7 +38,7 @@ class Collector(SubscriberProtocol):
         self.output: BinaryIO = path.open("a+b")
         self.output.seek(max(0, self.output.seek(0, 2) - 2**18))
         *lines, torn = self.output.read().split(b"\n")
-        if torn:  # A crash left half a line; its message is asked for again.
+        if torn:  # A crash left a partial line; its message is requested again.
             self.output.truncate(self.output.tell() - len(torn))
         start = int(lines[-1].split(b"\t")[0]) + 1 if lines else Start.OLDEST
         super().__init__(ClientConfig(start=start))
@@ -81,6 +86,6 @@ if __name__ == "__main__":
     parser.add_argument("role", choices=("ship", "collect"))
     parser.add_argument("file", type=Path, help="the log to read, or the file to append to")
     parser.add_argument("--backbone", default=DEFAULT_BACKBONE, metavar="HOST:PORT", help="[%(default)s]")
-    parser.add_argument("--follow", action="store_true", help="ship: go on waiting for more lines")
+    parser.add_argument("--follow", action="store_true", help="ship: wait for more lines")
     arguments = parser.parse_args()
     react(lambda reactor: ensureDeferred(main(reactor, arguments)))

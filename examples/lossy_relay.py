@@ -1,7 +1,7 @@
-"""A UDP relay that loses and reorders, to stand between clients and a backbone.
+"""A UDP relay between clients and a backbone that loses and reorders datagrams.
 
-Each client gets an upstream socket of its own, so the backbone and other clients see the relay's addresses, as they
-would behind address translation.
+Each client gets an upstream socket of its own. The backbone and other clients see the relay's addresses, as with
+address translation.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MAX_CLIENTS = 64
 
 
 class Fate:
-    """Decides which datagrams of a burst are lost or held back, by counting down to the next one.
+    """Chooses datagrams to lose or delay, by drawing the distance to the next one.
 
-    Drawing the distance to the next one instead of drawing for each datagram leaves bursts whole between them.
+    So bursts stay whole in between, which they would not if each datagram were drawn separately.
 
     :param loss: share to lose.
     :param reorder: share of the others to hold back.
@@ -42,7 +42,7 @@ class Fate:
         self._untouched = self._distance()
 
     def next_among(self, count: int) -> int | None:
-        """Return how many of the next ``count`` datagrams pass before one does not; ``None`` if all of them do."""
+        """Return how many of the next ``count`` datagrams pass before one is lost or delayed; ``None`` if all pass."""
         if self._untouched >= count:
             self._untouched -= count
             return None
@@ -50,7 +50,7 @@ class Fate:
         return passing
 
     def draw_loss(self) -> bool:
-        """Return whether a datagram that does not pass is lost; else it is held back."""
+        """Return whether the chosen datagram is lost; otherwise it is delayed."""
         return self._random() < self._lost_of_share
 
     def _distance(self) -> int:
@@ -63,7 +63,7 @@ class Fate:
 
 @implementer(IBatchReceiver)
 class Upstream(DatagramProtocol):
-    """The relay's socket towards the backbone for one client."""
+    """Socket towards the backbone for one client."""
 
     def __init__(self, relay: Relay, client: Address) -> None:
         self.relay = relay
@@ -71,16 +71,16 @@ class Upstream(DatagramProtocol):
         self.port: DatagramPort = listen(relay.reactor, 0, self)
 
     def batch_received(self, batch: Batch) -> None:
-        """The backbone, or a client that repairs, sent something for our client."""
+        """Forward datagrams from the backbone, or from a client that repairs, to the client."""
         self.relay.forward(batch, batch.runs, self.relay.downstream, self.client)
 
 
 @implementer(IBatchReceiver)
 class Relay(DatagramProtocol):
-    """Passes datagrams between clients and ``backbone``.
+    """Relay of datagrams between clients and ``backbone``.
 
     :param loss: share of datagrams to lose, from 0 to 1, in each direction.
-    :param reorder: share of datagrams to hold back for ``delay`` seconds, so that others overtake them.
+    :param reorder: share of datagrams to delay by ``delay`` seconds, so that later ones overtake them.
     """
 
     def __init__(self, reactor: Any, backbone: Address, loss: float, reorder: float, delay: float, seed: int) -> None:
@@ -92,7 +92,7 @@ class Relay(DatagramProtocol):
         self._upstreams: dict[Address, Upstream] = {}
 
     def listen(self, port: int = 0) -> int:
-        """Start relaying for clients that send to the port that is returned."""
+        """Open the port for clients and return its number."""
         self.downstream: Any = listen(self.reactor, port, self)
         return int(self.downstream.getHost().port)
 
@@ -102,7 +102,7 @@ class Relay(DatagramProtocol):
             port.stopListening()
 
     def batch_received(self, batch: Batch) -> None:
-        """Clients sent something."""
+        """Forward datagrams from clients to the backbone."""
         by_client: dict[Address, list[DatagramRun]] = {}
         for run in batch.runs:
             by_client.setdefault(run.peer, []).append(run)
@@ -114,7 +114,7 @@ class Relay(DatagramProtocol):
             self.forward(batch, runs, self._upstreams[client].port, self.backbone)
 
     def forward(self, batch: Batch, runs: Iterable[DatagramRun], port: DatagramPort, peer: Address) -> None:
-        """Send what is not lost to ``peer``, some of it later."""
+        """Send datagrams to ``peer``, except for lost ones, some of them delayed."""
         now: list[Burst] = []
         late: list[bytes] = []
         for run in runs:

@@ -1,7 +1,7 @@
-"""Publish the rows of a table in SQLite, each once for all readers, however often this is killed and started again.
+"""Publish the rows of an SQLite table (transactional outbox), each exactly once for subscribers, across restarts.
 
-An application that changes its database and tells others of it writes the message into a table in the same transaction.
-This publishes that table: rows are only ever added, and row n is message n of the publisher.
+An application that changes its database writes a message for others into a table in the same transaction. This program
+publishes that table. Rows are only ever added; row n is message n of the publisher.
 
     sqlite3 shop.db 'CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT)'
     sqlite3 shop.db "INSERT INTO outbox (message) VALUES ('order 1'), ('order 2')"
@@ -20,16 +20,15 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import deferLater, react
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose import DEFAULT_BACKBONE, PublisherProtocol, join
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
 
 ROWS = 500
-"""Rows that are published at once."""
+"""Rows published at once."""
 
 
 async def publish_rows(reactor: Any, publisher: PublisherProtocol, path: Path, position: int, follow: bool) -> int:
-    """Publish what is behind the first ``position`` rows; if ``follow``, wait for more. Return how many there are."""
+    """Publish the rows after the first ``position``; if ``follow``, wait for more. Return the number of rows."""
     with closing(sqlite3.connect(path)) as database:
         while True:
             query = "SELECT message FROM outbox ORDER BY id LIMIT ? OFFSET ?"

@@ -1,4 +1,4 @@
-"""Publish a tick every so often, or print the ticks of all publishers: the smallest publisher and subscriber."""
+"""Publish ticks at an interval, or print the ticks of all publishers: a minimal publisher and subscriber."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import deferLater, react
 
 from fyrehose_twisted.errors import FyrehoseError
-from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
+from fyrehose_twisted.fyrehose import DEFAULT_BACKBONE, Message, PublisherProtocol, SubscriberProtocol, join
 
 
 class TickPublisher(PublisherProtocol):
-    """Numbers its ticks and waits until each has come back."""
+    """Publishes numbered ticks, and waits for the number of each message."""
 
     async def tick(self, name: str, interval: float, ticks: int | None) -> None:
         for number in range(ticks) if ticks else count():
@@ -28,7 +26,7 @@ class TickPublisher(PublisherProtocol):
 
 
 class TickSubscriber(SubscriberProtocol):
-    """Prints ticks, and what cannot be had any more. ``done`` fires after as many as it was told to wait for."""
+    """Prints ticks and lost numbers. ``done`` fires after ``ticks`` messages."""
 
     def __init__(self, ticks: int | None) -> None:
         super().__init__()
