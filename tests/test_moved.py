@@ -55,6 +55,15 @@ def test_a_renamed_name_of_a_module_that_stayed_warns() -> None:
         _ = interfaces.Nothing
 
 
+@pytest.mark.parametrize(
+    ("module", "old", "new"), [("interfaces", "Drained", "Outputs"), ("spark.errors", "one_line", "error_line")]
+)
+def test_a_documented_name_that_changed_in_place_is_found_by_its_old_name(module: str, old: str, new: str) -> None:
+    found = import_module(f"fyrehose_twisted.{module}")
+    with pytest.warns(DeprecationWarning, match=f"{old} is called {new} now"):
+        assert getattr(found, old) is getattr(found, new)
+
+
 def test_an_unknown_module_is_still_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
         import_module("fyrehose_twisted.fyrehose.nothing")

@@ -59,7 +59,9 @@ def stopped_for_want_of_room(journal: Any) -> None:
     assert journal.program.process.wait(120) == 1, journal.program
     assert journal.program.finish() == 1
     out = journal.program.out
-    said = f"stopping: {journal.path} cannot be written: No space left on device; free disk space or reduce --retention\n"
+    said = (
+        f"stopping: {journal.path} cannot be written: No space left on device; free disk space or reduce --retention\n"
+    )
     assert out.count("stopping: ") == 1, out
     assert said in out
     assert "Traceback" not in out

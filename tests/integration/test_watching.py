@@ -200,7 +200,9 @@ async def test_a_service_is_down_when_its_figures_are_too_old_whatever_the_scrap
 async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     watching = Watching(skipping_clock())
     with monkeypatch.context() as patch, capturedLogs() as logged:
-        patch.setattr("fyrehose_twisted.query.monitoring.scraping.describe_failure", Mock(side_effect=TypeError("a bug")))
+        patch.setattr(
+            "fyrehose_twisted.query.monitoring.scraping.describe_failure", Mock(side_effect=TypeError("a bug"))
+        )
         watching.server.misbehave(lambda transport: transport.loseConnection())
         watching.watcher.start()
         await watching.until(lambda: any("log_failure" in event for event in logged))

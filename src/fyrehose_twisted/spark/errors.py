@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
+from fyrehose_twisted._exports import renamed
 from fyrehose_twisted.errors import FyrehoseError
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -113,3 +115,7 @@ def _spark_message(text: str) -> str:
 
 def _collapse_spaces(text: str) -> str:
     return " ".join(text.split())
+
+
+if not TYPE_CHECKING:
+    __getattr__ = renamed(__name__, {"one_line": "error_line"})

@@ -51,9 +51,7 @@ def read_manifest(directory: Path) -> Manifest | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise JournalError(
-            f"{path} cannot be read: {error}; `fyrehose journal seal` rewrites it"
-        ) from None
+        raise JournalError(f"{path} cannot be read: {error}; `fyrehose journal seal` rewrites it") from None
     try:
         if content["version"] != VERSION:
             raise JournalError(f"{path} has unsupported version {content['version']}; expected {VERSION}")
@@ -61,9 +59,7 @@ def read_manifest(directory: Path) -> Manifest | None:
         tag = None if content["tag"] is None else int(content["tag"], 16)
         return Manifest(str(content["stream"]), tag, files)
     except (KeyError, TypeError, ValueError):
-        raise JournalError(
-            f"{path} is not a valid manifest; `fyrehose journal seal` rewrites it"
-        ) from None
+        raise JournalError(f"{path} is not a valid manifest; `fyrehose journal seal` rewrites it") from None
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
