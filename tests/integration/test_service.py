@@ -74,7 +74,7 @@ def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("", r"--protocol dotted.Name is missing: which class shall run\?"),
+        ("", r"--protocol is missing: pass the dotted name of the class to run"),
         ("--protocol no.Where", r"--protocol no.Where cannot be imported"),
         (
             "--protocol fyrehose_twisted.fyrehose.protocol.BackboneProtocol",
@@ -154,7 +154,7 @@ def test_max_subscribers_is_still_accepted_for_max_clients(start: Any, tmp_path:
 
 @pytest.mark.extended
 def test_what_cannot_be_used_is_refused_in_one_line(launch: Any, tmp_path: Path) -> None:
-    advice = "; if it cannot be restored, move it away and start with --start-at N, N above every number ever given"
+    advice = "; restore it, or move it away and start with --start-at N, where N is above every number ever assigned"
     (tmp_path / "empty").touch()
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 16)
     SequenceFile(tmp_path / "other", "fyrehose://other").close()

@@ -55,7 +55,7 @@ def refusal_of(text: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("", r"--directory DIR is missing: where shall the journal lie\?"),
+        ("", r"--directory is missing: pass --directory DIR for the journal"),
         ("-d d --name A", r"--name 'A': use lower-case letters"),
         ("-d d --name ../x", r"--name '../x': use lower-case letters"),
         ("-d d --backbone here", r"'here' is not HOST:PORT, such as 127.0.0.1:2323"),
@@ -75,7 +75,7 @@ def refusal_of(text: str) -> str:
         ("-d d --fsync 3601", r"--fsync '3601': say batch"),
         ("-d d --secret-file none", r"secret file none cannot be read: No such file"),
         ("-d d --secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
-        ("-d d --serve-secret-file secret", r"--serve-secret-file is of no use without --serve.*"),
+        ("-d d --serve-secret-file secret", r"--serve-secret-file requires --serve ENDPOINT"),
         ("-d d --serve tcp:0 --serve-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
         ("-d d --protocol no.Where", r"--protocol no.Where cannot be imported"),
         (

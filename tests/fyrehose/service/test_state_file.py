@@ -423,14 +423,14 @@ class TestStartAt:
 
     @pytest.mark.parametrize("number", [0, 1, 10, MAX_SEQUENCE + 1])
     def test_it_may_not_repeat_one(self, path: Path, number: int) -> None:
-        assert "10 were given" in refusal(left_by(path, SequenceCheckpoint(10, 1_034)), start_at=number)
+        assert "is 10" in refusal(left_by(path, SequenceCheckpoint(10, 1_034)), start_at=number)
 
     @pytest.mark.parametrize("number", [11, 1_034])
     def test_after_a_power_failure_it_may_not_repeat_one_that_may_have_been_given(
         self, path: Path, number: int
     ) -> None:
         left_by(path, SequenceCheckpoint(10, 1_034))
-        assert "1034 were given" in refusal(path, start_at=number, boot_id=OTHER_BOOT)
+        assert "is 1034" in refusal(path, start_at=number, boot_id=OTHER_BOOT)
         file = start(path, start_at=1_035, boot_id=OTHER_BOOT)
         assert numbers(file) == (1_034, 1_034, (11, 1_034))
         file.close()

@@ -140,7 +140,7 @@ class BackboneService(DatagramService):
     :param open_state: called when the service starts; returns the sequence store.
     :param open_to_all: serve all clients, also on interfaces other than loopback. Otherwise ``protocol.config`` needs a
         secret or an allow list there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
-    :param metrics: endpoint description for Prometheus metrics. A TCP endpoint without an interface listens on loopback.
+    :param metrics: endpoint description for Prometheus metrics. TCP endpoints without an interface use loopback.
     :param read_config: called on SIGHUP; returns the new configuration.
     :param inherited: bound socket to use instead of ``interface`` and ``port``.
     """
