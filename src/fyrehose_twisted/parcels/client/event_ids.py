@@ -1,6 +1,6 @@
-"""Ids of events on streams: the cluster's founding and the event's number, as in ``00c0ffee00c0ffee-99``.
+"""Ids of events on streams: cluster id and sequence number, as in ``00c0ffee00c0ffee-99``.
 
-A bare number says nothing about the founding. It is taken wherever an id is, and given where no founding is known.
+A bare number is an id without cluster id. It is accepted wherever an id is, and used while no cluster id is known.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE
 from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, bad_request
 
 CLUSTER_ID_PATTERN = "^[0-9a-f]{16}$"
-"""Ids of foundings, as a regular expression of JSON Schema."""
+"""Cluster ids, as a regular expression of JSON Schema."""
 ID_PATTERN = "^([0-9a-f]{16}-)?[0-9]{1,19}$"
-"""Ids of events, likewise."""
+"""Ids of events, as a regular expression of JSON Schema."""
 
 _CLUSTER_ID = re.compile(CLUSTER_ID_PATTERN)
 _ID = re.compile(ID_PATTERN)
@@ -26,7 +26,7 @@ _ID = re.compile(ID_PATTERN)
 class EventId(NamedTuple):
     """Id of an event.
 
-    :ivar cluster_id: of the cluster; empty where it is not known.
+    :ivar cluster_id: id of the cluster; empty if unknown.
     """
 
     cluster_id: str
@@ -37,7 +37,10 @@ class EventId(NamedTuple):
 
 
 def parse_event_id(text: str) -> EventId:
-    """Return the id that ``text`` is. :raises ValueError: if it is none."""
+    """Parse an event id.
+
+    :raises ValueError: if ``text`` is not one.
+    """
     if _ID.fullmatch(text) is not None:
         founding, _, number = text.rpartition("-")
         sequence = int(number)
@@ -47,14 +50,14 @@ def parse_event_id(text: str) -> EventId:
 
 
 def is_cluster_id(text: object) -> bool:
-    """Return whether ``text`` is the id of a founding."""
+    """Return whether ``text`` is a cluster id."""
     return isinstance(text, str) and _CLUSTER_ID.fullmatch(text) is not None
 
 
 def last_event_id(value: bytes | None) -> EventId | None:
-    """Return the ``Last-Event-ID`` of a request, ``None`` if there is none.
+    """Return the ``Last-Event-ID`` of a request, or ``None``.
 
-    :raises Problem: if it is no id.
+    :raises HttpError: if it is malformed.
     """
     if value is None:
         return None
@@ -65,9 +68,9 @@ def last_event_id(value: bytes | None) -> EventId | None:
 
 
 def cluster_id_param(value: bytes | None) -> str:
-    """Return the founding that a query names, empty if it names none.
+    """Return the cluster id of a query parameter; empty without one.
 
-    :raises Problem: if it is no founding.
+    :raises HttpError: if it is malformed.
     """
     text = "" if value is None else value.decode("latin-1")
     if value is not None and not is_cluster_id(text):
@@ -76,10 +79,10 @@ def cluster_id_param(value: bytes | None) -> str:
 
 
 def check_cluster_id(known: str, node: IOrderedEvents) -> None:
-    """Check that the numbers of a client are those of ``node``.
+    """Check that a client's sequence numbers belong to the cluster of ``node``.
 
-    :param known: founding that the client knows; empty for none.
-    :raises Problem: if the node is in another cluster, or in none yet.
+    :param known: cluster id known to the client; empty for none.
+    :raises HttpError: if the node is in another cluster, or in none yet.
     """
     now: str = node.cluster_id
     if not known or known == now:

@@ -1,4 +1,4 @@
-"""Asks one node after another until one answers."""
+"""HTTP requests with failover between the nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from fyrehose_twisted.parcels.client.http import Body
 from fyrehose_twisted.parcels.client.sse_client import InvalidResponse
 
 INITIAL_BACKOFF, MAX_BACKOFF = 0.1, 2.0
-"""Seconds to wait after all nodes have been asked in vain; it doubles each time."""
+"""Initial delay in seconds after all nodes failed; it doubles with each round."""
 
 RETRY_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
-"""Statuses after which another node is asked."""
+"""Statuses after which the next node is tried."""
 
 
 class RequestRefused(LocalError):
-    """A node will not do what it was asked, and no other would.
+    """A node refused a request that every other node would refuse as well.
 
-    :ivar status: of the answer.
+    :ivar status: HTTP status of the response.
     """
 
     def __init__(self, status: int, text: str) -> None:
@@ -43,10 +43,10 @@ class RequestRefused(LocalError):
 
 
 class NoNodeAnswers(OperationalError):
-    """No node did what it was asked in time; the text names each, and what came of it.
+    """No node carried out a request in time. The text lists the failure of each.
 
-    :ivar why: what the last node that said anything said, a short stable name.
-    :ivar unknown: whether one may have done it, and not said so.
+    :ivar why: short stable name of the last error that a node reported.
+    :ivar unknown: whether a node may have carried out the request without confirming it.
     """
 
     def __init__(self, failures: dict[str, str], why: str, *, unknown: bool) -> None:
@@ -56,16 +56,16 @@ class NoNodeAnswers(OperationalError):
 
 
 class NodeResponse(NamedTuple):
-    """What one node answered."""
+    """Response of one node."""
 
     status: int
     body: bytes
 
     @property
     def json(self) -> Any:
-        """What is written in it.
+        """Decoded JSON body.
 
-        :raises BadAnswer: if that is not JSON.
+        :raises InvalidResponse: if it is not JSON.
         """
         try:
             return json.loads(self.body)
@@ -73,7 +73,7 @@ class NodeResponse(NamedTuple):
             raise InvalidResponse("a node's answer is not JSON") from None
 
     def field(self, name: str) -> Any:
-        """Return one member, ``None`` if there is none of that name, or it is not JSON."""
+        """Return a member of the JSON body, or ``None``."""
         try:
             content = self.json
         except InvalidResponse:
@@ -82,23 +82,23 @@ class NodeResponse(NamedTuple):
 
 
 class NodeRequest(NamedTuple):
-    """What to ask."""
+    """Request to any node of the cluster."""
 
     method: str
     path: str
     data: bytes = b""
     headers: dict[str, str] | None = None
     first: int = 0
-    """Number of the first event that is asked for, if some are."""
+    """Sequence number of the first requested event, if any."""
 
 
 SendRequest = Callable[[str, NodeRequest, Body, float], "Deferred[NodeResponse]"]
-"""Asks the node with a base URL, with a body that notes when it is sent. The node has to answer within so many
+"""Sends a request to the node at a base URL, with a body that records whether it was sent, and a timeout in
 seconds."""
 
 
 def failure_reason(error: BaseException) -> str:
-    """Return why a node did not answer, on one line."""
+    """Describe why a node did not respond, on one line."""
     if isinstance(error, ResponseFailed) and error.reasons:
         error = error.reasons[-1].value
     if isinstance(error, DeferredTimeout):
@@ -107,10 +107,10 @@ def failure_reason(error: BaseException) -> str:
 
 
 class FailoverClient:
-    """The nodes of a cluster. Who answered last is asked first.
+    """Client of all nodes of a cluster. The node that responded last is tried first.
 
-    :param timeout: seconds that one request to one node may take.
-    :param total: seconds after which nobody is asked any more.
+    :param timeout: timeout of one request to one node, in seconds.
+    :param total: total timeout of a request, in seconds.
     """
 
     def __init__(
@@ -124,14 +124,14 @@ class FailoverClient:
         self._preferred = 0
 
     async def request(self, request: NodeRequest) -> NodeResponse:
-        """Return the answer of the first node that does what it is asked.
+        """Return the response of the first node that carries out the request.
 
-        :raises NoNodeAnswers: if none did in time.
-        :raises EventsNotHeld: if a node says so.
-        :raises FoundedAnew: if a node says so.
-        :raises KeyReused: if a node says so.
-        :raises MessageTooLarge: if a node says so.
-        :raises RequestRefused: if a node says that it is no use.
+        :raises NoNodeAnswers: if no node did in time.
+        :raises EventsNotHeld: if a node reports it.
+        :raises FoundingMismatch: if a node reports it.
+        :raises KeyReused: if a node reports it.
+        :raises MessageTooLarge: if a node reports it.
+        :raises RequestRefused: if a node refuses the request permanently.
         """
         end = self._reactor.seconds() + self._total
         said: dict[str, str] = {}
@@ -149,7 +149,9 @@ class FailoverClient:
                     raise
                 except Exception as error:
                     unknown |= body.sent
-                    if node not in said or left >= self._timeout:  # Otherwise only our own time is over.
+                    if (
+                        node not in said or left >= self._timeout
+                    ):  # Otherwise the total timeout has expired, not that of the node.
                         said[node] = failure_reason(error)
                     continue
                 if answer.status not in RETRY_STATUSES:
@@ -163,9 +165,9 @@ class FailoverClient:
 
 
 def numbering_conflict(response: NodeResponse, first: int) -> FoundingMismatch | BeyondEnd | None:
-    """Return which of the numbers' conflicts an answer of status 409 tells, ``None`` if it tells another one.
+    """Return the numbering conflict that a response of status 409 reports, or ``None`` for other conflicts.
 
-    :param first: number of the first event that was asked for.
+    :param first: sequence number of the first requested event.
     """
     founding, known, next = response.field("founding"), response.field("known"), response.field("next")
     match response.field("error"):

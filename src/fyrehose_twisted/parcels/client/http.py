@@ -1,4 +1,4 @@
-"""What every request to somebody else is made with."""
+"""Building blocks of outgoing HTTP requests."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from fyrehose_twisted.errors import RemoteError
 
 
 class ResponseTooLarge(RemoteError):
-    """An answer is longer than it may be."""
+    """A response exceeds its size limit."""
 
 
 @implementer(IBodyProducer)
 class Body:
-    """Bytes to send. Twisted's own producer would let the reactor go round once more for each request.
+    """Request body. Unlike Twisted's own producer, it needs no extra turn of the reactor.
 
-    :ivar sent: whether they may have left this host; before that, nobody can have done what is asked.
+    :ivar sent: whether the body may have been sent; before that, no server can have carried out the request.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -36,7 +36,7 @@ class Body:
         self.sent = False
 
     def startProducing(self, consumer: IConsumer) -> Deferred[None]:
-        """Twisted: send it."""
+        """Twisted: send the body."""
         self.sent = True
         consumer.write(self._data)
         return succeed(None)
@@ -53,16 +53,16 @@ class Body:
 
 @implementer(IAgent)
 class IdentityEncodingAgent:
-    """An agent to which compressed answers mean nothing: a few bytes of those can become very many.
+    """Agent that does not request compressed responses, because a few bytes can expand to very many.
 
-    treq asks for them, and unpacks what says that it is one.
+    treq requests and decompresses them by default.
     """
 
     def __init__(self, agent: Any) -> None:
         self._agent = agent
 
     def request(self, method: bytes, uri: bytes, headers: Headers | None = None, bodyProducer: Any = None) -> Any:
-        """Twisted: make a request."""
+        """Twisted: send a request."""
         if headers is not None:
             headers.removeHeader(b"Accept-Encoding")
         return self._agent.request(method, uri, headers, bodyProducer).addCallback(self._strip_encoding)
@@ -73,9 +73,9 @@ class IdentityEncodingAgent:
 
 
 def abort_connection(transport: Any) -> None:
-    """Cut off the connection on which a body comes.
+    """Abort the connection on which a body is received.
 
-    Twisted gives those who read one a transport that only knows ``loseConnection``, which on TLS waits for the peer.
+    Twisted gives body protocols a transport with only ``loseConnection``, which waits for the peer on TLS.
     """
     if transport is not None:
         inner = getattr(transport, "_producer", None) or transport
@@ -83,7 +83,10 @@ def abort_connection(transport: Any) -> None:
 
 
 async def await_response(request: Awaitable[Any]) -> Any:
-    """Return the answer to a request. One that is cancelled raises :class:`CancelledError`, wherever it is by then."""
+    """Await a response.
+
+    :raises CancelledError: if the request is cancelled, at any stage.
+    """
     try:
         return await request
     except ConnectingCancelledError:
@@ -129,9 +132,9 @@ class _BodyCollector(Protocol):
 
 
 def read_body(response: IResponse, limit: int, keep: bool = True) -> Deferred[bytes]:
-    """Return the body of an answer; it fails with :class:`ResponseTooLarge` if that is longer than ``limit``.
+    """Read the body of a response. It fails with :class:`ResponseTooLarge` beyond ``limit`` bytes.
 
-    :param keep: otherwise it is only waited for, and empty bytes are returned.
+    :param keep: return the body; otherwise, discard it and return empty bytes.
     """
     collector = _BodyCollector(limit, keep)
     response.deliverBody(collector)

@@ -1,4 +1,4 @@
-"""A client of the HTTP interface of a cluster, on treq."""
+"""Client of the HTTP API of a cluster, on treq."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ except ModuleNotFoundError as error:
 __all__ = ["EventFollower", "NoNodeAnswers", "OrderedEvent", "ParcelsClient", "RequestRefused"]
 
 MAX_RESPONSE_BYTES = 2**23
-"""Bytes of an answer."""
+"""Maximum size of a response in bytes."""
 FOLLOW_RETRY_DELAY = 0.2
-"""Seconds between attempts to follow."""
+"""Seconds between attempts to open a stream."""
 
 
 def _identity(body: Any) -> Any:
@@ -44,19 +44,19 @@ def _identity(body: Any) -> Any:
 
 
 class ParcelsClient:
-    """Publishes to, and reads from, whichever of the nodes answers.
+    """Client that publishes to and reads from the nodes of a cluster, with failover.
 
-    Each event gets a key of its own, so that one that is sent to a second node, because the first did not answer, is in
-    the order once all the same. One event is under way at a time, which keeps their order.
+    Each event gets its own idempotency key, so an event resent to a second node is ordered only once. One event is in
+    flight at a time, which preserves their order.
 
-    :param nodes: base URLs, ``http://127.0.0.1:8004``. The first is asked first.
-    :param publisher: whose events they are, 1 to 64 characters; by default a name that nobody else has.
-    :param timeout: seconds that one request to one node may take.
-    :param timeout_total: seconds after which a call fails with what each node said.
-    :param max_waiting: events that may wait to be published.
-    :param agent: makes the requests, with TLS as you want it; by default one that keeps connections.
-    :ivar cluster_id: of the cluster that took the last event, 16 hexadecimal digits; empty before one did. A number
-        means something only together with it.
+    :param nodes: base URLs, such as ``http://127.0.0.1:8004``, in order of preference.
+    :param publisher: publisher name, 1 to 64 characters; by default, a unique one.
+    :param timeout: timeout of one request to one node, in seconds.
+    :param timeout_total: total timeout of a call, in seconds.
+    :param max_waiting: maximum number of events waiting to be published.
+    :param agent: Twisted web agent, for example with custom TLS settings; by default, one with persistent connections.
+    :ivar cluster_id: id of the cluster that accepted the last event, 16 hexadecimal digits; empty before. Sequence
+        numbers are unique only together with it.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class ParcelsClient:
         self._followers: list[EventFollower] = []
 
     def publish(self, data: bytes, key: str | None = None) -> Deferred[int]:
-        """Return a Deferred of the event's number. Events get their numbers in the order of the calls.
+        """Publish an event; return a Deferred of its sequence number. Events are ordered as they are published.
 
-        :param key: 1 to 64 characters; for one that you tried to publish before, perhaps in another run of your
-            program, that of then, together with the publisher of then.
+        :param key: idempotency key, 1 to 64 characters. To retry an event, even after a restart of your program, pass
+            its original key and use the original publisher name.
 
         It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, whose ``unknown`` says whether the event may still
-        be in the order, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
+        be ordered, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
         :class:`~fyrehose_twisted.errors.PublishQueueFull`, :class:`~fyrehose_twisted.errors.KeyReused` if the key was
         used with other data, or :class:`RequestRefused`.
         """
@@ -115,9 +115,9 @@ class ParcelsClient:
         return published
 
     def events(self, first: int, last: int, cluster_id: str = "") -> Deferred[list[OrderedEvent]]:
-        """Return a Deferred of events ``first`` to ``last``, both included, as far as there are any yet.
+        """Return a Deferred of the existing events from ``first`` to ``last``, inclusive.
 
-        :param cluster_id: of the cluster that they are numbers of, if that is known.
+        :param cluster_id: id of the cluster that the numbers belong to, if known.
 
         It fails with :class:`~fyrehose_twisted.errors.EventsNotHeld`, :class:`NoNodeAnswers`, :class:`RequestRefused`,
         or :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was founded anew since.
@@ -125,12 +125,12 @@ class ParcelsClient:
         return self._start(self._events(first, last, cluster_id))
 
     def follow(self, listener: Any, first: int | None = None, cluster_id: str = "") -> EventFollower:
-        """Hand events on to an :class:`~fyrehose_twisted.interfaces.IEventListener` until that is stopped.
+        """Deliver events to an :class:`~fyrehose_twisted.interfaces.IEventListener` until the follower is stopped.
 
-        To go on in another run of your program, store :attr:`EventFollower.next` and :attr:`EventFollower.cluster_id`.
+        To resume after a restart, store :attr:`EventFollower.next` and :attr:`EventFollower.cluster_id`.
 
-        :param first: number of the first; by default the next one that is ordered.
-        :param cluster_id: of the cluster that ``first`` is a number of, if that is known.
+        :param first: sequence number of the first event; by default, that of the next ordered event.
+        :param cluster_id: id of the cluster that ``first`` belongs to, if known.
         """
         following = EventFollower(
             self.nodes.urls, self._open_stream, listener, first, self._reactor, FOLLOW_RETRY_DELAY, cluster_id
@@ -139,15 +139,15 @@ class ParcelsClient:
         return following
 
     def cluster(self) -> Deferred[dict[str, Any]]:
-        """Return a Deferred of how the cluster looks from the first node that answers."""
+        """Return a Deferred of the cluster status, from the first node that responds."""
         return self._start(self._cluster())
 
     def health(self) -> Deferred[dict[str, dict[str, Any]]]:
-        """Return a Deferred of what each node says of itself: ``mode`` and ``why``, or ``error`` if it says nothing."""
+        """Return a Deferred of the health of each node: ``mode`` and ``why``, or ``error`` if it does not respond."""
         return self._start(self._health())
 
     def close(self) -> Deferred[None]:
-        """Stop all that is under way, and close the connections."""
+        """Cancel all requests and streams, and close the connections."""
         self._closed = True
         for following in self._followers:
             following.stop()

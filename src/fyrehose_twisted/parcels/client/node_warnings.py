@@ -1,4 +1,4 @@
-"""Troubles of a publisher with its nodes, told once for each change and not once for each attempt."""
+"""Warnings about unusable nodes, reported once per change instead of once per attempt."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 from fyrehose_twisted.effects import Address
 
 OnNodeWarning = Callable[[Address, str | None], object]
-"""Told of a node and its trouble in a few words, ``None`` once it takes events after a trouble of any node."""
+"""Callback with a node and its problem, or ``None`` once it accepts events after a problem of any node."""
 
 NO_ANSWER = "no answer"
 
 
 class NodeWarnings:
-    """Remembers which trouble of which node was told.
+    """Last reported problem of each node.
 
-    :param tell: told of each change.
+    :param callback: called with each change.
     """
 
     def __init__(self, callback: OnNodeWarning) -> None:
@@ -24,14 +24,14 @@ class NodeWarnings:
         self._has_failed = False
 
     def failed(self, node: Address, problem: str) -> None:
-        """A node could not be used."""
+        """Record that a node could not be used."""
         self._has_failed = True
         if self._reported.get(node) != problem:
             self._reported[node] = problem
             self._callback(node, problem)
 
     def recovered(self, node: Address) -> None:
-        """A node has taken events."""
+        """Record that a node accepted events."""
         if self._has_failed:
             self._has_failed = False
             self._reported.pop(node, None)

@@ -1,4 +1,4 @@
-"""Events that were published here, and who waits for their numbers."""
+"""Publications of this process, and their pending Deferreds."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fyrehose_twisted.parcels.events import SequenceSpans
 from fyrehose_twisted.parcels.wire.messages import MAX_PUBLISHER, RefusalReason
 
 DIGEST_CHARS = 32
-"""Characters of a key's digest."""
+"""Length of a key's digest in characters."""
 
 
 class Publication:
     """Events that were published together.
 
-    :ivar numbered: Deferred of all their numbers, in order.
-    :ivar size: bytes that they count for, where somebody counts.
+    :ivar numbered: Deferred of their sequence numbers, in order.
+    :ivar size: bytes that they count for, where a limit applies.
     """
 
     __slots__ = ("_on_done", "count", "numbered", "size")
@@ -38,25 +38,25 @@ class Publication:
         self._on_done = on_done
 
     def answered(self, numbers: SequenceSpans) -> None:
-        """All of them have their numbers."""
+        """Fire the Deferred with the sequence numbers."""
         self._on_done(self)
         self.numbered.callback([number for first, count in numbers for number in range(first, first + count)])
 
     def fail(self, error: Exception) -> None:
-        """Not all of them have."""
+        """Fail the Deferred."""
         self._on_done(self)
         self.numbered.errback(error)
 
 
 def single_number(numbers: list[int]) -> int:
-    """Return the number of a single event."""
+    """Return the sequence number of a single event."""
     return numbers[0]
 
 
 def check_event(event: bytes, limit: int) -> None:
     """Check one event.
 
-    :raises MessageTooLarge: if it is longer than ``limit`` bytes.
+    :raises MessageTooLarge: if it exceeds ``limit`` bytes.
     :raises TypeError: if it is not bytes.
     """
     if not isinstance(event, bytes):
@@ -66,9 +66,9 @@ def check_event(event: bytes, limit: int) -> None:
 
 
 def keyed_publisher(publisher: str, key: str) -> str:
-    """Return under which name an event is published that has a key: the publisher's, and a digest of both.
+    """Return the publisher name for an event with an idempotency key: the publisher's name and a digest of both.
 
-    A cluster remembers so much of each publisher; here each key is one, whose only event is published again or not.
+    Each key is thus a publisher of its own with a single event, which the cluster deduplicates like any other.
 
     :raises ConfigurationError: if the publisher's name is too long.
     """
@@ -78,7 +78,10 @@ def keyed_publisher(publisher: str, key: str) -> str:
 
 
 def check_publisher(publisher: str, limit: int = MAX_PUBLISHER) -> str:
-    """Return a publisher's name. :raises ConfigurationError: if it is empty, too long, or cannot be printed."""
+    """Return a publisher name if it is valid.
+
+    :raises ConfigurationError: if it is empty, too long, or not printable.
+    """
     size = len(publisher.encode(errors="replace"))
     if not publisher or size > limit or not publisher.isprintable():
         raise ConfigurationError(
@@ -93,7 +96,7 @@ def refusal_name(reason: RefusalReason) -> str:
 
 
 def publish_error(reason: RefusalReason, text: str, *, unknown: bool) -> FyrehoseError:
-    """Return what somebody is told whose events have no number."""
+    """Return the exception for events that have no sequence number."""
     if reason is RefusalReason.OTHER_BODY:
         return KeyReused(text)
     if reason is RefusalReason.TOO_MANY and not unknown:

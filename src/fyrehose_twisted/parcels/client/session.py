@@ -1,4 +1,4 @@
-"""One connection of a publisher to a node."""
+"""Connection of a publisher to a node."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from fyrehose_twisted.parcels.wire.messages import (
 )
 
 NONCE_SIZE = 16
-"""Bytes of a nonce."""
+"""Size of a nonce in bytes."""
 
 PROBE = Parcel(False, ParcelType.SEQ_REQ, 0)
-"""Any node answers this, whatever it is at."""
+"""Message that a node answers in every mode."""
 
 
 class PublisherConnectionState(Enum):
-    """How far a session is."""
+    """State of a connection."""
 
     HANDSHAKE = "greeting"
     OPEN = "open"
@@ -45,27 +45,27 @@ class PublisherConnectionState(Enum):
 
 
 class PublisherConnectionOwner(Protocol):
-    """Whoever a session reports to."""
+    """Callbacks of a connection to its owner."""
 
     def session_opened(self, session: PublisherConnection) -> None:
-        """Both ends know who the other one is."""
+        """Called when the handshake is complete."""
 
     def session_refused(self, session: PublisherConnection, reason: RefusalReason, text: str) -> None:
-        """The node will have nothing to do with this publisher, or the other way round."""
+        """Called when the node refused this publisher, or the publisher the node."""
 
     def session_answered(self, session: PublisherConnection, answer: PublishAck | PublishNack) -> None:
-        """Something became of events."""
+        """Called with the reply to a publish request."""
 
     def session_ended(self, session: PublisherConnection, reason: str) -> None:
-        """The connection is over."""
+        """Called when the connection has ended."""
 
 
 class PublisherConnection(ParcelProtocol):
-    """Says hello, proves that it knows the secret, and publishes.
+    """Connection of a publisher: handshake, authentication and publish requests.
 
-    :ivar heard_at: when the node was last heard of, by ``clock``.
-    :ivar probed_at: when it was asked whether it is there, ``None`` if it has answered.
-    :ivar on_closed: called when Twisted has let go of the connection.
+    :ivar heard_at: time of the node's last message, by ``clock``.
+    :ivar probed_at: time of the unanswered probe, or ``None``.
+    :ivar on_closed: called when Twisted has released the connection.
     """
 
     def __init__(self, session_owner: PublisherConnectionOwner, cluster: str, secret: bytes | None, clock: Any) -> None:
@@ -80,11 +80,11 @@ class PublisherConnection(ParcelProtocol):
         self._hello = Hello(cluster, "", 0, 0, token_bytes(NONCE_SIZE))
 
     def publish(self, runs: Sequence[PublisherRun]) -> None:
-        """Send runs."""
+        """Send runs of events."""
         self.send([Publish(run) for run in runs])
 
     def probe(self, now: float) -> None:
-        """Ask whether the node is there."""
+        """Probe whether the node is alive."""
         self.probed_at = now
         self.send([PROBE])
 
@@ -104,14 +104,14 @@ class PublisherConnection(ParcelProtocol):
                 case Refused(why, text):
                     self._refuse(why, text)
                 case _:
-                    pass  # Its answer to a question, or what a newer node says.
+                    pass  # A reply to a probe, or a message of a newer version.
 
     def connection_ended(self, reason: str) -> None:
         """See :class:`~fyrehose_twisted.parcels.protocol.ParcelProtocol`."""
         self._finished(reason)
 
     def finish(self) -> None:
-        """Hang up; the owner is told nothing more."""
+        """Close the connection without further callbacks to the owner."""
         self.state = PublisherConnectionState.CLOSED
         self.close()
 

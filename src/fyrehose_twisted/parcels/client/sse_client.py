@@ -1,4 +1,4 @@
-"""Follows events over streams of one node after another, each event once and in order."""
+"""Follower of events over server-sent event streams, with failover: each event once and in order."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, Mode
 from fyrehose_twisted.web.sse import Frame, FrameReader
 
 STREAM_TIMEOUT = 45.0
-"""Seconds without a byte after which a stream is given up: nodes say each 15 s that they are there."""
+"""Seconds without data after which a stream is abandoned. Nodes send a keepalive every 15 s."""
 
 
 class OrderedEvent(NamedTuple):
-    """One event of the order, as it comes over HTTP."""
+    """One ordered event, as received over HTTP."""
 
     sequence: int
     publisher: str
@@ -32,21 +32,21 @@ class OrderedEvent(NamedTuple):
 
 
 class InvalidResponse(RemoteError):
-    """A node's answer is none of this interface."""
+    """A response does not conform to the HTTP API."""
 
 
 OpenStream = Callable[[str, EventId | None], "Deferred[Any]"]
-"""Opens a stream of a node, after the last event that is known. Returns the answer; fails with
-:class:`FoundingMismatch` or :class:`BeyondEnd` if the node says so."""
+"""Opens a stream of a node after the last known event. It fails with :class:`FoundingMismatch` or :class:`BeyondEnd` if
+the node reports it."""
 
 MAX_BEYOND_ROUNDS = 5
-"""How often in a row each node has to say that the first event lies beyond the end: one that is behind says so too."""
+"""Consecutive rounds in which all nodes have to report ``first`` as beyond the end. A lagging node reports it, too."""
 
 
 def parse_event(item: Any) -> OrderedEvent:
-    """Return an event that came as JSON, with its bytes as ``data``.
+    """Return the event of a JSON object.
 
-    :raises BadAnswer: if it is none.
+    :raises InvalidResponse: if it is malformed.
     """
     match item:
         case {"sequence": int(sequence), "publisher": str(publisher), "data": str(data)} if _is_number(sequence, 1):
@@ -62,7 +62,7 @@ def _is_number(value: Any, lowest: int) -> bool:
 
 
 class _StreamReader(Protocol):
-    """Reads one stream, for as long as something comes."""
+    """Reader of one stream, with an idle timeout."""
 
     def __init__(self, frames_received: Callable[[list[Frame]], None], reactor: Any) -> None:
         self._reader = FrameReader()
@@ -102,21 +102,21 @@ def _unless_stopped(failure: Failure) -> None:
 
 
 class _NodeNotOrdering(InvalidResponse):
-    """A node orders nothing, and there are others."""
+    """A node cannot order events, and there are other nodes to try."""
 
 
 class EventFollower:
-    """Hands events on to a listener until it is stopped, whichever nodes come and go meanwhile.
+    """Delivers events to a listener, across failures of nodes, until it is stopped.
 
-    :param nodes: their base URLs.
+    :param nodes: base URLs.
     :param listener: :class:`~fyrehose_twisted.interfaces.IEventListener`; its events are :class:`OrderedEvent`.
-    :param first: number of the first event to hand on; by default the next one that is ordered.
-    :param founding: of the cluster that ``first`` is a number of; empty if that is not known.
-    :ivar next: number of the next event; ``None`` before it is known.
-    :ivar cluster_id: of the cluster that it is a number of; empty before that is known.
-    :ivar stopped: Deferred that fires when it was stopped, and fails with what the listener raised, with
-        :class:`~fyrehose_twisted.errors.FoundingMismatch` if the numbers mean something else now, or with
-        :class:`~fyrehose_twisted.errors.BeyondEnd` if ``first`` is no number of the cluster, and no founding was given.
+    :param first: sequence number of the first event to deliver; by default, that of the next ordered event.
+    :param cluster_id: id of the cluster that ``first`` belongs to; empty if unknown.
+    :ivar next: sequence number of the next event; ``None`` before it is known.
+    :ivar cluster_id: id of its cluster; empty before it is known.
+    :ivar stopped: Deferred that fires when the follower is stopped. It fails with an exception of the listener, with
+        :class:`~fyrehose_twisted.errors.FoundingMismatch` if the cluster was founded anew, or with
+        :class:`~fyrehose_twisted.errors.BeyondEnd` if ``first`` was given without cluster id and does not exist.
     """
 
     log = Logger()
@@ -145,7 +145,7 @@ class EventFollower:
         self.stopped = self._running.addErrback(_unless_stopped)
 
     def stop(self) -> None:
-        """Hand nothing on any more."""
+        """Stop delivering events."""
         self._running.cancel()
 
     async def _run(self) -> None:
@@ -205,7 +205,7 @@ class EventFollower:
             raise _NodeNotOrdering("it orders nothing")
 
     def _check_cluster_id(self, id: str, events: list[OrderedEvent]) -> None:
-        """Learn the founding from an id, or see that it is still the same."""
+        """Adopt the cluster id of the first event, and check that of later ones."""
         try:
             founding = parse_event_id(id).cluster_id
         except ValueError:

@@ -1,4 +1,4 @@
-"""Publishing from outside a cluster, over TCP, with parcels."""
+"""Publisher outside of the cluster, over TCP."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ from fyrehose_twisted.process.repeating import PeriodicCall
 from fyrehose_twisted.process.secret import check_secret
 
 HANDSHAKE_TIMEOUT = 3.0
-"""Seconds until a connection must be open, and again until the node must have said welcome."""
+"""Seconds within which a connection has to open, and again for the node's Welcome."""
 REPLY_TIMEOUT = 5.0
-"""Seconds after which a node that owes an answer is asked whether it is there, and so long again to answer that."""
+"""Seconds after which a node with pending replies is probed, and again for its answer to the probe."""
 KEEPALIVE_INTERVAL = 30.0
-"""Seconds after which a node that owes nothing is asked, so that it does not take this publisher for dead."""
+"""Seconds between keepalive probes of an idle connection, so that the node does not close it."""
 BACKOFF = (0.1, 2.0)
-"""Seconds to wait when no node would do, the first time and at most."""
+"""Initial and maximum delay in seconds after all nodes failed."""
 MAX_OUT_OF_ORDER = 5
-"""How often in a row events may be out of order before it is clear that the cluster has lost count of them."""
+"""Consecutive out-of-order refusals after which the publisher's session counts as lost."""
 NO_WELCOME, NO_REPLY = "says nothing", "is silent"
-"""Why connections are cut off on which no welcome comes, or nothing any more."""
+"""Reasons for aborting a connection: no Welcome, or no reply."""
 _TIMEOUT_REASONS = (NO_WELCOME, NO_REPLY, "timed out")
 
 _FATAL_REFUSALS = (RefusalReason.FORGOTTEN, RefusalReason.OVERSIZE, RefusalReason.OTHER_BODY)
@@ -54,24 +54,23 @@ _PERMANENT_REFUSALS = (RefusalReason.WRONG_CLUSTER, RefusalReason.WRONG_SECRET)
 
 @implementer(IPublisher)
 class ParcelsPublisher:
-    """Publishes events in order, each once, at whichever of some nodes will have them.
+    """Publishes events in order and exactly once, through any of several nodes.
 
         publisher = ParcelsPublisher([("127.0.0.1", 7878)])
         number = await publisher.publish(b"...")
 
-    What is published in one turn of the reactor travels together. Whatever was not answered when a connection is lost
-    is sent again over the next; the cluster knows which of it it has already.
+    Events published in one turn of the reactor are sent together. After a lost connection, unacknowledged events are
+    resent, and the cluster deduplicates them.
 
-    :param nodes: where nodes listen; hosts may be names.
+    :param nodes: addresses of nodes; hosts may be names.
     :param cluster: name of the cluster.
-    :param name: what events say who published them; by default a random name. Two publishers that are there at once
-        may not have the same.
-    :param secret: that of the cluster.
-    :param timeout: seconds until an event must have its number.
-    :param queue_bytes: for how many bytes events may count that have none yet.
-    :param endpoint_for: how nodes are dialled.
-    :param on_trouble: told once for each change of a node that cannot be used while events wait.
-    :raises ConfigurationError: if a name or the secret will not do, or there are no nodes.
+    :param name: publisher name; by default, a random one. Concurrent publishers need different names.
+    :param secret: secret of the cluster.
+    :param timeout: seconds within which an event has to get its sequence number.
+    :param queue_bytes: maximum size in bytes of events without sequence numbers.
+    :param endpoint_for: returns the client endpoint of a node.
+    :param on_node_warning: called once per change of a node's problem while events are pending.
+    :raises ConfigurationError: if a name or the secret is invalid, or ``nodes`` is empty.
     """
 
     log = Logger()
@@ -100,7 +99,7 @@ class ParcelsPublisher:
         self.name = check_publisher(name or f"publisher-{token_hex(8)}")
         self.secret = None if secret is None else check_secret(secret)
         self.timeout = timeout
-        # An earlier life of the same name counted from 1 on as well, and what comes now is no repeat of that.
+        # Earlier runs of this publisher numbered from 1 as well. The epoch distinguishes their events from new ones.
         self._queue = PublisherQueue(self.name, queue_bytes, int(reactor.seconds() * 1_000))
         self._endpoint_for = endpoint_for
         self._rng = SystemRandom() if rng is None else rng
@@ -119,34 +118,36 @@ class ParcelsPublisher:
         self._closed: Deferred[None] | None = None
         self._timeout_check = PeriodicCall("the watch of a publisher", self._check_timeouts, reactor)
 
-    # What an application does
+    # API
 
     @property
     def pending(self) -> int:
-        """Events that have no number yet."""
+        """Number of events without sequence numbers."""
         return self._queue.pending_events
 
     @property
     def connected(self) -> bool:
-        """Whether a node has said welcome, and is there as far as known."""
+        """Whether the publisher is connected to a node."""
         return self._session is not None and self._session.state is PublisherConnectionState.OPEN
 
     def publish(self, data: bytes) -> Deferred[int]:
-        """Publish an event; return a Deferred of its number.
+        """Publish an event; return a Deferred of its sequence number.
 
-        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, which says whether the event may have a number all
-        the same, :class:`~fyrehose_twisted.errors.MessageTooLarge`, or
+        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, which says whether the event may still have been
+        ordered, :class:`~fyrehose_twisted.errors.MessageTooLarge`, or
         :class:`~fyrehose_twisted.errors.PublishQueueFull`.
         """
         return self._publish([data]).addCallback(single_number)
 
     def publish_many(self, messages: Sequence[bytes]) -> Deferred[list[int]]:
-        """Publish events: return a Deferred of their numbers, in the same order. It fails as :meth:`publish` does, and
-        then some of the first may have numbers."""
+        """Publish events; return a Deferred of their sequence numbers, in the same order.
+
+        It fails as :meth:`publish` does. Leading events may have been ordered nevertheless.
+        """
         return self._publish(list(messages)) if messages else succeed([])
 
     def close(self) -> Deferred[None]:
-        """Hang up; what has no number yet fails. The Deferred fires when the connection is closed."""
+        """Fail pending events and disconnect. The Deferred fires when the connection is closed."""
         if self._closed is None:
             self._closed = Deferred()
             self._fail_pending("closed", "the publisher was closed")
@@ -246,7 +247,7 @@ class ParcelsPublisher:
         return self.nodes[self._node_index % len(self.nodes)]
 
     def _try_next_node(self, session: PublisherConnection | None) -> None:
-        """Try another node, if there is something to publish."""
+        """Try the next node if events are pending."""
         if session is not self._session:
             return
         self._session = None
@@ -294,7 +295,7 @@ class ParcelsPublisher:
         if self._node_warnings is not None and self._queue.pending_events:
             self._node_warnings.failed(self._node, NO_ANSWER if text in _TIMEOUT_REASONS else text)
 
-    # What waits
+    # Pending events
 
     def _flush_soon(self) -> None:
         if self._flush_call is None:
@@ -316,7 +317,7 @@ class ParcelsPublisher:
                 session.publish(runs)
 
     def _check_timeouts(self) -> None:
-        """See what has taken too long."""
+        """Fail expired events and check the connection."""
         now = self.reactor.seconds()
         why, text = self._last_failure
         while self._deadlines and (self._deadlines[0][1] in self._answered or self._deadlines[0][0] <= now):
@@ -328,8 +329,8 @@ class ParcelsPublisher:
             self._answered.discard(publication)
         if not self._deadlines:
             if self._queue.pending_events:
-                self._queue.abandon_all()  # Nobody waits for it any more; published now, it would be a surprise.
-            # Who was told just now may have closed this publisher.
+                self._queue.abandon_all()  # Their Deferreds have failed, so do not publish them any more.
+            # A callback may have closed this publisher just now.
             if self._session is None:
                 self._timeout_check.stop()
         self._check_session(now)

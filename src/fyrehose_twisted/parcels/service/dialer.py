@@ -1,4 +1,4 @@
-"""Where a node and its neighbours are: what operators wrote, and what it means at the moment."""
+"""Resolution of configured host names, and dialling by name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fyrehose_twisted.parcels.config import NodeConfig
 
 
 class Dialer:
-    """Looks names up, and dials them by name, so that they may come to mean something else.
+    """Resolver and endpoint factory. Names are resolved again for each dial, because their addresses may change.
 
     Between nodes only addresses travel. A name that cannot be looked up yet stands for itself until it is dialled.
 
-    :param endpoint_for: how an address is dialled.
+    :param endpoint_for: returns the client endpoint of an address.
     """
 
     log = Logger()
@@ -31,14 +31,14 @@ class Dialer:
         self._names: dict[Address, Address] = {}
 
     def endpoint_for(self, reactor: Any, address: Address) -> IStreamClientEndpoint:
-        """Return what connects to an address, by its name if it has one."""
+        """Return the client endpoint of an address, by its configured name if it has one."""
         return self._endpoint_for(reactor, self._names.get(address, address))
 
     async def resolve_config(self, config: NodeConfig, bound: Address) -> NodeConfig:
-        """Fill in what is known only now.
+        """Resolve the configured names, and complete the advertised address.
 
-        :param bound: where the node listens; its port stands in for an advertised one of 0.
-        :raises ConfigurationError: if the advertised host has no address.
+        :param bound: listening address, whose port replaces an advertised port of 0.
+        :raises ConfigurationError: if the advertised host cannot be resolved.
         """
         host, port = config.advertise
         try:

@@ -1,4 +1,4 @@
-"""The order, as one running node offers it to applications."""
+"""Application interface of a running node."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from fyrehose_twisted.parcels.node.status import NodeStatus, format_cluster_id
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, Event, Mode, PublisherRun, node_id
 
 EVENT_OVERHEAD = 8
-"""Bytes that an event takes at most in a parcel, next to its own."""
+"""Maximum overhead of an event in a parcel, in bytes."""
 
 
 @implementer(IOrderedEvents)
 class OrderedEventsMixin:
-    """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
+    """Implementation of :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
 
-    :ivar node: the node, once it runs.
-    :ivar driver: its connections.
+    :ivar node: the node, once it is running.
+    :ivar driver: driver of its connections.
     """
 
     log = Logger()
@@ -47,7 +47,7 @@ class OrderedEventsMixin:
         self._observers = Observers(IEventListener)
         self._publications: set[Publication] = set()
         self._pending_bytes = 0
-        """Bytes of events that their publishers numbered; for the others the node knows."""
+        """Size in bytes of pending events numbered by their publishers. The node accounts for all others."""
         self._accepting = False
         self._error: Exception | None = None
 
@@ -90,7 +90,7 @@ class OrderedEventsMixin:
         return self._publish(list(events)) if events else succeed([])
 
     def publish_run(self, run: PublisherRun) -> Deferred[list[int]]:
-        """Publish events that their publisher numbered; the same run again gives the same numbers.
+        """Publish events that their publisher numbered. Repeating a run returns the same sequence numbers.
 
         It fails as :meth:`publish` does; :class:`~fyrehose_twisted.errors.MessageTooLarge` also if all of them together
         are longer than one event may be.
@@ -167,6 +167,6 @@ class OrderedEventsMixin:
             self._pending_bytes -= publication.size
 
     def _fail_publications(self, text: str) -> None:
-        """Nothing more will be known of what was published here."""
+        """Fail all pending publications, whose results will not be known."""
         for publication in tuple(self._publications):
             publication.fail(NotOrdered("not-running", text, unknown=True))

@@ -1,4 +1,4 @@
-"""A node's web site, which is there only where the ``web`` extra is installed."""
+"""Optional web site of a node, which needs the ``web`` extra."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from fyrehose_twisted.parcels.web.config import WebConfig
 
 CALLBACK_FILE_NAME = "callbacks.json"
-"""Name of the file with the callbacks, beside the promises."""
+"""Name of the callback file, in the directory of the state file."""
 
 
 class ExtraMissing(ConfigurationError):
-    """A package of the ``web`` extra is not installed. The options are right as they are."""
+    """A package of the ``web`` extra is not installed. The options themselves are valid."""
 
 
 @contextmanager
 def web_extra() -> Iterator[None]:
     """Import modules of :mod:`fyrehose_twisted.parcels.web` within this context.
 
-    :raises ExtraMissing: if something that they need is not installed.
+    :raises ExtraMissing: if a required package is not installed.
     """
     try:
         yield
@@ -38,13 +38,13 @@ def web_extra() -> Iterator[None]:
 
 
 class HttpSite:
-    """Serves the events of a node over HTTP, and delivers them to callbacks.
+    """HTTP API and callbacks of a node.
 
     :param node: the node.
-    :param token: what clients have to know.
+    :param token: token that clients have to send.
     :param config: a :class:`~fyrehose_twisted.parcels.web.config.WebConfig`.
-    :param directory: where callbacks outlive the process; ``None`` for nowhere.
-    :ivar factory: makes the protocols of connections.
+    :param directory: directory that stores callbacks across restarts; ``None`` to store nothing.
+    :ivar factory: protocol factory of the site.
     :raises ExtraMissing: if the ``web`` extra is not installed.
     """
 
@@ -69,14 +69,14 @@ class HttpSite:
         self._reactor = reactor
 
     def start(self) -> None:
-        """Begin to deliver to callbacks.
+        """Start deliveries to callbacks.
 
-        :raises OperationalError: if the file with the callbacks cannot be read.
+        :raises OperationalError: if the callback file cannot be read.
         """
         self._callbacks.start()
 
     async def stop(self) -> None:
-        """End all streams and deliveries, and answer what is under way."""
+        """Stop all streams and deliveries, and respond to pending requests."""
         self.factory.close()
         await wait_closed(self._reactor, lambda: self.factory.connections)
         await self._callbacks.stop()

@@ -1,4 +1,4 @@
-"""Events that a node still has: a window in memory, and behind it a journal that reaches further back."""
+"""Event history of a node: a window in memory, and a journal for older events."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from fyrehose_twisted.parcels.wire.messages import Event
 from fyrehose_twisted.record import Record
 
 EPOCH = 0
-"""Nothing restarts the numbers of a cluster."""
+"""Epoch of the journal. It is constant, because the sequence numbers of a cluster never restart."""
 
 MAX_READ_BYTES = 4 * 2**20
-"""Bytes of events after which no more are read for one question."""
+"""Bytes of events after which one read returns."""
 
 
 def stream_uri(cluster: str) -> str:
-    """Return the URI under which the events of a cluster are kept."""
+    """Return the journal URI of a cluster's events."""
     return f"parcels://{quote(cluster, safe='')}"
 
 
 def pack_event(event: Event) -> bytes:
-    """Return an event as the journal has it: a CBOR array of publisher, epoch, the publisher's number, and data."""
+    """Encode an event for the journal: a CBOR array of publisher, epoch, publisher's number, and data."""
     return cbor2.dumps([event.publisher, event.epoch, event.number, event.data])
 
 
 def unpack_event(sequence: int, payload: bytes) -> Event:
-    """Return the event that :func:`pack_event` was given. :raises ValueError: if ``payload`` is not one."""
+    """Decode an event of :func:`pack_event`.
+
+    :raises ValueError: if ``payload`` is malformed.
+    """
     try:
         publisher, epoch, number, data = cbor2.loads(payload)
     except (cbor2.CBORDecodeError, TypeError) as error:
@@ -43,11 +46,11 @@ def unpack_event(sequence: int, payload: bytes) -> Event:
 
 @implementer(IEventHistory)
 class JournalHistory:
-    """See :class:`~fyrehose_twisted.interfaces.IEventHistory`. What is put here waits for :meth:`save`.
+    """Implementation of :class:`~fyrehose_twisted.interfaces.IEventHistory`. :meth:`save` persists added events.
 
-    :param limit: bytes of memory for the window.
+    :param limit: maximum size of the window in bytes.
     :param now: UTC seconds since 1970.
-    :ivar damages: how often something in the journal was found damaged.
+    :ivar damages: number of damaged places found in the journal.
     """
 
     def __init__(self, journal: IJournal, limit: int, now: Callable[[], float]) -> None:
@@ -60,8 +63,8 @@ class JournalHistory:
         self._has_records = bounds is not None
         self._highest = 0 if bounds is None else bounds.first - 1
         self._floor = self._highest + 1
-        """From here on there is no hole."""
-        if bounds is not None:  # Its end may be gone, and comes again from others.
+        """Lowest sequence number after which the history has no gaps."""
+        if bounds is not None:  # Events lost at its end are fetched from other nodes.
             held = list(journal.held(EPOCH, bounds.first, bounds.last))
             known = [*held, *journal.losses(EPOCH, bounds.first, bounds.last)]
             self._highest = max((last for _, last in known), default=self._highest)
@@ -94,7 +97,7 @@ class JournalHistory:
         self._window.put(runs)
 
     def clear(self, last: int) -> None:
-        """See :meth:`~fyrehose_twisted.interfaces.IEventHistory.clear`; the journal forgets nothing."""
+        """See :meth:`~fyrehose_twisted.interfaces.IEventHistory.clear`. The journal keeps its events."""
         self._extend_to(last)
         self._window.clear(last)
 
@@ -120,13 +123,13 @@ class JournalHistory:
         return found
 
     def lose(self, first: int, last: int) -> None:
-        """Events can no longer be had; :meth:`save` says so in the journal."""
+        """Record unavailable events; :meth:`save` marks them as lost in the journal."""
         self._lost.append((first, last))
 
     def save(self, *, sync: bool) -> None:
-        """Commit what was put here; with ``sync=False``, leave it to a later commit to make it durable.
+        """Commit added events; with ``sync=False``, a later commit makes them durable.
 
-        :raises JournalError: if that failed.
+        :raises JournalError: if that fails.
         """
         if self._unsaved_records or self._lost:
             records, self._unsaved_records = self._unsaved_records, []
@@ -140,7 +143,7 @@ class JournalHistory:
             self.journal.commit()
 
     def _extend_to(self, last: int) -> None:
-        """The next event is the one after ``last``; what is missing before it is lost."""
+        """Continue after ``last``, and mark missing events before it as lost."""
         if last <= self._highest:
             return
         if self._has_records or self._unsaved_records:

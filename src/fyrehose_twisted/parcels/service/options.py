@@ -1,4 +1,4 @@
-"""What the options of ``twistd parcels-node`` mean."""
+"""Interpretation of the options of ``twistd parcels-node``."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ WILDCARD_HOSTS = {4: "0.0.0.0", 6: "::"}
 
 
 def parse_advertised(text: str | None, listening: ServerEndpoint) -> Address:
-    """Return where others reach the node: what the operator says, or where it listens.
+    """Return the address to advertise: the configured one, or the listening address.
 
-    :raises ConfigurationError: if neither says it.
+    :raises ConfigurationError: if neither is usable.
     """
     if text is not None:
         return parse_address(text)
@@ -28,7 +28,10 @@ def parse_advertised(text: str | None, listening: ServerEndpoint) -> Address:
 
 
 def read_token(path: str) -> bytes:
-    """Return the token in a file. :raises ConfigurationError: if it cannot be read, or is no token."""
+    """Return the token in a file.
+
+    :raises ConfigurationError: if the file cannot be read or contains no valid token.
+    """
     try:
         token = read_secret(path)
     except ConfigurationError as error:

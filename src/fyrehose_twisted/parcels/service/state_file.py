@@ -1,4 +1,4 @@
-"""Promises in a file.
+"""Durable state of a node in a file.
 
 The file begins with 8 bytes, ``PARCELS`` and version 1. Frames follow: the length of the body, the CRC-32 of these four
 bytes, and that of the body, 4 bytes each, little-endian; and the body in CBOR. The first frame says whose promises
@@ -30,13 +30,13 @@ _FRAME = struct.Struct("<III")
 
 
 class StateFile(PersistentState):
-    """Promises that outlive the process; and the machine, where they are synced.
+    """Persistent state that survives the process, and with ``sync`` also power failures.
 
-    :param path: of the file; ``path`` and ``.lock`` is there too while it is open, and ``.new`` while it is replaced.
+    :param path: path of the file. ``path`` plus ``.lock`` exists while it is open, and ``.new`` while it is replaced.
     :param sync: make each change survive a power failure. Without that, a node that starts after one has forgotten its
         promises, and is somebody new.
-    :ivar lost_to_power_failure: whether promises were found that a power failure made worthless.
-    :raises StateFileError: if it is in use, damaged, or cannot be read or written.
+    :ivar lost_to_power_failure: whether a power failure made the stored state unusable.
+    :raises StateFileError: if the file is in use, damaged, or cannot be read or written.
     """
 
     def __init__(self, path: Path, *, sync: bool = False, boot_id: Callable[[], bytes] = read_boot_id) -> None:
@@ -65,7 +65,7 @@ class StateFile(PersistentState):
     def record_start(self, member: MemberId) -> None:
         """See :class:`~fyrehose_twisted.parcels.node.persistent_state.PersistentState`.
 
-        :raises StateFileError: if it cannot be written.
+        :raises StateFileError: if the file cannot be written.
         """
         super().record_start(member)
         self._replace()
@@ -73,7 +73,7 @@ class StateFile(PersistentState):
     def persist(self, change: StateChange) -> None:
         """See :class:`~fyrehose_twisted.parcels.node.persistent_state.PersistentState`.
 
-        :raises StateFileError: if that failed; then nothing more can be kept.
+        :raises StateFileError: if that fails; then every later call fails, too.
         """
         if self._broken:
             raise StateFileError(f"promises {self.path} could not be written before")
@@ -89,7 +89,7 @@ class StateFile(PersistentState):
             raise self._failed("cannot be written", error) from error
 
     def close(self) -> None:
-        """Let go of it. Closing twice is harmless."""
+        """Close the file and release its lock. Closing twice is harmless."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -103,7 +103,7 @@ class StateFile(PersistentState):
         except OSError as error:
             raise self._failed("cannot be read", error) from error
         if not data.strip(b"\0"):
-            # What was not synced before power failed may be there in length only.
+            # After a power failure, unsynced data may have its length but not its content.
             self.lost_to_power_failure = bool(data)
             return
         if not data.startswith(MAGIC):
@@ -123,7 +123,7 @@ class StateFile(PersistentState):
             ) from error
 
     def _replace(self) -> None:
-        """Write everything anew, and put it in the place of what was there."""
+        """Write the whole state to a new file and replace the old one."""
         member = self.member
         assert member is not None, "begin() comes first"
         new = f"{self.path}.new"
@@ -161,7 +161,7 @@ def _frame(body: Any) -> bytes:
 
 
 def _bodies(data: bytes) -> Iterator[Any]:
-    """Yield what the frames hold. The last may be cut off: then it was never promised."""
+    """Yield the contents of frames. A truncated last frame is ignored, because it was never acknowledged."""
     at = 0
     while at + _FRAME.size <= len(data):
         size, check, checksum = _FRAME.unpack_from(data, at)

@@ -1,4 +1,4 @@
-"""What must hold in every run of a cluster: P1 to P5 of the reading of document 004, and bounded memory."""
+"""Invariants of every run of a cluster: properties P1 to P5, and bounded memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fyrehose_twisted.sim.observer import SimPacket
 
 
 class ClusterInvariant(Invariant):
-    """One that looks at a cluster."""
+    """Base of the invariants of a cluster."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants.network)
@@ -27,9 +27,9 @@ class ClusterInvariant(Invariant):
 
 
 class TotalOrder(ClusterInvariant):
-    """P1, P2: everybody hands on the same events with the same numbers, in order, without holes.
+    """P1, P2: all nodes deliver the same events with the same numbers, in order and without gaps.
 
-    :ivar order: the events, from number 1 on, as somebody handed them on first.
+    :ivar order: events from number 1 on, as delivered first by any node.
     """
 
     name: ClassVar[str] = "one order (P1, P2)"
@@ -40,12 +40,12 @@ class TotalOrder(ClusterInvariant):
         self._last: dict[Host, int] = {}
 
     def reset(self) -> None:
-        """The cluster is gone with all that it had, and another one of its name is founded."""
+        """Start over for a newly founded cluster of the same name."""
         self.order.clear()
         self._last.clear()
 
     def started(self, host: Host) -> None:
-        """A new life begins anywhere; one that remembers goes on."""
+        """Track a started node: a new incarnation starts anywhere, a restarted one continues."""
         self._last.pop(host, None)
         node = host.node
         if isinstance(node, ClusterNode) and node.sequence:
@@ -70,9 +70,9 @@ class TotalOrder(ClusterInvariant):
 
 
 class UniqueEventIds(ClusterInvariant):
-    """A founding and a number name one event, whichever clusters of one name there were; members share a founding.
+    """Cluster id and sequence number identify one event for good, and all members have the same cluster id.
 
-    :ivar events_by_id: events, by founding and number.
+    :ivar events_by_id: events by cluster id and sequence number.
     """
 
     name: ClassVar[str] = "an id names one event"
@@ -102,7 +102,7 @@ class UniqueEventIds(ClusterInvariant):
 
 
 class PublisherOrder(ClusterInvariant):
-    """P5: each publisher's events keep their order, and none is there twice."""
+    """P5: the events of each publisher keep their order, without duplicates."""
 
     name: ClassVar[str] = "publishers keep their order (P5)"
 
@@ -127,7 +127,7 @@ class PublisherOrder(ClusterInvariant):
 
 
 class AcknowledgedDurability(ClusterInvariant):
-    """P3, P4: what was acknowledged has the number that it was given, for good."""
+    """P3, P4: an acknowledged event keeps its sequence number for good."""
 
     name: ClassVar[str] = "acknowledged events stay (P3, P4)"
 
@@ -166,7 +166,7 @@ class AcknowledgedDurability(ClusterInvariant):
 
 
 class OneLeaderPerTerm(ClusterInvariant):
-    """In each term one node orders at most."""
+    """Each term has at most one leader."""
 
     name: ClassVar[str] = "one leader a term"
 
@@ -185,7 +185,7 @@ class OneLeaderPerTerm(ClusterInvariant):
 
 
 class ClusterRecovers(ClusterInvariant):
-    """Once faults are over, everybody who can works, and has the same."""
+    """After the faults, every capable node works and has the same events."""
 
     name: ClassVar[str] = "the cluster recovers"
 
@@ -209,7 +209,7 @@ class ClusterRecovers(ClusterInvariant):
 
 
 class ValidNeighbourNames(ClusterInvariant):
-    """No node knows another by a name that none may have."""
+    """No node has a neighbour with an invalid name."""
 
     name: ClassVar[str] = "names fit"
 
@@ -224,7 +224,7 @@ class ValidNeighbourNames(ClusterInvariant):
 
 
 class Usage(NamedTuple):
-    """How much of something is in use, and how much may be."""
+    """Use and limit of one resource."""
 
     resource: str
     used: int
@@ -232,14 +232,14 @@ class Usage(NamedTuple):
 
 
 def node_usage(node: ClusterNode) -> Iterator[Usage]:
-    """Yield what a node holds of everything that others can make grow."""
+    """Yield the use of each resource of a node that its peers can make grow."""
     config, discovery, order = node.config, node._discovery, node._raft
     a_run = 2 * 65_536
     history = node._delivery.history
     if isinstance(history, EventWindow) and not node._state_recorder.durable:  # A journal is on disk.
         yield Usage("bytes of events kept", history.size, config.window_bytes + a_run)
     pending = node._publish_tracker.pending.size
-    # What a member passes on waits there and here.
+    # A run forwarded by a member is pending there and here.
     yield Usage("bytes of events that wait", pending, 2 * config.pending_bytes + a_run)
     yield Usage("bytes of log", order.log.size, config.window_bytes + 64 * config.pending_bytes)
     yield Usage("neighbours", len(discovery.neighbours), config.max_neighbours)
@@ -252,7 +252,7 @@ def node_usage(node: ClusterNode) -> Iterator[Usage]:
 
 
 class MemoryBounded(ClusterInvariant):
-    """Whatever others can make grow stays within its limit."""
+    """Every resource that peers can make grow stays within its limit."""
 
     name: ClassVar[str] = "memory is bounded"
 

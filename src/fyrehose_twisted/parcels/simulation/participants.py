@@ -1,4 +1,4 @@
-"""Who takes part in a simulated cluster: nodes, and applications that publish on them."""
+"""Participants of a simulated cluster: nodes, and applications that publish on them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fyrehose_twisted.sim.observer import Observer
 
 
 class NodeDisk:
-    """A node's disk, and what its application remembers.
+    """Disk of a node, which survives its crashes.
 
-    :ivar history: events that the node kept; a journal keeps them over a crash.
+    :ivar history: delivered events; nodes with a journal keep them across crashes.
     """
 
     def __init__(self, config: NodeConfig, *, journal: bool) -> None:
@@ -37,7 +37,7 @@ class NodeDisk:
     def start(self, boot: Boot, rng: Random, *, founded: bool) -> ClusterNode:
         """Start the node.
 
-        :param founded: whether there is a cluster: then whoever starts it does not tell it to found one.
+        :param founded: whether a cluster exists, so that the node is started without ``bootstrap``.
         """
         config = replace(self.config, bootstrap=False) if founded else self.config
         if not self.journal:
@@ -48,14 +48,14 @@ class NodeDisk:
 
 
 class Participants(Observer):
-    """A cluster and the applications on it.
+    """A cluster and its applications.
 
-    :ivar hosts: those that run nodes which belong to the cluster.
-    :ivar adversaries: those that run nodes which must not be let in.
-    :ivar published: what was published, by token.
-    :ivar confirmed: how many events have their numbers.
-    :ivar failed: how often something was not taken.
-    :ivar key_conflicts: how often a key was refused because it was used for another event.
+    :ivar hosts: hosts of nodes that belong to the cluster.
+    :ivar adversaries: hosts of nodes that must be refused.
+    :ivar published: published events, by token.
+    :ivar confirmed: number of events with sequence numbers.
+    :ivar failed: number of failed publications.
+    :ivar key_conflicts: number of keys refused because they were used for another event.
     """
 
     def __init__(self, network: Network, rng: Random) -> None:
@@ -89,16 +89,16 @@ class Participants(Observer):
     def add_reference_peer(
         self, name: str, address: Address, neighbours: Sequence[Address], *, host_name: str = ""
     ) -> Host:
-        """Add a host that runs somebody who speaks only the document."""
+        """Add a host with a peer that supports only document 004."""
         host = self.network.add(host_name or name, address, lambda boot: ReferencePeer(name, address, neighbours))
         self.adversaries.append(host)
         return host
 
     def forget_membership(self) -> None:
-        """The operator forms the cluster anew."""
+        """Track a cluster that the operator has founded anew."""
         self._membership, self._index = None, -1
 
-    # What applications do
+    # Applications
 
     def publish(self, node: ClusterNode, now: float, events: int) -> None:
         """Publish some events on a node."""
@@ -111,7 +111,7 @@ class Participants(Observer):
             self.failed += 1
 
     def publish_keyed(self, node: ClusterNode, now: float) -> None:
-        """Publish an event so that it can be repeated elsewhere."""
+        """Publish an event with a key, so that it can be retried at another node."""
         number = next(self._numbers)
         token = next(self._tokens)
         run = PublisherRun(f"somebody~{number}", 0, 1, [b"event %d" % number])
@@ -120,7 +120,7 @@ class Participants(Observer):
         self._try_keyed(node, token, now)
 
     def publish_conflicting(self, node: ClusterNode, now: float) -> None:
-        """Publish two events under one key, here and at the same time or later on some node: one of them is refused."""
+        """Publish two events with the same key, on this node and on any node. One of them has to be refused."""
         publisher = f"clash~{next(self._numbers)}"
         first, second = next(self._tokens), next(self._tokens)
         for token in (first, second):
@@ -174,25 +174,25 @@ class Participants(Observer):
             if index > self._index:
                 self._membership, self._index = event, index
 
-    # How things are
+    # State
 
     def working(self) -> list[Host]:
         """Return the hosts whose nodes can order events."""
         return [host for host in self.hosts if host.running and host.node.mode is Mode.WRK]
 
     def members(self) -> list[Host]:
-        """Return the hosts that should work: all that run."""
+        """Return the hosts that have to work: all that are running."""
         return [host for host in self.hosts if host.running]
 
     def quorum_lost(self) -> bool:
-        """Whether too few of those who vote remember that they do: then only the operator can go on."""
+        """Return whether too few voters kept their state, so that only the operator can restore service."""
         if self._membership is None:
             return False
         view = self._membership.membership
         remember = {host.node.me for host in self.hosts if host.up}
         if len([one for one, _ in view.members if one in remember]) < view.quorum:
             return True
-        # Those who do not know of the last change have to do without who is gone, too.
+        # Members that missed the last change still count the removed member.
         return all(
             (known := host.node._raft.membership) is not None
             and len([one for one, _ in known.members if one in remember]) < known.quorum

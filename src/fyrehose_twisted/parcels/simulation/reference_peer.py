@@ -1,4 +1,4 @@
-"""Somebody who speaks only the document, as its reference does: one parcel a connection, and nothing more."""
+"""Peer that supports only document 004, like the reference implementation: one parcel per connection."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fyrehose_twisted.interfaces import ILinkNode, Outputs
 from fyrehose_twisted.parcels.wire.messages import Message, Mode, NodeInfo, Parcel, ParcelType, node_id
 
 MAX_LISTED = 3
-"""Neighbours that it lists next to itself: with more, the reference breaks."""
+"""Neighbours that it lists besides itself. More would break the reference implementation."""
 
 
 class UnexpectedMessage(AssertionError):
-    """It was sent something that it cannot know."""
+    """The peer got an extension parcel, which it does not support."""
 
 
 @implementer(ILinkNode)
 class ReferencePeer:
-    """Asks everybody whom it knows for neighbours once, and answers who asks it.
+    """Peer that asks its neighbours once and answers requests.
 
-    :param name: of the node.
-    :param address: where it listens.
-    :param neighbours: whom it asks.
+    :param name: name of the node.
+    :param address: listening address.
+    :param neighbours: addresses to ask.
     """
 
     def __init__(self, name: str, address: Address, neighbours: Iterable[Address]) -> None:
@@ -40,7 +40,7 @@ class ReferencePeer:
             self._effects.append(Write((request,), peer))
 
     def dial_failed(self, address: Address, reason: str, now: float) -> None:
-        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`: it does not try again."""
+        """See :class:`~fyrehose_twisted.interfaces.ILinkNode`. It does not retry."""
 
     def disconnected(self, peer: Peer, reason: str, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -48,7 +48,7 @@ class ReferencePeer:
     def receive(self, message: Message, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`.
 
-        :raises OutOfPlace: if it is none of the document's parcels: the reference would die of it.
+        :raises UnexpectedMessage: if it is an extension parcel, which would crash the reference implementation.
         """
         if not isinstance(message, Parcel):
             raise UnexpectedMessage(f"{self.info.name} got a {type(message).__name__}")

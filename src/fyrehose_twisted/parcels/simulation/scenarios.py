@@ -1,4 +1,4 @@
-"""What the simulator runs for parcels."""
+"""Simulator scenarios for parcels."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ NAMES = ("Ivan", "Boris", "Vera", "Olga", "Petr")
 
 
 class ClusterScenario(Scenario):
-    """Base: nodes that form a cluster, and applications everywhere that publish.
+    """Base: nodes that form a cluster, with a publishing application on each.
 
-    :cvar sizes: how many nodes there may be.
-    :cvar journals: probability that the nodes keep journals.
-    :cvar bytes_travel: probability that parcels travel as bytes.
-    :cvar interval: seconds between two publications on a node, on average.
-    :cvar secret: of the cluster.
-    :cvar max_neighbours: how many nodes each knows at once.
+    :cvar sizes: possible numbers of nodes.
+    :cvar journal_probability: probability that the nodes have journals.
+    :cvar encoding_probability: probability that parcels are encoded to bytes in transit.
+    :cvar publish_interval: mean interval between publications on a node, in seconds.
+    :cvar secret: secret of the cluster.
+    :cvar max_neighbours: maximum number of neighbours of a node.
     """
 
     duration: ClassVar[float] = 120.0
@@ -107,11 +107,11 @@ class ClusterScenario(Scenario):
         host.start_delay = 0.0 if first else self.rng.uniform(0.0, 5.0)
 
     def window(self) -> int:
-        """Return how much memory nodes have for events."""
+        """Return the window size of the nodes in bytes."""
         return self.rng.choice((200_000, 64 * 2**20))
 
     def arrange(self) -> None:
-        """Put in what else belongs to the scenario."""
+        """Add further participants and events of the scenario."""
 
     def _publish_later(self, host: Any) -> None:
         delay = self.rng.expovariate(1 / self.publish_interval)
@@ -160,7 +160,7 @@ class ClusterScenario(Scenario):
 
 
 class Calm(ClusterScenario):
-    """A cluster of one to five forms, and nothing goes wrong."""
+    """A cluster of one to five nodes forms without faults."""
 
     name = "parcels.calm"
     sizes = (1, 2, 3, 4, 5)
@@ -168,7 +168,7 @@ class Calm(ClusterScenario):
 
 
 class Storm(ClusterScenario):
-    """Three to five nodes, publishers everywhere, and everything goes wrong that can."""
+    """Three to five nodes publish under all kinds of faults."""
 
     name = "parcels.storm"
     sizes = (3, 4, 5)
@@ -202,7 +202,7 @@ class Storm(ClusterScenario):
 
 
 class KeyReuse(Storm):
-    """Idempotency keys are used twice, for two events, at any nodes in a storm: none gets the number of the other."""
+    """Keys are reused for different events at any nodes in a storm. No event gets the number of another."""
 
     name = "parcels.keys"
     duration = 100.0
@@ -230,7 +230,7 @@ class KeyReuse(Storm):
 
 
 class Unresponsive(ClusterScenario):
-    """Nodes that stand still for longer than others wait, connections that flap, networks that fall apart."""
+    """Nodes pause beyond timeouts, connections flap, and networks partition."""
 
     name = "parcels.silence"
     sizes = (3, 5)
@@ -253,7 +253,7 @@ class Unresponsive(ClusterScenario):
 
 
 class MinorityLoss(ClusterScenario):
-    """Two of five nodes die and do not come back, whenever; the others go on."""
+    """Two of five nodes die for good at any time. The others continue."""
 
     name = "parcels.two-die"
     sizes = (5,)
@@ -279,7 +279,7 @@ class MinorityLoss(ClusterScenario):
 
 
 class Blackout(ClusterScenario):
-    """All nodes crash at once, again and again; what they keep in journals is enough to go on."""
+    """All nodes crash at once, repeatedly. Their persistent state suffices to continue."""
 
     name = "parcels.blackout"
     sizes = (1, 2, 3, 5)
@@ -294,7 +294,7 @@ class Blackout(ClusterScenario):
         at = 15.0
         while at < self.duration:
             crash = rng.choice((CrashMode.KILLED, CrashMode.POWER))
-            # One after the other within a moment, so that what one still sends another may still promise.
+            # Crashes are spread over a moment, so that a node may still persist what a crashed one has sent.
             faults += [
                 CrashFault(round(at + rng.uniform(0.0, 0.01), 4), round(rng.uniform(0.2, 3.0), 3), name, crash, False)
                 for name in names
@@ -304,7 +304,7 @@ class Blackout(ClusterScenario):
 
 
 class LaggingNodes(ClusterScenario):
-    """Nodes are away for longer than the others remember entries, so that they need state, and events from others."""
+    """Nodes are away until the log is compacted, so that they need a snapshot and backfill."""
 
     name = "parcels.behind"
     sizes = (3, 5)
@@ -327,7 +327,7 @@ class LaggingNodes(ClusterScenario):
 
 
 class Amnesia(ClusterScenario):
-    """Most nodes crash at once and remember nothing; nobody goes on before the operator says so."""
+    """Most nodes crash at once and lose their state. No node continues before the operator intervenes."""
 
     name = "parcels.amnesia"
     sizes = (3, 4, 5)
@@ -349,7 +349,7 @@ class Amnesia(ClusterScenario):
     def _force_new_cluster(self) -> None:
         for host in self.participants.hosts:
             if host.node.mode is Mode.WRK:
-                return  # The members were fewer, and enough of them are left.
+                return  # The membership was smaller, and a quorum of it is left.
         survivors = [host for host in self.participants.hosts if host.node.sequence]
         if not survivors:
             return
@@ -359,7 +359,7 @@ class Amnesia(ClusterScenario):
         self.operate(best, "reform", lambda node, now: node.reform(now))
         for host in self.participants.hosts:
             if host is not best and host.node.cluster_id:
-                # Those who remember the former cluster have to be started anew.
+                # Nodes with state of the former cluster have to be started without it.
                 self.network.call_in(1.0, partial(host.stop, CrashMode.KILLED))
                 self.network.call_in(2.0, host.start)
 
@@ -369,7 +369,7 @@ class Amnesia(ClusterScenario):
 
 
 class Refounding(ClusterScenario):
-    """The whole cluster is wiped and founded again: its numbers begin anew, and no id of an event comes twice."""
+    """The whole cluster is wiped and founded again. Its numbering restarts, but no event id recurs."""
 
     name = "parcels.anew"
     sizes = (1, 3)
@@ -395,8 +395,10 @@ class Refounding(ClusterScenario):
 
 
 class Strangers(ClusterScenario):
-    """Who is called like a member, or has its id, or is of another cluster, or by no name that fits, is kept out; who
-    speaks only the document is a neighbour."""
+    """Nodes with the name or id of a member, of another cluster, or with an invalid name are refused.
+
+    Peers that support only document 004 become neighbours.
+    """
 
     name = "parcels.strangers"
     sizes = (3, 4)
@@ -432,8 +434,8 @@ class Strangers(ClusterScenario):
 
 
 class Crowd(ClusterScenario):
-    """Many that speak only the document call from one address and from many, before the members of a cluster with a
-    secret: they get a part of the table of neighbours, and no member is kept out."""
+    """Many peers that support only document 004 connect to a cluster with a secret before its members, from one address
+    or from many. They get a share of the neighbour table, and no member is kept out."""
 
     name = "parcels.crowd"
     duration = 60.0
@@ -450,7 +452,7 @@ class Crowd(ClusterScenario):
             self.participants.add_reference_peer(
                 f"Document-{number}", address, everybody
             ).start_delay = self.rng.uniform(1.0, 3.0)
-        # Its name is taken before the member comes.
+        # This peer takes the name before the member arrives.
         second = self.participants.hosts[1].name
         self.participants.add_reference_peer(
             second, ("10.0.4.1", PORT), everybody, host_name="impostor"

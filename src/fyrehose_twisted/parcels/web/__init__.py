@@ -1,6 +1,6 @@
-"""The HTTP interface of a node: publish, read, follow, be called back, and see the cluster.
+"""HTTP API of a node: publish, read and follow events, register callbacks, and inspect the cluster.
 
-What needs treq is not imported here: see :mod:`~fyrehose_twisted.parcels.web.webhooks.http_sender`.
+Code that needs treq is not imported here. See :mod:`~fyrehose_twisted.parcels.web.webhooks.http_sender`.
 """
 
 from fyrehose_twisted.parcels.web.config import WebConfig

@@ -1,4 +1,4 @@
-"""``/cluster`` and ``/health``: how the cluster looks from here, and the operator's last resort."""
+"""``/cluster`` and ``/health``: status of the node and its cluster, and the forced founding of a new cluster."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, HttpResponse, 
 
 
 class ClusterResource:
-    """Tells of the cluster."""
+    """Resources about the cluster."""
 
     def __init__(self, node: IOrderedEvents) -> None:
         self._node: Any = node
 
     def get(self, request: WebRequest) -> HttpResponse:
-        """Answer with all that the node knows of it."""
+        """Respond with the status of the cluster."""
         query_params(request)
         state: NodeStatus = self._node.state()
         content = state._asdict()
@@ -29,7 +29,7 @@ class ClusterResource:
         return json_response(content)
 
     def health(self, request: WebRequest) -> HttpResponse:
-        """Answer whether the node can order events."""
+        """Respond whether the node can order events."""
         query_params(request)
         state: NodeStatus = self._node.state()
         content = {"mode": state.mode, "why": state.why}
@@ -38,7 +38,7 @@ class ClusterResource:
         return json_response(content, HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER)
 
     def reform(self, request: WebRequest) -> HttpResponse:
-        """Form the cluster anew."""
+        """Found a new cluster with this node alone."""
         query_params(request)
         content = json_object(request, "reform")
         state: NodeStatus = self._node.state()
@@ -46,7 +46,7 @@ class ClusterResource:
         if not isinstance(name, str):
             raise bad_request("reform is the name of the cluster, and has to be there")
         if name != state.cluster:
-            # Not which one it is: whoever means this cluster knows its name.
+            # Do not reveal the name. A client that means this cluster knows it.
             raise HttpError(HTTPStatus.CONFLICT, "wrong-cluster", "this node is in a cluster of another name")
         if state.mode == Mode.WRK.value:
             message = "this node can order events; forming the cluster anew would only lose some"

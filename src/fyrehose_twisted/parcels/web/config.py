@@ -1,4 +1,4 @@
-"""The limits of a node's web site, and what it allows."""
+"""Limits and permissions of a node's HTTP API."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from fyrehose_twisted.web.config import SiteConfig
 
 @dataclass(frozen=True)
 class WebConfig(SiteConfig):
-    """Everything that a client could make grow has a limit here. Times are in seconds.
+    """Limits of one HTTP API, for everything that clients can make grow. Times are in seconds.
 
-    :raises ConfigurationError: if one is out of range.
+    :raises ConfigurationError: if a value is out of range.
     """
 
     max_body: int = MAX_EVENT
-    """Bytes of a request's body."""
+    """Maximum size of a request body in bytes."""
     publish_timeout: float = 30.0
-    """How long a request to publish waits for the event's number."""
+    """Time that a publish request waits for the event's sequence number."""
     page_events: int = 1_000
-    """Events in the answer to one request for a range."""
+    """Maximum number of events in one response to a range request."""
     page_bytes: int = 2**20
-    """Bytes of events in such an answer, but for the last one."""
+    """Maximum size in bytes of the events in such a response, not counting the last one."""
     max_callbacks: int = 64
     allow_private_callbacks: bool = False
-    """Whether callbacks may go to addresses that are not public: this host, its network, its provider's services."""
+    """Allow callbacks to addresses that are not public: this host, its network, services of its provider."""
     callback_ports: tuple[int, ...] = (80, 443)
-    """The only ports to which callbacks may go."""
+    """Ports to which callbacks may connect."""
     callback_attempts: int = 8
-    """After so many attempts an event becomes a dead letter."""
+    """Attempts after which an event becomes a dead letter."""
     callback_timeout: float = 10.0
-    """How long one attempt may take, from the look-up of the address to the end of the answer."""
+    """Timeout of one attempt, from name resolution to the end of the response."""
     callback_backoff: tuple[float, float] = (1.0, 60.0)
-    """How long to wait after the first failed attempt, and at most; it doubles each time."""
+    """Initial and maximum delay after a failed attempt; it doubles each time."""
     suspend_after: int = 5
-    """After so many dead letters in a row a callback is suspended."""
+    """Consecutive dead letters after which a callback is suspended."""
     dead_letters: int = 20
-    """Dead letters that are shown of each callback, the newest."""
+    """Number of latest dead letters kept per callback."""
     save_interval: float = 5.0
-    """How often the positions of callbacks are saved; what was delivered since is delivered again after a crash."""
+    """Interval at which positions of callbacks are saved. After a crash, later events are delivered again."""
 
     def __post_init__(self) -> None:
         first, most = self.callback_backoff

@@ -1,4 +1,4 @@
-"""Events as JSON. Each is an object with exactly one of ``json``, for those that are a JSON text, and ``data``."""
+"""Events as JSON objects, with either ``json``, if the event is a JSON text, or ``data``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _LINES = bytes.maketrans(b"\r\n", b"  ")
 def event_json(event: Event, plain: bool = False) -> bytes:
     """Return an event as JSON on one line.
 
-    :param plain: give every event as ``data``, which is base64, whatever it is.
+    :param plain: encode every event as base64 ``data``.
     """
     head = b'{"sequence":%d,"publisher":%s,' % (event.sequence, encode_json(event.publisher))
     if not plain and is_json(event.data):
-        # As it was written, so that no number loses digits on the way. In JSON line ends only separate.
+        # Embed the original text, so that numbers keep all digits. Line ends in JSON are only whitespace.
         return head + b'"json":%s}' % event.data.translate(_LINES)
     return head + b'"data":"%s"}' % b64encode(event.data)
 
 
 def is_json(data: bytes) -> bool:
-    """Return whether the bytes of an event are a JSON text."""
+    """Return whether an event is a JSON text."""
     try:
         parse_json(data)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Streams of events to clients, as server-sent events."""
+"""Server-sent event streams to clients."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fyrehose_twisted.web.sse import comment, frame, position
 from fyrehose_twisted.web.streaming import StreamingResponse, StreamingResponses
 
 READ_BATCH = 64
-"""Events that a stream which catches up reads at once."""
+"""Events that a stream reads at once while it catches up."""
 
 
 class EventStream(StreamingResponse):
-    """One client that follows. It keeps no events, only its position: what cannot be written yet is read again later.
+    """Stream to one client. It buffers no events, only its position. Events that cannot be written yet are read later.
 
-    :ivar next: number of the next event to write.
-    :ivar cluster_id: of the cluster whose numbers the client gets; empty before the node is in one.
+    :ivar next: sequence number of the next event to write.
+    :ivar cluster_id: id of the cluster of these numbers; empty before the node is in one.
     """
 
     def __init__(self, broadcaster: EventBroadcaster, request: WebRequest, first: int, plain: bool) -> None:
@@ -37,15 +37,15 @@ class EventStream(StreamingResponse):
         self.cluster_id: str = broadcaster.node.cluster_id
 
     def start(self) -> None:
-        """Write the head, and what there is already."""
-        # Who is cut off before the first event comes back to the right place, too.
+        """Write the response head and the existing events."""
+        # The initial position lets a client resume correctly if it is disconnected before the first event.
         self.begin(position(self._id(self.next - 1)))
 
     def _id(self, sequence: int) -> bytes:
         return str(EventId(self.cluster_id, sequence)).encode()
 
     def check_cluster_id(self, cluster_id: str) -> bool:
-        """Look whether the node is still in the same cluster. Otherwise end: the client has to know."""
+        """Return whether the node is still in the same cluster; otherwise end the stream, to inform the client."""
         if not self.cluster_id:
             self.cluster_id = cluster_id
         if self.cluster_id == cluster_id:
@@ -54,7 +54,7 @@ class EventStream(StreamingResponse):
         return False
 
     def send_pending(self) -> None:
-        """Write what the node holds, as far as the client reads it."""
+        """Write held events until the client exerts backpressure."""
         node = self._broadcaster.node
         if not self.check_cluster_id(node.cluster_id):
             return
@@ -67,7 +67,7 @@ class EventStream(StreamingResponse):
                 self.skip(error.oldest - 1)
                 continue
             except Exception:
-                # Whoever tells of events, and the other streams, have nothing to do with it.
+                # Contain the failure, so that it does not affect the event source or other streams.
                 self._broadcaster.log.failure("events {first} and on cannot be read for a stream", first=self.next)
                 self.end("failed")
                 return
@@ -86,14 +86,14 @@ class EventStream(StreamingResponse):
             self.next += 1
 
     def skip(self, last: int) -> None:
-        """Say that there is nothing to be had up to ``last``."""
+        """Report that events up to ``last`` are unavailable."""
         if last >= self.next:
             self.write(frame(encode_json({"first": self.next, "last": last}), self._id(last), b"skipped"))
             self.next = last + 1
             self._broadcaster.skips += 1
 
     def write_live(self, events: Sequence[Event], rendered: Sequence[tuple[Event, bytes]]) -> None:
-        """Events came. A stream that is behind reads them when it gets there."""
+        """Write new events. A stream that lags reads them later."""
         if self.next < events[0].sequence:
             self.send_pending()
         for event, text in rendered:
@@ -104,14 +104,14 @@ class EventStream(StreamingResponse):
 
 @implementer(IEventListener)
 class EventBroadcaster(StreamingResponses):
-    """All streams of a site. Each event is put in their format once."""
+    """All streams of a site. Each event is formatted once for all of them."""
 
     def __init__(self, node: IOrderedEvents, config: WebConfig, reactor: Any) -> None:
         super().__init__(config, reactor)
         self.node: Any = node
 
     def open(self, request: WebRequest, first: int, plain: bool) -> None:
-        """Let a client follow from event ``first`` on."""
+        """Open a stream to a client from event ``first`` on."""
         stream = EventStream(self, request, first, plain)
         self.add(stream)
         stream.start()
@@ -126,7 +126,7 @@ class EventBroadcaster(StreamingResponses):
 
     def heartbeat(self) -> bytes:
         """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponses.heartbeat`."""
-        # A client that has other nodes goes to one of them if this one orders nothing.
+        # A client with several nodes fails over if this one cannot order events.
         return comment(b"mode " + self.node.state().mode.encode())
 
     def events_ordered(self, events: Sequence[Event]) -> None:

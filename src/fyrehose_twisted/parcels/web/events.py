@@ -1,4 +1,4 @@
-"""``/events``: publish, read a range, follow."""
+"""``/events``: publish, read ranges, and follow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fyrehose_twisted.web.streaming import STREAM, beyond_end
 
 
 class EventsResource:
-    """The order: its end, where events are put, and what is held of it."""
+    """Resource of the events."""
 
     def __init__(self, node: IOrderedEvents, broadcaster: EventBroadcaster, config: WebConfig, reactor: Any) -> None:
         self._node: Any = node
@@ -38,7 +38,7 @@ class EventsResource:
         self._pending_requests: dict[WebRequest, float] = {}
 
     def post(self, request: WebRequest) -> None:
-        """Publish the body, and answer with its number."""
+        """Publish the body; respond with its sequence number."""
         if request.args:
             query_params(request)
         body: bytes = request.content.getvalue()
@@ -74,7 +74,7 @@ class EventsResource:
             request.respond(problem.to_response())
 
     def expire_requests(self, now: float) -> None:
-        """Answer those that have waited too long for their numbers."""
+        """Respond to publish requests that timed out."""
         while self._pending_requests:
             request, since = next(iter(self._pending_requests.items()))
             if now - since < self._config.publish_timeout:
@@ -85,7 +85,7 @@ class EventsResource:
             request.respond(problem.to_response())
 
     def get(self, request: WebRequest) -> HttpResponse | None:
-        """Answer with a range, or with a stream where that is what is accepted."""
+        """Respond with a range, or with a stream if the client accepts one."""
         query = query_params(request, b"from", b"to", b"encoding", b"founding")
         encoding = query.get(b"encoding")
         if encoding not in (None, b"base64"):
@@ -102,7 +102,7 @@ class EventsResource:
                 first = seen.sequence + 1
                 check_cluster_id(seen.cluster_id, self._node)
             after = self._node.last + 1
-            # With the right founding, the number was given out, and this node is only behind.
+            # With a matching cluster id, the number was assigned, so this node only lags.
             if first is not None and first > after and not (founding if seen is None else seen.cluster_id):
                 name = "from" if seen is None else "what follows Last-Event-ID"
                 raise self._beyond_end(f"{name}, {first},", after)

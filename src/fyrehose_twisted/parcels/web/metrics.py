@@ -1,4 +1,4 @@
-"""What Prometheus is told of a node and its callbacks, read when it asks."""
+"""Prometheus collectors of a node and its callbacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIX = "fyrehose_parcels_"
 
 
 class NodeCollector(Collector):
-    """Turns what a node knows into metrics named ``fyrehose_parcels_*``."""
+    """Collector of a node's status, as metrics named ``fyrehose_parcels_*``."""
 
     def __init__(self, node: IOrderedEvents) -> None:
         self._node: Any = node
@@ -54,7 +54,7 @@ class NodeCollector(Collector):
 
 
 class CallbackCollector(Collector):
-    """Turns what callbacks got into metrics named ``fyrehose_parcels_web_*``."""
+    """Collector of callback counters, as metrics named ``fyrehose_parcels_web_*``."""
 
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks

@@ -1,4 +1,4 @@
-"""``/openapi.json``: the description of the site, for people and for programs that write clients."""
+"""``/openapi.json``: OpenAPI description of the HTTP API."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fyrehose_twisted.web.openapi import (
 )
 
 NAME_PATTERN = "^[!-~]([ -~]{0,62}[!-~])?$"
-"""Headers of 1 to 64 printable characters."""
+"""Schema of headers with 1 to 64 printable characters."""
 
 _SEQUENCE: Schema = {"type": "integer", "minimum": 1, "maximum": MAX_SEQUENCE}
 _CLUSTER_ID: Schema = {
@@ -237,10 +237,10 @@ def _others() -> dict[str, dict[str, Schema]]:
 
 
 def describe_openapi(config: WebConfig, *, callbacks: bool, token: bool) -> Schema:
-    """Return the description.
+    """Return the OpenAPI description.
 
-    :param callbacks: whether there are any.
-    :param token: whether one is needed.
+    :param callbacks: whether the API includes ``/callbacks``.
+    :param token: whether requests need a token.
     """
     paths = {"/events": _events(config), **(_callbacks() if callbacks else {}), **_others()}
     about = "One order of events, kept by a cluster; this is one of its nodes."

@@ -1,4 +1,4 @@
-"""The web site of a node."""
+"""Web site with the HTTP API of a node."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def site(
 ) -> WebSite:
     """Return the web site of ``node``.
 
-    :param token: everybody has to know it who asks for more than ``/health`` and ``/openapi.json``.
-    :param callbacks: they are started and stopped by the caller; without them there is no ``/callbacks``.
+    :param token: token required for all requests except ``/health`` and ``/openapi.json``.
+    :param callbacks: callback registry, which the caller starts and stops; without it, there is no ``/callbacks``.
     :raises ConfigurationError: if the token is empty.
     """
     config = config or WebConfig()

@@ -1,1 +1,1 @@
-"""Parcels and their codecs."""
+"""Messages of parcels and their codecs."""

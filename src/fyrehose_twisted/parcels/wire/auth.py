@@ -1,8 +1,7 @@
-"""What shows both ends of a connection that the other one knows the secret of the cluster, without telling it.
+"""Mutual proofs that both ends of a connection know the secret of the cluster, without revealing it.
 
-Each proof is made for one connection: it depends on the nonces, names and lives of both ends, and on which end made it,
-so that none can be used again elsewhere or sent back to whoever made it. What comes after the proofs is not protected:
-where others can reach into a connection, TLS is needed.
+A proof covers the nonces, names and incarnations of both ends, and the direction. So it cannot be replayed on another
+connection or reflected to its sender. Messages after the proofs are not protected. On untrusted networks, use TLS.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ _DIALLER = b"parcels-proof\0"
 
 
 def welcome_proof(secret: bytes | None, hello: Hello, welcome: Welcome) -> bytes:
-    """Return what the one who was dialled puts into its :class:`Welcome`, 32 bytes; nothing without a secret.
+    """Return the proof of the dialled node for its :class:`Welcome`: 32 bytes, or none without a secret.
 
-    :param welcome: whatever it has as its proof does not matter.
+    :param welcome: message to prove; its ``proof`` field is ignored.
     """
     return _proof(secret, _WELCOME, hello, welcome)
 
 
 def dialler_proof(secret: bytes | None, hello: Hello, welcome: Welcome) -> bytes:
-    """Return what the one who dialled answers with, 32 bytes; nothing without a secret."""
+    """Return the proof of the dialling peer: 32 bytes, or none without a secret."""
     return _proof(secret, _DIALLER, hello, welcome)
 
 
 def same_proof(expected: bytes, given: bytes) -> bool:
-    """Say whether ``given`` is what was expected, in a time that does not tell how much of it is right."""
+    """Compare two proofs in constant time."""
     return hmac.compare_digest(expected, given)
 
 

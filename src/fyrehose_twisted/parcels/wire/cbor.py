@@ -1,8 +1,8 @@
-"""CBOR as parcels need it (RFC 8949), without I/O: one reader that takes all that the reference's does, one that takes
-what is plain, and a writer of single items.
+"""CBOR for parcels (RFC 8949): a liberal reader for heads, a strict one for application data, and item writers.
 
-The first reads heads. It tells apart what the reference's library tells apart and others do not: how a map was written
-matters where a variant is expected. The second reads application data, which only nodes of ours write.
+The liberal reader accepts what the reference implementation accepts, and keeps details that other libraries drop,
+because the encoding of a map matters where a variant is expected. The strict reader is for application data, which only
+nodes of this implementation write.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cbor2 import CBORDecoder
 from fyrehose_twisted.errors import RemoteError
 
 MAX_NESTING = 127
-"""How many arrays, maps and tags the reference reads one inside the other."""
+"""Nesting depth of arrays, maps and tags that the reference implementation reads."""
 
 
 class BadParcel(RemoteError):
-    """The bytes of a connection are no parcel.
+    """A peer sent malformed bytes.
 
     :ivar reason: short stable name, used as the label of a counter: ``bad-cbor``, ``trailing-bytes``, ``too-deep``,
         ``missing-field``, ``duplicate-field``, ``bad-value``, ``unknown-type`` or ``bad-payload``.
@@ -33,21 +33,21 @@ class BadParcel(RemoteError):
 
 
 class CborMap(NamedTuple):
-    """A map as it stands in a head: keys may recur, and be of any type."""
+    """A map of a head. Keys may be repeated and of any type."""
 
     pairs: list[tuple[Any, Any]]
     one_entry: bool
-    """Whether its first byte says that it has one entry: how a variant with content is written."""
+    """Whether its header byte announces one entry, which is the encoding of a variant with content."""
 
 
 class TaggedItem(NamedTuple):
-    """An array or a map with a tag before it. A tag means nothing, but where a variant is expected it hides that."""
+    """A tagged array or map. The tag is ignored, but a tagged map is not accepted as a variant."""
 
     content: list[Any] | CborMap
 
 
 def truncate_repr(value: object) -> str:
-    """Return ``value`` for the text of an error, cut."""
+    """Return a shortened ``repr`` for error messages."""
     if isinstance(value, TaggedItem):
         value = value.content
     if isinstance(value, CborMap | dict):
@@ -59,10 +59,10 @@ def truncate_repr(value: object) -> str:
 
 
 def decode(data: bytes) -> Any:
-    """Return the one item that ``data`` is: int, bytes, str, list, :class:`CborMap`, bool, None, float or
-    :class:`TaggedItem`. Meant for heads: it costs about a microsecond for each byte.
+    """Decode one item as the reference implementation does: int, bytes, str, list, :class:`CborMap`, bool, None,
+    float or :class:`TaggedItem`. Use it for heads only, because it takes about a microsecond per byte.
 
-    :raises BadParcel: if it is none.
+    :raises BadParcel: if ``data`` is not exactly one item.
     """
     reader = _Reader(data)
     value = reader.item(MAX_NESTING)
@@ -72,7 +72,7 @@ def decode(data: bytes) -> Any:
 
 
 class _Reader:
-    """Reads what serde_cbor 0.11 reads."""
+    """Reader compatible with serde_cbor 0.11."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -85,7 +85,7 @@ class _Reader:
         return self.data[self.offset - 1]
 
     def take(self, size: int) -> bytes:
-        """The length comes from the peer; nothing is allocated before so many bytes are known to be there."""
+        """Read ``length`` bytes. The peer chose the length, so check it before allocating."""
         if size > len(self.data) - self.offset:
             raise BadParcel("bad-cbor", f"{size:,} bytes at {self.offset} of a head of {len(self.data)} bytes")
         self.offset += size
@@ -160,7 +160,7 @@ class _Reader:
     def simple(self, info: int) -> bool | float | None:
         if info in (20, 21):
             return info == 21
-        if info in (22, 23):  # null, and undefined, which the reference takes for the same
+        if info in (22, 23):  # null, and undefined, which the reference implementation treats alike
             return None
         if info in (25, 26, 27):
             value: float = struct.unpack(_FLOATS[info], self.take(1 << (info - 24)))[0]
@@ -172,8 +172,10 @@ _FLOATS = {25: ">e", 26: ">f", 27: ">d"}
 
 
 class _NoTags(Mapping[int, Any]):
-    """Refuses a tag when its decoder is looked for, which is before anything is read of what follows it. Some tags
-    can make a few bytes cost without bound, and the next cbor2 may know more of them."""
+    """Tag decoders that refuse every tag on lookup, before its content is read.
+
+    Some tags make a few bytes arbitrarily expensive, and later versions of cbor2 may support more of them.
+    """
 
     def __getitem__(self, tag: int) -> NoReturn:
         raise ValueError(f"tag {tag}; there are none in application data")
@@ -189,11 +191,11 @@ _NO_TAGS = _NoTags()
 
 
 def decode_plain(data: bytes, depth: int) -> Any:
-    """Return the one item that ``data`` is: int, bytes, str, list, dict with keys of text or bytes, bool, None, float,
+    """Decode one untagged item: int, bytes, str, list, dict with keys of text or bytes, bool, None, float,
     or one of cbor2's simple values. It has neither tags nor indefinite lengths.
 
-    :param depth: how many arrays and maps may be one inside the other.
-    :raises BadParcel: if it is none.
+    :param depth: maximum nesting of arrays and maps.
+    :raises BadParcel: if ``data`` is not exactly one such item.
     """
     stream = BytesIO(data)
     try:
@@ -205,7 +207,7 @@ def decode_plain(data: bytes, depth: int) -> Any:
             allow_duplicate_keys=False,
             strict_hashable_types=True,
         ).decode()
-    except Exception as error:  # Whatever a library makes of hostile bytes.
+    except Exception as error:  # Hostile bytes may raise anything in the library.
         what = f"{type(error).__name__}: {error.__cause__ or error}"[:100]
         raise BadParcel("bad-payload", f"application data of {len(data):,} bytes is no plain CBOR ({what})") from None
     if stream.tell() != len(data):
@@ -215,7 +217,7 @@ def decode_plain(data: bytes, depth: int) -> Any:
     return content
 
 
-# Writing: cbor2 takes as long for one call as all of these for a parcel.
+# Writers. One call of cbor2 takes as long as all of these together for a parcel.
 
 
 _PACK_U8, _PACK_U16, _PACK_U32, _PACK_U64 = (struct.Struct(layout).pack for layout in (">BB", ">BH", ">BI", ">BQ"))
@@ -241,17 +243,17 @@ NULL, FALSE, TRUE = b"\xf6", b"\xf4", b"\xf5"
 
 
 def encode_integer(value: int) -> bytes:
-    """Return the item of an integer from 0 to 2**64 - 1, in its shortest form, as with all of these."""
+    """Encode an integer from 0 to 2**64 - 1. This and the other writers use the shortest form."""
     return _INTEGERS[value] if 0 <= value < 1_024 else _encode_header(0, value)
 
 
 def encode_bytes(data: bytes) -> bytes:
-    """Return the item of a byte string."""
+    """Encode a byte string."""
     return (_BYTES[len(data)] if len(data) < 1_024 else _encode_header(2, len(data))) + data
 
 
 def encode_byte_strings(many: Iterable[bytes]) -> list[bytes]:
-    """Return what the items of many byte strings are joined from, which is faster than one at a time."""
+    """Return the parts of many encoded byte strings, to be joined. This is faster than one call for each."""
     parts = []
     for data in many:
         size = len(data)
@@ -261,16 +263,19 @@ def encode_byte_strings(many: Iterable[bytes]) -> list[bytes]:
 
 
 def encode_text(value: str) -> bytes:
-    """Return the item of a text. :raises UnicodeEncodeError: if it has half a surrogate pair."""
+    """Encode a text.
+
+    :raises UnicodeEncodeError: if it contains a lone surrogate.
+    """
     data = value.encode()
     return (_TEXTS[len(data)] if len(data) < 256 else _encode_header(3, len(data))) + data
 
 
 def encode_array_header(length: int) -> bytes:
-    """Return what comes before so many items of an array."""
+    """Return the header of an array of ``length`` items."""
     return _ARRAYS[length] if length < 256 else _encode_header(4, length)
 
 
 def encode_map_header(length: int) -> bytes:
-    """Return what comes before so many keys and values of a map."""
+    """Return the header of a map of ``length`` entries."""
     return _encode_header(5, length)

@@ -1,5 +1,6 @@
-"""Parcels on a stream (document 004, "Protocol format"): a byte that says how long the head is, the head, and as many
-bytes of application data as the head says.
+"""Codec of parcels on a stream (document 004, "Protocol format").
+
+A parcel is one byte with the length of the head, the head, and application data of the length given in the head.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from fyrehose_twisted.parcels.wire.payload import RESPONSES, WIRE_NAMES, Payload
 __all__ = ["MAX_PARCEL", "BadParcel", "ParcelCodec", "ParcelDecoder"]
 
 MAX_PARCEL = 1 + MAX_HEAD + MAX_DATA
-"""Bytes of one parcel with everything that belongs to it."""
+"""Maximum size of a parcel in bytes."""
 
 
 @implementer(IStreamCodec)
 class ParcelCodec:
-    """How the messages of :mod:`~fyrehose_twisted.parcels.wire.messages` travel.
+    """Codec of the messages in :mod:`~fyrehose_twisted.parcels.wire.messages`.
 
-    :param node_id: id of the sender, which parcels of our own have in their heads; those of the document bring theirs.
+    :param node_id: sender id for the heads of extension parcels; parcels of document 004 contain their own.
     """
 
     def __init__(self, node_id: int = 0) -> None:
@@ -32,9 +33,9 @@ class ParcelCodec:
         self._head_cache: dict[type, tuple[tuple[bytes, ...], bytes]] = {}
 
     def encode(self, message: Message) -> bytes:
-        """Return the parcel that ``message`` is. What was sent in an Append may not be changed afterwards.
+        """Encode ``message``. Entries of an AppendEntries must not be changed afterwards, because they are cached.
 
-        :raises UnencodableMessage: if it does not fit a parcel, or a field is out of its range.
+        :raises UnencodableMessage: if it does not fit into a parcel, or a field is out of range.
         """
         if isinstance(message, Parcel):
             head, data = write_parcel(message)
@@ -48,20 +49,20 @@ class ParcelCodec:
         return b"".join((known[0][len(size)], size, known[1], data))
 
     def _heads(self, kind: type) -> tuple[tuple[bytes, ...], bytes]:
-        """Return what comes before the size, by the number of bytes that it takes, and what comes behind it."""
+        """Return the head before the size field, for each width of that field, and the head after it."""
         start, end = empty_heads(kind in RESPONSES, WIRE_NAMES[kind], self.node_id)
         return tuple(bytes((len(start) + taken + len(end),)) + start for taken in range(4)), end
 
     def decoder(self) -> ParcelDecoder:
-        """Return what takes the bytes of one connection apart."""
+        """Return a decoder for one connection."""
         return ParcelDecoder()
 
 
 @implementer(IStreamDecoder)
 class ParcelDecoder:
-    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between two calls it holds less than one parcel.
+    """See :class:`~fyrehose_twisted.interfaces.IStreamDecoder`. Between calls it buffers less than one parcel.
 
-    If a bad parcel comes behind good ones, the good ones are returned, and the next call raises.
+    If a malformed parcel follows valid ones, the valid ones are returned and the next call raises.
     """
 
     def __init__(self) -> None:
@@ -71,19 +72,19 @@ class ParcelDecoder:
 
     @property
     def waiting(self) -> int:
-        """Bytes that came of a parcel which is not complete."""
+        """Number of buffered bytes of an incomplete parcel."""
         return len(self._buffer)
 
     def feed(self, data: bytes) -> list[Message]:
-        """Return the messages that are complete now.
+        """Feed bytes; return the messages that are complete.
 
-        :raises BadParcel: if there is something else; from then on, always.
+        :raises BadParcel: if the bytes are malformed; every later call raises, too.
         """
         if self._error is not None:
             raise self._error
         if self._buffer:
             self._buffer += data
-            # Only what can be more than part of a parcel is worth a copy.
+            # Copy only if the bytes can complete a parcel.
             if len(self._buffer) < self._needed:
                 return []
             data = bytes(self._buffer)

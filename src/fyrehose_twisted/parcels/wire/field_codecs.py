@@ -1,7 +1,7 @@
-"""What stands in the places of the arrays that our own parcels have for application data: each kind, to CBOR and back.
+"""Codecs of the fields in the application data of extension parcels.
 
-What is read comes from cbor2 and may be of any type; what is written comes from a message. Both have to keep the same
-limits, so that nobody sends what nobody takes.
+Values to read come from cbor2 and may have any type. Values to write come from messages. Both directions enforce the
+same limits, so that no node sends a value that its peers refuse.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fyrehose_twisted.parcels.wire.cbor import (
 from fyrehose_twisted.parcels.wire.messages import MAX_EVENT, MAX_NAME, MAX_PUBLISHER, MAX_SEQUENCE, Mode, RefusalReason
 
 MAX_TEXT = 200
-"""Characters of a text for people. What is longer is cut when it is sent."""
+"""Maximum length of a text for people, in characters. Longer texts are truncated when sent."""
 NONCE_SIZE, PROOF_SIZE = 16, 32
 
 _MODES = tuple(Mode)
 
 
 class InvalidField(ValueError):
-    """A value is not what belongs in its place; the text says why."""
+    """A value is invalid for its field."""
 
 
 class FieldCodec(NamedTuple):
-    """What stands in one place of an array. ``write`` makes it CBOR, ``read`` checks what cbor2 made of that."""
+    """Codec of one field: ``write`` encodes a value, ``read`` checks a decoded one."""
 
     write: Callable[[Any], bytes]
     read: Callable[[Any], Any]
@@ -44,14 +44,20 @@ class FieldCodec(NamedTuple):
 
 
 def write_number(value: int) -> bytes:
-    """Return the item of a number of 63 bits. :raises Unfit: if it has more, or is below 0."""
+    """Encode an unsigned number.
+
+    :raises InvalidField: if it is negative or exceeds 63 bits.
+    """
     if not 0 <= value <= MAX_SEQUENCE:
         raise InvalidField(f"{value} is outside 0..{MAX_SEQUENCE}")
     return encode_integer(value)
 
 
 def read_number(value: Any) -> int:
-    """Return ``value`` if it is a number of 63 bits. :raises Unfit: if not."""
+    """Return ``value`` if it is an unsigned number of at most 63 bits.
+
+    :raises InvalidField: if it is not.
+    """
     if type(value) is not int or not 0 <= value <= MAX_SEQUENCE:
         raise InvalidField(f"{truncate_repr(value)} is no integer from 0 to {MAX_SEQUENCE}")
     return value
@@ -69,7 +75,7 @@ def _read_flag(value: Any) -> bool:
 
 def _text_within(limit: int) -> FieldCodec:
     def check(value: str) -> str:
-        # A character has four bytes at most: what is short enough needs no second look.
+        # A character has at most four bytes, so short texts need no exact check.
         if len(value) * 4 > limit and len(value.encode()) > limit:
             raise InvalidField(f"{truncate_repr(value)} is longer than {limit} bytes")
         return value
@@ -138,7 +144,10 @@ MODE = FieldCodec(lambda mode: encode_integer(_MODES.index(mode)), _read_mode)
 
 
 def check_array(value: Any, length: int | None = None) -> list[Any]:
-    """Return ``value`` if it is an array, of ``length`` items if that is given. :raises Unfit: if not."""
+    """Return ``value`` if it is an array, of ``length`` items if given.
+
+    :raises InvalidField: if it is not.
+    """
     if type(value) is not list or length not in (None, len(value)):
         what = "" if length is None else f" of {length}"
         raise InvalidField(f"{truncate_repr(value)} is no array{what}")
@@ -146,13 +155,16 @@ def check_array(value: Any, length: int | None = None) -> list[Any]:
 
 
 def check_range_end(first: int, count: int) -> None:
-    """See that ``count`` numbers from ``first`` on are all in range. :raises Unfit: if not."""
+    """Check that ``count`` numbers from ``first`` on are in range.
+
+    :raises InvalidField: if they are not.
+    """
     if first + count > MAX_SEQUENCE + 1:
         raise InvalidField(f"{count} numbers from {first} on go beyond {MAX_SEQUENCE}")
 
 
 def array_of(*kinds: FieldCodec) -> FieldCodec:
-    """An array of arrays, each with one of every kind."""
+    """Return the codec of an array of arrays, each with the given fields."""
     writers, readers = [kind.write for kind in kinds], [kind.read for kind in kinds]
     header = encode_array_header(len(kinds))
 

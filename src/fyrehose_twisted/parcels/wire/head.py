@@ -1,7 +1,7 @@
-"""The head of a parcel: what document 004 calls ``ProtoParcel`` ("Protocol format"), to CBOR and back.
+"""Codec of parcel heads, which document 004 calls ``ProtoParcel`` ("Protocol format").
 
-Heads are written as the reference writes them, byte for byte, and read as it reads them. Two things are read that it
-does not: sequence numbers above 255, and the types of our own parcels.
+Heads are written byte for byte as the reference implementation writes them, and read as liberally as it reads them.
+Sequence numbers above 255 and extension types are accepted in addition.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fyrehose_twisted.parcels.wire.serde_values import (
 Body = NodeInfo | tuple[NodeInfo, ...] | int | None
 
 OURS = "ours"
-"""The key in a node's information that says that it is one of ours."""
+"""Key of the extension in a node's information."""
 
 _U16 = 2**16 - 1
 _U32 = 2**32 - 1
@@ -65,23 +65,23 @@ _BEFORE_SIZE, _AFTER_SIZE = encode_text("size"), encode_text("body") + encode_te
 
 
 class ParcelHead(NamedTuple):
-    """A head that was read."""
+    """A decoded head."""
 
     is_response: bool
     type: ParcelType | str
-    """The name of a type that the document does not know, as it stands there."""
+    """A :class:`ParcelType`, or the name of an extension type."""
     id: int
     size: int
-    """Bytes of application data that follow."""
+    """Size of the application data that follows, in bytes."""
     body: Body
 
 
 def read_head(data: bytes) -> ParcelHead:
-    """Return the head that ``data`` is.
+    """Decode a head.
 
-    :raises BadParcel: if it is none.
+    :raises BadParcel: if it is malformed.
     """
-    # Of the heads that come by the thousand only the size differs.
+    # Frequent heads differ only in their size field.
     if data.endswith(_AFTER_SIZE):
         cut = data.rfind(_BEFORE_SIZE)
         known = _read_start(data[:cut]) if cut > 0 else None
@@ -98,7 +98,10 @@ def read_head(data: bytes) -> ParcelHead:
 
 @lru_cache(1_024)
 def _read_start(start: bytes) -> tuple[bool, ParcelType | str, int] | None:
-    """``None`` if it is not just what :func:`head_start` returns: only then what follows is sure to be the size."""
+    """Decode the start of a head up to its size; return ``None`` unless it equals :func:`head_start`.
+
+    Only then the bytes that follow are certainly the size.
+    """
     try:
         head = _parse_head(b"".join((start, _BEFORE_SIZE, b"\0", _AFTER_SIZE)))
     except BadParcel:
@@ -137,14 +140,14 @@ def _read_body(value: Any) -> Body:
         return _read_node(read_struct(content, ("identity",), "DscReq")[0], "identity")
     if name == "DscRes":
         return _read_nodes(read_struct(content, ("neighbours",), "DscRes")[0])
-    # The reference has one byte for it; so a sequence number is all that it rejects and we do not.
+    # The reference implementation reads one byte. This is the only value that it rejects and this reader accepts.
     return read_unsigned(read_struct(content, ("seq_number",), "SeqRes")[0], "seq_number", MAX_SEQUENCE)
 
 
 def read_neighbours(data: bytes) -> tuple[NodeInfo, ...]:
-    """Return the neighbours of a DscRes that stand in its application data.
+    """Decode the neighbours in the application data of a DscRes.
 
-    :raises BadParcel: if there is anything else.
+    :raises BadParcel: if it is malformed.
     """
     return _read_nodes(decode_plain(data, 5))
 
@@ -192,7 +195,7 @@ def _read_host(value: Any, label: str) -> Address:
 
 @lru_cache(1_024)
 def head_start(is_response: bool, name: str, sender: int) -> bytes:
-    """Return a head up to its size, exclusive."""
+    """Return the start of a head, up to its size field."""
     if not 0 <= sender <= _U16:
         raise UnencodableMessage(f"id {sender} of a node is outside 0..{_U16}")
     flag = TRUE if is_response else FALSE
@@ -210,17 +213,16 @@ def head_start(is_response: bool, name: str, sender: int) -> bytes:
 
 
 def empty_heads(is_response: bool, name: str, sender: int) -> tuple[bytes, bytes]:
-    """Return what comes before and behind the size in a head with an empty body."""
+    """Return the parts before and after the size field of a head with an empty body."""
     return head_start(is_response, name, sender) + _BEFORE_SIZE, _AFTER_SIZE
 
 
 def write_parcel(parcel: Parcel) -> tuple[bytes, bytes]:
-    """Return a parcel of the document: its head and its application data.
+    """Encode a parcel of document 004; return its head and its application data.
 
-    Of a DscRes, neighbours that do not fit the head stand in the application data, and those that do not fit there are
-    left out.
+    Neighbours of a DscRes that do not fit into the head go into the application data. Further ones are omitted.
 
-    :raises UnencodableMessage: if something does not fit, or a field is out of its range.
+    :raises UnencodableMessage: if the parcel does not fit, or a field is out of range.
     """
     start = head_start(parcel.is_response, parcel.type.value, parcel.id) + _BEFORE_SIZE
     data = parcel.data
@@ -245,10 +247,10 @@ def _write_neighbours(start: bytes, nodes: list[bytes]) -> tuple[bytes, bytes]:
     head = b"".join((start, encode_integer(0), encode_text("body"), _dsc_res_body(nodes)))
     if len(head) <= MAX_HEAD:
         return head, b""
-    # The size may take two bytes more, and as long as a head is, the number of its neighbours takes one.
+    # The size field may need two more bytes. The count of neighbours in a head always fits into one byte.
     room = MAX_HEAD - len(start) - 3 - len(encode_text("body")) - len(_dsc_res_body([]))
     here = _count_fitting(nodes, room)
-    # As many neighbours as fit take three bytes at most for how many they are.
+    # The count of neighbours in the application data takes at most three bytes.
     rest = nodes[here:][: _count_fitting(nodes[here:], MAX_DATA - 3)]
     data = encode_array_header(len(rest)) + b"".join(rest)
     return b"".join((start, encode_integer(len(data)), encode_text("body"), _dsc_res_body(nodes[:here]))), data
@@ -296,7 +298,10 @@ def _write_body(body: NodeInfo | int | None) -> bytes:
 
 @lru_cache(256)
 def write_node(node: NodeInfo) -> bytes:
-    """Return a node's information. :raises UnencodableMessage: if a field is out of its range."""
+    """Encode a node's information.
+
+    :raises UnencodableMessage: if a field is out of range.
+    """
     try:
         name = encode_text(node.name)
     except UnicodeEncodeError:
@@ -336,7 +341,10 @@ def _check_range(value: int, highest: int, label: str) -> int:
 
 
 def pack_host(host: str) -> bytes:
-    """Return the 4 or 16 bytes of an IP address. :raises UnencodableMessage: if it is none, or has a zone."""
+    """Return the 4 or 16 bytes of an IP address.
+
+    :raises UnencodableMessage: if ``host`` is not an IP address or has a zone.
+    """
     try:
         return inet_pton(AF_INET6 if ":" in host else AF_INET, host)
     except (OSError, ValueError):
@@ -344,5 +352,8 @@ def pack_host(host: str) -> bytes:
 
 
 def unpack_host(packed: bytes) -> str:
-    """Return the text of an IP address of 4 or 16 bytes. :raises ValueError: if it has another length."""
+    """Return the text of an IP address of 4 or 16 bytes.
+
+    :raises ValueError: if it has another length.
+    """
     return inet_ntop(AF_INET if len(packed) == 4 else AF_INET6, packed)

@@ -1,7 +1,8 @@
-"""What nodes say to one another: the document's parcels, and next to them those of our own.
+"""Messages between nodes: the parcels of document 004 and the extension parcels of this implementation.
 
-A :class:`Parcel` is one of the document's (document 004, "Protocol format"). Every other class here is a parcel of our
-own, which is sent only to peers that announced that they know them; see :class:`Extension`.
+A :class:`Parcel` is one of document 004 ("Protocol format"). All other messages are extension parcels, which are sent
+only to peers that announce support with an :class:`Extension`. Those of consensus come from
+:mod:`~fyrehose_twisted.consensus.messages`.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from fyrehose_twisted.consensus.messages import (
 from fyrehose_twisted.effects import Address
 
 MAX_HEAD = 255
-"""Bytes of a parcel before its application data: what its length fits one byte."""
+"""Maximum size of a head in bytes, because its length is one byte."""
 MAX_DATA = 65_535
-"""Bytes of application data in one parcel."""
+"""Maximum size of the application data in bytes."""
 MAX_NAME = 64
-"""Bytes of a node's name and of a cluster's, in UTF-8."""
+"""Maximum size of the name of a node or cluster, in bytes of UTF-8."""
 MAX_PUBLISHER = 160
-"""Bytes of a publisher's name, in UTF-8."""
+"""Maximum size of a publisher's name, in bytes of UTF-8."""
 MAX_EVENT = 49_152
-"""Bytes of one event, so that it and what goes with it fit one parcel."""
+"""Maximum size of an event in bytes, so that it fits into one parcel with its metadata."""
 MAX_SEQUENCE = 2**63 - 1
-"""The highest number that an event can have."""
+"""Highest sequence number."""
 HEARTBEAT_INTERVAL = 1.0
-"""Seconds between signs of life (document 004, "Work phase")."""
+"""Seconds between heartbeats (document 004, "Work phase")."""
 NEIGHBOUR_TIMEOUT = 5.0
 """Seconds of silence after which a node is removed (document 004, "Work phase")."""
 
 
 class Mode(Enum):
-    """What a node is at. The values are the reference's names, the order that of its numbers, which begin with 0."""
+    """Mode of a node. Values are the names of the reference implementation, in the order of its numbers from 0."""
 
     WRK = "Wrk"
     DSC = "Dsc"
@@ -51,7 +52,7 @@ class Mode(Enum):
 
 
 class ParcelType(Enum):
-    """Types of the document's parcels, in the order of the reference's numbers, which begin with 0."""
+    """Types of document 004, in the order of the numbers of the reference implementation from 0."""
 
     DSC_REQ = "DscReq"
     DSC_RES = "DscRes"
@@ -61,17 +62,17 @@ class ParcelType(Enum):
 
 
 def node_id(name: str) -> int:
-    """Return the id of a node by its name: the first two bytes of its SHA-256, big endian. Names may share one."""
+    """Return the id of a node: the first two bytes of the SHA-256 of its name, big endian. Ids may collide."""
     return int.from_bytes(sha256(name.encode()).digest()[:2], "big")
 
 
 class Extension(NamedTuple):
-    """What a node of ours adds to its information: that it speaks our own parcels too."""
+    """Extension of a node's information, which announces support for extension parcels."""
 
     version: int
     incarnation: int
     cluster: int
-    """CRC-32 of the cluster's name, so that strangers are told apart before they are listed."""
+    """CRC-32 of the cluster's name, with which nodes of other clusters are refused early."""
 
 
 class NodeInfo(NamedTuple):
@@ -81,72 +82,73 @@ class NodeInfo(NamedTuple):
     mode: Mode
     name: str
     host: Address
-    """IPv4 in dotted form or IPv6 as text, and the port where it listens."""
+    """IP address as text, and the listening port."""
     ours: Extension | None = None
 
 
 class Parcel(NamedTuple):
-    """A parcel of the document. What does not fit together decodes too, as it does for the reference: a type of
-    ``DscReq`` with an empty body, for one."""
+    """A parcel of document 004.
+
+    As in the reference implementation, mismatched types and bodies decode, such as ``DscReq`` with an empty body.
+    """
 
     is_response: bool
     type: ParcelType
     id: int
     """Id of the sender."""
     body: NodeInfo | tuple[NodeInfo, ...] | int | None = None
-    """The sender's information (DscReq), neighbours (DscRes, those in the application data included), a sequence number
-    (SeqRes), or nothing."""
+    """Information of the sender (DscReq), neighbours (DscRes, including those in the application data), a sequence
+    number (SeqRes), or nothing."""
     data: bytes = b""
-    """Application data, but for a DscRes, whose neighbours are all in :attr:`body`. A ProtoError of ours says here what
-    is wrong, in UTF-8."""
+    """Application data; empty for a DscRes, whose neighbours are all in :attr:`body`. A ProtoError of this
+    implementation has an error message here, in UTF-8."""
 
     @property
     def identity(self) -> NodeInfo | None:
-        """The sender's information, if that is the body."""
+        """Information of the sender, if the body contains it."""
         return self.body if isinstance(self.body, NodeInfo) else None
 
     @property
     def neighbours(self) -> tuple[NodeInfo, ...] | None:
-        """Neighbours, if they are the body."""
+        """Neighbours, if the body contains them."""
         return self.body if isinstance(self.body, tuple) and not isinstance(self.body, NodeInfo) else None
 
 
-# Of our own: links
+# Extension parcels: connections
 
 
 class Hello(NamedTuple):
-    """The first parcel of our own on a connection, from the one who dialled. It is answered with a :class:`Welcome` or
-    a :class:`Refused`."""
+    """First extension parcel on a connection, from the dialler. The reply is :class:`Welcome` or :class:`Refused`."""
 
     cluster: str
     name: str
-    """Empty for one who only publishes."""
+    """Empty for a client that only publishes."""
     incarnation: int
     founding: int
-    """Which cluster of that name: drawn at random when it was founded, or formed anew; 0 for who is in none yet."""
+    """Cluster id, drawn at random when the cluster is founded; 0 for a node in no cluster."""
     nonce: bytes
-    """16 bytes that are new with each connection."""
+    """16 random bytes, new for each connection."""
 
 
 class Welcome(NamedTuple):
-    """Answers a :class:`Hello`."""
+    """Reply to :class:`Hello`."""
 
     name: str
     incarnation: int
     founding: int
     nonce: bytes
     proof: bytes
-    """Keyed digest of both nonces, 32 bytes; empty where the cluster has no secret."""
+    """Keyed digest over Hello and Welcome, 32 bytes; empty if the cluster has no secret."""
 
 
 class Proof(NamedTuple):
-    """Answers a :class:`Welcome`: the dialler knows the secret too. Sent where there is none as well, empty."""
+    """Reply to :class:`Welcome`, which proves that the dialler knows the secret. Empty without a secret."""
 
     proof: bytes
 
 
 class RefusalReason(IntEnum):
-    """Why a node will not do what it was asked."""
+    """Reason why a node refuses a request."""
 
     WRONG_CLUSTER = 1
     WRONG_SECRET = 2
@@ -157,68 +159,63 @@ class RefusalReason(IntEnum):
     NO_QUORUM = 7
     OVERSIZE = 8
     FORGOTTEN = 9
-    """The publisher's earlier events are no longer remembered, so none can be told from a repeat."""
+    """The publisher's session was evicted, so duplicates cannot be detected."""
     OUT_OF_ORDER = 10
     SHUTTING_DOWN = 11
     NOT_HELD = 12
     OTHER_BODY = 13
-    """The publisher's first event was another one: an idempotency key that was used before."""
+    """The idempotency key was used before with another event."""
 
 
 class Refused(NamedTuple):
-    """Answers whatever will not be done."""
+    """Refusal of any request."""
 
     why: RefusalReason
     text: str
-    """For people, at most 200 characters."""
+    """Text for people, at most 200 characters."""
 
 
 class Heartbeat(NamedTuple):
-    """Says each second that its sender lives (document 004, "Work phase")."""
+    """Heartbeat, sent each second (document 004, "Work phase")."""
 
     mode: Mode
     term: int
     sequence: int
 
 
-# Of our own: one order
+# Extension parcels: publishing
 
 
 class PublisherRun(NamedTuple):
-    """Events that one publisher published one after the other."""
+    """Consecutive events of one publisher."""
 
     publisher: str
     epoch: int
-    """Grows when a publisher begins to count anew; then what it published before and is not in the order never will
-    be."""
+    """Increases when a publisher restarts its numbering. Unordered events of earlier epochs are then never ordered."""
     first: int
-    """What its publisher numbered the first of them, from 1 on; the others follow."""
+    """Publisher's number of the first event. Numbers start at 1 and are consecutive."""
     events: Sequence[bytes]
 
 
-# Of our own: events
-
-
 class Publish(NamedTuple):
-    """Wants events ordered. Who only publishes is told with :class:`PublishAck` what became of them; a member learns it
-    from the order itself."""
+    """Request to order events. Clients get a :class:`PublishAck`; members learn the result from the log."""
 
     run: PublisherRun
 
 
 class PublishAck(NamedTuple):
-    """Answers a :class:`Publish`, once its events are in the order, or some of them."""
+    """Acknowledgement of ordered events of a :class:`Publish`."""
 
     publisher: str
     epoch: int
     first: int
-    """The publisher's number of the first event that this tells of."""
+    """Publisher's number of the first acknowledged event."""
     sequences: tuple[tuple[int, int], ...]
-    """Numbers given, in order: the first, and how many there are one after the other."""
+    """Sequence numbers: first number and count of each contiguous span."""
 
 
 class PublishNack(NamedTuple):
-    """Answers a :class:`Publish`: from this event on, none was taken."""
+    """Rejection of a :class:`Publish`, from event ``first`` on."""
 
     publisher: str
     epoch: int
@@ -228,32 +225,31 @@ class PublishNack(NamedTuple):
 
 
 class FetchEvents(NamedTuple):
-    """Asks for events by their numbers in the order."""
+    """Request for events by sequence number."""
 
     first: int
     last: int
 
 
 class Event(NamedTuple):
-    """One event of the order."""
+    """One ordered event."""
 
     sequence: int
-    """Its number, from 1 on."""
+    """Sequence number, from 1 on."""
     publisher: str
     epoch: int
     number: int
-    """What its publisher numbered it."""
+    """Publisher's number of the event."""
     data: bytes
 
 
 class FetchEventsReply(NamedTuple):
-    """Answers a :class:`FetchEvents`: as many events as fit, beginning with the lowest of those asked for that is
-    held."""
+    """Reply to :class:`FetchEvents`: as many events as fit, from the lowest requested number that is held."""
 
     first: int
-    """Number of the first of them; where there is none, the lowest that is held at all."""
+    """Sequence number of the first event; without events, the lowest that is held."""
     events: Sequence[tuple[str, int, int, bytes]]
-    """Publisher, epoch, the publisher's number, and the event."""
+    """Publisher, epoch, publisher's number and data of each event."""
 
 
 Message = (

@@ -1,4 +1,4 @@
-"""The application data of our own parcels: one CBOR array, with the fields of the message in their order."""
+"""Codec of the application data of extension parcels: one CBOR array of the message's fields."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ from fyrehose_twisted.parcels.wire.messages import (
 )
 
 MAX_MEMBERS = 256
-"""Members of one view."""
+"""Maximum number of members in a membership."""
 
 _MAX_DEPTH = 6
-"""How deep the deepest goes: the events of the runs of an entry of an Append, all of them arrays."""
+"""Nesting of the deepest message: the events of the runs of the entries of an AppendEntries."""
 
 
 def _write_run(run: PublisherRun) -> bytes:
@@ -134,22 +134,22 @@ def _read_membership(value: Any) -> Membership:
 
 
 class EntryWriter:
-    """Writes entries, and remembers what it wrote of the last ones: each goes to every follower.
+    """Entry encoder with a cache, because each entry is sent to every follower.
 
-    It knows an entry by identity, so what is in one may not be changed once it was sent.
+    The cache is keyed by identity, so an entry must not be changed after it was sent.
     """
 
     MAX_ENTRIES = 64
     MAX_BYTES = 262_144
-    """Bytes that are remembered, but for the last entry."""
+    """Maximum size of the cache in bytes, not counting the latest entry."""
 
     def __init__(self) -> None:
-        # With the entry itself, so that no other can take its identity.
+        # A reference to the entry keeps its identity from being reused.
         self._cache: dict[int, tuple[LogEntry, bytes]] = {}
         self._size = 0
 
     def write(self, entries: Sequence[LogEntry]) -> bytes:
-        """Return the array of ``entries``."""
+        """Encode ``entries`` as an array."""
         parts = [encode_array_header(len(entries))]
         for entry in entries:
             known = self._cache.get(id(entry))
@@ -214,7 +214,7 @@ _CHECKS: dict[type, Callable[[Any], None]] = {
     PublishAck: _check_publish_ack,
     FetchEventsReply: _check_fetch_reply,
 }
-"""What has to hold of several fields together."""
+"""Checks that involve several fields."""
 
 _RUN = FieldCodec(_write_run, _read_run)
 _ENTRIES = FieldCodec(lambda entries: EntryWriter().write(entries), _read_entries)
@@ -239,7 +239,7 @@ _FIELD_CODECS: dict[type[Any], tuple[FieldCodec, ...]] = {
     for message in get_args(Message)
     if message is not Parcel
 }
-"""What stands in the places of each message: what its fields have to have by their names, or else by their types."""
+"""Field codecs of each message, chosen by field name, or else by field type."""
 
 RESPONSES = frozenset(
     (
@@ -253,7 +253,7 @@ RESPONSES = frozenset(
         FetchEventsReply,
     )
 )
-"""Those whose head says that they are a response."""
+"""Messages whose head is marked as a response."""
 
 WIRE_NAMES: dict[type[Any], str] = {
     Hello: "Hello",
@@ -273,27 +273,27 @@ WIRE_NAMES: dict[type[Any], str] = {
     FetchEvents: "Fetch",
     FetchEventsReply: "Fetched",
 }
-"""Types of our own parcels as a head names them. They are part of the protocol, whatever the classes are called."""
+"""Names of extension types in heads. They are part of the protocol and independent of class names."""
 
 _READERS = {WIRE_NAMES[kind]: (kind, [each.read for each in kinds]) for kind, kinds in _FIELD_CODECS.items()}
 
 
 def is_extension_type(name: str) -> bool:
-    """Return whether a parcel of this type is one of our own."""
+    """Return whether ``name`` is an extension type."""
     return name in _READERS
 
 
 class PayloadWriter:
-    """Writes the application data of our own parcels."""
+    """Encoder of the application data of extension parcels."""
 
     def __init__(self) -> None:
         self._writers = {kind: [each.write for each in kinds] for kind, kinds in _FIELD_CODECS.items()}
         self._writers[AppendEntries][AppendEntries._fields.index("entries")] = EntryWriter().write
 
     def write(self, message: Message) -> bytes:
-        """Return the application data of a message of our own.
+        """Encode the application data of a message.
 
-        :raises UnencodableMessage: if it does not fit, or a field is out of its range.
+        :raises UnencodableMessage: if it does not fit, or a field is out of range.
         """
         kind = type(message)
         writers = self._writers[kind]
@@ -314,9 +314,9 @@ class PayloadWriter:
 
 
 def read_payload(name: str, data: bytes) -> Message:
-    """Return the message of type ``name`` with this application data.
+    """Decode the application data of a message of type ``name``.
 
-    :raises BadParcel: if it is none.
+    :raises BadParcel: if it is malformed.
     """
     kind, readers = _READERS[name]
     content = decode_plain(data, _MAX_DEPTH)

@@ -1,7 +1,7 @@
-"""Structures and variants as the reference's library (serde_cbor 0.11) reads them from the items of a head.
+"""Structures and variants as serde_cbor 0.11, the library of the reference implementation, reads them from CBOR items.
 
-Fields of a structure come by name, by number, or all of them by place. A variant is its name or number alone, a map of
-that to its content, or an array of that and its content. Names may be written as bytes.
+The fields of a structure are keyed by name or number, or given as an array. A variant is its name or number alone, or
+a map from it to the content, or an array of it and the content. Names may be byte strings.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from fyrehose_twisted.parcels.wire.cbor import BadParcel, CborMap, TaggedItem, t
 
 
 class MissingType:
-    """Stands for what is not there, which is not null."""
+    """Marker of an absent value, as distinct from null."""
 
 
 class ArrayRest(list[Any]):
-    """What stands behind the name of a variant in an array: what it has, by place."""
+    """Content of a variant that is encoded as an array: the items after its name."""
 
 
 MISSING = MissingType()
 
 
 def read_variant(value: Any, names: Sequence[str], label: str, strict: bool = True) -> tuple[str, Any]:
-    """Return the name of a variant and its content: a :class:`ArrayRest`, or ``MISSING``, if it is not in a map."""
+    """Read a variant; return its name and content, which is an :class:`ArrayRest` or ``MISSING`` outside of a map."""
     content: Any = MISSING
     if isinstance(value, dict):
         value = CborMap(list(value.items()), len(value) == 1)
@@ -46,20 +46,23 @@ def read_variant(value: Any, names: Sequence[str], label: str, strict: bool = Tr
 
 
 def read_unit_variant(value: Any, names: Sequence[str], label: str, strict: bool = True) -> str:
-    """Return the name of a variant without content."""
+    """Read a variant without content; return its name."""
     name, content = read_variant(value, names, label, strict)
     require_no_content(value, content, label)
     return name
 
 
 def require_no_content(value: Any, content: Any, label: str) -> None:
-    """See that a variant has no content, however that is written. :raises BadParcel: if it has."""
+    """Check that a variant has no content, in any encoding.
+
+    :raises BadParcel: if it has content.
+    """
     if not (content is MISSING or content is None or (isinstance(content, ArrayRest) and not content)):
         raise BadParcel("bad-value", f"{label} is {truncate_repr(value)} with something in it")
 
 
 def read_struct(value: Any, names: Sequence[str], label: str, extra: str = "") -> list[Any]:
-    """Return the fields of a structure in the order of ``names``, and ``extra`` or ``MISSING`` behind them."""
+    """Read a structure; return its fields in the order of ``names``, followed by ``extra`` or ``MISSING``."""
     if isinstance(value, TaggedItem):
         value = value.content
     if isinstance(value, list):
@@ -79,7 +82,7 @@ def read_struct(value: Any, names: Sequence[str], label: str, extra: str = "") -
         if place < 0:
             name = _field_name(key, label)
             place = wanted.index(name) if name in wanted and name else len(wanted)
-        elif place == len(names):  # What the reference does not know has no number.
+        elif place == len(names):  # The extension has no field number.
             continue
         if place < len(wanted):
             if found[place] is not MISSING:
@@ -92,7 +95,7 @@ def read_struct(value: Any, names: Sequence[str], label: str, extra: str = "") -
 
 
 def _field_name(key: Any, label: str) -> str:
-    if isinstance(key, bytes):  # No field of the reference's has a name that is not ASCII.
+    if isinstance(key, bytes):  # All field names of the reference implementation are ASCII.
         return key.decode("ascii", "replace")
     if not isinstance(key, str):
         raise BadParcel("bad-value", f"{label} has a key that names no field: {truncate_repr(key)}")
@@ -100,7 +103,7 @@ def _field_name(key: Any, label: str) -> str:
 
 
 def _decode_text(value: Any) -> str | None:
-    """Return a text that was written as one, or as bytes; ``None`` if it was not."""
+    """Return a text encoded as text or bytes; ``None`` for other values."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -110,7 +113,10 @@ def _decode_text(value: Any) -> str | None:
 
 
 def read_string(value: Any, label: str) -> str:
-    """Return a text. :raises BadParcel: if ``value`` is none."""
+    """Read a text.
+
+    :raises BadParcel: if ``value`` is not one.
+    """
     found = _decode_text(value)
     if found is None:
         raise BadParcel("bad-value", f"{label} is {truncate_repr(value)}, not a text")
@@ -118,17 +124,20 @@ def read_string(value: Any, label: str) -> str:
 
 
 def read_unsigned(value: Any, label: str, highest: int) -> int:
-    """Return an integer that is not below 0. :raises BadParcel: if ``value`` is none, or above ``highest``."""
+    """Read an unsigned integer.
+
+    :raises BadParcel: if ``value`` is not one or exceeds ``highest``.
+    """
     if type(value) is not int or not 0 <= value <= highest:
         raise BadParcel("bad-value", f"{label} is {truncate_repr(value)}, not an integer from 0 to {highest}")
     return value
 
 
 def read_array(value: Any, problem: str, length: int | None = None) -> list[Any]:
-    """Return an array, of ``length`` items if that is given.
+    """Read an array, of ``length`` items if given.
 
-    :param problem: text of the error, with ``{}`` for what is there instead.
-    :raises BadParcel: if ``value`` is none.
+    :param problem: error message, with ``{}`` for the actual value.
+    :raises BadParcel: if ``value`` is not such an array.
     """
     if isinstance(value, TaggedItem):
         value = value.content

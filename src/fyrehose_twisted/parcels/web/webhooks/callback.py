@@ -1,4 +1,4 @@
-"""One callback: where events go, how far they are, and what could not be delivered."""
+"""Callback: target of events, its position, and its dead letters."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _ID = re.compile(r"[0-9a-f]{16}")
 
 
 class WebhookSender(Protocol):
-    """Makes the requests."""
+    """Sender of the HTTP requests."""
 
     def check(self, url: str) -> Deferred[None]:
-        """Look whether a callback may go to ``url``."""
+        """Check whether callbacks to ``url`` are allowed."""
 
     def post(self, url: str, headers: dict[str, str], body: bytes) -> Deferred[int]:
-        """Return a Deferred of the status of the answer."""
+        """Send a POST request; return a Deferred of the response status."""
 
     def close(self) -> Deferred[None]:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 class DeadLetter(NamedTuple):
-    """Events that were not delivered, and that are not tried again."""
+    """Events that were not delivered and are not retried."""
 
     callback: str
     url: str
@@ -47,10 +47,10 @@ class DeadLetter(NamedTuple):
     at: float
     """UTC seconds since 1970."""
     event: Event | None
-    """What was to be delivered, if it is held."""
+    """The event, if it is held."""
 
     def public_fields(self) -> dict[str, Any]:
-        """Return what everybody may see."""
+        """Return the fields that clients may see."""
         return {
             "first": self.first,
             "last": self.last,
@@ -65,10 +65,10 @@ OnDeadLetter = Callable[[DeadLetter], None]
 
 @dataclass
 class Callback:
-    """Somebody who gets events by POST.
+    """A registered URL that gets events by POST.
 
-    :ivar next: number of the event to be delivered next.
-    :ivar consecutive_dead_letters: dead letters in a row; with enough of them it is suspended.
+    :ivar next: sequence number of the next event to deliver.
+    :ivar consecutive_dead_letters: consecutive dead letters, which suspend the callback at a limit.
     """
 
     id: str
@@ -85,7 +85,7 @@ class Callback:
     dead_letters: deque[DeadLetter] = field(default_factory=deque, repr=False)
 
     def public_fields(self) -> dict[str, Any]:
-        """Return what everybody may see: all but the secret."""
+        """Return the fields that clients may see: all except the secret."""
         names = "id", "url", "next", "suspended", "delivered", "attempts", "skipped", "dead", "last_error"
         return {name: getattr(self, name) for name in names} | {
             "signed": self.secret is not None,
@@ -93,14 +93,14 @@ class Callback:
         }
 
     def stored_fields(self) -> dict[str, Any]:
-        """Return what has to survive a restart."""
+        """Return the fields to store across restarts."""
         return {name: getattr(self, name) for name in ("id", "url", "next", "secret", "suspended")}
 
     @classmethod
     def from_stored(cls, saved: Any) -> Callback:
-        """Return a callback from what :meth:`stored_fields` returned.
+        """Restore a callback from :meth:`stored_fields`.
 
-        :raises StateFileError: if it is not that.
+        :raises StateFileError: if the fields are malformed.
         """
         match saved:
             case {
@@ -115,10 +115,10 @@ class Callback:
 
 
 def event_headers(event: Event, cluster: str, cluster_id: str, secret: str | None, now: float) -> dict[str, str]:
-    """Return the headers that go with an event.
+    """Return the request headers for an event.
 
-    :param cluster_id: id of the cluster's founding.
-    :param now: UTC seconds since 1970; it is signed too, so that nobody can deliver the event again later.
+    :param cluster_id: id of the cluster.
+    :param now: UTC seconds since 1970; included in the signature to prevent replays.
     """
     timestamp = str(int(now))
     headers = {
@@ -136,7 +136,7 @@ def event_headers(event: Event, cluster: str, cluster_id: str, secret: str | Non
 
 
 def signature(secret: str, timestamp: str, sequence: int, body: bytes) -> str:
-    """Return ``Event-Signature``: ``sha256=`` and a keyed digest over the timestamp, the number and the event, with
-    full stops between them. Receivers compute it too, and compare in constant time."""
+    """Return ``Event-Signature``: ``sha256=`` and a keyed digest over timestamp, sequence number and event, joined by
+    full stops. Receivers compute it as well and compare in constant time."""
     signed = b"%s.%d.%s" % (timestamp.encode(), sequence, body)
     return "sha256=" + hmac.digest(secret.encode(), signed, "sha256").hex()

@@ -1,4 +1,4 @@
-"""Brings events to one callback, one at a time, in order."""
+"""Delivery of events to one callback, one at a time and in order."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from fyrehose_twisted.parcels.web.webhooks.callback import Callback, DeadLetter,
 from fyrehose_twisted.parcels.wire.messages import Event
 
 READ_BATCH = 32
-"""Events that are read at once."""
+"""Events to read at once."""
 
 
 class CourierRegistry(Protocol):
-    """The registry that a courier delivers for.
+    """Registry interface that a delivery uses.
 
-    :ivar node: provides :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
-    :ivar cluster: the name of the cluster.
-    :ivar failed_attempts: the number of failed attempts, of all callbacks.
+    :ivar node: provider of :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
+    :ivar cluster: name of the cluster.
+    :ivar failed_attempts: number of failed attempts of all callbacks.
     """
 
     node: Any
@@ -39,14 +39,14 @@ class CourierRegistry(Protocol):
         """Return UTC seconds since 1970."""
 
     def position_advanced(self, callback: Callback) -> None:
-        """A callback is done with an event."""
+        """Record that a callback has finished an event."""
 
     def add_dead_letter(self, letter: DeadLetter) -> None:
-        """Events are given up."""
+        """Record events that are not retried any more."""
 
 
 class WebhookDelivery:
-    """Runs until it is stopped, or its callback is suspended. Others go on meanwhile, whatever this one waits for."""
+    """Delivery loop of one callback, independent of others. It runs until it is stopped or its callback suspended."""
 
     log = Logger()
 
@@ -60,19 +60,19 @@ class WebhookDelivery:
         self._running: Deferred[None] | None = None
 
     def start(self) -> None:
-        """Begin, unless the callback is suspended."""
+        """Start, unless the callback is suspended."""
         if not self.callback.suspended:
             self._running = Deferred.fromCoroutine(self._run())
             self._running.addErrback(self._ended)
 
     def stop(self) -> None:
-        """Stop at once. What was sent and not answered is delivered again if the callback comes back."""
+        """Stop at once. An unacknowledged event is delivered again after a restart."""
         self._stopped = True
         if self._running is not None:
             self._running.cancel()
 
     def wake(self) -> None:
-        """Events are there."""
+        """Wake up for new events."""
         arrival, self._new_events = self._new_events, None
         if arrival is not None:
             arrival.callback(None)
@@ -87,7 +87,7 @@ class WebhookDelivery:
         while not self.callback.suspended:
             try:
                 event = self._next()
-            except FyrehoseError as error:  # A journal that cannot be read now, perhaps.
+            except FyrehoseError as error:  # For example, a journal that cannot be read now.
                 self.callback.last_error = str(error)[:200]
                 self.log.warn("events for callback {id} cannot be read: {error}", id=self.callback.id, error=error)
                 await self._back_off(self._registry.config.callback_attempts)
@@ -153,12 +153,12 @@ class WebhookDelivery:
 
     async def _back_off(self, attempt: int) -> None:
         first, most = self._registry.config.callback_backoff
-        # Up to half of it less, so that callbacks that failed together do not come back together.
+        # Jitter of up to half of the delay spreads the retries of callbacks that failed together.
         seconds = min(most, first * 2.0 ** min(attempt - 1, 30)) * self._rng.uniform(0.5, 1.0)
         await deferLater(self._registry.reactor, seconds, lambda: None)
 
     async def _attempt(self, event: Event) -> str | None:
-        """Return why it failed, ``None`` if it did not."""
+        """Attempt a delivery; return the reason of its failure, or ``None``."""
         callback, office = self.callback, self._registry
         headers = event_headers(event, office.cluster, office.node.cluster_id, callback.secret, office.now())
         try:

@@ -1,4 +1,4 @@
-"""The file in which callbacks survive a restart."""
+"""File that stores callbacks across restarts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _MAX_SIZE = 2**24
 
 
 class CallbackFile:
-    """JSON, only for its owner, for the secrets are in it. It is replaced as a whole, so it is never half-written."""
+    """JSON file of callbacks, replaced atomically. Only its owner can read it, because it contains secrets."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
 
     def load(self) -> list[Callback]:
-        """Return what was saved last, nothing if nothing ever was.
+        """Return the stored callbacks; none if there is no file.
 
-        :raises StateFileError: if the file cannot be read, or is something else.
+        :raises StateFileError: if the file cannot be read or is malformed.
         """
         try:
             with self._path.open("rb") as file:
@@ -46,9 +46,9 @@ class CallbackFile:
         raise StateFileError(f"{self._path} is no file of callbacks; move it away to begin without any")
 
     def save(self, callbacks: Sequence[Callback]) -> None:
-        """Replace what is there; it is durable on return.
+        """Replace the stored callbacks. They are durable on return.
 
-        :raises StateFileError: if that failed; then what was there is still there.
+        :raises StateFileError: if that fails; then the previous content is intact.
         """
         content = {"format": _FORMAT, "callbacks": [callback.stored_fields() for callback in callbacks]}
         data = json.dumps(content, indent=1).encode()
@@ -56,7 +56,7 @@ class CallbackFile:
         try:
             with suppress(FileNotFoundError):
                 new.unlink()
-            # Not through a link that somebody put there, and for nobody else to read.
+            # Do not follow a planted link, and let only the owner read the file.
             descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(data)

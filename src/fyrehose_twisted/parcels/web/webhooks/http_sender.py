@@ -1,4 +1,4 @@
-"""Sends events to callbacks, with treq."""
+"""Sender of callback requests, on treq."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from fyrehose_twisted.parcels.web.webhooks.ssrf import (
 )
 
 MAX_RESPONSE_BYTES = 65_536
-"""Bytes of an answer that are read, and dropped, so that the connection can be used again."""
+"""Maximum bytes of a response body that are read and discarded, so that the connection can be reused."""
 
 
 class TreqSender:
-    """Sends one event after the other.
+    """Sender of callback requests over persistent connections.
 
-    :param resolve: looks names up; by default the reactor does.
+    :param resolve: resolves names; by default, with the reactor's resolver.
     :param policy: see :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.CheckedEndpoints`.
     """
 
@@ -48,7 +48,7 @@ class TreqSender:
         self._agent = IdentityEncodingAgent(Agent.usingEndpointFactory(reactor, endpoints, self._pool))
 
     def check(self, url: str) -> Deferred[None]:
-        """Look whether a callback may go to ``url``.
+        """Check whether callbacks to ``url`` are allowed.
 
         It fails with :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.AddressNotAllowed`.
         """
@@ -57,12 +57,12 @@ class TreqSender:
         return looked_up.addCallback(lambda addresses: None)
 
     def post(self, url: str, headers: dict[str, str], body: bytes) -> Deferred[int]:
-        """Return a Deferred of the status of the answer; what it fails with says why there is none in time."""
+        """Send a POST request; return a Deferred of the response status. It fails if there is no response in time."""
         posted: Deferred[int] = Deferred.fromCoroutine(self._post(url, headers, body))
         return posted.addTimeout(self._timeout, self._reactor)
 
     async def _post(self, url: str, headers: dict[str, str], body: bytes) -> int:
-        # A new client each time: it keeps cookies, and who is called has no business to leave any here.
+        # A client stores cookies. Use a new one each time, so that receivers cannot set any.
         client = HTTPClient(self._agent, data_to_body_producer=Body)
         lines = Headers({name: [value] for name, value in headers.items()})
         response = await await_response(
@@ -70,11 +70,11 @@ class TreqSender:
                 "POST", url, headers=lines, data=body, allow_redirects=False, unbuffered=True, reactor=self._reactor
             )
         )
-        with suppress(ResponseTooLarge):  # It has answered; the rest of what it says does not matter.
+        with suppress(ResponseTooLarge):  # The status has arrived. The rest of the body does not matter.
             await read_body(response.original, MAX_RESPONSE_BYTES, keep=False)
         return int(response.code)
 
     def close(self) -> Deferred[None]:
-        """Close the connections that are kept."""
+        """Close the persistent connections."""
         closed: Deferred[None] = self._pool.closeCachedConnections()
         return closed

@@ -1,4 +1,4 @@
-"""All callbacks of a node."""
+"""Registry of a node's callbacks."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from fyrehose_twisted.parcels.wire.messages import Event
 
 
 class TooManyCallbacks(LocalError):
-    """There may be no more callbacks."""
+    """The maximum number of callbacks is reached."""
 
 
 @implementer(IEventListener)
 class Callbacks:
-    """Knows the callbacks, and keeps their couriers going.
+    """Callbacks of one node, and their running deliveries.
 
     Each gets the events in order, and every one at least once: what was delivered just before this node died is
     delivered again, under the same number. Callbacks are those of this node: while it is down, they get nothing.
 
-    :param sender: makes the requests: :class:`~fyrehose_twisted.parcels.web.webhooks.http_sender.TreqSender`.
-    :param file: where they survive a restart.
-    :param on_dead_letter: told of each event that was not delivered.
-    :ivar cluster: the name of the cluster.
-    :ivar failed_attempts: how many attempts failed, of all callbacks.
-    :ivar delivered: how many events were delivered, to all.
-    :ivar dead: how many events were not delivered, to all.
+    :param sender: request sender, such as :class:`~fyrehose_twisted.parcels.web.webhooks.http_sender.TreqSender`.
+    :param file: storage across restarts.
+    :param on_dead_letter: called with each event that was not delivered.
+    :ivar cluster: name of the cluster.
+    :ivar failed_attempts: number of failed attempts of all callbacks.
+    :ivar delivered: number of events delivered to all callbacks.
+    :ivar dead: number of events not delivered to a callback.
     """
 
     log = Logger()
@@ -73,7 +73,7 @@ class Callbacks:
 
     @property
     def suspended(self) -> int:
-        """How many are suspended."""
+        """Number of suspended callbacks."""
         return sum(callback.suspended for callback in self.all())
 
     def now(self) -> float:
@@ -81,7 +81,7 @@ class Callbacks:
         return float(self.reactor.seconds())
 
     def start(self) -> None:
-        """Take up what the file has, and deliver.
+        """Load the stored callbacks and start their deliveries.
 
         :raises StateFileError: if the file cannot be read.
         """
@@ -93,7 +93,7 @@ class Callbacks:
             self._start_delivery(callback)
 
     def stop(self) -> Deferred[None]:
-        """Deliver no more, and save where they are."""
+        """Stop all deliveries and save their positions."""
         if not self._running:
             return succeed(None)
         self._running = False
@@ -106,7 +106,7 @@ class Callbacks:
     def add(self, url: str, first: int | None, secret: str | None) -> Deferred[Callback]:
         """Register a callback.
 
-        :param first: number of the first event that it gets; by default the next one that is ordered.
+        :param first: sequence number of its first event; by default, that of the next ordered event.
 
         It fails with :class:`TooManyCallbacks`, :class:`~fyrehose_twisted.errors.EventsNotHeld`,
         :class:`~fyrehose_twisted.parcels.web.webhooks.ssrf.AddressNotAllowed`,
@@ -139,9 +139,9 @@ class Callbacks:
         courier.start()
 
     def remove(self, id: str) -> bool:
-        """Deliver no more to a callback, and forget it; return whether there was one.
+        """Remove a callback; return whether it existed.
 
-        :raises StateFileError: if it would be back after a restart.
+        :raises StateFileError: if the removal cannot be saved.
         """
         courier = self._deliveries.pop(id, None)
         if courier is None:
@@ -152,12 +152,12 @@ class Callbacks:
         return True
 
     def get(self, id: str) -> Callback | None:
-        """Return a callback, ``None`` if there is none of that name."""
+        """Return a callback by id, or ``None``."""
         courier = self._deliveries.get(id)
         return None if courier is None else courier.callback
 
     def all(self) -> list[Callback]:
-        """Return them all, in the order in which they were registered."""
+        """Return all callbacks in order of registration."""
         return [courier.callback for courier in self._deliveries.values()]
 
     def events_ordered(self, events: Sequence[Event]) -> None:
@@ -171,7 +171,7 @@ class Callbacks:
             courier.wake()
 
     def position_advanced(self, callback: Callback) -> None:
-        """A callback is done with an event."""
+        """See :class:`~fyrehose_twisted.parcels.web.webhooks.delivery.CourierRegistry`."""
         if callback.consecutive_dead_letters == 0:
             self.delivered += 1
         if callback.suspended:
@@ -180,7 +180,7 @@ class Callbacks:
             self._save_call = self.reactor.callLater(self.config.save_interval, self._save)
 
     def add_dead_letter(self, letter: DeadLetter) -> None:
-        """Events are given up."""
+        """See :class:`~fyrehose_twisted.parcels.web.webhooks.delivery.CourierRegistry`."""
         callback = self.get(letter.callback)
         if callback is not None:
             callback.dead_letters.append(letter)

@@ -1,4 +1,4 @@
-"""``/callbacks``: register, look, remove."""
+"""``/callbacks``: register, list and remove callbacks."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _to_problem(error: BaseException) -> HttpError | None:
 
 
 class CallbackResource:
-    """Tells of the callbacks, and changes them."""
+    """Resource of the callbacks."""
 
     def __init__(self, callbacks: Callbacks) -> None:
         self._callbacks = callbacks
 
     def post(self, request: WebRequest) -> None:
-        """Register one."""
+        """Register a callback."""
         query_params(request)
         content = json_object(request, "url", "from", "secret")
         url, first, secret = content.get("url"), content.get("from"), content.get("secret")
@@ -77,12 +77,12 @@ class CallbackResource:
             request.respond(problem.to_response())
 
     def list(self, request: WebRequest) -> HttpResponse:
-        """Answer with all of them."""
+        """Respond with all callbacks."""
         query_params(request)
         return json_response([callback.public_fields() for callback in self._callbacks.all()])
 
     def get(self, request: WebRequest) -> HttpResponse:
-        """Answer with one."""
+        """Respond with one callback."""
         query_params(request)
         callback = self._callbacks.get(_callback_id(request))
         if callback is None:
@@ -90,7 +90,7 @@ class CallbackResource:
         return json_response(callback.public_fields())
 
     def delete(self, request: WebRequest) -> HttpResponse:
-        """Remove one."""
+        """Remove a callback."""
         query_params(request)
         if not self._callbacks.remove(_callback_id(request)):
             raise _not_found()
@@ -100,7 +100,7 @@ class CallbackResource:
 def _is_secret(secret: Any) -> bool:
     if not isinstance(secret, str) or not 1 <= len(secret) <= MAX_SECRET:
         return False
-    # What is no text in UTF-8, half of a surrogate pair, could not be a key.
+    # A lone surrogate cannot be encoded in UTF-8 and so cannot be a key.
     return not any(0xD800 <= ord(letter) < 0xE000 for letter in secret)
 
 

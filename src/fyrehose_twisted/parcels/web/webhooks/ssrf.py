@@ -1,8 +1,8 @@
-"""Where callbacks may go: not to this host, its network or its provider, which trust whoever sits where this node sits,
-and to no service but HTTP.
+"""Protection against server-side request forgery by callbacks.
 
-The address is looked at each time a connection is opened, and the connection goes to the very address that was looked
-at: what a name stands for can change at any time.
+Callbacks must not reach this host, its network or services of its provider, all of which may trust this node, nor any
+service other than HTTP. The address is checked each time a connection is opened, and the connection goes to exactly the
+checked address, because a name can resolve differently at any time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ URL_PATTERN = (
     r"^https?://([A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63}){0,20}|\[[0-9A-Fa-f:.]{2,45}\])"
     r"(:[0-9]{1,5})?([/?][!$-\[\]-~]*)?$"
 )
-"""URLs of callbacks, as a regular expression of JSON Schema. A user and a password would be shown to everybody."""
+"""URLs of callbacks, as a regular expression of JSON Schema. Credentials are excluded, as clients would see them."""
 MAX_ADDRESSES = 4
-"""Addresses of one name that are tried."""
+"""Maximum number of addresses of one name to try."""
 
 Resolve = Callable[[str], "Deferred[list[str]]"]
 """Returns the addresses of a host as text."""
@@ -47,7 +47,7 @@ Resolve = Callable[[str], "Deferred[list[str]]"]
 URL = re.compile(URL_PATTERN)
 
 _NAT64 = IPv6Network("64:ff9b::/96")
-# Public by its number, and yet only there for the machines of one provider.
+# A public address that only the machines of one provider can reach.
 _METADATA = frozenset({ip_address("168.63.129.16")})
 _SPECIAL_NETWORKS = (
     IPv4Network("192.88.99.0/24"),
@@ -58,11 +58,11 @@ _SPECIAL_NETWORKS = (
 
 
 class InvalidUrl(LocalError):
-    """What is to be called is no URL."""
+    """A callback URL is malformed."""
 
 
 class AddressNotAllowed(LocalError):
-    """A callback would go where none may go.
+    """A callback targets a forbidden address or port.
 
     What is wrong is not told: strangers would learn which names and addresses this network has.
     """
@@ -75,11 +75,11 @@ class AddressNotAllowed(LocalError):
 
 
 def check_url(url: str, ports: Collection[int] | None = None) -> str:
-    """Return the host that a URL names.
+    """Return the host of a callback URL.
 
-    :param ports: those that may be called; ``None`` for any.
-    :raises NotAnUrl: if it is none that could be called.
-    :raises TargetRefused: if it is one that may not.
+    :param ports: allowed ports; ``None`` for any.
+    :raises InvalidUrl: if the URL is malformed.
+    :raises AddressNotAllowed: if its target is forbidden.
     """
     if len(url) > MAX_URL or URL.fullmatch(url) is None:
         raise InvalidUrl("a URL to call is http or https, in ASCII, without a user, a password and a fragment")
@@ -96,7 +96,7 @@ def check_url(url: str, ports: Collection[int] | None = None) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Return whether an IP address is reachable from everywhere, and what is there is meant for everybody."""
+    """Return whether an IP address is public, in the sense of globally reachable and meant for everyone."""
     ip = ip_address(address)
     if isinstance(ip, IPv6Address):
         if ip.is_site_local:
@@ -129,7 +129,7 @@ class _AddressReceiver:
 
 
 def reactor_resolver(reactor: Any) -> Resolve:
-    """Return what asks the reactor's own resolver."""
+    """Return a function that resolves names with the reactor's resolver."""
 
     def resolve(host: str) -> Deferred[list[str]]:
         receiver = _AddressReceiver()
@@ -140,8 +140,7 @@ def reactor_resolver(reactor: Any) -> Resolve:
 
 
 def checked_resolver(resolve: Resolve, allow_private: bool) -> Resolve:
-    """Return ``resolve``, but failing with :class:`AddressNotAllowed` if one address is not public, or there is
-    none."""
+    """Wrap ``resolve`` to fail with :class:`AddressNotAllowed` if there is no address, or any is not public."""
 
     def check(addresses: list[str]) -> list[str]:
         if not addresses or not (allow_private or all(map(is_public, addresses))):
@@ -153,7 +152,7 @@ def checked_resolver(resolve: Resolve, allow_private: bool) -> Resolve:
 
 @implementer(IStreamClientEndpoint)
 class CheckedEndpoint:
-    """Connects to one of the checked addresses of a host."""
+    """Client endpoint that connects to one of the checked addresses of a host."""
 
     def __init__(self, reactor: Any, host: str, port: int, resolve: Resolve, timeout: float) -> None:
         self._reactor = reactor
@@ -184,10 +183,10 @@ class CheckedEndpoint:
 
 @implementer(IAgentEndpointFactory)
 class CheckedEndpoints:
-    """Makes the endpoints of an :class:`~twisted.web.client.Agent`.
+    """Endpoint factory of an :class:`~twisted.web.client.Agent`.
 
-    :param ports: those that may be connected to.
-    :param policy: which certificates are believed; by default those that the system believes.
+    :param ports: allowed ports.
+    :param policy: TLS policy; by default, the trust store of the system.
     """
 
     def __init__(
@@ -200,7 +199,7 @@ class CheckedEndpoints:
         self._policy = policy
 
     def endpointForURI(self, uri: URI) -> Any:
-        """Twisted: return how to connect."""
+        """Twisted: return the endpoint of a URL."""
         if uri.scheme not in (b"http", b"https"):
             raise SchemeNotSupported(f"not http or https: {uri.scheme!r}")
         if uri.port not in self._ports:
@@ -211,5 +210,5 @@ class CheckedEndpoints:
             return endpoint
         if self._policy is None:
             self._policy = BrowserLikePolicyForHTTPS()
-        # The name, and not the address, is what the certificate has to be for.
+        # The certificate has to match the name, not the address.
         return wrapClientTLS(self._policy.creatorForNetloc(uri.host, uri.port), endpoint)
