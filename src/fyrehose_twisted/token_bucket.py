@@ -1,4 +1,4 @@
-"""Token buckets: how much one peer may cost."""
+"""Token buckets that limit the rate of a peer."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ class TokenBucket:
         self._updated = now
 
     def available(self, now: float) -> float:
-        """Return the units that may be taken at ``now``."""
+        """Return the units available at ``now``."""
         if now > self._updated:
             self._tokens = min(self.burst, self._tokens + (now - self._updated) * self.rate)
-        self._updated = now  # Also when a clock was set back, or the bucket would stay shut until it catches up.
+        # Also after a clock was set back; otherwise the bucket would stay empty until the clock catches up.
+        self._updated = now
         return self._tokens
 
     def take(self, amount: float, now: float) -> bool:
-        """Take ``amount`` if it is there; say whether it was."""
+        """Take ``amount`` if available; return whether it was."""
         if self.available(now) < amount:
             return False
         self._tokens -= amount
         return True
 
     def spend(self, amount: float) -> None:
-        """Take ``amount`` even if that leaves a debt, for work that comes in indivisible pieces."""
+        """Take ``amount`` even if that leaves a debt, for indivisible work."""
         self._tokens -= amount
 
     def ready_at(self, amount: float) -> float:
-        """Return when ``amount`` will be there if nothing else is taken."""
+        """Return the time at which ``amount`` is available if nothing else is taken."""
         missing = min(amount, self.burst) - self._tokens
         return self._updated + max(0.0, missing / self.rate)
 
@@ -46,7 +47,7 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class KeyedTokenBuckets(Generic[KeyT]):
-    """A token bucket for each of the ``limit`` keys that were used last."""
+    """Token buckets of the ``limit`` most recently used keys."""
 
     def __init__(self, rate: float, burst: float, limit: int) -> None:
         self.rate = rate
@@ -55,7 +56,7 @@ class KeyedTokenBuckets(Generic[KeyT]):
         self._buckets: OrderedDict[KeyT, TokenBucket] = OrderedDict()
 
     def bucket(self, key: KeyT, now: float) -> TokenBucket:
-        """Return the bucket of ``key``, full if it is new or was forgotten."""
+        """Return the bucket of ``key``, full if the key is new or was evicted."""
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = TokenBucket(self.rate, self.burst, now)
@@ -66,7 +67,7 @@ class KeyedTokenBuckets(Generic[KeyT]):
         return bucket
 
     def forget(self, key: KeyT) -> None:
-        """Drop the bucket of ``key``, if there is one."""
+        """Remove the bucket of ``key`` if present."""
         self._buckets.pop(key, None)
 
     def __len__(self) -> int:

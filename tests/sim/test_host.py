@@ -569,7 +569,9 @@ class TestStanding:
         a.resume()
         assert seen == ["second"]
 
-    def test_no_more_waits_than_fits_a_receive_buffer(self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_no_more_waits_than_fits_a_receive_buffer(
+        self, make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(datagram_socket, "RECEIVE_BUFFER", 10)
         world = make_world()
         _, b = world.add("a", "b")
@@ -647,7 +649,9 @@ class TestCrashes:
     @pytest.mark.parametrize(
         ("crash", "left"), [(CrashMode.KILLED, "mark"), (CrashMode.POWER, "mark"), (CrashMode.DISK, None)]
     )
-    def test_a_new_node_knows_what_the_crash_left(self, make_world: MakeWorld, crash: CrashMode, left: str | None) -> None:
+    def test_a_new_node_knows_what_the_crash_left(
+        self, make_world: MakeWorld, crash: CrashMode, left: str | None
+    ) -> None:
         world = make_world(start=100.0)
         (a,) = world.add("a")
         assert world["a"].boot == Boot(100.0, None, None)
@@ -893,7 +897,9 @@ class TestActing:
             a.start()
 
         ways = (on_batch, on_tick, on_command, on_command_that_waited, on_drain, on_event, on_deadline, on_start)
-        assert {way.__name__: self.active_host(make_world(), way) for way in ways} == {way.__name__: "a" for way in ways}
+        assert {way.__name__: self.active_host(make_world(), way) for way in ways} == {
+            way.__name__: "a" for way in ways
+        }
 
     def test_another_host_that_was_made_to_do_something_meanwhile_is_not(self, make_world: MakeWorld) -> None:
         def on_event(a: Host, fail: Any) -> None:
