@@ -1,4 +1,4 @@
-"""Many datagrams, as they came off one socket, back to back in one buffer."""
+"""Batches of datagrams received from one socket, contiguous in one buffer."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from fyrehose_twisted.effects import Address, Datagram
 
 
 class DatagramRun(NamedTuple):
-    """Datagrams of one size that one peer sent one after the other: ``buffer[start:stop]``, in order.
+    """Consecutive datagrams of equal size from one peer, ``buffer[start:stop]`` in order.
 
-    :ivar size: bytes of each.
-    :ivar rows: how many there are.
-    :ivar truncated: the receive call reported this datagram as cut; it is alone then.
+    :ivar size: bytes per datagram.
+    :ivar rows: number of datagrams.
+    :ivar truncated: the receive call reported a truncated datagram; the run then has only this one.
     """
 
     start: int
@@ -27,7 +27,7 @@ class DatagramRun(NamedTuple):
 class Batch:
     """Datagrams in order of arrival.
 
-    Whoever is handed a batch may write into it until it returns, and keeps nothing that points into it.
+    A receiver may modify the buffer until it returns, and must not keep views of it.
     """
 
     __slots__ = ("buffer", "runs", "view")
@@ -39,9 +39,9 @@ class Batch:
 
     @classmethod
     def pack(cls, datagrams: Iterable[tuple[Datagram, Address]], *, truncated: Collection[int] = ()) -> Batch:
-        """Return a batch of copies of ``datagrams``, each with the address that it came from.
+        """Return a batch of copies of ``datagrams``, each with its source address.
 
-        :param truncated: positions of those that were cut.
+        :param truncated: positions of truncated datagrams.
         """
         buffer, runs = bytearray(), BatchBuilder()
         for row, (datagram, peer) in enumerate(datagrams):
@@ -70,9 +70,9 @@ class Batch:
 
 
 class BatchBuilder:
-    """Puts what arrives, back to back in one buffer, into as few runs as possible.
+    """Builder that groups contiguous datagrams into as few runs as possible.
 
-    :ivar rows: datagrams that have arrived.
+    :ivar rows: number of datagrams added.
     """
 
     __slots__ = ("_count", "_peer", "_runs", "_size", "_start", "_stop", "rows")
@@ -84,7 +84,7 @@ class BatchBuilder:
         self._peer: Address = ("", 0)
 
     def add(self, start: int, stop: int, size: int, peer: Address, truncated: bool = False) -> None:
-        """``buffer[start:stop]`` arrived in one piece: ``size`` bytes each, the last may be shorter."""
+        """Add ``buffer[start:stop]``, received in one call: datagrams of ``size`` bytes, the last may be shorter."""
         length = stop - start
         if size <= 0 or size >= length:
             size, count = length, 1

@@ -1,4 +1,4 @@
-"""The one place that joins a node to a reactor: feed it, do what it wants, re-arm one timer."""
+"""Driver that runs a node on a reactor: carries out its outputs and schedules its timer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from twisted.logger import Logger
 from fyrehose_twisted.interfaces import INode
 
 CLOCK_RESOLUTION = 1e-3
-"""Seconds by which a timer may be early."""
+"""Seconds by which a timer may fire early."""
 
 
 class NodeDriver:
-    """Runs one node.
+    """Driver of one node.
 
-    :param clock: gives ``now`` and carries the timer.
-    :param send: carries out one effect.
-    :param tell: hands one event to the application; what it raises is logged and does not stop the node.
-    :param persist: makes what the node wants durable; what it raises goes to ``failed`` and stops the node.
-    :param failed: told once, with the exception, if ``persist`` could not do its work.
-    :param sent: called when all effects of one turn were carried out, before the application is told of anything.
+    :param clock: source of ``now`` and of the timer.
+    :param perform: carries out one effect.
+    :param on_event: passes one event to the application; exceptions are logged and do not stop the node.
+    :param persist: makes state durable; an exception stops the node and is passed to ``on_failure``.
+    :param on_failure: called once with the exception if ``persist`` fails.
+    :param on_effects_done: called after all effects of one turn, before the events of that turn.
     """
 
     log = Logger()
@@ -50,20 +50,20 @@ class NodeDriver:
         self._stopped = False
 
     def now(self) -> float:
-        """UTC seconds since 1970, as the node's clock has them."""
+        """Return the time of the node's clock, UTC seconds since 1970."""
         return float(self.clock.seconds())
 
     def stop(self) -> None:
-        """Let go of the timer; whatever the node wants from now on is not done."""
+        """Cancel the timer and ignore all further outputs of the node."""
         self._stopped = True
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
 
     def flush(self) -> None:
-        """Do what the node wants and re-arm the timer. Call it after every input and command."""
+        """Carry out the outputs of the node and reschedule the timer. Call it after every input and command."""
         if self._flushing or self._stopped:
-            return  # An application called back into the node from an event: the outer call goes on.
+            return  # The application called the node from an event handler; the outer call continues.
         self._flushing = True
         try:
             while self._process_outputs():
@@ -108,7 +108,7 @@ class NodeDriver:
             return
         delay = max(0.0, deadline - self.now())
         if timer is not None and timer.active():
-            # A timer that fires too early costs one idle tick, moving it on every datagram costs more.
+            # An early timer costs one idle tick. Moving it on every datagram costs more.
             if timer.getTime() <= deadline:
                 return
             timer.reset(delay)
@@ -119,6 +119,6 @@ class NodeDriver:
         self._timer = None
         now, deadline = self.now(), self.node.next_deadline()
         if deadline is not None and now < deadline < now + CLOCK_RESOLUTION:
-            now = deadline  # Rounding made the timer a hair early; it would be early again, for ever.
+            now = deadline  # Rounding made the timer fire early, and would again.
         self.node.tick(now)
         self.flush()

@@ -1,4 +1,4 @@
-"""What a node asks its driver to do. Plain data: the reactor and the simulator both carry it out."""
+"""Effects: plain data by which a node asks its driver for I/O, on a reactor or in the simulator."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Datagram = bytes | bytearray | memoryview
 
 
 class Burst(NamedTuple):
-    """Datagrams, at least one, back to back in one piece of memory, which one system call can send."""
+    """One or more contiguous datagrams that one system call can send."""
 
     data: Datagram
     size: int
-    """Bytes of each, at least 1; the last one may be shorter."""
+    """Bytes per datagram, at least 1; the last one may be shorter."""
 
     def iter_datagrams(self) -> Iterator[Datagram]:
         """Yield the datagrams."""
@@ -27,8 +27,7 @@ class Burst(NamedTuple):
 class Send(NamedTuple):
     """Send every datagram, in order, to every peer.
 
-    The datagrams may be views of the batch that was received last, so whoever carries this out sends
-    or copies them before it feeds the node again.
+    The datagrams may be views of the last received batch: send or copy them before the next input to the node.
     """
 
     datagrams: Sequence[Datagram | Burst]
@@ -44,26 +43,26 @@ class Send(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """One end of one stream connection. Two nodes may have several, each with a number of its own."""
+    """One end of a stream connection. Several connections between two nodes have different numbers."""
 
     address: Address
-    """Whom it leads to. For a connection that was accepted, where it came from: as with TCP, a port that was chosen for
-    this connection alone, so that nobody who dials it is answered. Who wants to be dialled back says where."""
+    """Remote address. For an accepted connection its port is ephemeral, as with TCP, and cannot be dialled: a peer that
+    accepts connections announces its own address."""
     number: int
     dialled: bool
-    """Whether this side opened it."""
+    """True if this node opened the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Open a stream connection: ``connected`` or ``dial_failed`` tells what became of it."""
+    """Open a stream connection. The node gets ``connected`` or ``dial_failed``."""
 
     address: Address
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Write messages to a stream connection, in order. One that is gone takes them in silence."""
+    """Write messages to a stream connection, in order. A closed connection discards them silently."""
 
     messages: Sequence[Any]
     peer: Peer
@@ -71,7 +70,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close a stream connection once what was written has left; the node is not told ``disconnected`` for it."""
+    """Close a stream connection after its pending writes. The node does not get ``disconnected``."""
 
     peer: Peer
 

@@ -1,7 +1,7 @@
 """The exception tree.
 
-:class:`LocalError` means that your call was wrong, :class:`RemoteError` that bytes or behaviour of a
-peer were, :class:`OperationalError` that the world did not cooperate (disk, address in use, time ran out).
+:class:`LocalError`: the call was wrong. :class:`RemoteError`: a peer violated the protocol.
+:class:`OperationalError`: the environment failed (disk, address in use, timeout).
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ from fyrehose_twisted.wording import pluralize
 
 
 class FyrehoseError(Exception):
-    """Root of every exception that this library raises on purpose."""
+    """Base class of the exceptions that this library raises."""
 
 
 class LocalError(FyrehoseError):
-    """The caller asked for something that cannot be done as asked."""
+    """The caller passed invalid arguments or called at the wrong time."""
 
 
 class RemoteError(FyrehoseError):
-    """A peer sent something that the protocol does not allow."""
+    """A peer violated the protocol."""
 
 
 class OperationalError(FyrehoseError):
-    """The environment failed: disk, network, time or exhausted resources."""
+    """The environment failed: disk, network, timeout or exhausted resources."""
 
 
 class MalformedPacket(RemoteError):
     """A datagram is not a packet of the protocol.
 
-    :ivar reason: short stable name, used as the label of a counter.
+    :ivar reason: short stable name, used as a counter label.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -37,7 +37,7 @@ class MalformedPacket(RemoteError):
 
 
 class SequenceRegressed(RemoteError):
-    """A living backbone handed out numbers that it had handed out before."""
+    """A running backbone assigned numbers that it had assigned before."""
 
 
 class ConfigurationError(LocalError):
@@ -45,11 +45,11 @@ class ConfigurationError(LocalError):
 
 
 class UnencodableMessage(LocalError, ValueError):
-    """A field of a message does not fit the wire."""
+    """A field of a message does not fit the wire format."""
 
 
 class MessageTooLarge(LocalError, ValueError):
-    """A message is longer than a UDP datagram can carry."""
+    """A message is larger than a UDP datagram can carry."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(
@@ -60,19 +60,19 @@ class MessageTooLarge(LocalError, ValueError):
 
 
 class PublishQueueFull(LocalError):
-    """More messages wait to be published than the publisher may hold; wait for earlier ones first."""
+    """The publish queue is full; wait for earlier messages first."""
 
 
 class PublishTimeout(OperationalError):
-    """A message did not come back from the backbone in time; it may or may not have been published."""
+    """The backbone did not acknowledge a message in time; the message may or may not have been published."""
 
 
 class MessageNotKept(OperationalError):
-    """A message was published, and fewer durable journals than wanted had it in time.
+    """A message was published, but too few durable journals acknowledged it in time.
 
-    :ivar sequence: its number.
-    :ivar acknowledged: journals that had made it durable.
-    :ivar required: journals that were to.
+    :ivar sequence: number of the message.
+    :ivar acknowledged: number of journals that made it durable.
+    :ivar required: number of journals required.
     """
 
     def __init__(self, sequence: int, acknowledged: int, required: int, seconds: float) -> None:
@@ -86,26 +86,26 @@ class MessageNotKept(OperationalError):
 
 
 class NotConnected(OperationalError):
-    """The backbone does not answer, or the protocol is not (or no longer) running."""
+    """The backbone does not answer, or the protocol is not running."""
 
 
 class SequenceExhausted(OperationalError):
-    """The backbone has given the last of its 2**48 - 1 numbers."""
+    """The backbone has assigned the last of its 2**48 - 1 numbers."""
 
 
 class StateFileError(OperationalError):
-    """A state file is in use, unreadable, half-written, or belongs to another stream."""
+    """A state file is in use, unreadable or incomplete, or belongs to another stream."""
 
 
 class StreamAlreadyNumbered(OperationalError):
-    """A backbone without memory of a stream found clients that hold messages of it."""
+    """A backbone without state for a stream found clients that hold messages of it."""
 
 
 class NotOrdered(OperationalError):
-    """An event was not given a number, as far as the node knows that was asked; see :attr:`unknown`.
+    """The node cannot confirm that an event was ordered; see :attr:`unknown`.
 
     :ivar why: short stable name of the reason, such as ``no-quorum``.
-    :ivar unknown: whether it may still be given one; publishing it again under the same key gives it one for certain.
+    :ivar unknown: ``True`` if the event may still be ordered. Publishing it again under the same key is safe.
     """
 
     def __init__(self, why: str, detail: str, *, unknown: bool) -> None:
@@ -115,14 +115,14 @@ class NotOrdered(OperationalError):
 
 
 class KeyReused(LocalError):
-    """An idempotency key was used before, for an event with another body."""
+    """An idempotency key was used before for an event with a different body."""
 
 
 class EventsNotHeld(LocalError):
-    """Events were asked for that a node no longer holds, or does not have yet.
+    """A node does not hold the requested events, or not yet.
 
-    :ivar oldest: the lowest number that it holds.
-    :ivar last: the highest.
+    :ivar oldest: lowest number that the node holds.
+    :ivar last: highest number that the node holds.
     """
 
     def __init__(self, first: int, oldest: int, last: int) -> None:
@@ -133,10 +133,12 @@ class EventsNotHeld(LocalError):
 
 
 class FoundingMismatch(OperationalError):
-    """A cluster is not the one that gave out the numbers that a client has: it was founded, or formed, anew.
+    """The cluster id differs from the one that a client knows, so event numbers are not comparable.
 
-    :ivar expected: founding that the client knows, 16 hexadecimal digits.
-    :ivar founding: founding of the cluster now.
+    The cluster was bootstrapped again or formed anew.
+
+    :ivar expected: cluster id that the client knows, 16 hexadecimal digits.
+    :ivar founding: current cluster id.
     """
 
     def __init__(self, expected: str, founding: str) -> None:
@@ -149,9 +151,9 @@ class FoundingMismatch(OperationalError):
 
 
 class BeyondEnd(LocalError):
-    """A client wants to follow from a number that the cluster has not given out, nor gives out next.
+    """A client asked to follow from a number beyond the next event.
 
-    :ivar first: number from which the client wants to follow.
+    :ivar first: number that the client asked for.
     :ivar next: number of the next event.
     """
 
@@ -162,7 +164,7 @@ class BeyondEnd(LocalError):
 
 
 class TooManyStreams(LocalError):
-    """A node has as many streams as it may."""
+    """A node has reached its limit of streams."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -172,11 +174,11 @@ class TooManyStreams(LocalError):
 
 
 class PublishRefused(OperationalError):
-    """A packet is not on the tree, as far as is known.
+    """The node cannot confirm that a packet was published on the tree.
 
     :ivar why: short stable name of the reason, such as ``no-stream``. After ``timed-out``, ``uncertain`` and
-        ``stopped`` the packet may be published, once at most: published again, it could reach subscribers twice.
-    :ivar next: after a collision: a packet number that is free.
+        ``stopped`` the packet may have been published once; publishing it again could deliver it twice.
+    :ivar next: free packet number after a collision.
     """
 
     def __init__(self, why: str, detail: str, next: int | None = None) -> None:

@@ -1,7 +1,7 @@
-"""Every zope.interface of the library, grouped by role.
+"""All zope.interface definitions of the library, grouped by role.
 
-A *node* is a protocol's rules as a state machine without I/O; see :class:`INode` for the contract. Its ``now`` is
-always handed in: UTC seconds since 1970 as a float, from the reactor's clock or from the simulator's.
+A *node* implements the rules of a protocol as a state machine without I/O; :class:`INode` is the contract. The caller
+passes the time as ``now``: UTC seconds since 1970 as a float, from the clock of the reactor or of the simulator.
 """
 
 from __future__ import annotations
@@ -19,345 +19,360 @@ if TYPE_CHECKING:
 
 
 class Outputs(NamedTuple):
-    """What a node wants done, in this order."""
+    """Work that a node hands to its driver, to be carried out in this order."""
 
     persist: Any
-    """What must be durable before anything else happens, or ``None``; its type is the node's."""
+    """State to make durable before anything else happens; ``None`` for none. Its type depends on the node."""
     effects: list[Any]
-    """What to send, dial or hang up: see :mod:`fyrehose_twisted.effects`."""
+    """Effects to carry out: send, dial, write or close. See :mod:`fyrehose_twisted.effects`."""
     events: list[Any]
-    """What to tell the application."""
+    """Events to report to the application."""
 
 
 class INode(Interface):
-    """Rules without I/O: something goes in, :meth:`drain` says what comes out."""
+    """State machine without I/O. Methods take input; :meth:`drain` returns the output."""
 
     def tick(now: float) -> None:
-        """A deadline has passed. Harmless when none has."""
+        """Handle a deadline that has passed. Does nothing if none has."""
 
     def next_deadline() -> float | None:
-        """When :meth:`tick` wants to be called; ``None`` for never. Time may already have passed it."""
+        """Return the time of the next :meth:`tick`, which may be in the past; ``None`` for none."""
 
     def drain() -> Outputs:
-        """Take what has been decided since the last call.
+        """Return and clear the outputs that have accumulated since the last call.
 
-        Call it until it returns no events: what the application does with one may change what comes next.
+        Call it until it returns no events: the application may call the node while it handles one.
         """
 
 
 class IDatagramNode(INode):
-    """A node that lives on datagrams."""
+    """Node that communicates in datagrams."""
 
     def receive_batch(batch: Batch, now: float) -> None:
-        """Datagrams arrived. The outcome does not depend on how a stream of them is split into batches."""
+        """Process received datagrams. How the datagrams are split into batches does not affect the outcome."""
 
 
 class ILinkNode(INode):
-    """A node that lives on stream connections.
+    """Node that communicates over stream connections.
 
-    Its effects are ``Dial``, ``Write`` and ``HangUp``. How messages become bytes is for an :class:`IStreamCodec`.
+    Its effects are ``Dial``, ``Write`` and ``Close``. An :class:`IStreamCodec` encodes its messages.
     """
 
     def connected(peer: Peer, now: float) -> None:
-        """A connection is open: one that was dialled, or one from somebody else."""
+        """Handle a new connection, dialled or accepted."""
 
     def dial_failed(address: Address, reason: str, now: float) -> None:
-        """A connection that was dialled did not open."""
+        """Handle a dial that failed."""
 
     def disconnected(peer: Peer, reason: str, now: float) -> None:
-        """A connection has ended, and not because this node hung up."""
+        """Handle the end of a connection that this node did not close itself."""
 
     def receive(message: Any, peer: Peer, now: float) -> None:
-        """A message arrived."""
+        """Process a received message."""
 
     def blocked(peer: Peer, now: float) -> None:
-        """Much waits to be written to ``peer``; whatever is written now waits too."""
+        """Handle backpressure: the send queue to ``peer`` is above its high watermark. Further writes are queued."""
 
     def unblocked(peer: Peer, now: float) -> None:
-        """What waited has been written."""
+        """Handle the end of backpressure: the send queue to ``peer`` has drained."""
 
 
 class IStreamCodec(Interface):
-    """How the messages of a wing travel on a stream."""
+    """Codec for the messages of a protocol on a byte stream."""
 
     def encode(message: Any) -> bytes:
-        """Return the bytes of one message."""
+        """Encode one message."""
 
     def decoder() -> IStreamDecoder:
-        """Return what takes the bytes of one connection apart."""
+        """Return a decoder for one connection."""
 
 
 class IStreamDecoder(Interface):
-    """Takes the bytes of one connection apart."""
+    """Incremental decoder for the bytes of one connection."""
 
     def feed(data: bytes) -> list[Any]:
-        """Return the messages that are complete now.
+        """Take received bytes; return the messages that they complete.
 
-        :raises RemoteError: if the bytes are none of the protocol; then the connection is of no more use.
+        :raises RemoteError: if the bytes are malformed; the connection is unusable afterwards.
         """
 
 
 class IBatchReceiver(Interface):
-    """What a :class:`~fyrehose_twisted.net.udp.DatagramPort` hands its datagrams to."""
+    """Receiver of the datagrams of a :class:`~fyrehose_twisted.net.udp.DatagramPort`."""
 
     def batch_received(batch: Batch) -> None:
-        """Datagrams arrived; the batch is the port's again when this returns."""
+        """Process received datagrams. The port reuses the batch after this returns."""
 
 
 class IDatagramSender(Interface):
-    """A transport that takes many datagrams for many peers in one call."""
+    """Transport that sends many datagrams to many peers in one call."""
 
     def send(datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:
-        """Send every datagram to every peer; errors are counted, never raised."""
+        """Send every datagram to every peer. Errors are counted, never raised."""
 
 
 class IForwardPolicy(Interface):
-    """Who gets the FORWARD for a REQUEST (documents 000 and 001 disagree: randomly, or round-robin)."""
+    """Choice of the journal that receives the FORWARD for a REQUEST.
+
+    Document 000 and document 001 disagree: random, or round-robin.
+    """
 
     def choose(journals: Sequence[Address], requester: Address) -> Address | None:
         """Return one of ``journals`` other than ``requester``; ``None`` if there is no other."""
 
 
 class ISequenceStore(Interface):
-    """Where a backbone keeps the last number that it gave."""
+    """Storage for the last sequence number that a backbone assigned."""
 
-    last = Attribute("The last number given, 0 before the first.")
-    bound = Attribute("No number above this may be given until :meth:`persist` has made a higher one durable.")
-    hole = Attribute("First and last of the numbers that had to be skipped at the start, or None.")
-    fresh = Attribute("True if nothing is known about the stream: no number was ever given, as far as we know.")
+    last = Attribute("Last assigned number, 0 before the first.")
+    bound = Attribute("Highest number that may be assigned until :meth:`persist` has made a higher bound durable.")
+    hole = Attribute("First and last of the numbers skipped at startup, or None.")
+    fresh = Attribute("True if the store has no record of any number of the stream.")
 
     def persist(checkpoint: Any) -> None:
         """Make a :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` durable.
 
-        :raises StateFileError: if that failed; then nothing that depends on it may be sent.
+        :raises StateFileError: if that failed; nothing that depends on the checkpoint may be sent.
         """
 
     def close() -> None:
-        """Release it, leaving no hole for the next start."""
+        """Close the store; the next start then skips no numbers."""
 
 
 class IClientMemory(Interface):
-    """What an :class:`ISequenceStore` provides too if it remembers a backbone's clients, of which each
-    :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` says who changed."""
+    """Additional interface of an :class:`ISequenceStore` that stores the clients of a backbone.
 
-    clients = Attribute("The clients that were served last, each a KnownClient.")
-    complete = Attribute("True if those are all that may be alive; then numbers are given at once.")
+    Each :class:`~fyrehose_twisted.fyrehose.node.backbone.sequencer.SequenceCheckpoint` lists the changed clients.
+    """
+
+    clients = Attribute("The most recently served clients, each a KnownClient.")
+    complete = Attribute("True if no other client can be alive; the backbone then assigns numbers at once.")
 
 
 class IMessageStore(Interface):
-    """What a client answers FORWARDs from."""
+    """Message store from which a client answers FORWARDs."""
 
     def put(first: int, messages: Sequence[bytes], received_at: int = 0) -> None:
-        """Keep messages, at least one, numbered from ``first`` on.
+        """Store one or more messages with consecutive numbers from ``first``.
 
-        Older ones may make room for them, and what is held under their numbers makes way.
+        They replace messages stored under the same numbers and may evict older ones.
 
         :param received_at: UTC microseconds since 1970.
         """
 
     def get(sequence: int) -> bytes | None:
-        """Return a message, or ``None`` if it is not held."""
+        """Return a message, or ``None`` if it is not stored."""
 
     def received_at(sequence: int) -> int | None:
-        """Return when a message was received, or ``None`` if it is not held."""
+        """Return the receive time of a message, or ``None`` if it is not stored."""
 
     def lowest(first: int, last: int, limit: int) -> list[int]:
-        """Return at most ``limit`` numbers held in ``first`` to ``last``, lowest first."""
+        """Return at most ``limit`` stored numbers from ``first`` to ``last``, lowest first."""
 
 
 class ISubscriber(Interface):
-    """What a subscriber tells its application; hooks take batches because that is why they are fast."""
+    """Callbacks of a subscriber. They take batches for throughput."""
 
     def messages_received(messages: Sequence[Any]) -> None:
-        """:class:`~fyrehose_twisted.fyrehose.node.client.client.Message` objects in sequence order, each once."""
+        """Handle :class:`~fyrehose_twisted.fyrehose.node.client.client.Message` objects in sequence order, each once."""
 
     def messages_lost(first: int, last: int) -> None:
-        """Numbers ``first`` to ``last`` cannot be had: nobody who was asked has them, or they were never given."""
+        """Handle messages ``first`` to ``last`` that cannot be repaired.
+
+        No client that was asked holds them, or their numbers were never assigned.
+        """
 
 
 class IPublisher(Interface):
-    """What an application publishes with."""
+    """Publishing interface for applications."""
 
     def publish(data: bytes) -> Any:
-        """Return a Deferred of the message's sequence number."""
+        """Publish a message; return a Deferred of its sequence number."""
 
     def publish_many(messages: Sequence[bytes]) -> Any:
-        """Return a Deferred of the messages' sequence numbers, in the same order."""
+        """Publish messages; return a Deferred of their sequence numbers in the same order."""
 
 
 class IEventHistory(Interface):
-    """Events of a cluster that a node still has."""
+    """Events of a cluster that a node holds."""
 
-    oldest = Attribute("The lowest number that is held, last + 1 if none is.")
-    last = Attribute("The highest number that is, or was, held.")
+    oldest = Attribute("Lowest number held, last + 1 if none.")
+    last = Attribute("Highest number that is or was held.")
 
     def put(stretches: Sequence[Any]) -> None:
-        """Keep :class:`~fyrehose_twisted.parcels.node.ordering.history.SequencedRun` objects, the next of the order;
-        older ones may make room. Where some are missing before them, nothing older is held any longer."""
+        """Append :class:`~fyrehose_twisted.parcels.node.ordering.history.SequencedRun` objects.
+
+        They may evict older ones. A gap before them discards everything older.
+        """
 
     def clear(last: int) -> None:
-        """Forget what can be forgotten: the next event is the one after ``last``."""
+        """Discard what can be discarded; the next event is the one after ``last``."""
 
     def read(first: int, last: int, limit: int) -> list[Any]:
-        """Return events from ``first`` to ``last``, at most ``limit``; none if ``first`` is not held."""
+        """Return at most ``limit`` events from ``first`` to ``last``; none if ``first`` is not held."""
 
 
 class IEventListener(Interface):
-    """Told of the events of a cluster; called in the turn of the reactor in which they became final."""
+    """Listener for the events of a cluster, called in the reactor turn in which the events become final."""
 
     def events_ordered(events: Sequence[Any]) -> None:
-        """The next :class:`~fyrehose_twisted.parcels.wire.messages.Event` objects of the order, each once, without
-        holes."""
+        """Handle the next :class:`~fyrehose_twisted.parcels.wire.messages.Event` objects, each once, without gaps."""
 
     def events_skipped(first: int, last: int) -> None:
-        """Events ``first`` to ``last`` can no longer be had: this node was away, and nobody holds them any more."""
+        """Handle the loss of events ``first`` to ``last``: this node was offline and no node holds them any longer."""
 
 
 class IEventSource(Interface):
-    """The events of a cluster, as one of its nodes has them."""
+    """Events of a cluster as seen by one of its nodes."""
 
-    last = Attribute("Number of the last event of the order that this node has handed on; 0 before the first.")
-    oldest = Attribute("The lowest number that this node holds; last + 1 if none.")
+    last = Attribute("Number of the last event that this node has delivered; 0 before the first.")
+    oldest = Attribute("Lowest number that this node holds; last + 1 if none.")
 
     def events(first: int, last: int, limit: int) -> list[Any]:
-        """Return events ``first`` to ``last``, both included, at most ``limit`` and as far as there are any yet.
+        """Return at most ``limit`` of the existing events from ``first`` to ``last``, both included.
 
         :raises EventsNotHeld: if ``first`` is no longer held.
         """
 
     def listen(listener: Any) -> None:
-        """Tell an :class:`IEventListener` of events from now on."""
+        """Add an :class:`IEventListener`."""
 
     def unlisten(listener: Any) -> None:
-        """Tell it no more."""
+        """Remove a listener."""
 
 
 class IOrderedEvents(IEventSource):
-    """A cluster that keeps one order, as one of its nodes offers it to applications."""
+    """Totally ordered events of a cluster, as one of its nodes offers them to applications."""
 
     cluster_id = Attribute(
-        "Id of the cluster's founding, 16 hexadecimal digits, empty before the node is in a cluster. Numbers of events"
-        " mean the same for as long as it stays."
+        "Cluster id, 16 hexadecimal digits; empty before the node has joined a cluster. Event numbers are comparable"
+        " only under the same id."
     )
 
     def publish(data: bytes, publisher: str = "", key: str = "") -> Any:
-        """Return a Deferred of the event's number.
+        """Publish an event; return a Deferred of its number.
 
-        :param publisher: whose event it is; the node's own by default.
-        :param key: makes repeating safe: the same publisher and key, at any node, give the same number.
+        :param publisher: name of the publisher; the node's own by default.
+        :param key: idempotency key. The same publisher and key give the same number at any node.
 
-        It fails with :class:`~fyrehose_twisted.errors.NotOrdered`, :class:`~fyrehose_twisted.errors.MessageTooLarge`,
+        The Deferred fails with :class:`~fyrehose_twisted.errors.NotOrdered`,
+        :class:`~fyrehose_twisted.errors.MessageTooLarge`,
         :class:`~fyrehose_twisted.errors.PublishQueueFull`, or :class:`~fyrehose_twisted.errors.KeyReused` if the key
         was used with other data.
         """
 
     def publish_many(events: Sequence[bytes]) -> Any:
-        """Return a Deferred of the events' numbers, in the same order."""
+        """Publish events; return a Deferred of their numbers in the same order."""
 
     def state() -> Any:
-        """Return how the cluster looks from here, as :class:`~fyrehose_twisted.parcels.node.status.NodeStatus`."""
+        """Return the status of the cluster from this node's view.
+
+        :return: a :class:`~fyrehose_twisted.parcels.node.status.NodeStatus`.
+        """
 
     def force_new_cluster() -> None:
-        """Form the cluster anew with this node alone: the operator's last resort. What only others know is given up."""
+        """Form a new cluster of this node alone, as a last resort. Events that only other nodes hold are lost."""
 
 
 class IFile(Interface):
-    """An open file of a journal. Offsets and sizes are in bytes; what fails raises :class:`OSError`."""
+    """Open file of a journal. Offsets and sizes are in bytes. Failures raise :class:`OSError`."""
 
     def size() -> int:
-        """Return how long the file is."""
+        """Return the size of the file."""
 
     def read(offset: int, length: int) -> bytes:
         """Return ``length`` bytes, or fewer at the end of the file."""
 
     def write(offset: int, data: Datagram) -> None:
-        """Write all of ``data``; it is durable after :meth:`sync`. If this raises, part of it may be there."""
+        """Write all of ``data``, durable after :meth:`sync`. If this raises, part of it may have been written."""
 
     def truncate(size: int) -> None:
-        """Cut the file off; the cut is durable after :meth:`sync`."""
+        """Truncate the file, durable after :meth:`sync`."""
 
     def sync() -> None:
-        """Make what was written durable. If this raises, nothing written since the last sync counts as durable."""
+        """Make all writes durable. If this raises, no write since the last sync counts as durable."""
 
     def close() -> None:
-        """Let go of it. Closing twice is harmless."""
+        """Close the file. Closing it twice is harmless."""
 
 
 class IDirectory(Interface):
-    """Where the files of one journal lie, and nothing else. What fails raises :class:`OSError`."""
+    """Directory that holds only the files of one journal. Failures raise :class:`OSError`."""
 
     def names() -> list[str]:
-        """Return the names of its files, sorted."""
+        """Return the sorted names of the files."""
 
     def open(name: str, *, writable: bool = False, create: bool = False) -> Any:
         """Return a file as :class:`IFile`.
 
-        :param create: make it, writable and empty; :class:`FileExistsError` if there is one.
-        :raises FileNotFoundError: if there is none.
+        :param create: create an empty writable file; :class:`FileExistsError` if the name exists.
+        :raises FileNotFoundError: if the file does not exist.
         """
 
     def rename(old: str, new: str) -> None:
-        """Give a file another name; whatever had that name is gone. Durable after :meth:`sync`."""
+        """Rename a file, replacing one of the new name. Durable after :meth:`sync`."""
 
     def remove(name: str) -> None:
-        """Remove a file; whoever has it open keeps it. Durable after :meth:`sync`."""
+        """Remove a file; open handles stay valid. Durable after :meth:`sync`."""
 
     def sync() -> None:
-        """Make durable which names there are."""
+        """Make the directory entries durable."""
 
     def lock() -> Any:
-        """Keep other writers out; return an object whose ``close()`` lets them in again.
+        """Lock the directory against other writers; return an object whose ``close()`` releases the lock.
 
-        :raises BlockingIOError: if somebody else has the lock.
+        :raises BlockingIOError: if another writer holds the lock.
         """
 
 
 class IJournalContents(Interface):
-    """Which records of one stream there are.
+    """Contents of a journal of one stream.
 
-    Its numbers are positions: sequence numbers, but where those wrap, positions go on. *Durable* means: survives a
-    power failure. Of what is below the watermark nothing changes any more, whatever else arrives.
+    Numbers are positions: sequence numbers that continue where sequence numbers wrap. *Durable* data survives a power
+    failure. Records below the watermark never change.
     """
 
     stream = Attribute("URI of the stream.")
-    wrap = Attribute("How many sequence numbers there are before they begin anew; 0 if they never do.")
+    wrap = Attribute("Number of sequence numbers before they wrap; 0 if they never do.")
 
     def epochs() -> list[int]:
-        """Return the epochs of which something is known, lowest first."""
+        """Return the known epochs, lowest first."""
 
     def bounds(epoch: int) -> Any:
-        """Return how far an epoch goes, as :class:`~fyrehose_twisted.journal.coverage.Bounds`; ``None`` if nothing is
-        known of it."""
+        """Return the :class:`~fyrehose_twisted.journal.coverage.Bounds` of an epoch; ``None`` if it is unknown."""
 
     def held(epoch: int, first: int, last: int) -> Any:
-        """Return an iterator of those parts of ``first`` to ``last`` that are held, as pairs, lowest first.
+        """Return an iterator of the ranges held within ``first`` to ``last``, as pairs, lowest first.
 
-        Nothing may be written meanwhile.
+        The journal must not be written during the iteration.
         """
 
     def losses(epoch: int, first: int, last: int) -> list[tuple[int, int]]:
-        """Return those parts of ``first`` to ``last`` that are declared lost."""
+        """Return the ranges within ``first`` to ``last`` that are declared lost."""
 
 
 class IJournalReader(IJournalContents):
-    """The records of one stream, in order."""
+    """Reader of the records of one stream, in order."""
 
-    tag = Attribute("The journal's own number, drawn when it was made; ``None`` if that is not known.")
-    damages = Attribute("What was found damaged or gone, :class:`~fyrehose_twisted.journal.errors.Damage` each.")
+    tag = Attribute("Random id of the journal, drawn at its creation; ``None`` if unknown.")
+    damages = Attribute("Damaged or missing parts, each a :class:`~fyrehose_twisted.journal.errors.Damage`.")
 
     def read(epoch: int, first: int, last: int, on_damage: Any = None) -> Any:
-        """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` with what is held of ``first`` to
-        ``last``, in ascending order, each position once. What is not there is left out.
+        """Return an iterator of :class:`~fyrehose_twisted.journal.block.Block` objects from ``first`` to ``last``.
 
-        :param on_damage: called with each :class:`~fyrehose_twisted.journal.errors.Damage`, which is then left
-            out.
-        :raises NotInJournal: if ``first`` lies before the beginning of the epoch.
-        :raises JournalDamaged: if something is damaged and there is no ``on_damage``.
+        Positions ascend and occur once. Missing records are skipped.
+
+        :param on_damage: called with each :class:`~fyrehose_twisted.journal.errors.Damage`; the damaged records are
+            skipped.
+        :raises NotInJournal: if ``first`` precedes the start of the epoch.
+        :raises JournalDamaged: if records are damaged and ``on_damage`` is ``None``.
         """
 
     def stored(epoch: int, first: int, last: int, on_damage: Any = None, *, projection: Any = ...) -> Any:
-        """Return an iterator of lists of what stands in segments, also of what was replaced, as
-        :meth:`JournalReader.stored <fyrehose_twisted.journal.reader.JournalReader.stored>` does."""
+        """Return an iterator of lists of stored blocks, including replaced records.
+
+        See :meth:`JournalReader.stored <fyrehose_twisted.journal.reader.JournalReader.stored>`.
+        """
 
     def to_arrow(
         columns: Sequence[str] = ...,
@@ -367,114 +382,116 @@ class IJournalReader(IJournalContents):
         last: int | None = None,
         fail_on_data_loss: bool = True,
     ) -> Any:
-        """Return a :class:`pyarrow.RecordBatchReader`, as :class:`~fyrehose_twisted.journal.arrow.tabular.Tabular`
-        says."""
+        """Return a :class:`pyarrow.RecordBatchReader`.
+
+        See :class:`~fyrehose_twisted.journal.arrow.tabular.Tabular`.
+        """
 
     def get(epoch: int, position: int) -> Any:
-        """Return one :class:`~fyrehose_twisted.record.Record`, ``None`` if it is not held.
+        """Return one :class:`~fyrehose_twisted.record.Record`, or ``None`` if it is not held.
 
-        :raises JournalDamaged: if it is damaged.
+        :raises JournalDamaged: if the record is damaged.
         """
 
 
 class ISegmentReader(IJournalReader):
-    """The records of one stream, read from the segments of a journal on disk."""
+    """Reader of the segments of a journal on disk."""
 
-    segments = Attribute("A :class:`~fyrehose_twisted.journal.format.segment.Segment` for each that is durable.")
+    segments = Attribute("Durable segments, each a :class:`~fyrehose_twisted.journal.format.segment.Segment`.")
 
     def read(epoch: int, first: int, last: int, on_damage: Any = None, *, projection: Any = ...) -> Any:
-        """Return an iterator as :meth:`IJournalReader.read` does.
+        """Return an iterator like :meth:`IJournalReader.read`.
 
-        :param projection: the :class:`~fyrehose_twisted.journal.format.segment.Projection` that says what is read of
-            each record.
+        :param projection: :class:`~fyrehose_twisted.journal.format.segment.Projection` that selects the columns to
+            read.
         """
 
     def close() -> None:
-        """Let go of all files."""
+        """Close all files."""
 
 
 class IJournal(IJournalReader):
-    """A journal as the one who writes it has it. Nothing that is given to it is durable, or can be read, before
-    :meth:`commit`."""
+    """Writable journal. Appended records are neither durable nor readable before :meth:`commit`."""
 
     def begin(epoch: int, sequence: int) -> None:
-        """Let an epoch begin at ``sequence``. Without this it begins with its first record. Once begun, it has."""
+        """Begin an epoch at ``sequence``; by default it begins with its first record. No effect on a begun epoch."""
 
     def append(records: Sequence[Any], *, authoritative: bool = False) -> int:
-        """Take :class:`~fyrehose_twisted.record.Record` objects in, in any order; return how many will be kept.
+        """Append :class:`~fyrehose_twisted.record.Record` objects in any order; return the number accepted.
 
-        A number that is held already keeps its payload if it is below the watermark, and gets the new one above it. One
-        that is declared lost stays lost. The journal counts all that it does not keep.
+        For a number already held, the old payload stays below the watermark and is replaced above it. A number declared
+        lost stays lost. The journal counts the records that it does not accept.
 
-        A number below the watermark whose record went missing, because the disk lost it, is spent: nothing gets it but
-        what it stood for.
+        A number below the watermark whose record the disk lost accepts only an authoritative record.
 
-        :param authoritative: the records are from where their numbers were given, so that they are what these stand
-            for, and may take the place of those that went missing.
-        :raises NotForJournal: if one is another stream's or a field is out of range; then none is taken.
+        :param authoritative: the records come from the source that assigned their numbers, and may replace records
+            that the disk lost.
+        :raises NotForJournal: if a record belongs to another stream or a field is out of range; none is accepted.
         """
 
     def lose(epoch: int, first: int, last: int) -> None:
-        """Declare lost for good what of ``first`` to ``last``, sequence numbers, is not held, so that the watermark can
-        pass it."""
+        """Declare the missing sequence numbers from ``first`` to ``last`` lost, so that the watermark can pass them."""
 
     def commit(sync: bool = True) -> None:
-        """Make what was taken in durable: one group. ``sync=False`` leaves that to a later commit; until then a power
-        failure can take it, and the watermark does not pass it.
+        """Make the appended records durable as one group.
 
-        :raises JournalFull: if there is no room; what was taken in still waits, and this may be called again.
-        :raises JournalBroken: if the disk failed; the journal has to be opened anew.
+        ``sync=False`` defers the sync to a later commit. Until then a power failure can lose the records, and the
+        watermark does not pass them.
+
+        :raises JournalFull: if the disk is full. The records stay pending, and the call can be repeated.
+        :raises JournalBroken: if the disk failed; the journal must be reopened.
         """
 
     def trim() -> int:
-        """Drop what need not be kept any longer, lowest numbers first; return how many bytes that freed."""
+        """Drop segments beyond the retention, lowest numbers first; return the bytes freed."""
 
     def close() -> None:
-        """Commit, and let go of everything."""
+        """Commit, and close all files."""
 
 
 class IIrcListener(Interface):
-    """Told of what a hydra network hears on IRC, and who leads it."""
+    """Listener for the IRC lines and the leader of a hydra network."""
 
     def lines_received(lines: Any) -> None:
-        """The next lines of a term, as :class:`~fyrehose_twisted.hydra.events.LinesReceived`."""
+        """Handle the next lines of a term: :class:`~fyrehose_twisted.hydra.events.LinesReceived`."""
 
     def lines_missed(lines: Any) -> None:
-        """Lines that came from IRC and not here, as :class:`~fyrehose_twisted.hydra.events.LinesMissed`."""
+        """Handle IRC lines that did not reach this node: :class:`~fyrehose_twisted.hydra.events.LinesMissed`."""
 
     def leader_changed(leader: Any) -> None:
-        """Another node leads, or none, as :class:`~fyrehose_twisted.hydra.events.LeaderChanged`."""
+        """Handle a change or loss of the leader: :class:`~fyrehose_twisted.hydra.events.LeaderChanged`."""
 
 
 class IFreenetListener(Interface):
-    """Told of the streams of a freenet node."""
+    """Listener for the streams of a freenet node."""
 
     def packets_received(key: bytes, packets: Sequence[Any]) -> None:
-        """New packets of a stream that the application has, as :class:`~fyrehose_twisted.freenet.events.Packet`; each
-        comes once."""
+        """Handle new packets of a subscribed stream, each once: :class:`~fyrehose_twisted.freenet.events.Packet`."""
 
     def packets_missed(key: bytes, first: int, last: int) -> None:
-        """Packets ``first`` to ``last`` did not get here, and are not waited for any longer."""
+        """Handle the loss of packets ``first`` to ``last``, which did not arrive in time."""
 
     def stream_changed(event: Any) -> None:
-        """Something became of a stream: ``Subscribed``, ``Restarting`` and others of
-        :mod:`~fyrehose_twisted.freenet.events`."""
+        """Handle a state change of a stream: ``Subscribed``, ``Restarting`` and others.
+
+        See :mod:`~fyrehose_twisted.freenet.events`.
+        """
 
 
 class IBot(Interface):
-    """Lines in, lines out. It runs on every node, all see the same lines, and the leader's says what it answers."""
+    """Deterministic bot. Every node runs it on the same lines; only the leader's replies are sent."""
 
     def line_received(line: Any) -> Any:
-        """Take an :class:`~fyrehose_twisted.hydra.irc.bots.IrcLine`; return lines to say, none or more.
+        """Process an :class:`~fyrehose_twisted.hydra.irc.bots.IrcLine`; return zero or more reply lines.
 
-        The same lines must lead to the same state on every node: when another becomes leader, it goes on from there.
+        Equal lines must lead to equal state on every node, because a new leader continues from its own state.
         """
 
     def lines_missed(first: int, last: int) -> None:
-        """Lines ``first`` to ``last`` of the term did not come here."""
+        """Handle the loss of lines ``first`` to ``last`` of the term on this node."""
 
     def leading(leads: bool) -> None:
-        """From now on this node leads, or no longer does."""
+        """Handle the start (``True``) or end of this node's leadership."""
 
 
 if not TYPE_CHECKING:

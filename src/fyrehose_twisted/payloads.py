@@ -1,4 +1,4 @@
-"""What applications said, without what their protocols put around it."""
+"""Application data of payloads, without protocol framing."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fyrehose_twisted.repeats import Envelopes
 
 
 def strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
-    """Return payloads of a stream without what its protocol put around them, where that is there.
+    """Return the payloads of a stream without the framing of its protocol, if present.
 
-    :param stream: URI, which says of which protocol it is; payloads of others are left as they are.
+    :param stream: URI that names the protocol; payloads of other protocols are returned unchanged.
     """
     protocol, _, name = stream.partition("://")
     if protocol == "fyrehose":
-        # As unwrap() would, but that makes an object of each.
+        # Like unwrap(), without creating an object per payload.
         return [
             payload[ENVELOPE_SIZE:] if payload.startswith(MAGIC) and len(payload) >= ENVELOPE_SIZE else payload
             for payload in payloads
@@ -38,9 +38,9 @@ def strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
 
 
 def envelope_finder(stream: str) -> Callable[[Block], Envelopes] | None:
-    """Return what finds the envelopes of a stream's records, ``None`` if its protocol has none.
+    """Return a function that extracts the envelopes of a block; ``None`` if the protocol has none.
 
-    :param stream: URI, which says of which protocol it is.
+    :param stream: URI that names the protocol.
     """
     return _find_envelopes if stream.startswith("fyrehose://") else None
 

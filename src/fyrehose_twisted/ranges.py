@@ -1,4 +1,4 @@
-"""Sets of sequence numbers, stored as ranges: which are here, which are missing, which were asked for."""
+"""Sets of integers, such as sequence numbers, stored as ranges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class RangeSet:
         self.count += last - first + 1
 
     def discard(self, first: int, last: int | None = None) -> None:
-        """Remove ``first`` to ``last``, both inclusive; numbers that are not here are no error.
+        """Remove ``first`` to ``last``, both inclusive; absent numbers are ignored.
 
         :raises ValueError: if ``last`` is below ``first``.
         """
@@ -88,7 +88,10 @@ class RangeSet:
         self.count = 0
 
     def intersection(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts of ``first`` to ``last`` that are here, lowest first. Do not change the set meanwhile."""
+        """Yield the ranges present within ``first`` to ``last``, lowest first.
+
+        The set must not change during the iteration.
+        """
         firsts, lasts = self._firsts, self._lasts
         for index in range(bisect_left(lasts, first), len(firsts) if first <= last else 0):
             if firsts[index] > last:
@@ -96,14 +99,14 @@ class RangeSet:
             yield max(first, firsts[index]), min(last, lasts[index])
 
     def range_of(self, number: int) -> tuple[int, int] | None:
-        """Return the range that ``number`` is in, or ``None``."""
+        """Return the range that contains ``number``, or ``None``."""
         index = bisect_left(self._lasts, number)
         if index < len(self._firsts) and self._firsts[index] <= number:
             return self._firsts[index], self._lasts[index]
         return None
 
     def gaps(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Yield the parts of ``first`` to ``last`` that are not here, lowest first."""
+        """Yield the ranges absent within ``first`` to ``last``, lowest first."""
         position = first
         for here_first, here_last in self.intersection(first, last):
             if here_first > position:

@@ -1,4 +1,4 @@
-"""The one kind of record that every protocol delivers and every journal keeps."""
+"""Record type that every protocol delivers and every journal stores."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class Record(NamedTuple):
-    """A delivered message and where it belongs. ``(stream, epoch, sequence)`` is unique and never reused."""
+    """Delivered message with its position. ``(stream, epoch, sequence)`` is unique and never reused."""
 
     stream: str
-    """What the sequence counts, as a URI: ``fyrehose://NAME``."""
+    """URI of the stream: ``fyrehose://NAME``."""
     epoch: int
-    """What restarts the count; 0 where nothing does."""
+    """Number of the epoch; sequence numbers restart with each. 0 if they never do."""
     sequence: int
     """Position in the stream."""
     received_at: int
     """UTC microseconds since 1970 at which this process received the message."""
     payload: bytes
-    """The message as it was on the wire."""
+    """Message as on the wire."""

@@ -1,6 +1,6 @@
-"""The rule that says which messages of a stream are repeats, for subscribers, journals' readers and Spark alike.
+"""Detection of repeated messages, shared by subscribers, journal readers and Spark.
 
-A message is a repeat if the same publisher and counter stand at a lower number, at most :data:`WINDOW` numbers before.
+A message is a repeat if the same publisher and counter occur at a lower number, at most :data:`WINDOW` numbers before.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 WINDOW = 65_536
-"""Numbers before a message among which an equal envelope makes it a repeat."""
+"""Numbers before a message in which an equal envelope makes it a repeat."""
 
 COUNTERS_PER_PAGE = 1_024
-"""Counters of one publisher that are kept together, so that no list becomes long."""
+"""Counters of one publisher per page; bounds the length of each list."""
 
 
 Numbers = NDArray[np.uint64]
 
 
 SPARE_RANGES = 16
-"""Ranges of counters that may be kept for nothing."""
+"""Expired ranges that a page may hold before it is pruned."""
 
 
 class EnvelopeRun(NamedTuple):
-    """Messages of one publisher under consecutive numbers, with consecutive counters."""
+    """Messages of one publisher with consecutive numbers and consecutive counters."""
 
     number: int
     """Of the first message."""
@@ -38,14 +38,14 @@ class EnvelopeRun(NamedTuple):
 
 
 class Envelopes(NamedTuple):
-    """Envelopes in columns, by ascending numbers."""
+    """Envelopes in columns, sorted by number."""
 
     numbers: Numbers
     publishers: Numbers
     counters: Numbers
 
     def runs(self) -> list[EnvelopeRun]:
-        """Return them as runs, each as long as it can be."""
+        """Return the envelopes as runs of maximum length."""
         if not len(self.numbers):
             return []
         numbers, publishers, counters = self
@@ -56,11 +56,11 @@ class Envelopes(NamedTuple):
         return list(map(EnvelopeRun, *(column[begins].tolist() for column in self), lengths.tolist()))
 
     def keys(self) -> Numbers:
-        """Return a number for each that is the same where publisher and counter are; seldom it is elsewhere, too."""
+        """Return a hash of publisher and counter for each envelope. Collisions are rare."""
         return self.publishers * _HASH_MULTIPLIER + self.counters
 
     def with_keys(self, keys: Numbers) -> Envelopes:
-        """Return those whose key is one of ``keys``, which are in order."""
+        """Return the envelopes whose key is in ``keys``, which must be sorted."""
         ours = self.keys()
         found = keys[np.minimum(keys.searchsorted(ours), len(keys) - 1)] == ours
         return Envelopes(self.numbers[found], self.publishers[found], self.counters[found])
@@ -72,11 +72,11 @@ NO_ENVELOPES = Envelopes(_EMPTY, _EMPTY, _EMPTY)
 
 
 class RepeatDetector:
-    """The publishers and counters of the latest :data:`WINDOW` numbers of a stream.
+    """Publishers and counters of the latest :data:`WINDOW` numbers of a stream.
 
-    Memory is bounded by the window, whatever publishers and counters there are.
+    Memory is bounded by the window.
 
-    :param window: numbers, see :data:`WINDOW`.
+    :param window: number of sequence numbers; see :data:`WINDOW`.
     """
 
     def __init__(self, window: int = WINDOW) -> None:
@@ -88,9 +88,9 @@ class RepeatDetector:
         return len(self._runs)
 
     def add(self, run: EnvelopeRun) -> list[tuple[int, int]]:
-        """Remember a run whose numbers are above all that were added before.
+        """Add a run whose numbers are above all previous ones.
 
-        :return: which of its messages are repeats: ranges of rows, the ends exclusive, ascending and disjoint.
+        :return: rows of repeated messages as ascending, disjoint ranges with exclusive ends.
         """
         number, publisher, counter, length = run
         below = number + length - self._window
@@ -119,7 +119,7 @@ class RepeatDetector:
         return found
 
     def runs(self) -> list[EnvelopeRun]:
-        """Return what is remembered, in order: adding it to another object makes that one remember the same."""
+        """Return the runs in order; adding them to another detector copies the state."""
         return list(self._runs)
 
     def _add_part(self, run: EnvelopeRun, below: int) -> list[tuple[int, int]]:
@@ -143,10 +143,10 @@ class RepeatDetector:
 
 
 class _Page:
-    """Disjoint ranges of a publisher's counters, ascending, and how much higher the number of each is than its counter.
+    """Ascending, disjoint ranges of a publisher's counters, each with the offset from counter to number.
 
-    :ivar runs: how many runs that are remembered have their counters here.
-    :ivar limit: ranges above which those that are of no use any more are to be forgotten.
+    :ivar runs: number of runs in the window with counters on this page.
+    :ivar limit: number of ranges above which expired ones are pruned.
     """
 
     __slots__ = ("firsts", "lasts", "limit", "offsets", "runs")
@@ -159,9 +159,9 @@ class _Page:
         self.limit = SPARE_RANGES
 
     def put(self, first: int, last: int, offset: int, window: int) -> list[tuple[int, int]]:
-        """Add a range in place of what is there of it.
+        """Add a range, replacing what overlaps it.
 
-        :return: which of it was there within ``window`` numbers, as rows of the range.
+        :return: rows of the range that occurred within ``window`` numbers before.
         """
         firsts, lasts, aheads = self.firsts, self.lasts, self.offsets
         if not lasts or first > lasts[-1]:
@@ -187,7 +187,7 @@ class _Page:
         return found
 
     def discard_below(self, below: int) -> None:
-        """Forget the ranges whose numbers all lie below a given one."""
+        """Discard the ranges whose numbers are all below ``below``."""
         rows = zip(self.firsts, self.lasts, self.offsets, strict=True)
         kept = [(first, last, ahead) for first, last, ahead in rows if last + ahead >= below]
         self.firsts, self.lasts, self.offsets = (

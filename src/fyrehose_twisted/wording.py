@@ -1,4 +1,4 @@
-"""Grammar of what commands print and services log."""
+"""Grammar of printed and logged text."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 def pluralize(count: int, noun: str, plural: str | None = None) -> str:
     """Return ``1 row``, or ``1,204 rows``.
 
-    :param noun: one of them.
-    :param plural: several of them, where that is not ``noun`` with an ``s``.
+    :param noun: singular.
+    :param plural: plural, if it is not ``noun`` with an ``s``.
     """
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"

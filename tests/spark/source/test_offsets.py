@@ -270,7 +270,7 @@ def test_relative_paths_are_those_of_who_registered_the_source(
 class TestEndsThatNobodyKnows:
     """Batches and streams end with an error where rows would be left out, though no number says which."""
 
-    def errors(self, path: Path, *, rows: bool = True) -> set[str]:
+    def refusals(self, path: Path, *, rows: bool = True) -> set[str]:
         said = set()
         for look in (
             lambda: epoch_ranges(read_options({"path": str(path)}, streaming=False)),

@@ -169,7 +169,7 @@ def test_a_pattern_passes_over_what_is_no_journal_yet(tmp_path: Path, write_jour
 def test_options_for_journals_name_no_other_streams_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may have more streams than those that were chosen."""
     served = [JournalLocation("host:1", f"hydra://{name}", None, ("host", 1)) for name in "abc"]
-    monkeypatch.setattr("fyrehose_twisted.spark.source.options.origins_on", lambda *_: served)
+    monkeypatch.setattr("fyrehose_twisted.spark.source.options.locations_on_server", lambda *_: served)
     for chosen in (served[:1], served[:2], served):
         assert read_options(reader_options(chosen), streaming=False).locations() == chosen
 

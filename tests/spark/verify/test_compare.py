@@ -157,7 +157,7 @@ def parts(journals: Sequence[Made], rows: int, later: int | None = None) -> list
 def comparisons(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) -> Iterator[Comparison]:
     for part in parts(journals, rows, later):
         readers = {one.name: FakeReader(one) for one in journals}
-        yield Comparison(part, TOLERANCE, lambda share, epoch, readers=readers: readers[share.origin.journal])
+        yield Comparison(part, TOLERANCE, lambda share, epoch, readers=readers: readers[share.location.journal])
 
 
 def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) -> list[FindingRun]:

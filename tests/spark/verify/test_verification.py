@@ -85,7 +85,7 @@ class TestDamage:
         return origin("good", write_journal(range(1, 501), group=100))
 
     @pytest.fixture
-    def malformed_lines(self, write_journal: Any) -> Path:
+    def bad(self, write_journal: Any) -> Path:
         path: Path = write_journal(range(1, 501), group=100)
         return path
 
