@@ -109,7 +109,7 @@ MODULES = {
     "parcels.keeping": "parcels.service.storage",
     "parcels.messages": "parcels.wire.messages",
     "parcels.modes": "parcels.node.modes",
-    "parcels.order": "parcels.node.raft.member",
+    "parcels.order": "consensus.member",
     "parcels.ordered": "parcels.service.events_api",
     "parcels.promise_file": "parcels.service.state_file",
     "parcels.promises": "parcels.node.persistent_state",
