@@ -104,10 +104,10 @@ class Story(Observer):
         self.rows: list[tuple[float, str, str]] = []
 
     def started(self, host: Host) -> None:
-        self.rows.append((round(host.network.now, 3), host.name, "started"))
+        self.rows.append((round(host.network.elapsed, 3), host.name, "started"))
 
     def stopped(self, host: Host, description: str) -> None:
-        self.rows.append((round(host.network.now, 3), host.name, description))
+        self.rows.append((round(host.network.elapsed, 3), host.name, description))
 
     def of(self, name: str) -> list[tuple[float, str]]:
         """What happened to one host after it started first."""
