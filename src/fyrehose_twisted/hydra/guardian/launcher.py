@@ -1,4 +1,4 @@
-"""The guardian of a node, as the node has it: see :mod:`~fyrehose_twisted.hydra.guardian.process`."""
+"""Launcher of the guardian process, see :mod:`~fyrehose_twisted.hydra.guardian.process`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 MAX_LINKS = 3
-"""Links over which the goodbye goes."""
+"""Number of links of a guardian."""
 RESTART_DELAY = 5.0
-"""Seconds after which a guardian that ended is started again."""
+"""Seconds before a guardian that exited is restarted."""
 KILL_TIMEOUT = 1.0
-"""Seconds that it may take to end when it is told to, before it is killed."""
+"""Seconds that a guardian may take to exit before it is killed."""
 LINK_KINDS = ("tcp:", "tls:", "udp:")
-"""Links that it can open beside the node."""
+"""Kinds of links that the guardian can open as well."""
 
 
 def can_guard() -> bool:
-    """Return whether the platform tells one process of the end of another."""
+    """Return whether the platform reports the exit of one process to another (``pidfd_open``)."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (AttributeError, OSError):
@@ -35,9 +35,9 @@ def can_guard() -> bool:
 
 
 class GuardianProcess(ProcessProtocol):
-    """Starts a guardian, again if it ends, and tells it the id.
+    """The guardian process of a node, restarted if it exits.
 
-    :param links: link strings of what the node dials.
+    :param links: link strings that the node dials.
     """
 
     log = Logger()
@@ -58,10 +58,10 @@ class GuardianProcess(ProcessProtocol):
         self._kill_timer: Any = None
 
     def start(self) -> None:
-        """Start it."""
+        """Start the guardian."""
         self._restart_timer = None
         self._keep_running = self._running = True
-        # What this process imports from has to be found by that one, however it was started.
+        # The child needs the import path of this process, however it was set.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         command = [sys.executable, "-P", "-m", "fyrehose_twisted.hydra.guardian.process"]
         self._reactor.spawnProcess(self, sys.executable, command, environment, childFDs={0: "w", 1: 2, 2: 2})
@@ -70,16 +70,17 @@ class GuardianProcess(ProcessProtocol):
         self._send({"id": self._id})
 
     def set_node_id(self, node_id: int | None) -> None:
-        """The node has this id now, or is in no network."""
+        """Tell the guardian the id of the node; ``None`` outside of a network."""
         if node_id != self._id:
             self._id = node_id
             if self._running:
                 self._send({"id": node_id})
 
     def stop(self, *, goodbye_sent: bool) -> Deferred[None]:
-        """End it; the Deferred fires when it has ended.
+        """Stop the guardian; the Deferred fires when it has exited.
 
-        :param goodbye_sent: without that, it stays, and says it when this process has ended.
+        :param goodbye_sent: whether the node sent its DROP. If not, the guardian stays and sends it once this process
+            has exited.
         """
         self._keep_running = False
         if self._restart_timer is not None:
@@ -93,7 +94,7 @@ class GuardianProcess(ProcessProtocol):
         return self._exited
 
     def processExited(self, reason: Failure) -> None:  # noqa: N802
-        """Twisted: it has ended."""
+        """Twisted: handle the exit of the guardian."""
         self._running = False
         if self._kill_timer is not None:
             self._kill_timer.cancel()
@@ -107,7 +108,7 @@ class GuardianProcess(ProcessProtocol):
 
     def _send(self, message: dict[str, Any]) -> None:
         transport: Any = self.transport
-        # The pipe of a guardian that has died is gone some time before its end is reported.
+        # The pipe of a dead guardian closes some time before its exit is reported.
         with suppress(KeyError):
             transport.writeToChild(0, json.dumps(message).encode() + b"\n")
 

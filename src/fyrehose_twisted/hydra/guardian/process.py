@@ -1,14 +1,13 @@
-"""A small process that watches over a node, and says its goodbye when it can no longer do so itself.
+"""Guardian process, which sends the DROP of a node whose process has died.
 
-Nobody may help another node to lead before what was promised to the leader is over, unless the leader itself says that
-it is none any more (rule S5 of the reading of document 002). One that was killed cannot. But its connections are closed
-once the kernel has ended it, and this process, its child, is told of that by the kernel and by nothing else: a
-descriptor of the parent's process (``pidfd_open``). Then, and only then, it sends DROP of the node's id over links that
-it has kept open for that. A parent that is stopped, or that no longer speaks to it, is alive.
+A promise to a leader binds until it expires, unless the leader itself resigns (rule S5 of the reading of document 002).
+A killed leader cannot resign. The kernel closes its connections, however, and reports its exit to the guardian, its
+child, through a descriptor of the parent process (``pidfd_open``). Only then does the guardian send a DROP of the
+node's id, over links that it has kept open. A parent that is stopped or unresponsive counts as alive.
 
-It is told what to do on standard input, in lines of JSON: first ``parent``, ``secret`` (in hexadecimal digits, or
-null), ``links`` (link strings) and ``scale`` (of the timers), then ``id`` (or null) whenever that changes, and in the
-end ``quit``.
+The guardian reads commands from standard input, one JSON object per line: first ``parent``, ``secret`` (hexadecimal, or
+null), ``links`` (link strings) and ``scale`` (of the timers), then ``id`` (or null) at each change, and finally
+``quit``.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ from fyrehose_twisted.net.connection import NodeConnection
 from fyrehose_twisted.net.connector import EndpointFactory, PendingConnects
 
 REDIAL_DELAYS = 0.5, 2.0
-"""Seconds until a link is opened anew: first, and at most; at the scale of the timers."""
+"""Initial and largest delay before a redial, in seconds at the scale of the timers."""
 FINAL_DIAL_TIMEOUT = 5.0
-"""Seconds for which it tries to reach somebody when the parent is gone and no link was bound."""
+"""Seconds of dialling after the exit of the parent, if no link is bound."""
 FLUSH_TIMEOUT = 2.0
-"""Seconds that the goodbye may take to leave."""
+"""Seconds in which the DROP must be written."""
 DIAL_TIMEOUT = 10.0
-"""Seconds until a link must be open."""
+"""Seconds in which a link must open."""
 
 
 class GuardianLink(HydraProtocol):
-    """One link, bound to the node's id."""
+    """One link of the guardian, bound to the id of the node."""
 
     def __init__(self, guardian: Guardian, address: Address) -> None:
         super().__init__()
@@ -65,18 +64,18 @@ class GuardianLink(HydraProtocol):
         self._guardian.link_received(self, messages)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: the connection has ended."""
+        """Twisted: handle the end of the connection."""
         super().connectionLost(reason)
         self._guardian.link_ended(self)
 
 
 class Guardian:
-    """Keeps links open, and sends the DROP.
+    """Links of a guardian, and the DROP over them.
 
-    :param endpoint_for: how a link string is dialled.
-    :param say: tells people something.
-    :ivar id: that of the node now, ``None`` while it is in no network.
-    :ivar over: fires when there is nothing more to do.
+    :param endpoint_for: returns the endpoint of a link string.
+    :param report: reports a text to the operator.
+    :ivar id: current id of the node, ``None`` outside of a network.
+    :ivar finished: fires when the guardian may exit.
     """
 
     def __init__(
@@ -95,18 +94,18 @@ class Guardian:
         self._report = report
         self._connects = PendingConnects(reactor, endpoint_for, self._dial_failed, DIAL_TIMEOUT)
         self._redial_delays: dict[Address, float] = dict.fromkeys([(link, 0) for link in links], 0.0)
-        """By link: seconds before it was dialled the last time."""
+        """Last redial delay in seconds, by link."""
         self._links: dict[Address, GuardianLink] = {}
         self._delayed_calls: dict[Address, Any] = {}
-        """By link: when to dial it, or to look after it."""
+        """Pending dial or check, by link."""
         self._number = 0
         self._parent_has_exited = False
         self._drops_sent = 0
 
-    # What it is told
+    # Commands
 
     def set_node_id(self, node_id: int | None) -> None:
-        """The node has this id now."""
+        """Set the id of the node, and bind links to it."""
         if node_id == self.id or self._parent_has_exited:
             return
         self.id = node_id
@@ -120,7 +119,7 @@ class Guardian:
                 self._dial(address)
 
     def parent_exited(self) -> None:
-        """The kernel says that the parent has ended."""
+        """Send the DROP after the kernel reported the exit of the parent."""
         if self._parent_has_exited:
             return
         self._parent_has_exited = True
@@ -134,16 +133,16 @@ class Guardian:
         self._reactor.callLater(FLUSH_TIMEOUT if bound else FINAL_DIAL_TIMEOUT, self._end)
 
     def shut_down(self) -> None:
-        """The node said goodbye itself."""
+        """Close all links without a DROP, as the node sent its own."""
         self._parent_has_exited = True
-        for post in tuple(self._links.values()):  # One that ends at once is taken out.
+        for post in tuple(self._links.values()):  # A link that ends at once is removed.
             post.close()
         self._end()
 
     # Links
 
     def link_opened(self, post: GuardianLink) -> None:
-        """A link is open."""
+        """Handle the opening of a link."""
         if post.id is None or post.id != self.id or post.address in self._links:
             post.close()
             return
@@ -153,7 +152,7 @@ class Guardian:
         self._schedule_check(post)
 
     def link_received(self, post: GuardianLink, messages: Sequence[Message]) -> None:
-        """Something came; nearly all of it is of no interest."""
+        """Handle received messages, of which only a HELLO matters."""
         post.last_activity_at = self._reactor.seconds()
         if post.bound or post.id is None or not any(isinstance(m, Hello) and m.ind == post.id for m in messages):
             return
@@ -167,7 +166,7 @@ class Guardian:
             self._report(f"stands by for node {post.id}, {links} of {len(self._redial_delays)} links are ready")
 
     def link_ended(self, post: GuardianLink) -> None:
-        """A link has ended."""
+        """Handle the end of a link."""
         if self._links.get(post.address) is post:
             del self._links[post.address]
             self._cancel(post.address)
@@ -213,7 +212,7 @@ class Guardian:
         del self._delayed_calls[post.address]
         now, most = self._reactor.seconds(), self._timers.max_ping
         if now - post.last_activity_at > 1.5 * most or (not post.bound and now - post.knocked_at > most / 2):
-            # Whoever is there may not have known the node yet.
+            # The peer may not have registered the node yet.
             post.abort("silent")
             return
         post.send([Keepalive()])
@@ -234,9 +233,9 @@ class Guardian:
 
 
 class _StdinCommands:
-    """What comes on standard input.
+    """Reader of commands on standard input.
 
-    :param start: makes a guardian of the first line.
+    :param start: creates the guardian from the first line.
     """
 
     def __init__(self, start: Callable[[dict[str, Any]], Guardian]) -> None:
@@ -245,7 +244,7 @@ class _StdinCommands:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Follow the lines that are complete."""
+        """Carry out the commands of complete lines."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             message = json.loads(line)
@@ -259,31 +258,31 @@ class _StdinCommands:
 
 @implementer(IReadDescriptor)
 class _ReadDescriptor:
-    """A descriptor that the reactor reads."""
+    """Reactor descriptor for a file descriptor."""
 
     def __init__(self, descriptor: int, ready: Callable[[], object]) -> None:
         self._descriptor = descriptor
         self._ready = ready
 
     def fileno(self) -> int:
-        """Twisted: what to wait for."""
+        """Twisted: return the file descriptor."""
         return self._descriptor
 
     def doRead(self) -> None:
-        """Twisted: there is something."""
+        """Twisted: call back when readable."""
         self._ready()
 
     def connectionLost(self, reason: Any) -> None:
-        """Twisted: it reports an end, or the reactor has stopped."""
+        """Twisted: handle end of file, or the stop of the reactor."""
         self._ready()
 
     def logPrefix(self) -> str:
-        """Twisted: what to call it in the log."""
+        """Twisted: return the log prefix."""
         return "guardian"
 
 
 def watch_parent(parent: int, reactor: Any, on_exit: Callable[[], object]) -> None:
-    """Call ``on_exit`` when the kernel says that the parent has ended, and never before."""
+    """Call ``on_exit`` when the kernel reports the exit of the parent."""
 
     def is_gone() -> bool:
         poll = select.poll()
@@ -295,7 +294,7 @@ def watch_parent(parent: int, reactor: Any, on_exit: Callable[[], object]) -> No
             reactor.removeReader(watched)
             on_exit()
 
-    # The number could be another process's by now; but not if it was the parent's before and is afterwards.
+    # The pid could have been reused, but not if it is the parent's before and after the call.
     descriptor = -1
     if os.getppid() == parent:
         with suppress(ProcessLookupError):
@@ -308,9 +307,9 @@ def watch_parent(parent: int, reactor: Any, on_exit: Callable[[], object]) -> No
 
 
 def main() -> None:
-    """Run as a process."""
+    """Run the guardian."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # They are the parent's, who may take its time over them.
+        signal.signal(number, signal.SIG_IGN)  # The parent handles these signals, and may take long.
     from twisted.internet import reactor as plain_reactor
 
     from fyrehose_twisted.hydra.transports.dialer import Dialer
@@ -332,7 +331,7 @@ def main() -> None:
         places = Dialer(reactor, message["links"], None if secret is None else bytes.fromhex(secret), timers)
         guardian = Guardian(reactor, message["links"], timers, places.endpoint_for, report=say)
         guardian.finished.addCallback(stop)
-        # Not before the id was read, which may be there already: the parent may have ended meanwhile.
+        # Read a pending id first, as the parent may have exited already.
         reactor.callLater(0, watch_parent, message["parent"], reactor, guardian.parent_exited)
         return guardian
 

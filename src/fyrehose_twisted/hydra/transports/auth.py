@@ -1,10 +1,10 @@
-"""Connections whose two ends show one another that they know a secret, before anything else is said.
+"""Mutual authentication of connections by a shared secret.
 
-Each end sends a nonce (``AUTH``). Then the end that dialled sends its proof (``PROOF``), and the other one, if that was
-right, its own. Where both ends dial, as with named pipes, the one with the lower nonce goes first. A proof depends on
-both nonces and on which end made it, so that none is of use on another connection, or sent back to whoever made it; and
-whoever merely connects is shown none at all. What comes after the proofs is not protected: where others can reach into
-a connection, TLS is needed.
+Each end sends a nonce (``AUTH``). The dialling end then sends its proof (``PROOF``); the accepting end verifies it and
+answers with its own. Where both ends dial, as with named pipes, the end with the lower nonce goes first. A proof
+depends on both nonces and on the role of its end, so it cannot be replayed or reflected. A peer that
+merely connects receives no proof. Data after the proofs is neither signed nor encrypted; use TLS where connections can
+be tampered with.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from fyrehose_twisted.net.connection import describe_failure
 from fyrehose_twisted.rate_limited_log import RateLimitedLog
 
 TIMEOUT = 10.0
-"""Seconds that proving may take."""
+"""Seconds that authentication may take."""
 MAX_PROOF_LINE = 200
-"""Bytes of a line of a proof, without CR LF."""
+"""Largest line of the handshake in bytes, without CR LF."""
 MAX_BLANK_LINES = 16
-"""A link over pipes is kept alive with empty lines."""
+"""Empty lines accepted before the proof; links over pipes use them as keepalives."""
 MAX_PENDING = 64
-"""Connections to one factory that may be proving; the one that has taken longest makes way for the next."""
+"""Connections of one factory that may authenticate at once. Another one evicts the oldest."""
 NONCE_SIZE = 16
-"""Bytes of a nonce."""
+"""Size of a nonce in bytes."""
 
 _AUTH = re.compile(rb"AUTH ([0-9a-f]{%d})" % (2 * NONCE_SIZE))
 _PROOF = re.compile(rb"PROOF ([0-9a-f]{64})")
@@ -54,13 +54,13 @@ REASONS = {
     "broken": "the connection broke before anything was proved",
     "crowded": "too many others were proving",
 }
-"""Why a connection was given up, by the name under which it is counted."""
+"""Readable reason for a failed authentication, by counter label."""
 
 
 class AuthenticationFailed(RemoteError):
-    """The other end has not shown that it knows the secret.
+    """The peer did not prove that it knows the secret.
 
-    :ivar reason: short stable name, one of :data:`REASONS`.
+    :ivar reason: short stable reason, a key of :data:`REASONS`.
     """
 
     def __init__(self, reason: str) -> None:
@@ -69,21 +69,22 @@ class AuthenticationFailed(RemoteError):
 
 
 class AuthRole(Enum):
-    """Which end of a connection this is."""
+    """Role of this end of a connection."""
 
     DIALLER = "dialler"
     ACCEPTOR = "acceptor"
     EITHER = "either"
-    """Both have dialled."""
+    """Both ends dialled."""
 
 
 class Authenticator:
-    """What the connections of one node prove, and the nonces that are under way on them.
+    """Secret of one node and the nonces of its pending connections.
 
-    A nonce of ours that comes back on another connection shows that somebody put this node in touch with itself.
+    If a nonce of this node arrives on another of its connections, a third party has connected the node to itself.
 
-    :param secret: what all nodes of a network share.
-    :param counted: told the name of the reason for each connection that was given up.
+    :param secret: secret shared by all nodes of the network.
+    :param on_failure: called with the reason of each failed authentication.
+    :raises ConfigurationError: if the secret is empty.
     """
 
     log = Logger()
@@ -101,33 +102,33 @@ class Authenticator:
         return f"<{type(self).__name__} with {len(self._nonces)} under way>"
 
     def new_nonce(self) -> bytes:
-        """Return a nonce that is ours until it is let go of."""
+        """Return a nonce that counts as this node's until it is released."""
         nonce = secrets.token_bytes(NONCE_SIZE)
         self._nonces.add(nonce)
         return nonce
 
     def release_nonce(self, nonce: bytes) -> None:
-        """Forget a nonce."""
+        """Release a nonce."""
         self._nonces.discard(nonce)
 
     def is_own_nonce(self, nonce: bytes) -> bool:
-        """Say whether a nonce is one of ours."""
+        """Return whether a nonce is one of this node's."""
         return nonce in self._nonces
 
     def compute_proof(self, role: bytes, first: bytes, second: bytes) -> bytes:
-        """Return what the end with a role proves.
+        """Return the proof of the end with a role.
 
         :param first: nonce of the end that proves first.
         """
         return hmac.digest(self._secret, b"hydra-proof\0" + role + b"\0" + first + second, "sha256")
 
     def start_timer(self, on_timeout: Callable[[], None]) -> IDelayedCall:
-        """Call ``on_timeout`` when proving has taken too long."""
+        """Call ``on_timeout`` when authentication has taken too long."""
         timer: IDelayedCall = self._reactor.callLater(TIMEOUT, on_timeout)
         return timer
 
     def record_failure(self, reason: str, source: str, problem: str = "") -> None:
-        """Count a connection that was given up, and say so."""
+        """Count and log a failed authentication."""
         if self._on_failure is not None:
             self._on_failure(reason)
         why = f"{REASONS[reason]}: {problem}" if problem else REASONS[reason]
@@ -136,11 +137,11 @@ class Authenticator:
 
 @implementer(IStreamClientEndpoint)
 class AuthClientEndpoint:
-    """Dials, and proves before anything else is said.
+    """Client endpoint that authenticates each connection.
 
-    :param endpoint: what dials.
-    :param secret: what is shared, or what several endpoints and factories of one node prove with.
-    :param symmetric: whether the other end dials, too.
+    :param endpoint: endpoint that dials.
+    :param secret: shared secret, or an :class:`Authenticator` shared by endpoints and factories of one node.
+    :param symmetric: whether both ends dial.
     """
 
     def __init__(
@@ -151,8 +152,10 @@ class AuthClientEndpoint:
         self._role = AuthRole.EITHER if symmetric else AuthRole.DIALLER
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
-        """Return a Deferred that fires with the protocol, once both ends have proved; it fails with
-        :class:`AuthenticationFailed`."""
+        """Connect and authenticate.
+
+        :returns: a Deferred of the protocol, which fails with :class:`AuthenticationFailed`.
+        """
         door = AuthFactory(protocolFactory, self._authenticator, self._role)
 
         def cancel(connected: Deferred[IProtocol]) -> None:
@@ -171,9 +174,9 @@ class AuthClientEndpoint:
 
 
 class AuthFactory(Factory):
-    """Lets protocols of another factory speak on connections that have proved.
+    """Factory that authenticates connections and then hands them to protocols of another factory.
 
-    :ivar connected: fires with the first of them, or when there will be none.
+    :ivar connected: fires with the first protocol, or fails when there will be none.
     """
 
     noisy = False
@@ -189,15 +192,15 @@ class AuthFactory(Factory):
         return len(self._pending)
 
     def startFactory(self) -> None:
-        """Twisted: somebody uses it."""
+        """Twisted: start the wrapped factory."""
         self._factory.doStart()
 
     def stopFactory(self) -> None:
-        """Twisted: nobody does any more."""
+        """Twisted: stop the wrapped factory."""
         self._factory.doStop()
 
     def buildProtocol(self, addr: Any) -> AuthProtocol:
-        """Twisted: a connection is open."""
+        """Twisted: return a protocol that authenticates."""
         if len(self._pending) >= MAX_PENDING:
             next(iter(self._pending)).fail("crowded")
         prover = AuthProtocol(self, self._authenticator, self._role, addr)
@@ -205,38 +208,38 @@ class AuthFactory(Factory):
         return prover
 
     def abandon_all(self) -> None:
-        """End all connections that have not proved; nobody is told."""
+        """Abort all pending connections without a report."""
         for prover in tuple(self._pending):
             prover.abandon()
 
     def authenticated(self, prover: AuthProtocol, addr: Any) -> IProtocol | None:
-        """Return what speaks on a connection now, ``None`` if it is not wanted."""
+        """Return the protocol for an authenticated connection, ``None`` if the wrapped factory refuses it."""
         self._pending.pop(prover, None)
         return self._factory.buildProtocol(addr)
 
     def protocol_connected(self, protocol: IProtocol) -> None:
-        """What speaks on a connection has been told that it is open."""
+        """Report a protocol that took over its connection."""
         if self.connected is not None and not self.connected.called:
             self.connected.callback(protocol)
 
     def connection_ended(self, prover: AuthProtocol, problem: BaseException | None) -> None:
-        """A connection ended before it came to that."""
+        """Handle the end of a pending connection."""
         self._pending.pop(prover, None)
         if self.connected is not None and not self.connected.called:
             self.connected.errback(problem or ConnectionLost())
 
 
 def auth_server_factory(factory: IProtocolFactory, secret: bytes | Authenticator, reactor: Any) -> AuthFactory:
-    """Return a factory to listen with, whose protocols are those of ``factory`` once both ends have proved.
+    """Return a factory for listening that authenticates connections for the protocols of ``factory``.
 
-    :param secret: what is shared, or what several endpoints and factories of one node prove with.
+    :param secret: shared secret, or an :class:`Authenticator` shared by endpoints and factories of one node.
     """
     proving = secret if isinstance(secret, Authenticator) else Authenticator(secret, reactor)
     return AuthFactory(factory, proving, AuthRole.ACCEPTOR)
 
 
 class AuthProtocol(Protocol):
-    """Proves on one connection, then lets another protocol speak on it."""
+    """Authentication on one connection, which is then handed to another protocol."""
 
     def __init__(self, factory: AuthFactory, authenticator: Authenticator, role: AuthRole, addr: Any) -> None:
         self._auth_factory = factory
@@ -250,15 +253,15 @@ class AuthProtocol(Protocol):
         self._proves_first = False
         """Whether this end proves first."""
         self._expected_proof: bytes | None = None
-        """What the other end has to prove."""
+        """Proof expected from the peer."""
         self._own_proof: bytes | None = None
-        """What this end proves, if that is right."""
+        """Proof of this end, sent after the peer's proof is verified."""
         self._timer: IDelayedCall | None = None
         self._finished = False
         self._protocol: IProtocol | None = None
 
     def connectionMade(self) -> None:
-        """Twisted: the connection is open."""
+        """Twisted: send the nonce."""
         if self._finished:
             self._transport.abortConnection()
             return
@@ -269,7 +272,7 @@ class AuthProtocol(Protocol):
         self._transport.write(b"AUTH " + self._nonce.hex().encode() + b"\r\n")
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: bytes have come."""
+        """Twisted: parse received lines."""
         self._buffer += data
         while not self._finished:
             line, end, rest = self._buffer.partition(b"\r\n")
@@ -282,7 +285,7 @@ class AuthProtocol(Protocol):
             self._handle_line(line)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: the connection has ended."""
+        """Twisted: handle the end of the connection."""
         if self._protocol is not None:
             self._protocol.connectionLost(reason)
             self._auth_factory.connection_ended(self, reason.value)
@@ -292,12 +295,12 @@ class AuthProtocol(Protocol):
                 self._authenticator.record_failure("closed", self._source)
                 self._auth_factory.connection_ended(self, AuthenticationFailed("closed"))
             else:
-                # With TLS, a connection is there before certificates are looked at.
+                # With TLS, the connection opens before certificates are verified.
                 self._authenticator.record_failure("broken", self._source, describe_failure(reason.value))
                 self._auth_factory.connection_ended(self, reason.value)
 
     def fail(self, reason: str) -> None:
-        """Give the connection up, for one of :data:`REASONS`."""
+        """Abort the connection with one of :data:`REASONS`."""
         if self._finished:
             return
         self._end()
@@ -306,7 +309,7 @@ class AuthProtocol(Protocol):
         self._abort()
 
     def abandon(self) -> None:
-        """Give the connection up; nobody is told."""
+        """Abort the connection without a report."""
         self._end()
         self._abort()
 
@@ -382,7 +385,7 @@ class AuthProtocol(Protocol):
             self._abort()
             return
         self._protocol = protocol
-        # From here on this is not in the way: the transport calls the protocol itself.
+        # From here on the transport calls the protocol directly.
         self.dataReceived = protocol.dataReceived  # type: ignore[method-assign]
         protocol.makeConnection(self._transport)
         self._auth_factory.protocol_connected(protocol)

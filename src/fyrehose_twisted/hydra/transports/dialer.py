@@ -1,4 +1,4 @@
-"""Where links lead: what operators wrote, and what dials it."""
+"""Dialling of links by their URLs."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from fyrehose_twisted.hydra.transports.udp.endpoint import UdpPort
 from fyrehose_twisted.net.addresses import DIAL_TIMEOUT, tcp_endpoint
 
 _client_from_string: Any = clientFromString
-"""Twisted's, which is not annotated."""
+"""Twisted's ``clientFromString``, which has no annotations."""
 
 MAX_DIAL_TIMEOUT = 3_600.0
-"""Seconds until a link must be open whatever it runs over. Those over TCP, TLS and UDP have far less; pipes and nicks
-wait for the other end."""
+"""Seconds in which any link must open.
+
+TCP, TLS and UDP have far shorter timeouts. Named pipes and IRC wait for the peer.
+"""
 
 
 class Dialer:
-    """Dials links by their strings.
+    """Dialler of the links of one node.
 
-    :param links: the link strings.
-    :param secret: what all nodes share; links prove that they know it, but for those of the reference, which cannot.
-    :param udp: the port from which links over UDP are opened; without it, one of its own.
-    :raises ConfigurationError: if one is not a link string.
+    :param links: link strings.
+    :param secret: shared secret. All links authenticate with it except those to legacy peers, which cannot.
+    :param udp: port for links over UDP; by default one is created.
+    :raises ConfigurationError: if a link string is invalid.
     """
 
     log = Logger()
@@ -64,7 +66,7 @@ class Dialer:
 
     @property
     def targets(self) -> tuple[LinkTarget, ...]:
-        """What a node keeps open."""
+        """Targets for the configuration of the node."""
         return tuple(
             LinkTarget((spec.text, 0), spec.legacy, spec.rate if spec.kind == "irc" else None)
             for spec in self._links.values()
@@ -72,23 +74,26 @@ class Dialer:
 
     @property
     def dialable(self) -> list[str]:
-        """Links that another process of this machine can open beside the node, and that a node is at the end of."""
+        """Links to nodes that the guardian process can open as well."""
         return [spec.text for spec in self._links.values() if spec.kind in ("tcp", "tls", "udp") and not spec.legacy]
 
     def endpoint_for(self, reactor: Any, address: Address) -> IStreamClientEndpoint:
-        """Return what opens a link; always the same object for the same link, for some remember what they had open."""
+        """Return the endpoint of a link. It is the same object each time, as some endpoints keep state."""
         text = address[0]
         if text not in self._endpoints:
             self._endpoints[text] = self._make_endpoint(self._links.get(text) or parse_link(text))
         return self._endpoints[text]
 
     def check(self) -> None:
-        """See whether all of them can be dialled. :raises ConfigurationError: if not."""
+        """Check that all links can be dialled.
+
+        :raises ConfigurationError: if one cannot.
+        """
         for text in self._links:
             self.endpoint_for(self._reactor, (text, 0))
 
     async def close(self) -> None:
-        """Let go of what all links have in common."""
+        """Release shared resources of the links."""
         if self._own_udp is not None:
             await self._own_udp.stop()
 
@@ -102,7 +107,7 @@ class Dialer:
             case "tls":
                 try:
                     endpoint = _client_from_string(reactor, spec.endpoint)
-                except Exception as error:  # What parsers of endpoints raise is their own affair.
+                except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
                     raise ConfigurationError(f"--link {spec.text}: {error}") from error
                 return _TimeoutEndpoint(self._authenticated(endpoint), reactor)
             case "udp":
@@ -133,7 +138,7 @@ class Dialer:
 
 @implementer(IStreamClientEndpoint)
 class _TimeoutEndpoint:
-    """Gives up what takes too long."""
+    """Endpoint that cancels a connect after a timeout."""
 
     def __init__(self, endpoint: IStreamClientEndpoint, reactor: Any) -> None:
         self._endpoint = endpoint

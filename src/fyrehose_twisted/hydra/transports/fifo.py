@@ -1,16 +1,16 @@
 """Streams of lines between two processes of one machine, over two named pipes.
 
-A directory belongs to one link. In it, side 0 writes to ``0to1`` and side 1 to ``1to0``; who is which is settled by a
-lock on ``side0`` or ``side1``. A pipe outlives the processes at its ends, and what they had written: so each opening
-has a random session, and says so in a line of its own,
+Each link has its own directory. Side 0 writes to ``0to1`` and side 1 to ``1to0``; a lock on ``side0`` or ``side1``
+assigns the sides. A pipe and its unread data outlive the processes at its ends. Each opening therefore has a random
+session id, which it announces in a session line,
 
     NUL ``FIFO`` session-of-the-writer session-of-the-reader-or-hyphen
 
-which it repeats, once that was read, until the other side has answered with both. What came before does not count, and
-what comes after belongs to just these two. A line with another session of the writer, or with ``-`` instead, ends the
-stream. NUL is in no other line, so that such a line is found behind one that was torn as well.
+and repeats, once it was read, until the other side has answered with both ids. Data before it is discarded; data after
+it belongs to these two sessions. A session line with another id of the writer, or with ``-`` instead, ends the stream.
+NUL occurs in no other line, so a session line is found even after a truncated one.
 
-Lines have to fit the pipe's atomic write, 4,096 bytes on Linux. An empty line is a sign of life.
+A line must fit an atomic write to the pipe, 4,096 bytes on Linux. An empty line is a keepalive.
 """
 
 from __future__ import annotations
@@ -42,41 +42,41 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.hydra.transports.fifo_pair import READ_SIZE, FifoPair
 
 HIGH_WATERMARK, LOW_WATERMARK = 262_144, 65_536
-"""Bytes that wait to be written, above which a producer is paused, and at which it is resumed."""
+"""Unsent bytes above which a producer is paused, and below which it is resumed."""
 CALL_INTERVAL = 0.5
-"""Seconds between two calls for the other side."""
+"""Seconds between session lines while the stream opens."""
 CHECK_INTERVAL = 1.0
-"""Seconds between two looks at whether the pipes are still there, at most."""
+"""Longest interval, in seconds, between checks that the pipes still exist."""
 LINGER = 1.0
-"""Seconds for which the other side may read nothing of the rest once the stream was closed."""
+"""Seconds without progress after which unread data of a closed stream is given up."""
 
 
 @implementer(IAddress)
 @dataclass(frozen=True)
 class FifoAddress:
-    """One side of a directory with pipes."""
+    """Address of one side of a directory with pipes."""
 
     directory: str
     side: int
 
     @property
     def host(self) -> str:
-        """What stands for a host where one is wanted."""
+        """Host part, for logs and limits."""
         return self.directory
 
     @property
     def port(self) -> int:
-        """What stands for a port where one is wanted."""
+        """Port part, for logs."""
         return self.side
 
 
 @implementer(ITransport, IConsumer)
 class FifoTransport:
-    """One stream: from the first call for the other side to its end.
+    """Transport of one stream, from its first session line to its end.
 
-    :param opened: told once both sides know of each other.
-    :param failed: told if that is not to be.
-    :ivar session: of this side.
+    :param on_opened: called once both sides know each other's session.
+    :param on_failed: called if the stream cannot be opened.
+    :ivar session: session id of this side.
     :ivar disconnecting: whether :meth:`loseConnection` was called.
     """
 
@@ -85,7 +85,7 @@ class FifoTransport:
     def __init__(self, reactor: Any, pair: FifoPair, max_ping: float, on_opened: Any, on_failed: Any) -> None:
         self.session = secrets.token_hex(8).encode()
         self.peer: bytes | None = None
-        """Session of the other side, as soon as it is known."""
+        """Session id of the other side, once known."""
         self.connected = False
         self.disconnecting = False
         self.protocol: Any = None
@@ -98,7 +98,7 @@ class FifoTransport:
         self._producer: Any = None
         self._paused = False
         self._control = bytearray()
-        """A line of this module's own that waits to be written, before anything else."""
+        """Pending session line, written before any data."""
         self._waiting = bytearray()
         self._rest = b""
         self._closing_since: float | None = None
@@ -111,10 +111,10 @@ class FifoTransport:
         self._send_session_line(b"-")
         self._schedule_tick()
 
-    # What Twisted and protocols call
+    # Interface of the transport
 
     def write(self, data: bytes) -> None:
-        """Twisted: send lines; half a line waits for the other half."""
+        """Twisted: send lines; a partial line is buffered until it is complete."""
         if not self.connected or self.disconnecting or not data:
             return
         self._waiting += data
@@ -122,25 +122,25 @@ class FifoTransport:
         self._update_producer()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
-        """Twisted: send pieces."""
+        """Twisted: send several chunks."""
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Twisted: close it once everything that was written has left."""
+        """Twisted: close once everything is written."""
         if self.connected and not self.disconnecting:
             self.disconnecting = True
             if self._producer is None:
                 self._close()
 
     def abortConnection(self) -> None:
-        """Twisted: end it at once."""
+        """Twisted: abort the stream."""
         if self.connected:
             self.disconnecting = True
             self._waiting.clear()
             self._reactor.callLater(0, self.end, error.ConnectionAborted())
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Twisted: pause and resume a producer as there is room."""
+        """Twisted: pause and resume a producer by the watermarks."""
         if self._producer is not None:
             raise RuntimeError(f"{self._producer!r} is registered already")
         if not streaming:
@@ -152,25 +152,25 @@ class FifoTransport:
         self._update_producer()
 
     def unregisterProducer(self) -> None:
-        """Twisted: the producer is done."""
+        """Twisted: remove the producer."""
         self._producer = None
         if self.connected and self.disconnecting:
             self._close()
 
     def getPeer(self) -> FifoAddress:
-        """Twisted: the other end."""
+        """Twisted: return the address of the peer."""
         return FifoAddress(self._pair.directory, 1 - self._pair.side)
 
     def getHost(self) -> FifoAddress:
-        """Twisted: this end."""
+        """Twisted: return the local address."""
         return FifoAddress(self._pair.directory, self._pair.side)
 
     def end(self, problem: Exception) -> None:
-        """It is over."""
+        """End the stream."""
         if self._finished:
             return
         self._finished = True
-        # The other side is told if there is room for it now, else by the silence.
+        # Tell the other side if the pipe has space; otherwise it notices the silence.
         if self.peer is not None:
             with suppress(OSError):
                 os.write(self._pair.outgoing, self._control + _session_line(b"-", self.peer))
@@ -188,7 +188,7 @@ class FifoTransport:
             producer.stopProducing()
         self.protocol.connectionLost(Failure(problem))
 
-    # In
+    # Receiving
 
     def _read(self) -> None:
         try:
@@ -212,7 +212,7 @@ class FifoTransport:
         start = 0
         while not self._finished and (found := data.find(b"\0", start)) >= 0:
             end = data.find(b"\n", found) + 1
-            if not end:  # Behind the last whole line: it is in the rest.
+            if not end:  # The session line is incomplete: it stays in the buffer.
                 break
             whole = data.rfind(b"\n", start, found) + 1
             self._deliver(data[start : max(whole, start)])
@@ -224,7 +224,7 @@ class FifoTransport:
             self._deliver(data[start:])
 
     def _session_line_received(self, theirs: bytes, ours: bytes) -> None:
-        """The other side has said which session it is of, and which of ours it knows."""
+        """Handle the session line of the other side."""
         if self._finished or theirs == self.session:
             return
         if self.connected:
@@ -237,7 +237,7 @@ class FifoTransport:
         if theirs == b"-":
             return
         self.peer = theirs
-        # Before anything else that is written: the other side takes what follows for ours.
+        # Written before any data, as the other side assigns what follows to this session.
         self._send_session_line(theirs)
         if ours == self.session:
             self.connected = True
@@ -254,11 +254,11 @@ class FifoTransport:
             self.log.failure("the protocol of a named pipe failed")
             self.end(error.ConnectionAborted())
 
-    # Out
+    # Sending
 
     def _send_session_line(self, theirs: bytes) -> None:
         self._last_call_at = float(self._reactor.seconds())
-        self._control[:] = _session_line(self.session, theirs)  # It makes up for those that could not be written yet.
+        self._control[:] = _session_line(self.session, theirs)  # Replaces an unwritten session line.
         self._write()
 
     def _start_writing(self) -> None:
@@ -272,7 +272,7 @@ class FifoTransport:
             self._reactor.removeWriter(self._writer)
 
     def _write(self) -> None:
-        """Write as many whole lines at a time as are written completely or not at all."""
+        """Write whole lines in chunks that fit an atomic write."""
         waiting = self._waiting
         try:
             if self._control:
@@ -314,7 +314,7 @@ class FifoTransport:
             self._paused = False
             self._producer.resumeProducing()
 
-    # Time
+    # Timers
 
     def _schedule_tick(self) -> None:
         every = min(CHECK_INTERVAL, self._max_ping / 4)
@@ -341,39 +341,39 @@ class FifoTransport:
 
 @implementer(IReadWriteDescriptor)
 class FifoDescriptor:
-    """One end of a pipe, as the reactor has it."""
+    """Reactor descriptor of one pipe."""
 
     def __init__(self, number: int, ready: Any) -> None:
         self._number = number
         self._ready = ready
 
     def fileno(self) -> int:
-        """Twisted: what to wait for."""
+        """Twisted: return the file descriptor."""
         return self._number
 
     def logPrefix(self) -> str:
-        """Twisted: who this is."""
+        """Twisted: return the log prefix."""
         return "named pipe"
 
     def doRead(self) -> None:
-        """Twisted: there is something to read."""
+        """Twisted: read from the pipe."""
         self._ready()
 
     def doWrite(self) -> None:
-        """Twisted: there is room to write."""
+        """Twisted: write to the pipe."""
         self._ready()
 
     def connectionLost(self, reason: Any) -> None:
-        """Twisted: the reactor has stopped."""
+        """Twisted: handle the stop of the reactor."""
 
 
 @implementer(IStreamClientEndpoint)
 class FifoEndpoint:
-    """Opens one side of a directory with two pipes; both sides dial.
+    """Endpoint of one side of a directory with two pipes; both sides dial.
 
-    :param directory: made, with the pipes, if it is missing; what is above it is not.
-    :param side: 0 or 1; without one, the first that nobody has.
-    :param max_ping: seconds without a sign of life, after which the stream is lost.
+    :param directory: directory, created with its pipes if missing; its parent must exist.
+    :param side: 0 or 1; by default the first free side.
+    :param max_ping: seconds of silence after which the stream ends.
     """
 
     def __init__(self, reactor: Any, directory: str, side: int | None = None, max_ping: float = 10.0) -> None:
@@ -385,7 +385,7 @@ class FifoEndpoint:
         self._max_ping = max_ping
 
     def connect(self, factory: IProtocolFactory) -> Deferred[IProtocol]:
-        """Twisted: open it. This takes as long as it takes for the other side to come."""
+        """Twisted: open the stream. This waits for the other side without a limit."""
 
         def give_up(dial: Deferred[IProtocol]) -> None:
             transport.end(error.ConnectingCancelledError(transport.getPeer()))

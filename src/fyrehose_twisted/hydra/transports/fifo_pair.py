@@ -1,4 +1,4 @@
-"""The two named pipes of a directory, and who may use which."""
+"""The two named pipes of a directory, and the locks of its sides."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from contextlib import suppress
 from fyrehose_twisted.errors import ConfigurationError, FyrehoseError, OperationalError
 
 READ_SIZE = 65_536
-"""Bytes that are read at once, and that a line may have before it is complete."""
+"""Largest read in bytes, and largest buffered partial line."""
 
 
 class FifoPair:
-    """One side of a directory: its lock, and both pipes, open.
+    """One side of a directory: its lock and both open pipes.
 
-    :param side: 0 or 1; without one, the first that nobody has.
+    :param side: 0 or 1; by default the first free side.
     :ivar incoming: descriptor to read from.
     :ivar outgoing: descriptor to write to.
-    :raises ConfigurationError: if something there is not as it should be, and somebody has to put it right.
-    :raises OperationalError: if the side is taken, or the system refuses.
+    :raises ConfigurationError: if the operator has to correct the directory or a pipe.
+    :raises OperationalError: if the side is in use, or a system call fails.
     """
 
     def __init__(self, directory: str, side: int | None) -> None:
@@ -43,16 +43,16 @@ class FifoPair:
         self._discard_unread()
 
     def close(self) -> None:
-        """Let go of all of it."""
+        """Close the pipes and release the lock."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def unread_bytes(self) -> int:
-        """Return how many bytes were written and not read yet."""
+        """Return the number of written bytes that are still unread."""
         return int.from_bytes(fcntl.ioctl(self.outgoing, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     def find_replaced(self) -> str | None:
-        """Return the path of a pipe that is not there any more, or is another one."""
+        """Return the path of a pipe that was removed or replaced, ``None`` if both are intact."""
         for name, descriptor in (
             (f"{self.side}to{1 - self.side}", self.outgoing),
             (f"{1 - self.side}to{self.side}", self.incoming),
@@ -67,9 +67,9 @@ class FifoPair:
         return None
 
     def _discard_unread(self) -> None:
-        """Take what nobody has read out of the pipe that only this process may write to: it would pile up.
+        """Remove unread data from the outgoing pipe, so that it does not accumulate.
 
-        All in one read, so that whoever does read there sees the beginning of it or nothing, and no hole.
+        One read takes all of it, so that a concurrent reader sees no gap.
         """
         size = fcntl.fcntl(self.outgoing, fcntl.F_GETPIPE_SZ) if hasattr(fcntl, "F_GETPIPE_SZ") else READ_SIZE
         with suppress(BlockingIOError):
@@ -105,7 +105,7 @@ class FifoPair:
         with suppress(FileExistsError):
             os.mkfifo(path, 0o600)
         self._check(path, os.lstat(path))
-        # For both reading and writing: then neither open nor write asks whether the other side is there.
+        # Opened for reading and writing, so that neither open nor write depends on the other side.
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._descriptors.append(descriptor)
         self._check(path, os.fstat(descriptor))

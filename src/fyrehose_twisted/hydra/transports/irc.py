@@ -1,6 +1,6 @@
-"""A link between two nodes over NOTICEs between two nicks, on a connection to IRC of its own.
+"""Links between two nodes over NOTICEs between two nicks, on dedicated IRC connections.
 
-Both ends dial: each connects to a server of the same network under its nick and waits until the other one is there.
+Both ends dial. Each connects to a server of the same IRC network under its nick and waits for the other nick.
 """
 
 from __future__ import annotations
@@ -33,44 +33,44 @@ from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.process.secret import check_secret
 
 HIGH_WATERMARK = 960
-"""Bytes that wait, above which whoever writes is told to pause: at one NOTICE a second they take long."""
+"""Unsent bytes above which a producer is paused; low because a link sends one NOTICE per second."""
 LOW_WATERMARK = 240
-"""Bytes that wait, below which it may go on."""
+"""Unsent bytes below which it is resumed."""
 
 CLEAN_CLOSE_REASONS = ("closed", "closed here")
-"""Why a session is over where nothing went wrong."""
+"""End reasons of sessions without an error."""
 
 
 @implementer(IAddress)
 class IrcAddress(NamedTuple):
-    """Who is at one end of a link over IRC."""
+    """Address of one end of a link over IRC."""
 
     server: str
     nick: str
 
     @property
     def host(self) -> str:
-        """What its connections are counted by."""
+        """Host part, for limits per source."""
         return f"irc:{self.server}:{self.nick}"
 
 
 @implementer(IStreamClientEndpoint)
 class IrcEndpoint:
-    """Connects to the node that has another nick.
+    """Client endpoint for a link to the node with another nick.
 
-    The Deferred of :meth:`connect` fires when the other end is there too, and fails if this one cannot be on IRC. It
-    waits as long as it takes; cancel it to give up.
+    The Deferred of :meth:`connect` fires when the peer is on IRC too, and fails if this end cannot connect. It waits
+    without a limit; cancel it to give up.
 
-    :param nick: of this end; it does without no other.
+    :param nick: nick of this end; the link fails if it is taken.
     :param peer: nick of the other end.
-    :param secret: what both ends know; without one, whoever has the nick of the other end is believed.
-    :param password: that of the server.
-    :param rate: NOTICEs a second.
-    :param burst: NOTICEs that may go at once after a pause.
-    :param endpoint: what connects to the server, if TLS needs more than to be there.
-    :param max_ping: MAX_PING in seconds; three times that without a NOTICE, the connection is over.
+    :param secret: shared secret; without one, any holder of the peer's nick is trusted.
+    :param password: server password.
+    :param rate: NOTICEs per second.
+    :param burst: NOTICEs sent at once after a pause.
+    :param endpoint: endpoint of the server, for TLS with more than default settings.
+    :param max_ping: MAX_PING in seconds; the session ends after three times that without a NOTICE.
 
-    :raises ConfigurationError: if that is no link, or the secret is too short.
+    :raises ConfigurationError: if a value is invalid, or the secret is too short.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class IrcEndpoint:
         self._endpoint = irc_endpoint(reactor, text) if endpoint is None else endpoint
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:  # noqa: N803
-        """Twisted: connect, and let a protocol of the factory speak on it."""
+        """Twisted: connect and hand the link to a protocol of the factory."""
         session = NoticeStream(
             casefold(to_wire(self._login.nick)).encode("latin-1"),
             casefold(to_wire(self._peer)).encode("latin-1"),
@@ -124,7 +124,7 @@ class IrcEndpoint:
 
 
 class _NoticeTunnel(IrcClient):
-    """The connection to IRC of one link: what waits for the other end, and then carries the session."""
+    """IRC connection of one link, which waits for the peer and then carries the session."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _NoticeTunnel(IrcClient):
         self._pumping = False
         self.hooks["303"] = self._ison_received
 
-    # The connection to IRC
+    # IRC connection
 
     def signed_on(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
@@ -176,7 +176,7 @@ class _NoticeTunnel(IrcClient):
         self.pump()
 
     def send_ping(self) -> None:
-        """Ask the server for the other end, which it answers whether that is there or not."""
+        """Send an ISON for the peer as keepalive; the server answers in any case."""
         self.send("ISON", self._peer)
 
     def _ison_received(self, line: ParsedLine) -> None:
@@ -197,12 +197,12 @@ class _NoticeTunnel(IrcClient):
         if not self.when_connected.called:
             self.when_connected.errback(Failure(ConnectError(string=reason)))
 
-    # The session
+    # Session
 
     def pump(self) -> None:
-        """Do what the session wants."""
+        """Carry out the output of the session."""
         if self._pumping:
-            return  # Somebody wrote when told of data: the outer call goes on.
+            return  # Reentered from a protocol that wrote on received data; the outer call continues.
         self._pumping = True
         try:
             while self._pump_once():
@@ -215,7 +215,7 @@ class _NoticeTunnel(IrcClient):
         self._schedule_tick()
 
     def abort_session(self, reason: str) -> None:
-        """End it at once, whatever waits."""
+        """End the session at once, discarding unsent data."""
         self.session.end(reason, self.clock.seconds())
         self._send(self.session.drain().messages)
         self.abort(reason)
@@ -262,9 +262,9 @@ class _NoticeTunnel(IrcClient):
 
 @implementer(ITransport, IConsumer)
 class IrcTransport:
-    """The transport of whatever speaks on a link over IRC.
+    """Transport of a protocol on a link over IRC.
 
-    :ivar disconnecting: whether it is closed once all that waits has been sent.
+    :ivar disconnecting: whether the link closes once its data is sent.
     """
 
     def __init__(self, tunnel: _NoticeTunnel, protocol: Any) -> None:
@@ -277,39 +277,39 @@ class IrcTransport:
         self._closed = False
 
     def write(self, data: bytes) -> None:
-        """Twisted: send bytes."""
+        """Twisted: send data."""
         if self._closed or not data:
             return
         self._tunnel.session.write(data, self._tunnel.clock.seconds())
         self._tunnel.pump()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
-        """Twisted: send bytes."""
+        """Twisted: send several chunks."""
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Twisted: close it once everything has been sent, and nothing is produced any more."""
+        """Twisted: close once everything is sent and the producer is done."""
         self.disconnecting = True
         if self._producer is None and not self._closed:
             self._tunnel.session.close(self._tunnel.clock.seconds())
             self._tunnel.pump()
 
     def abortConnection(self) -> None:
-        """Twisted: close it now."""
+        """Twisted: abort the link."""
         self.disconnecting = True
         if not self._closed:
             self._tunnel.abort_session("aborted here")
 
     def getPeer(self) -> IrcAddress:
-        """Twisted: who is at the other end."""
+        """Twisted: return the address of the peer."""
         return self._tunnel.address
 
     def getHost(self) -> IrcAddress:
-        """Twisted: who is at this end."""
+        """Twisted: return the local address."""
         return IrcAddress(self._tunnel.address.server, self._tunnel.login.nick)
 
     def registerProducer(self, producer: IProducer, streaming: bool) -> None:
-        """Twisted: somebody produces what is to be written."""
+        """Twisted: pause and resume a producer by the watermarks."""
         if self._producer is not None:
             raise RuntimeError("a producer is registered already")
         if self._closed:
@@ -320,13 +320,13 @@ class IrcTransport:
             self._producer.resumeProducing()
 
     def unregisterProducer(self) -> None:
-        """Twisted: nobody does any more."""
+        """Twisted: remove the producer."""
         self._producer = None
         if self.disconnecting:
             self.loseConnection()
 
     def update_producer(self) -> None:
-        """Tell the producer to pause, or to go on."""
+        """Pause or resume the producer."""
         waiting, producer = self._tunnel.session.waiting, self._producer
         if producer is None:
             return
@@ -338,7 +338,7 @@ class IrcTransport:
             producer.resumeProducing()
 
     def connection_lost(self, reason: Failure) -> None:
-        """It is over."""
+        """Report the end of the link to the protocol."""
         self._closed = True
         producer, self._producer = self._producer, None
         if producer is not None:

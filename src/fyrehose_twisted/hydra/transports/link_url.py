@@ -1,7 +1,7 @@
-"""Links as people write them: ``tcp:192.0.2.7:6174``, ``fifo:/run/hydra/a-b`` and so on.
+"""Parser of link strings such as ``tcp:192.0.2.7:6174`` and ``fifo:/run/hydra/a-b``.
 
-As in the endpoint strings of Twisted, a backslash takes from a colon, an equals sign or a backslash what it means. An
-IPv6 address may stand in brackets instead.
+As in Twisted's endpoint strings, a backslash escapes a colon, an equals sign or a backslash. An IPv6 address may be
+written in brackets instead.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ EXAMPLES: dict[LinkKind, str] = {
     "irc": "irc:irc.example.org:6667:ivan:boris",
     "fifo": "fifo:/run/hydra/ivan-boris",
 }
-"""What a link of each kind is written like."""
+"""Example of each kind of link."""
 
 LINES_PER_SECOND = 1.0
-"""What any server of IRC lets through."""
+"""Default rate, which any IRC server accepts."""
 
 _TLS_OPTIONS = frozenset(("timeout", "bindAddress", "certificate", "privateKey", "trustRoots", "endpoint"))
 _OPTIONS: dict[LinkKind, frozenset[str]] = {
@@ -46,24 +46,24 @@ _FIELDS: dict[LinkKind, str] = {
 }
 _NICK = re.compile(r"[A-Za-z\[\]\\`_^{|}][A-Za-z0-9\[\]\\`_^{|}-]{0,29}")
 _CASE_EQUIVALENTS = str.maketrans("[]\\", "{}|")
-"""Servers of IRC take these for one another."""
+"""Characters that IRC servers treat as the same letter."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUrl:
-    """One link that a node keeps open. What its kind has not is empty.
+    """A parsed link string. Fields that its kind does not have are empty.
 
-    :ivar text: as it was written; the name of the link.
-    :ivar host: of the node, or of the IRC server.
-    :ivar legacy: whether the reference is at the other end.
-    :ivar endpoint: of a link over TLS, the client endpoint of Twisted.
-    :ivar nick: of the link over IRC, this end's.
-    :ivar peer: the other end's.
-    :ivar tls: whether the IRC server is spoken to over TLS.
+    :ivar text: the link string, which is also the name of the link.
+    :ivar host: host of the node, or of the IRC server.
+    :ivar legacy: whether the peer is the reference implementation.
+    :ivar endpoint: Twisted client endpoint of a link over TLS.
+    :ivar nick: nick of this end of a link over IRC.
+    :ivar peer: nick of the other end.
+    :ivar tls: whether to use TLS to the IRC server.
     :ivar password_file: file with the password of the IRC server.
-    :ivar rate: lines a second that the IRC server takes.
-    :ivar directory: where the two pipes are.
-    :ivar side: which of the two this end is, 0 or 1; ``None`` for whichever is free.
+    :ivar rate: lines per second that the IRC server accepts.
+    :ivar directory: directory of the two named pipes.
+    :ivar side: side of this end, 0 or 1; ``None`` for the first free one.
     """
 
     kind: LinkKind
@@ -82,13 +82,13 @@ class LinkUrl:
 
 
 class _BadLink(Exception):
-    """What is wrong with a link string. Never leaves this module."""
+    """A link string is invalid. Internal to this module."""
 
 
 def parse_link(text: str) -> LinkUrl:
-    """Return the link that ``text`` describes.
+    """Parse a link string.
 
-    :raises ConfigurationError: if it describes none.
+    :raises ConfigurationError: if it is invalid.
     """
     name = text.partition(":")[0]
     kind: LinkKind | None = next((known for known in get_args(LinkKind) if known == name), None)
@@ -114,7 +114,7 @@ def parse_link(text: str) -> LinkUrl:
 
 
 def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
-    """Return the fields in front, and the options behind them."""
+    """Return the positional fields and the options."""
     fields: list[str] = []
     options: dict[str, str] = {}
     key: str | None = None

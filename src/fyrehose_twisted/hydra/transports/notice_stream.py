@@ -1,15 +1,15 @@
-"""A stream of bytes in messages of a few hundred characters each, which may be lost but do not overtake one another.
+"""Byte stream over short text messages, which may be lost but are not reordered.
 
-A session has a random token of each end, so that neither takes what is left of an earlier one for its own. Pieces of
-the stream are numbered; where one is missing, or anything else is not as it should be, the session is over. It does not
-send again what was lost: whoever uses it opens another session.
+Both ends of a session draw a random token, so that leftover messages of an earlier session are ignored. Fragments of
+the stream are numbered. A missing fragment or any other error ends the session. There is no retransmission: the user
+opens another session.
 
-The messages, in which MAC is only there with a secret:
+Messages, where MAC is present only with a secret:
 
-- ``H1 OPEN mine yours MAC``: a token of whoever sends it, and the one that it has seen from the other end, or ``-``
-- ``H1 OPENED mine yours MAC``: the answer of an end for which the session is open
-- ``H1 number i/n base64 MAC``: piece ``i`` of the ``n`` of a bundle
-- ``H1 OVER mine yours MAC``: the session is over
+- ``H1 OPEN mine yours MAC``: token of the sender, and the peer's token if known, else ``-``
+- ``H1 OPENED mine yours MAC``: reply of an end whose session is open
+- ``H1 number i/n base64 MAC``: fragment ``i`` of the ``n`` fragments of a bundle
+- ``H1 OVER mine yours MAC``: end of the session
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from enum import Enum
 from typing import NamedTuple
 
 MAX_FRAGMENT = 240
-"""Bytes of the stream in one message: what fits a NOTICE whatever the server puts in front."""
+"""Bytes of the stream in one message. They fit a NOTICE with any prefix that the server prepends."""
 MAX_FRAGMENTS = 16
-"""Pieces of one bundle."""
+"""Largest number of fragments of a bundle."""
 MAX_BUNDLES = 2**31
-"""Bundles of one session."""
+"""Largest number of bundles of a session."""
 MAX_QUEUED = 1_048_576
-"""Bytes that may wait to be sent; then the session is over."""
+"""Unsent bytes above which the session ends."""
 TOKEN_SIZE = 12
-"""Bytes of a token."""
+"""Size of a token in bytes."""
 MAC_SIZE = 12
-"""Bytes of a MAC."""
+"""Size of a MAC in bytes."""
 OFFER_INTERVAL = 2.0
-"""Seconds until an end that was not answered offers the session again."""
+"""Seconds between repeated OPEN messages."""
 
 _WORD = rb"[A-Za-z0-9_-]"
 _OFFER = re.compile(rb"H1 (OPEN|OPENED|OVER) (%b{16}) (%b{16}|-)(?: (%b{16}))?" % (_WORD, _WORD, _WORD))
@@ -42,7 +42,7 @@ _DATA = re.compile(rb"H1 (0|[1-9][0-9]{0,9}) ([1-9][0-9]?)/([1-9][0-9]?) (%b{2,3
 
 
 class NoticeState(Enum):
-    """How far a session is."""
+    """State of a session."""
 
     OFFERED = "offered"
     OPEN = "open"
@@ -50,34 +50,34 @@ class NoticeState(Enum):
 
 
 class Fragment(NamedTuple):
-    """A part of the stream."""
+    """One fragment of the stream."""
 
     bundle: int
-    """Of its bundle, from 0."""
+    """Number of its bundle, from 0."""
     position: int
-    """In the bundle, from 1."""
+    """Position in the bundle, from 1."""
     total: int
-    """Of the bundle."""
+    """Number of fragments of the bundle."""
     data: bytes
 
 
 class NoticeOutput(NamedTuple):
-    """What a session wants done."""
+    """Output of a session."""
 
     messages: list[bytes]
-    """To be sent."""
+    """Messages to send."""
     data: bytes
-    """Came from the other end."""
+    """Received bytes of the stream."""
 
 
 def encode_fragment(fragment: Fragment, key: bytes | None) -> bytes:
-    """Return the message of a piece."""
+    """Encode a fragment as a message."""
     text = b"H1 %d %d/%d %b" % (fragment.bundle, fragment.position, fragment.total, _encode_base64(fragment.data))
     return text if key is None else b"%b %b" % (text, _mac(key, text))
 
 
 def decode_fragment(message: bytes, key: bytes | None) -> Fragment | None:
-    """Return the piece in a message; ``None`` if there is none, or not exactly as :func:`encode_fragment` makes it."""
+    """Decode a fragment; return ``None`` unless :func:`encode_fragment` would produce exactly this message."""
     found = _DATA.fullmatch(message)
     if found is None:
         return None
@@ -96,14 +96,14 @@ class NoticeStream:
     """One end of a session.
 
     :param mine: name of this end, such as its nick.
-    :param theirs: name of the other end.
+    :param theirs: name of the peer.
     :param token: 12 random bytes.
-    :param secret: what both ends know; without one, whoever can send under the name of the other end is believed.
-    :param rate: messages a second.
-    :param burst: messages that may go at once after a pause.
-    :param silence: seconds without a message of the other end that end the session.
-    :ivar end_reason: why it is over.
-    :ivar waiting: bytes that wait to be sent.
+    :param secret: shared secret; without one, any sender under the peer's name is trusted.
+    :param rate: messages per second.
+    :param burst: messages sent at once after a pause.
+    :param silence: seconds without a message of the peer after which the session ends.
+    :ivar end_reason: reason for the end of the session.
+    :ivar waiting: unsent bytes.
     """
 
     def __init__(
@@ -133,27 +133,27 @@ class NoticeStream:
         self._last_received_at = now
         self._offer_at = now
         self._offers: deque[bytes] = deque()
-        """Words to be sent, before any piece."""
+        """Control messages to be sent before any fragment."""
         self._keys: tuple[bytes, bytes] | None = None
-        """For pieces of ours, and of the other end."""
+        """MAC keys for fragments of this end and of the peer."""
         self._unbundled = bytearray()
-        """Bytes of the stream that are in no bundle yet."""
+        """Bytes of the stream that are not bundled yet."""
         self._fragments: deque[Fragment] = deque()
-        """What is left of a bundle that has been begun."""
+        """Unsent fragments of the current bundle."""
         self._number = 0
         self._expected = 0
         self._received_parts: list[bytes] = []
-        """What has come of the bundle that is expected."""
+        """Received fragments of the expected bundle."""
         self._data: list[bytes] = []
         self._messages: list[bytes] = []
         self._credit = float(burst)
         self._credited_at = now
         self._closing = False
 
-    # What its owner calls
+    # Interface
 
     def write(self, data: bytes, now: float) -> None:
-        """Send bytes; they wait until the session is open and the rate lets them go."""
+        """Queue bytes until the session is open and the rate allows them."""
         if self.state is NoticeState.OVER or self._closing:
             return
         self._unbundled += data
@@ -163,14 +163,14 @@ class NoticeStream:
         self.tick(now)
 
     def close(self, now: float) -> None:
-        """End it once everything that waits has been sent."""
+        """End the session once all data is sent."""
         self._closing = True
         if self.state is NoticeState.OFFERED:
             self.end("closed here", now)
         self.tick(now)
 
     def end(self, reason: str, now: float) -> None:
-        """End it now, and tell the other end."""
+        """End the session at once and tell the peer."""
         if self.state is NoticeState.OVER:
             return
         if self.state is NoticeState.OPEN:
@@ -178,7 +178,7 @@ class NoticeStream:
         self._end_session(reason)
 
     def receive(self, message: bytes, now: float) -> None:
-        """A message of the other end has come."""
+        """Handle a message of the peer."""
         if self.state is NoticeState.OVER or not message.startswith(b"H1 "):
             self.counters["foreign"] += 1
             return
@@ -198,7 +198,7 @@ class NoticeStream:
         self.tick(now)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Send what the rate allows, and handle timeouts."""
         if self.state is NoticeState.OVER:
             return
         if self.state is NoticeState.OPEN and now >= self._last_received_at + self._silence:
@@ -212,7 +212,7 @@ class NoticeStream:
             self.end("closed here", now)
 
     def next_deadline(self) -> float | None:
-        """Return when :meth:`tick` has something to do."""
+        """Return the time of the next :meth:`tick`."""
         if self.state is NoticeState.OVER:
             return None
         due = self._offer_at if self.state is NoticeState.OFFERED else self._last_received_at + self._silence
@@ -221,12 +221,12 @@ class NoticeStream:
         return due
 
     def drain(self) -> NoticeOutput:
-        """Take what is to be sent and what has come."""
+        """Remove and return the output."""
         messages, self._messages = self._messages, []
         data, self._data = self._data, []
         return NoticeOutput(messages, b"".join(data))
 
-    # The beginning and the end
+    # Opening and closing
 
     def _offer_received(self, message: bytes, verb: bytes, other: bytes, own: bytes, now: float) -> None:
         if not hmac.compare_digest(
@@ -284,7 +284,7 @@ class NoticeStream:
             return text
         return b"%b %b" % (text, _mac(self._secret, b"hydra-irc-offer\0%b\0%b\0%b" % (sender, receiver, text)))
 
-    # Out
+    # Sending
 
     def _unsent(self) -> bool:
         return bool(self._offers or (self.state is NoticeState.OPEN and (self._fragments or self._unbundled)))
@@ -308,7 +308,7 @@ class NoticeStream:
                 self.end("no number is left", now)
 
     def _bundle(self) -> None:
-        """Cut off what goes together: as many lines as fit one message, or one line that needs more of them."""
+        """Form a bundle: as many lines as fit one message, or one line in several fragments."""
         rest = self._unbundled
         if len(rest) <= MAX_FRAGMENT:
             size = len(rest)
@@ -321,7 +321,7 @@ class NoticeStream:
         self._fragments += [Fragment(self._number, index, len(parts), part) for index, part in enumerate(parts, 1)]
         self._number += 1
 
-    # In
+    # Receiving
 
     def _reassemble(self, fragment: Fragment, now: float) -> None:
         whole = len(self._received_parts) + 1 == fragment.total
@@ -348,7 +348,7 @@ def _encode_base64(data: bytes) -> bytes:
 
 
 def _decode_base64(text: bytes) -> bytes | None:
-    """Return the bytes; ``None`` if it is not what :func:`_encode_base64` makes of them."""
+    """Decode text; return ``None`` unless :func:`_encode_base64` would produce it."""
     if len(text) % 4 == 1:
         return None
     data = urlsafe_b64decode(text + b"=" * (-len(text) % 4))

@@ -1,7 +1,6 @@
-"""All reliable streams of one UDP socket, without I/O: who may open one, and which datagram belongs to which.
+"""Demultiplexer of the UDP sessions of one socket, without I/O, with admission of new sessions.
 
-What is answered to somebody who has no session yet is not remembered, and bounded: answers go to an address that may
-be anybody's.
+Replies to addresses without a session keep no state and are limited in number, as source addresses may be spoofed.
 """
 
 from __future__ import annotations
@@ -37,26 +36,26 @@ from fyrehose_twisted.hydra.transports.udp.datagrams import (
 from fyrehose_twisted.hydra.transports.udp.session import CloseReason, SessionOutput, UdpSession
 
 COOKIE_AGE = 30.0
-"""Seconds that a cookie is good for; up to twice that."""
+"""Shortest validity of a cookie in seconds; the longest is twice that."""
 MAX_RESETS_PER_SECOND = 100
-"""Datagrams for unknown sessions that are answered in a second."""
+"""Largest number of RESETs per second for unknown sessions."""
 
 
 class SessionUpdate(NamedTuple):
-    """What a session wants, see :class:`SessionOutput`."""
+    """Output of one session, see :class:`SessionOutput`."""
 
     session: UdpSession
     output: SessionOutput
 
 
 class SessionDemux:
-    """All sessions of one UDP socket.
+    """Sessions of one UDP socket.
 
-    :param accepted: sessions that others have dialled, at once.
-    :param per_source: of these, from one host.
-    :ivar accepting: whether others may dial.
-    :ivar sessions: those that are not over, by this side's id.
-    :ivar counters: what was counted since the start.
+    :param accepted: largest number of accepted sessions.
+    :param per_source: largest number of accepted sessions per host.
+    :ivar accepting: whether peers may dial.
+    :ivar sessions: open sessions by the local id.
+    :ivar counters: counters since the start.
     """
 
     def __init__(
@@ -79,27 +78,27 @@ class SessionDemux:
         self._cookie_key = token(32)
         self._by_address: dict[Address, list[UdpSession]] = {}
         self._accepted: dict[tuple[Address, bytes], UdpSession] = {}
-        """Those that others have dialled, by address and id of the other side."""
+        """Accepted sessions by address and id of the peer."""
         self._sources: Counter[str] = Counter()
         self.scheduled: dict[UdpSession, None] = {}
-        """Sessions that :meth:`drain` is to see to."""
+        """Sessions to be drained by :meth:`drain`."""
         self._replies: list[tuple[bytes, Address]] = []
         self._resets_sent = (0.0, 0)
         self._heap: list[tuple[float, int, UdpSession]] = []
         self._numbers = count()
 
     def dial(self, address: Address, now: float) -> UdpSession:
-        """Return a session that is going to open."""
+        """Return a new session to an address."""
         session = self._make(address, now, None)
         self.schedule(session)
         return session
 
     def schedule(self, session: UdpSession) -> None:
-        """Something was done with a session: :meth:`drain` is to see to it."""
+        """Schedule a session for :meth:`drain`."""
         self.scheduled[session] = None
 
     def receive(self, datagram: bytes, address: Address, now: float) -> None:
-        """A datagram came."""
+        """Handle a received datagram."""
         kind = datagram[0] if len(datagram) > ID_SIZE else 0
         if kind in (DATA, FIN, ABORT, COOKIE, ACCEPT, REFUSE):
             session = self.sessions.get(datagram[1 : 1 + ID_SIZE])
@@ -136,7 +135,7 @@ class SessionDemux:
             self.counters["malformed"] += 1
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Handle timeouts of sessions that are due."""
         heap = self._heap
         while heap and heap[0][0] <= now:
             when, _, session = heappop(heap)
@@ -146,11 +145,11 @@ class SessionDemux:
                 self.schedule(session)
 
     def next_deadline(self) -> float | None:
-        """When :meth:`tick` wants to be called."""
+        """Return the time of the next :meth:`tick`."""
         return self._heap[0][0] if self._heap else None
 
     def drain(self) -> tuple[list[tuple[bytes, Address]], list[SessionUpdate]]:
-        """Return answers to those without a session, and what sessions want."""
+        """Return replies outside of sessions, and the outputs of scheduled sessions."""
         replies, self._replies = self._replies, []
         touched, self.scheduled = self.scheduled, {}
         turns = []
@@ -167,7 +166,7 @@ class SessionDemux:
             self._heap = sorted(entry for entry in self._heap if entry[2].timer_at == entry[0])
         return replies, turns
 
-    # Within
+    # Helpers
 
     def _make(self, address: Address, now: float, opening: tuple[bytes, bytes] | None) -> UdpSession:
         session = UdpSession(
@@ -195,7 +194,7 @@ class SessionDemux:
         if not session.dialled:
             del self._accepted[session.address, session.remote]
             self._sources[session.address[0]] -= 1
-            self._sources += Counter()  # Without those that are 0.
+            self._sources += Counter()  # Remove zero counts.
 
     def _cookie(self, name: bytes, address: Address, period: int) -> bytes:
         text = b"%d %d %s " % (period, address[1], address[0].encode())
@@ -222,7 +221,7 @@ class SessionDemux:
         self.schedule(session)
 
     def _session_opened(self, session: UdpSession, now: float) -> None:
-        """Whoever is at an address now is not who was there before, if its instance is another one."""
+        """End earlier sessions with the address of a new one if the peer's instance has changed."""
         for other in self._by_address[session.address]:
             if other.opened and other.instance != session.instance:
                 other.end(CloseReason.RESTARTED, now)

@@ -1,4 +1,4 @@
-"""Streams over UDP as Twisted has them: endpoints and transports on one socket."""
+"""Twisted endpoints and transports for streams over one UDP socket."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from fyrehose_twisted.net.addresses import resolve_address
 from fyrehose_twisted.net.udp import DatagramPort
 
 HIGH_WATERMARK, LOW_WATERMARK = 262_144, 65_536
-"""Bytes not known to have arrived, above which a producer is paused, and at which it is resumed."""
+"""Unacknowledged bytes above which a producer is paused, and below which it is resumed."""
 
 
 @implementer(ITransport, IConsumer)
 class UdpTransport:
-    """One stream, as its protocol sees it.
+    """Transport of one stream.
 
     :ivar disconnecting: whether :meth:`loseConnection` was called.
     """
@@ -48,7 +48,7 @@ class UdpTransport:
         self.connected = True
         self.protocol: Any = None
         self.factory: IProtocolFactory | None = None
-        """What dialled, and is told of the end."""
+        """Factory that dialled, which is told about the end."""
         self._port = port
         self._session = session
         self._producer: Any = None
@@ -63,25 +63,25 @@ class UdpTransport:
         self._update_producer()
 
     def writeSequence(self, data: Iterable[bytes]) -> None:
-        """Twisted: send pieces."""
+        """Twisted: send several chunks."""
         self.write(b"".join(data))
 
     def loseConnection(self) -> None:
-        """Twisted: close it once everything that was written has arrived."""
+        """Twisted: close once everything is acknowledged."""
         if self.connected and not self.disconnecting:
             self.disconnecting = True
             if self._producer is None:
                 self._close()
 
     def abortConnection(self) -> None:
-        """Twisted: end it at once."""
+        """Twisted: abort the stream."""
         if self.connected:
             self.disconnecting = True
             self._session.end(CloseReason.ABORTED, self._port.now())
             self._port.schedule(self._session)
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Twisted: pause and resume a producer as there is room."""
+        """Twisted: pause and resume a producer by the watermarks."""
         if self._producer is not None:
             raise RuntimeError(f"{self._producer!r} is registered already")
         if not streaming:
@@ -94,21 +94,21 @@ class UdpTransport:
         self._update_producer()
 
     def unregisterProducer(self) -> None:
-        """Twisted: the producer is done."""
+        """Twisted: remove the producer."""
         self._producer = None
         if self.connected and self.disconnecting:
             self._close()
 
     def getPeer(self) -> IPv4Address:
-        """Twisted: the other end."""
+        """Twisted: return the address of the peer."""
         return IPv4Address("UDP", *self._session.address)
 
     def getHost(self) -> IPv4Address:
-        """Twisted: this end."""
+        """Twisted: return the local address."""
         return self._port.getHost()
 
     def session_updated(self, data: bytes, ended: CloseReason | None) -> None:
-        """Bytes have come, there is room, or it is over."""
+        """Handle output of the session: received bytes, freed buffer space, or its end."""
         if data and self.connected:
             try:
                 self.protocol.dataReceived(data)
@@ -144,17 +144,17 @@ class UdpTransport:
 
 @implementer(IBatchReceiver)
 class UdpPort(DatagramProtocol):
-    """The socket that carries all UDP links of a node, those that it dials and those that others do. IPv4 only.
+    """UDP socket of all links of a node, dialled and accepted. IPv4 only.
 
-    It is bound when it is used first, or by :meth:`start`.
+    It is bound on first use, or by :meth:`start`.
 
-    :param reactor: its clock is the one of the sessions.
+    :param reactor: reactor, whose clock drives the sessions.
     :param interface: address to bind.
     :param port: port to bind, 0 for any.
-    :param secret: what the other side has to have, too.
-    :param max_ping: seconds without a sign of life, after which a link is lost.
-    :param accepted: links that others have opened, at once.
-    :param per_source: of these, from one host.
+    :param secret: shared secret.
+    :param max_ping: seconds of silence after which a link ends.
+    :param accepted: largest number of accepted links.
+    :param per_source: largest number of accepted links per host.
     """
 
     noisy = False
@@ -184,7 +184,7 @@ class UdpPort(DatagramProtocol):
 
     @property
     def counters(self) -> Counter[str]:
-        """What was counted since the start, errors of the socket included."""
+        """Counters since the start, including errors of the socket."""
         counted = Counter(self.demux.counters)
         if self._port is not None:
             counted.update({f"send_{name}": number for name, number in self._port.send_errors.items()})
@@ -194,13 +194,13 @@ class UdpPort(DatagramProtocol):
         return len(self.demux.sessions)
 
     def now(self) -> float:
-        """The time of the sessions."""
+        """Return the time on the clock of the sessions."""
         return float(self.reactor.seconds())
 
     def start(self) -> None:
-        """Bind the socket, if it is not bound.
+        """Bind the socket, unless bound.
 
-        :raises twisted.internet.error.CannotListenError: if that cannot be done.
+        :raises twisted.internet.error.CannotListenError: if the address cannot be bound.
         """
         if self._port is None:
             number, interface = self._bind_address
@@ -209,7 +209,7 @@ class UdpPort(DatagramProtocol):
             self._port = port
 
     def stop(self) -> Deferred[None]:
-        """End all sessions at once and close the socket."""
+        """Abort all sessions and close the socket."""
         for session in tuple(self.demux.sessions.values()):
             session.end(CloseReason.ABORTED, self.now())
             self.demux.schedule(session)
@@ -223,17 +223,17 @@ class UdpPort(DatagramProtocol):
         return (port.stopListening() if port is not None else None) or succeed(None)
 
     def getHost(self) -> IPv4Address:
-        """Return where it is bound; it has to be."""
+        """Return the bound address."""
         assert self._port is not None, "not bound"
         host: IPv4Address = self._port.getHost()
         return host
 
     def client_endpoint(self, host: str, port: int) -> UdpClientEndpoint:
-        """Return what opens a stream to an address, or to a name, which is looked up each time."""
+        """Return an endpoint for an address, or for a name, which is resolved at each connect."""
         return UdpClientEndpoint(self, (host, port))
 
     def server_endpoint(self) -> UdpServerEndpoint:
-        """Return what lets others in."""
+        """Return the endpoint for listening."""
         return UdpServerEndpoint(self)
 
     # For endpoints and transports
@@ -257,7 +257,7 @@ class UdpPort(DatagramProtocol):
         return dial
 
     def accept(self, factory: IProtocolFactory) -> None:
-        """Let others in."""
+        """Accept streams of peers."""
         if self._factory is not None:
             raise RuntimeError("somebody listens here already")
         self.start()
@@ -266,19 +266,19 @@ class UdpPort(DatagramProtocol):
         factory.doStart()
 
     def stop_accepting(self) -> None:
-        """Let nobody in any more."""
+        """Stop accepting streams."""
         factory, self._factory = self._factory, None
         self.demux.accepting = False
         if factory is not None:
             factory.doStop()
 
     def schedule(self, session: UdpSession) -> None:
-        """Something was done with a session: see to it in the next turn of the reactor."""
+        """Schedule a session for the next reactor turn."""
         self.demux.schedule(session)
         if self._flush_call is None and not self._flushing:
             self._flush_call = self.reactor.callLater(0, self._flush_now)
 
-    # What Twisted calls
+    # Twisted callbacks
 
     def batch_received(self, batch: Batch) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IBatchReceiver`."""
@@ -288,7 +288,7 @@ class UdpPort(DatagramProtocol):
                 receive(bytes(datagram), peer, now)
         self._flush()
 
-    # Within
+    # Helpers
 
     def _flush_now(self) -> None:
         self._flush_call = None
@@ -363,7 +363,7 @@ class UdpPort(DatagramProtocol):
         deadline = self.demux.next_deadline()
         if deadline is None or self._port is None:
             return
-        # As everywhere: a timer that comes too early costs less than moving it each time.
+        # A timer that fires too early costs less than rescheduling it each time.
         if self._timer is not None and self._timer.active():
             if self._timer.getTime() <= deadline:
                 return
@@ -373,7 +373,7 @@ class UdpPort(DatagramProtocol):
 
 @implementer(IStreamClientEndpoint)
 class UdpClientEndpoint:
-    """Opens streams to one place."""
+    """Client endpoint for one address."""
 
     def __init__(self, port: UdpPort, address: Address) -> None:
         self._port = port
@@ -390,13 +390,13 @@ class UdpClientEndpoint:
 
 @implementer(IStreamServerEndpoint)
 class UdpServerEndpoint:
-    """Lets others open streams."""
+    """Server endpoint that accepts streams."""
 
     def __init__(self, port: UdpPort) -> None:
         self._port = port
 
     def listen(self, factory: IProtocolFactory) -> Deferred[IListeningPort]:
-        """Twisted: let others in."""
+        """Twisted: accept streams."""
         try:
             self._port.accept(factory)
         except Exception:
@@ -406,26 +406,26 @@ class UdpServerEndpoint:
 
 @implementer(IListeningPort)
 class UdpListener:
-    """Where others come in. When it is closed, streams that are open stay so, and so does the socket."""
+    """Listening port. Closing it leaves open streams and the socket open."""
 
     def __init__(self, port: UdpPort) -> None:
         self._port = port
 
     def startListening(self) -> None:
-        """Twisted: it is open already."""
+        """Twisted: do nothing, as the socket is bound already."""
 
     def stopListening(self) -> Deferred[None]:
-        """Twisted: let nobody in any more."""
+        """Twisted: stop accepting streams."""
         self._port.stop_accepting()
         return succeed(None)
 
     def getHost(self) -> IPv4Address:
-        """Twisted: where it is."""
+        """Twisted: return the bound address."""
         return self._port.getHost()
 
 
 def to_twisted_error(ended: CloseReason) -> Exception:
-    """Return what Twisted calls an ending."""
+    """Return the Twisted exception for a close reason."""
     match ended:
         case CloseReason.CLOSED:
             return error.ConnectionDone()
