@@ -1,8 +1,8 @@
-"""A stream whose tree heals.
+"""A stream whose tree repairs itself.
 
-Twelve nodes on a ring, each a ``twistd freenet-node`` of its own that knows three others. Some are subscribed to one
-stream, and one publishes a packet every few milliseconds. Then the root of the tree is killed with -9, and its
-successor too. In the end every subscriber has had every packet once.
+Twelve nodes on a ring run as ``twistd freenet-node`` processes that know three others each. Some subscribe to a stream,
+and one publishes a packet every few milliseconds. Then the root of the tree is killed with SIGKILL, and its successor
+too. At the end every subscriber has received every packet once.
 
     python examples/freenet_tree.py
 """
@@ -36,26 +36,26 @@ def say(text: str) -> None:
     print(f"{time.monotonic() - STARTED:6.2f} s  {text}", flush=True)
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """Return what a condition returns once that is something."""
+def wait_until(condition: Callable[[], Any], problem: str) -> Any:
+    """Return the result of a condition once it is true."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         found = condition()
         if found:
             return found
         time.sleep(0.02)
-    raise SystemExit(f"freenet_tree: {what}, for {PATIENCE:g} s")
+    raise SystemExit(f"freenet_tree: {problem}, for {PATIENCE:g} s")
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses just now."""
+    """Return free ports on loopback."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+        return [server.getsockname()[1] for server in sockets]
 
 
 class Node:
-    """A node in a process of its own."""
+    """Node in its own process."""
 
     def __init__(self, number: int, ports: list[int], directory: Path, stack: ExitStack, subscribed: bool) -> None:
         self.number = number
@@ -63,7 +63,7 @@ class Node:
         command = [BIN / "twistd", "-n", "--pidfile=", f"--logfile={number}.log", "freenet-node"]
         command += [f"--listen=tcp:{ports[number]}", f"--location={number / len(ports)}"]
         command += [f"--peer=127.0.0.1:{ports[number - step]}" for step in (1, 2, 5)]
-        # Whoever has lost its parent is given later what it missed, from what others keep.
+        # A node that lost its parent receives the packets that it missed from those that others retain.
         command += [f"--control=unix:{self.socket}", "--keep=1000"]
         command += [f"--subscribe={STREAM}"] if subscribed else []
         self.process = subprocess.Popen(command, cwd=directory, start_new_session=True)
@@ -71,7 +71,7 @@ class Node:
         stack.callback(self.process.kill)
 
     def status(self) -> dict[str, Any]:
-        """Return how it looks, as `fyrehose freenet status --json` does; nothing while it does not answer."""
+        """Return the status, as `fyrehose freenet status --json` prints it; empty while the node does not answer."""
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(PATIENCE)
             asking.connect(str(self.socket))
@@ -81,13 +81,13 @@ class Node:
         return {}
 
     def stream(self) -> dict[str, Any]:
-        """Return how the stream looks there; nothing if it has no part in it."""
+        """Return the status of the stream; empty if the node does not have it."""
         streams: list[dict[str, Any]] = self.status().get("streams", [])
         return next(iter(streams), {})
 
 
 class Subscriber:
-    """Somebody who reads what `fyrehose freenet subscribe` prints."""
+    """Reader of the output of `fyrehose freenet subscribe`."""
 
     def __init__(self, node: Node, stack: ExitStack) -> None:
         self.node = node
@@ -104,9 +104,9 @@ class Subscriber:
     def _read(self) -> None:
         assert self._output is not None
         for line in self._output:
-            told = json.loads(line)
-            if "data" in told:
-                self.got.append((time.monotonic(), int(told["data"])))
+            message = json.loads(line)
+            if "data" in message:
+                self.got.append((time.monotonic(), int(message["data"])))
 
     def pause(self) -> float:
         """Return the longest time without a packet."""
@@ -115,7 +115,7 @@ class Subscriber:
 
 
 class Publisher:
-    """Gives numbered lines to `fyrehose freenet publish`."""
+    """Writer of numbered lines to `fyrehose freenet publish`."""
 
     def __init__(self, node: Node, stack: ExitStack) -> None:
         command = [BIN / "fyrehose", "freenet", "publish", f"--control=unix:{node.socket}", STREAM]
@@ -137,7 +137,7 @@ class Publisher:
             self.count += 1
 
     def finish(self) -> int:
-        """Publish no more; return how many packets have got their numbers."""
+        """Stop publishing; return the number of published packets."""
         self._over.set()
         self._thread.join()
         numbers, _ = self.process.communicate(timeout=PATIENCE)
@@ -145,21 +145,21 @@ class Publisher:
 
 
 def root_of(nodes: list[Node]) -> Node | None:
-    """Return the root of the only tree, ``None`` while there are several, or members without a parent."""
+    """Return the root of the only tree, ``None`` while there are several trees or members without a parent."""
     streams = [(node, stream) for node in nodes if (stream := node.stream())]
     roots = [node for node, stream in streams if stream["is_root"]]
     return roots[0] if len(roots) == 1 and all(stream["phase"] == "settled" for _, stream in streams) else None
 
 
 def run(count: int, seconds: float) -> None:
-    """Do it, and print what happens."""
+    """Run the demonstration and print its progress."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         ports = free_ports(count)
         nodes = [Node(number, ports, directory, stack, subscribed=number % 3 == 0) for number in range(count)]
         say(f"{count} nodes start; every third is subscribed to {STREAM}")
         readers = [node for node in nodes if node.number % 3 == 0]
-        wait_until(lambda: all(node.stream() for node in readers), "somebody has no part in the stream")
+        wait_until(lambda: all(node.stream() for node in readers), "a subscribed node does not have the stream")
         root = wait_until(lambda: root_of(nodes), "there is no tree with one root")
         members = sum(bool(node.stream()) for node in nodes)
         say(f"{members} nodes have grown a tree; node {root.number} is its root")
@@ -167,7 +167,7 @@ def run(count: int, seconds: float) -> None:
         publisher = Publisher(publishing, stack)
         say(f"node {publishing.number} publishes a packet every {EVERY * 1000:g} ms")
         subscribers = [Subscriber(node, stack) for node in readers]
-        wait_until(lambda: all(one.got for one in subscribers), "somebody gets no packets")
+        wait_until(lambda: all(subscriber.got for subscriber in subscribers), "a subscriber receives no packets")
         for _ in range(2):
             time.sleep(seconds)
             root = wait_until(lambda: root_of(nodes), "there is no tree with one root")
@@ -180,32 +180,32 @@ def run(count: int, seconds: float) -> None:
             time.sleep(seconds)
             successor = wait_until(lambda: root_of(nodes), "there is no tree with one root")
             say(f"node {successor.number} is the root")
-        alive = [one for one in subscribers if one.node in nodes]
+        alive = [subscriber for subscriber in subscribers if subscriber.node in nodes]
         published = publisher.finish()
-        # One that began to listen a little late has not had the first ones.
+        # A subscriber that connected a little late does not have the first packets.
         last = publisher.count - 1
-        wait_until(lambda: all(one.got[-1][1] == last for one in alive), "somebody lacks the last packet")
-        for one in alive:
-            numbers = [number for _, number in one.got]
+        wait_until(lambda: all(reader.got[-1][1] == last for reader in alive), "a subscriber lacks the last packet")
+        for subscriber in alive:
+            numbers = [number for _, number in subscriber.got]
             missing = sorted(set(range(min(numbers), last + 1)) - set(numbers))
             if missing or len(set(numbers)) < len(numbers):
                 twice = sorted({number for number in numbers if numbers.count(number) > 1})
-                raise SystemExit(f"freenet_tree: node {one.node.number} lacks {missing}, and had {twice} twice")
-        pause = max(one.pause() for one in alive)
+                raise SystemExit(f"freenet_tree: node {subscriber.node.number} lacks {missing}, and got {twice} twice")
+        pause = max(subscriber.pause() for subscriber in alive)
         say(
-            f"{published:,} packets were published, and {len(alive)} subscribers had every one of them once; when a"
-            f" root died, nobody heard anything for {pause:.2f} s at most"
+            f"{published:,} packets were published, and {len(alive)} subscribers received each of them once; after the"
+            f" death of a root, the stream paused for at most {pause:.2f} s"
         )
 
 
 def main() -> None:
     """Run the example."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=12, metavar="N", help="how many nodes [%(default)s]")
-    parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="between two events [%(default)g]")
+    parser.add_argument("--nodes", type=int, default=12, metavar="N", help="number of nodes [%(default)s]")
+    parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="seconds between events [%(default)g]")
     options = parser.parse_args()
     if options.nodes < 9:
-        parser.error("--nodes: fewer than 9 leave too little when two are killed")
+        parser.error("--nodes must be at least 9, since two nodes are killed")
     run(options.nodes, options.seconds)
 
 

@@ -1,8 +1,8 @@
-"""A protocol of your own in the simulator: hosts that gossip until all of them know every rumour.
+"""Custom protocol in the simulator: hosts that gossip until all of them know every rumour.
 
     fyrehose simulate examples.gossip:Rumours --seeds 20
 
-Set EACH_ONCE to True, and the same command shows which rumour got lost, where, and with which seed to see it again.
+With EACH_ONCE set to True, the same command shows which rumour was lost, on which host, and the seed to reproduce it.
 """
 
 from __future__ import annotations
@@ -22,58 +22,58 @@ from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 EACH_ONCE = False
-"""Tell each rumour to each host only once: cheaper, and wrong where datagrams get lost."""
+"""Send each rumour to each host only once: cheaper, but wrong if datagrams are lost."""
 
 
 @implementer(IDatagramNode)
 class Gossip:
-    """Knows rumours. Once a second it tells them to somebody."""
+    """Node that sends its rumours to a random host once a second."""
 
     def __init__(self, others: Iterable[Address], rng: Random, now: float) -> None:
         self.rumours: set[bytes] = set()
         self._others = list(others)
-        self._told: set[tuple[Address, bytes]] = set()
+        self._sent: set[tuple[Address, bytes]] = set()
         self._rng = rng
         self._next_at = now + 1.0
         self._effects: list[Send] = []
 
     def hear(self, rumour: bytes) -> None:
-        """Learn a rumour from the application."""
+        """Add a rumour of the application."""
         self.rumours.add(rumour)
 
     def receive_batch(self, batch: Batch, now: float) -> None:
-        """Learn rumours from others."""
+        """Add rumours from other hosts."""
         self.rumours.update(bytes(datagram) for datagram, _, _ in batch)
 
     def tick(self, now: float) -> None:
-        """Gossip if it is time to."""
+        """Send rumours if they are due."""
         if now < self._next_at:
             return
         self._next_at = now + 1.0
         other = self._rng.choice(self._others)
-        news = [rumour for rumour in sorted(self.rumours) if (other, rumour) not in self._told]
+        rumours = [rumour for rumour in sorted(self.rumours) if (other, rumour) not in self._sent]
         if EACH_ONCE:
-            self._told.update((other, rumour) for rumour in news)
-        if news:
-            self._effects.append(Send(news, (other,)))
+            self._sent.update((other, rumour) for rumour in rumours)
+        if rumours:
+            self._effects.append(Send(rumours, (other,)))
 
     def next_deadline(self) -> float:
-        """When to gossip again."""
+        """Return the time of the next tick."""
         return self._next_at
 
     def drain(self) -> Outputs:
-        """What to send."""
+        """Return the pending effects."""
         effects, self._effects = self._effects, []
         return Outputs(None, effects, [])
 
 
 class EverybodyKnows(Invariant):
-    """At the end no host has missed a rumour."""
+    """At the end every host knows every rumour."""
 
     name = "everybody knows"
 
     def check(self) -> None:
-        """Compare all hosts."""
+        """Compare the rumours of all hosts."""
         hosts = list(self.network.hosts.values())
         known = set[bytes]().union(*(host.node.rumours for host in hosts))
         for host in hosts:
@@ -82,13 +82,13 @@ class EverybodyKnows(Invariant):
 
 
 class Rumours(Scenario):
-    """Hosts that gossip, on links that are cut and lose what they carry."""
+    """Hosts that gossip over links that fail and lose datagrams."""
 
     name = "examples.gossip:Rumours"
     duration = 60.0
 
     def build(self) -> None:
-        """Six hosts, and forty rumours that come up somewhere."""
+        """Add six hosts, and forty rumours that start at random hosts."""
         addresses = [(f"10.0.0.{number}", 1) for number in range(1, 7)]
         for number, address in enumerate(addresses, 1):
             others = [other for other in addresses if other != address]
@@ -101,13 +101,13 @@ class Rumours(Scenario):
         self.add_invariant(EverybodyKnows(self.network))
 
     def spread(self, number: int) -> None:
-        """Let a rumour come up."""
+        """Start a rumour at a random host."""
         host = self.rng.choice(list(self.network.hosts.values()))
         rumour = b"rumour %d" % number
         self.operate(host, f"hear {rumour.decode()}", lambda node, now: node.hear(rumour))
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
-        """Twenty things that go wrong."""
+        """Draw twenty faults."""
         names = [host.name for host in self.network.hosts.values()]
         kinds = [
             (1.0, fault_generators.cuts(names)),
@@ -117,9 +117,9 @@ class Rumours(Scenario):
         return FaultSchedule.draw(rng, 20, until=self.duration, kinds=kinds)
 
     def finish(self) -> None:
-        """Give them time to tell one another."""
+        """Run long enough for all rumours to spread."""
         self.network.run(60.0)
 
     def describe(self, thing: Any) -> str:
-        """Show rumours as text in traces."""
+        """Return a rumour as text for traces."""
         return thing.decode() if isinstance(thing, bytes) else str(thing)
