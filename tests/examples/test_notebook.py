@@ -48,9 +48,9 @@ def test_it_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monke
     texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
     said = "\n".join("".join(text) for text in texts)
     assert "'roots_per_key': 1.0, 'reach': 1.0" in said.replace("\n", "")
-    assert "100 % came" in said
-    assert re.search(r"reach when they have died: 0\.\d", said)
-    assert "reach when it has healed: 1.0 roots: 1.0" in said
+    assert "100 % arrived" in said
+    assert re.search(r"reach after the deaths: 0\.\d", said)
+    assert "reach after the repair: 1.0 roots: 1.0" in said
     drawings = [output["data"]["image/svg+xml"] for output in outputs if "image/svg+xml" in output.get("data", {})]
     assert len(drawings) == 2
     assert drawings[0] != drawings[1]

@@ -80,8 +80,8 @@ def test_a_digest_tells_grids_apart(change: dict[str, Any], is_same: bool) -> No
     [
         ({"subscriber": 3}, "there is no setting 'subscriber'; did you mean subscribers?"),
         ({"xyzzy": 3}, "there is no setting 'xyzzy'; there are seed, replicas, grid, topology"),
-        ({"n": []}, "n=[]: give it one value at least"),
-        ({"n": [200, 200]}, "n=[200, 200]: a value is there twice; replicas = N repeats networks"),
+        ({"n": []}, "n=[]: give at least one value"),
+        ({"n": [200, 200]}, "n=[200, 200]: a value appears twice; use replicas = N to repeat networks"),
         ({"n": 1.5}, "n=1.5: it has to be a whole number"),
         ({"n": True}, "n=True: it has to be a whole number"),
         ({"lattice": 1}, "lattice=1: it has to be true or false"),
@@ -102,10 +102,10 @@ def test_a_digest_tells_grids_apart(change: dict[str, Any], is_same: bool) -> No
         ({"topology": "random", "lattice": True}, "lattice=True means nothing with topology='random', only with"),
         ({"rounds": 3}, "rounds=3 means nothing with topology='kleinberg', only with swapped"),
         ({"topology": "file"}, "topology='file' needs file='PATH'"),
-        ({"topology": "file", "file": "x", "n": 9}, "n=9 means nothing with topology='file'"),
+        ({"topology": "file", "file": "x", "n": 9}, "n=9 does not apply to topology='file'"),
         ({"topology": "file", "file": "no-such-file"}, "No such file"),
-        ({"replicas": 0}, "replicas=0: it has to be one whole number from 1"),
-        ({"seed": [1, 2]}, "seed=[1, 2]: it has to be one whole number from 0"),
+        ({"replicas": 0}, "replicas=0: it must be a single whole number of 1 or more"),
+        ({"seed": [1, 2]}, "seed=[1, 2]: it must be a single whole number of 0 or more"),
         ({"replicas": 2_000_000}, "it has more than 1,000,000 networks"),
         ({"n": list(range(200, 900)), "keys": list(range(1, 900)), "packets": [1, 2]}, "it has more than 1,000,000"),
         ({"grid": {"n": 3}}, "grid: write [[grid]] above each grid"),
@@ -123,7 +123,7 @@ def test_what_is_wrong_is_said(said: dict[str, Any], problem: str) -> None:
 def test_a_file_that_is_no_grid_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text("n = \n")
-    with pytest.raises(ConfigurationError, match=r"a\.toml is no TOML: .*line 1"):
+    with pytest.raises(ConfigurationError, match=r"a\.toml is not valid TOML: .*line 1"):
         read_grid(path)
     path.write_text("nn = 3\n")
     with pytest.raises(ConfigurationError, match=r"a\.toml: there is no setting 'nn'"):

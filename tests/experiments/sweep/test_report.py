@@ -162,7 +162,7 @@ def test_what_is_said_of_a_sweep(write: Write) -> None:
         "32 networks of 32. Lines go over kill.",
         "There was nothing to measure for: ",
         "time to repair, median",
-        "Each point is the mean of 8 networks. What is shaded is its 95 % confidence interval.",
+        "Each point is the mean of 8 networks. The shaded band is its 95 % confidence interval.",
         "which was simulated by fyrehose_twisted 1, numpy 2.",
     ):
         assert one in said, one
@@ -312,7 +312,7 @@ def test_the_command_writes_a_page(write: Write, tmp_path: Path, capsys: pytest.
     [
         (["nowhere"], "nowhere holds no sweep: there is no sweep.json"),
         (["nowhere", "-o", "."], "--out . is a directory"),
-        (["nowhere", "-o", "a/b.html"], "there is no directory a; make it first"),
+        (["nowhere", "-o", "a/b.html"], "there is no directory a; create it first"),
         ([], "the following arguments are required: DIR"),
     ],
 )

@@ -164,7 +164,7 @@ def test_two_sweeps_do_not_write_to_one_directory(tmp_path: Path) -> None:
     grid, results = make_grid(GRID, tmp_path), SweepResults(tmp_path / "out")
     with (
         results.open_for_writing(grid, VERSIONS),
-        pytest.raises(StateFileError, match="another sweep writes there"),
+        pytest.raises(StateFileError, match="another sweep is writing there"),
         SweepResults(tmp_path / "out").open_for_writing(grid, VERSIONS),
     ):
         pass
@@ -218,7 +218,7 @@ def test_a_worker_that_dies_takes_no_other_network_with_it(run_sweep: Sweep) -> 
 def test_what_has_no_column_is_not_lost_in_silence(fake: RunNetwork) -> None:
     (cell,) = make_grid({}, Path()).cells()
     row = simulate_row(cell, lambda cell: {"messages": 1.0, "warmth": 2.0})
-    assert row["error"].startswith("LookupError: warmth was measured, and there is no column for it")
+    assert row["error"].startswith("LookupError: warmth was measured, but there is no column for it")
     assert row["messages"] is None
 
 
@@ -344,9 +344,9 @@ def test_the_command_says_what_it_would_do(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--workers", "2", "--master", "local[2]"], "--workers is about this machine; --master says"),
-        (["--workers", "0"], "'0' is no whole number above 0"),
-        (["--wave", "0"], "'0' is no number of seconds above 0"),
+        (["--workers", "2", "--master", "local[2]"], "--workers applies to this machine only"),
+        (["--workers", "0"], "'0' is not a whole number above 0"),
+        (["--wave", "0"], "'0' is not a number of seconds above 0"),
         (["--out", "a.toml"], "a.toml is not a directory"),
         (["--conf", "x=1"], "'x=1' is not of the form spark.KEY=VALUE"),
     ],
@@ -390,7 +390,7 @@ def test_a_session_that_does_not_stop_is_no_news_after_an_interrupt(
     monkeypatch.setattr(sweep_command, "read_grid", read)
     with pytest.raises(SystemExit) as ended:
         main(["sweep", "a.toml"])
-    said = "fyrehose-experiments: interrupted; the same command goes on where it was\n"
+    said = "fyrehose-experiments: interrupted; run the same command to resume\n"
     assert (ended.value.code, capsys.readouterr().err) == (3, said)
 
 

@@ -242,7 +242,7 @@ def test_names_are_numbered_as_they_come_and_numbers_by_size() -> None:
         (lambda: Topology.from_edges([(0, 1)], [[0.1], [0.2]]), r"locations of shape \(2, 1\)"),
         (lambda: Topology.ring(5).swap(-1), "rounds=-1"),
         (lambda: Topology.ring(5).swap(1, walk=0), "walk=0"),
-        (lambda: Topology.ring(5).swap(1, reset=2.0), "reset=2.0: a chance goes from 0 to 1"),
+        (lambda: Topology.ring(5).swap(1, reset=2.0), "reset=2.0: a probability goes from 0 to 1"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Callable[[], Topology], complaint: str) -> None:

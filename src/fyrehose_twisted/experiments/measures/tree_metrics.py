@@ -1,32 +1,30 @@
-"""What is measured in an experiment (document 003 says what a tree is; what is worth knowing of one is ours).
+"""Metrics of an experiment. Document 003 defines the trees; the metrics are this library's.
 
-Of trees, as they are when :meth:`TreeMetrics.metrics` is called, over all keys that somebody wants:
+Trees, at the time of the call of :meth:`TreeMetrics.metrics`, over all keys with subscribers:
 
-``keys``, ``subscribers`` (that run), ``members`` (nodes that have the stream), ``members_per_subscriber``,
+``keys``, ``subscribers`` (running ones), ``members`` (nodes that have the stream), ``members_per_subscriber``,
 ``roots_per_key``, ``reach`` (share of the subscribers that are in the largest tree of their key), ``depth_mean`` and
-``depth_max`` (links from a subscriber to its root), ``stretch`` (these by the links of the shortest way there, over
-subscribers that are no roots), ``link_stress_mean`` and ``_max`` (trees that a link is part of, over links that are
+``depth_max`` (links from a subscriber to its root), ``stretch`` (depth divided by the length of the shortest path, over
+subscribers that are not roots), ``link_stress_mean`` and ``_max`` (trees that a link is part of, over links that are
 part of any), ``fan_out_mean`` and ``_max`` (subscribers of a member that has any), ``streams_per_node_mean`` and
-``_max`` (over nodes that have any), ``cycles`` (nodes that are above themselves).
+``_max`` (over nodes that have any), ``cycles`` (nodes in cycles).
 
-Of subscriptions: ``subscribe_success``, ``subscribe_hops`` (depth at that moment), ``subscribe_requests_first`` and
-``_later`` (how often a request was passed on: the first one for a key, and the others), ``subscribe_messages_first``
-and ``_later`` (all messages on its behalf), ``overload_rate`` (of requests, each link counting as one: how many were
-answered with no room, by whoever had none or on its way back).
+Subscriptions: ``subscribe_success``, ``subscribe_hops`` (depth at that time), ``subscribe_requests_first`` and
+``_later`` (times that a request was sent: the first one for a key, and the others), ``subscribe_messages_first`` and
+``_later`` (all messages caused by the request), ``overload_rate`` (share of the requests, counted per link, that were
+answered as overloaded, by the overloaded node or on the way back).
 
-Of packets, each of which is due to the subscribers that run when it is published. Those are exempt that die or
-unsubscribe before it gets to them, while a copy of it is travelling or before its last delivery: ``delivery_ratio`` (of
-the due deliveries, those that came), ``duplicates`` (packets that a node had already, by packet that was new),
-``latency_p50`` and ``_p99`` (seconds from publishing to delivery), ``lost_in_repair`` (due deliveries that are missing,
-of packets published after something broke).
+Packets: each is due to the subscribers running at its publication. A subscriber is exempt if it dies or unsubscribes
+before it has the packet, while a copy is in flight or before the last delivery. ``delivery_ratio`` (share of the due
+deliveries that arrived), ``duplicates`` (duplicate packets per new packet), ``latency_p50`` and ``_p99`` (seconds from
+publication to delivery), ``lost_in_repair`` (missing due deliveries of packets published after the first fault).
 
-Of repairs, each being a node that has lost its parent: ``repair_time_p50`` and ``_p99`` (seconds until it has one, or
-is a root), ``repair_requests`` and ``repair_restarted`` (resubscriptions that were passed on, and notices to subtrees,
-by repair; those of voluntary restarts, and of roots that look for a better one, are among them),
-``restarts_per_stream_hour`` (restarts, voluntary ones and looks of roots for a better one too, in an hour of one node's
-membership).
+Repairs, one per lost parent: ``repair_time_p50`` and ``_p99`` (seconds until the node has a parent or is a root),
+``repair_requests`` and ``repair_restarted`` (resubscribe requests sent, and restart announcements to subtrees, per
+repair, including those of voluntary restarts and of probes), ``restarts_per_stream_hour`` (restarts, including
+voluntary ones and probes, per hour of one node's membership).
 
-Besides: ``messages`` (sent) and ``simulated`` (seconds).
+Others: ``messages`` (sent) and ``simulated`` (seconds).
 """
 
 from __future__ import annotations
@@ -58,13 +56,14 @@ _PacketId = tuple[bytes, int, bytes]
 
 @dataclass(slots=True)
 class _PublishedPacket:
-    """A packet.
+    """Published packet.
 
-    :ivar data: what was published. Two roots may give one number to two packets.
-    :ivar step: of the publication. Steps number publications, deliveries and departures in order: several happen at one
-        time.
-    :ivar expected: subscribers that ran then.
-    :ivar deliveries: step of the delivery to each of these.
+    :ivar data: content of the packet. Two roots may assign one number to two packets.
+    :ivar step: step of the publication. Steps number publications, deliveries and departures in order, since several
+        may occur at the same time.
+    :ivar expected: subscribers running at the publication.
+    :ivar in_repair: True if it was published after the first fault.
+    :ivar deliveries: step of the delivery, by subscriber.
     """
 
     key: bytes
@@ -77,9 +76,9 @@ class _PublishedPacket:
 
 
 class TreeMetrics:
-    """Watches nodes.
+    """Collector of metrics from the events of nodes.
 
-    :ivar duplicate_deliveries: node, key and number of what an application was given twice.
+    :ivar duplicate_deliveries: node, key and number of each packet that was delivered twice to an application.
     """
 
     def __init__(self, network: SimulatedNetwork) -> None:
@@ -95,7 +94,7 @@ class TreeMetrics:
         self._early_deliveries: dict[_PacketId, list[tuple[int, float, int]]] = {}
         self._departures: dict[tuple[int, bytes], list[int]] = {}
         self._left_early: dict[_PacketId, set[int]] = {}
-        """Nodes that left while a copy of a packet was travelling."""
+        """Nodes that left while a copy of a packet was in flight."""
         self._steps = 0
         self._latencies: list[float] = []
         self._faulted = False
@@ -109,46 +108,46 @@ class TreeMetrics:
         self._counts: Counter[str] = Counter()
         self.duplicate_deliveries: list[tuple[int, bytes, int]] = []
 
-    # What happens
+    # Events
 
     def subscribe_started(self, node: int, key: bytes) -> None:
-        """An application subscribes."""
+        """Record the start of a subscription."""
         self._subscribers.setdefault(key, {})[node] = None
 
     def unsubscribed(self, node: int, key: bytes) -> None:
-        """It does not want the stream any longer."""
+        """Record the end of a subscription."""
         self._subscribers.get(key, {}).pop(node, None)
         self._record_departure(node, key)
 
     def subscribed(self, node: int, key: bytes, cost: Sequence[int], hops: int) -> None:
-        """A subscription succeeded."""
+        """Record a successful subscription."""
         self._hops.append(hops)
         accounts = self._later_costs if key in self._known_keys else self._first_costs
         self._known_keys.add(key)
         accounts.append(list(cost))
 
     def subscribe_failed(self, node: int, key: bytes, cost: Sequence[int]) -> None:
-        """It did not."""
+        """Record a failed subscription."""
         self._failed += 1
 
     def publish_started(self, token: int, node: int, key: bytes, data: bytes) -> None:
-        """An application publishes."""
+        """Record the start of a publication."""
         down = self._network.down
-        expected = frozenset(one for one in self._subscribers.get(key, ()) if one not in down)
+        expected = frozenset(subscriber for subscriber in self._subscribers.get(key, ()) if subscriber not in down)
         self._unpublished[token] = _PublishedPacket(
             key, data, self._network.now, self._next_step(), expected, self._faulted
         )
 
     def publish_failed(self, token: int) -> None:
-        """Nothing came of it."""
+        """Record a failed publication."""
         self._unpublished.pop(token, None)
 
     def fault_occurred(self) -> None:
-        """Something breaks."""
+        """Record the first fault."""
         self._faulted = True
 
     def node_died(self, node: int) -> None:
-        """A node is gone."""
+        """Record the death of a node."""
         for key, nodes in self._subscribers.items():
             if node in nodes:
                 self._record_departure(node, key)
@@ -157,11 +156,11 @@ class TreeMetrics:
         self._members.difference_update(gone)
         for orphan in [orphan for orphan in self._orphans if orphan[0] == node]:
             del self._orphans[orphan]
-        # Whoever starts anew may be given again what it was given in another life.
+        # After a restart, packets may be delivered again.
         self._seen_deliveries = {seen for seen in self._seen_deliveries if seen[0] != node}
 
     def on_event(self, node: int, event: Event) -> None:
-        """A node tells something."""
+        """Process an event of a node."""
         match event:
             case ParentChanged(key, _):
                 self._accumulate_membership()
@@ -185,7 +184,7 @@ class TreeMetrics:
                 pass
 
     def time_passed(self) -> None:
-        """Time has passed."""
+        """Account for elapsed time."""
         self._accumulate_membership()
 
     def _accumulate_membership(self) -> None:
@@ -194,7 +193,7 @@ class TreeMetrics:
         self._accounted_until = now
 
     def _record_publication(self, token: object, key: bytes, number: int) -> None:
-        assert isinstance(token, int), "tokens are the experiment's"
+        assert isinstance(token, int), "tokens are assigned by the experiment"
         if token not in self._unpublished:
             return
         sent = self._unpublished.pop(token)
@@ -210,13 +209,13 @@ class TreeMetrics:
         self._seen_deliveries.add((node, packet))
         sent, now, step = self._published_packets.get(packet), self._network.now, self._next_step()
         if sent is None:
-            # Others have it before the publisher learns that they do.
+            # Deliveries may precede the confirmation to the publisher.
             self._early_deliveries.setdefault(packet, []).append((node, now, step))
         else:
             self._record_delivery(sent, node, now, step)
 
     def _record_delivery(self, sent: _PublishedPacket, node: int, when: float, step: int) -> None:
-        # A subscriber that left and came back gets the packet as one that comes later.
+        # A subscriber that left and returned receives the packet as a later subscriber.
         if node in sent.expected and node not in sent.deliveries and step < self._first_departure(sent, node):
             sent.deliveries[node] = step
             self._latencies.append(when - sent.published_at)
@@ -232,17 +231,17 @@ class TreeMetrics:
                 self._left_early.setdefault(packet, set()).add(node)
 
     def _first_departure(self, sent: _PublishedPacket, node: int) -> float:
-        """Return the step at which a subscriber left first after the publication of a packet, infinity if it stayed."""
+        """Return the step of a subscriber's first departure after a publication, infinity if it stayed."""
         steps = self._departures.get((node, sent.key), ())
         place = bisect(steps, sent.step)
         return steps[place] if place < len(steps) else inf
 
-    # What came of it
+    # Results
 
     def metrics(self, subscribers: Mapping[bytes, Sequence[int]]) -> dict[str, float]:
-        """Return all that is measured.
+        """Return all metrics.
 
-        :param subscribers: the subscribers of each key that run.
+        :param subscribers: running subscribers of each key.
         """
         self._accumulate_membership()
         found = _tree_metrics(self._network, subscribers)
@@ -320,7 +319,7 @@ def _tree_metrics(network: SimulatedNetwork, wanted: Mapping[bytes, Sequence[int
         cycles += len(cyclic)
         subscribers += len(nodes)
         if nodes:
-            # Of who looks for a parent at the moment, nobody knows to which tree it belongs.
+            # A node that is searching for a parent is not counted in any tree.
             sizes = Counter(tops[node] for node in nodes if node in tops and streams[tops[node]].is_root)
             roots.append(sum(one.is_root for one in streams.values()))
             reached += max(sizes.values(), default=0)
@@ -329,7 +328,7 @@ def _tree_metrics(network: SimulatedNetwork, wanted: Mapping[bytes, Sequence[int
         for number, parent in tree.items():
             if parent is not None:
                 stress[min(number, parent), max(number, parent)] += 1
-        # Of those that are no children any more, some are kept for when they come back.
+        # Counted from parents, since nodes also remember subscribers whose links are down.
         fan_outs += Counter(parent for parent in tree.values() if parent is not None).values()
     per_node = [len(node.streams) for node in network.nodes.values() if node.streams]
     return {
@@ -367,18 +366,18 @@ def _path_stretches(
 
 
 def _distances(network: SimulatedNetwork, start: int, wanted: set[int]) -> dict[int, int]:
-    """Return how many links lead from one node to others, by the shortest way."""
+    """Return the lengths of the shortest paths from one node to others."""
     known = {start: 0}
-    line = deque([start])
-    left = len(wanted)
-    while line and left:
-        one = line.popleft()
-        following = known[one] + 1
-        for other in network.linked_nodes(one):
+    queue = deque([start])
+    remaining = len(wanted)
+    while queue and remaining:
+        node = queue.popleft()
+        length = known[node] + 1
+        for other in network.linked_nodes(node):
             if other not in known:
-                known[other] = following
-                line.append(other)
-                left -= other in wanted
+                known[other] = length
+                queue.append(other)
+                remaining -= other in wanted
     return known
 
 

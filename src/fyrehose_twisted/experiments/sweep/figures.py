@@ -1,4 +1,4 @@
-"""The plots of the page."""
+"""Plots of the report."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fyrehose_twisted.spark.report.style import DARK, DASHES, SERIES, LegendEntr
 from fyrehose_twisted.wording import pluralize
 
 MAX_LINES = 12
-"""A plot has at most so many lines; the table below has all."""
+"""Maximum number of lines in a plot. The table below it has all."""
 HEIGHT = 320
 MAX_TICKS = 8
-"""With at most so many values on an axis, each has a tick."""
+"""Maximum number of values on an axis that get a tick each."""
 LOG_SCALE_RATIO = 8.0
-"""If the highest number on the axis is so many times the lowest, its scale is logarithmic."""
+"""Ratio of the highest to the lowest value from which an axis is logarithmic."""
 
 _BAND_OPACITY = 0.16
 
@@ -26,7 +26,7 @@ _BAND_OPACITY = 0.16
 def make_plot(panel: Panel, part: GridReport, name: str) -> Plot:
     """Return the plot of a metric.
 
-    :param name: the id of the plot in the page.
+    :param name: id of the plot in the page.
     """
     metric = METRICS[panel.metric]
     plot = Plot(name, metric.title, _caption(panel, part))
@@ -41,7 +41,7 @@ def make_plot(panel: Panel, part: GridReport, name: str) -> Plot:
         plot.legend.append(LegendEntry(group, colour, series_label(series)))
     figure.update_yaxes(title_text=metric.unit or None, rangemode="tozero")
     if metric.minimum or metric.maximum <= 1.0:
-        # Where 0 says nothing, it would only press together what differs; plotly has it on the axis beside bars.
+        # If 0 is not meaningful, including it would only compress the differences. Plotly includes it beside bars.
         figure.update_yaxes(range=_range(panel))
     figure.update_xaxes(title_text=panel.axis, hoverformat=None, fixedrange=True, zeroline=False)
     figure.update_layout(margin={"b": 48}, hovermode="closest")
@@ -49,7 +49,7 @@ def make_plot(panel: Panel, part: GridReport, name: str) -> Plot:
     if is_number:
         _number_axis(figure, sorted(map(float, places)))
     else:
-        # Points of one place would hide one another.
+        # Points of the same category would hide each other.
         figure.update_layout(scattermode="group", scattergap=0.4)
         figure.update_xaxes(type="category", categoryarray=[format_value(at) for at in places], categoryorder="array")
     plot.figure = figure
@@ -57,19 +57,19 @@ def make_plot(panel: Panel, part: GridReport, name: str) -> Plot:
 
 
 def series_label(series: Series) -> str:
-    """Return what a line is called."""
+    """Return the label of a line."""
     return ", ".join(f"{name}={format_value(value)}" for name, value in series.settings.items()) or "all"
 
 
 def format_number(value: float | None) -> str:
-    """Return a number as the page writes it, with four digits."""
+    """Return a number as text with four significant digits."""
     if value is None:
         return "-"
     return f"{value:,.0f}" if abs(value) >= 1_000 or value == 0 else f"{value:#.4g}"
 
 
 def band_colour(colour: str, *, dark: bool = False) -> str:
-    """Return the colour of the band around a line."""
+    """Return the colour of the confidence band of a line."""
     hexadecimal = DARK[colour] if dark else colour
     red, green, blue = (int(hexadecimal[place : place + 2], 16) for place in (1, 3, 5))
     return f"rgba({red},{green},{blue},{_BAND_OPACITY})"
@@ -96,15 +96,17 @@ def _add_band(figure: Any, series: Series, colour: str, group: str) -> None:
 
 def _add_line(figure: Any, series: Series, colour: str, dash: str, group: str, *, is_number: bool) -> None:
     points = series.points
-    said = [point.interval for point in points]
+    intervals = [point.interval for point in points]
     hovers = [_hover(series, index) for index in range(len(points))]
     bars = None
     if not (is_number and len(points) > 1):
         bars = {
             "type": "data",
             "symmetric": False,
-            "array": [(one.high or one.mean) - one.mean for one in said],
-            "arrayminus": [one.mean - (one.mean if one.low is None else one.low) for one in said],
+            "array": [(interval.high or interval.mean) - interval.mean for interval in intervals],
+            "arrayminus": [
+                interval.mean - (interval.mean if interval.low is None else interval.low) for interval in intervals
+            ],
             "color": colour,
             "thickness": 1.5,
             "width": 5,
@@ -112,7 +114,7 @@ def _add_line(figure: Any, series: Series, colour: str, dash: str, group: str, *
     figure.add_trace(
         go.Scatter(
             x=[point.x if is_number else format_value(point.x) for point in points],
-            y=[one.mean for one in said],
+            y=[interval.mean for interval in intervals],
             error_y=bars,
             mode="lines+markers" if is_number else "markers",
             line={"color": colour, "width": 2, "dash": dash},
@@ -126,13 +128,13 @@ def _add_line(figure: Any, series: Series, colour: str, dash: str, group: str, *
 
 
 def _hover(series: Series, index: int) -> str:
-    at, said = series.points[index]
-    bounds = "" if said.low is None else f" ({format_number(said.low)} to {format_number(said.high)})"
+    x, interval = series.points[index]
+    bounds = "" if interval.low is None else f" ({format_number(interval.low)} to {format_number(interval.high)})"
     settings = f"<br>{series_label(series)}" if series.settings else ""
     escaped = settings.replace("<", "&lt;").replace("&lt;br>", "<br>")
     return (
-        f"<b>{format_number(said.mean)}</b>{bounds}<br>at {format_value(at)}, "
-        f"{pluralize(said.networks, 'network')}{escaped}"
+        f"<b>{format_number(interval.mean)}</b>{bounds}<br>at {format_value(x)}, "
+        f"{pluralize(interval.networks, 'network')}{escaped}"
     )
 
 
@@ -144,9 +146,9 @@ def _number_axis(figure: Any, places: Sequence[float]) -> None:
 
 
 def _range(panel: Panel) -> list[float]:
-    said = [point.interval for series in panel.series[:MAX_LINES] for point in series.points]
-    low = min(one.mean if one.low is None else one.low for one in said)
-    high = max(one.mean if one.high is None else one.high for one in said)
+    intervals = [point.interval for series in panel.series[:MAX_LINES] for point in series.points]
+    low = min(interval.mean if interval.low is None else interval.low for interval in intervals)
+    high = max(interval.mean if interval.high is None else interval.high for interval in intervals)
     margin = 0.06 * (high - low) or 0.1
     return [low - margin, high + margin]
 
@@ -162,8 +164,8 @@ def _caption(panel: Panel, part: GridReport) -> str:
     networks = "network" if max(counts) == 1 else "networks"
     parts = [METRICS[panel.metric].description, f"Each point is the mean of {each} {networks}."]
     if max(counts) > 1:
-        shape = "The bar" if _has_bars(panel) else "What is shaded"
+        shape = "The bar" if _has_bars(panel) else "The shaded band"
         parts.append(f"{shape} is its 95 % confidence interval.")
     if len(panel.series) > MAX_LINES:
         parts.append(f"{len(panel.series) - MAX_LINES:,} more lines are only in the table.")
-    return " ".join(one for one in parts if one)
+    return " ".join(filter(None, parts))

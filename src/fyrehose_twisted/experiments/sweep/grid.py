@@ -1,4 +1,4 @@
-"""The grid of a sweep, as a file describes it: settings with one value or several, and all their combinations.
+"""Grid of a sweep: settings with one or several values, and all their combinations.
 
 ::
 
@@ -15,7 +15,7 @@
     name = "repair"
     kill = [0.1, 0.3]
 
-What stands outside of a ``[[grid]]`` holds for each. Without one, all that is the only grid.
+Settings outside of a ``[[grid]]`` apply to each grid. A file without ``[[grid]]`` is a single grid.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.experiments.sweep.settings import DEFAULTS, NetworkSettings, Value, coerce_value
 
 MAX_NETWORKS = 1_000_000
-"""A sweep has at most so many networks."""
+"""Maximum number of networks in a sweep."""
 
 _TOP_LEVEL_KEYS = ("seed", "replicas", "grid")
 
@@ -53,12 +53,12 @@ class Seeds(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """One network: a combination of settings, and which of its replicas.
+    """One network: a replica of a combination of settings.
 
-    :ivar grid: the name of the grid that it is in, or ``""``.
-    :ivar number: which combination, from 0, over all grids of the file.
-    :ivar replica: from 0.
-    :ivar sweep_seed: the seed of the sweep.
+    :ivar grid: name of its grid, or ``""``.
+    :ivar number: number of the combination, from 0, over all grids of the file.
+    :ivar replica: number of the replica, from 0.
+    :ivar sweep_seed: seed of the sweep.
     """
 
     grid: str
@@ -68,19 +68,19 @@ class Cell(NamedTuple):
     settings: NetworkSettings
 
     def seeds(self) -> Seeds:
-        """Return its seeds. They depend on nothing else than the seed of the sweep, the number and the replica."""
+        """Return the seeds, which depend only on the seed of the sweep, the number and the replica."""
         state = np.random.SeedSequence(self.sweep_seed, spawn_key=(self.number, self.replica)).generate_state(
             4, np.uint64
         )
-        return Seeds(*(int(one) >> 1 for one in state))
+        return Seeds(*(int(word) >> 1 for word in state))
 
 
 @dataclass(frozen=True)
 class GridPart:
-    """All combinations of some values.
+    """One grid: all combinations of some values.
 
-    :ivar axes: the values of each setting that was given, in the order of :data:`DEFAULTS`.
-    :ivar combinations: the settings that come of them; the last axis changes fastest.
+    :ivar axes: values of each given setting, in the order of :data:`DEFAULTS`.
+    :ivar combinations: all combinations of these values; the last axis varies fastest.
     """
 
     name: str
@@ -92,9 +92,9 @@ class GridPart:
 class Grid:
     """All networks of a sweep.
 
-    :ivar seed: from which those of all networks come.
-    :ivar replicas: networks of each combination.
-    :ivar files: the digest of each file that it names, by its path.
+    :ivar seed: seed from which the seeds of all networks derive.
+    :ivar replicas: networks per combination.
+    :ivar files: digest of each links file, by path.
     """
 
     seed: int
@@ -104,25 +104,25 @@ class Grid:
 
     @cached_property
     def combinations(self) -> tuple[tuple[str, NetworkSettings], ...]:
-        """The combinations of all grids, each with the name of its grid."""
-        return tuple((part.name, one) for part in self.parts for one in part.combinations)
+        """Combinations of all grids, each with the name of its grid."""
+        return tuple((part.name, settings) for part in self.parts for settings in part.combinations)
 
     def __len__(self) -> int:
         return len(self.combinations) * self.replicas
 
     def cells(self) -> Iterator[Cell]:
-        """Yield all networks, the replicas of a combination one after another."""
+        """Yield all networks, with the replicas of a combination in sequence."""
         return map(self.cell, range(len(self)))
 
     def cell(self, position: int) -> Cell:
-        """Return the network that comes after ``position`` others."""
+        """Return the network at a position, from 0."""
         number, replica = divmod(position, self.replicas)
         name, settings = self.combinations[number]
         return Cell(name, number, replica, self.seed, settings)
 
     def digest(self) -> str:
-        """Return what only grids with the same networks have; one that only has more replicas has the same."""
-        # Of a file counts what is in it, not where it is.
+        """Return a digest of the networks, which does not depend on the number of replicas."""
+        # Files count by content, not by path.
         cells = [
             [name, settings.values() | {"file": self.files.get(settings.file, "")}]
             for name, settings in self.combinations
@@ -134,31 +134,31 @@ class Grid:
 def read_grid(path: Path) -> Grid:
     """Read the grid of a file.
 
-    :raises ConfigurationError: if something in it is not possible; the setting is named.
-    :raises OSError: if it cannot be read.
+    :raises ConfigurationError: if the file is invalid; the error names the setting.
+    :raises OSError: if the file cannot be read.
     """
     try:
-        said = tomllib.loads(path.read_bytes().decode())
+        document = tomllib.loads(path.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}") from None
+        raise ConfigurationError(f"{path} is not valid TOML: {error}") from None
     try:
-        return make_grid(said, path.parent)
+        return make_grid(document, path.parent)
     except ConfigurationError as error:
         raise ConfigurationError(f"{path}: {error}") from None
 
 
 def make_grid(document: Mapping[str, Any], directory: Path) -> Grid:
-    """Return the grid that is said so.
+    """Return the grid that a document describes.
 
-    :param directory: where files are that are named without a directory.
-    :raises ConfigurationError: if something is not possible.
+    :param directory: base directory of relative paths in the document.
+    :raises ConfigurationError: if the document is invalid.
     """
     seed, replicas = (
-        _check_count(name, document.get(name, 1), least) for name, least in (("seed", 0), ("replicas", 1))
+        _check_count(name, document.get(name, 1), minimum) for name, minimum in (("seed", 0), ("replicas", 1))
     )
     common = {name: value for name, value in document.items() if name not in _TOP_LEVEL_KEYS}
     tables = document.get("grid", [{}])
-    if not isinstance(tables, list) or not tables or not all(isinstance(one, dict) for one in tables):
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise ConfigurationError("grid: write [[grid]] above each grid, with two brackets on either side")
     files: dict[Path, _File] = {}
     parts: list[GridPart] = []
@@ -172,13 +172,13 @@ def make_grid(document: Mapping[str, Any], directory: Path) -> Grid:
         try:
             axes = _axes(common | own)
             if prod(map(len, axes.values())) * replicas > MAX_NETWORKS:
-                raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks")
+                raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks; use fewer values or replicas")
             parts.append(GridPart(name, axes, tuple(_combinations(axes, directory, files))))
         except ConfigurationError as error:
             raise ConfigurationError(f"[[grid]] {name!r}: {error}" if name else str(error)) from None
-    grid = Grid(seed, replicas, tuple(parts), {str(path): one.digest for path, one in files.items()})
+    grid = Grid(seed, replicas, tuple(parts), {str(path): file.digest for path, file in files.items()})
     if len(grid) > MAX_NETWORKS:
-        raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks")
+        raise ConfigurationError(f"it has more than {MAX_NETWORKS:,} networks; use fewer values or replicas")
     return grid
 
 
@@ -194,11 +194,11 @@ def _axes(settings: Mapping[str, Any]) -> dict[str, tuple[Value, ...]]:
             continue
         values = settings[name] if isinstance(settings[name], list) else [settings[name]]
         if not values:
-            raise ConfigurationError(f"{name}=[]: give it one value at least, or leave it out")
+            raise ConfigurationError(f"{name}=[]: give at least one value, or remove the setting")
         axes[name] = tuple(coerce_value(name, value) for value in values)
         if len(set(axes[name])) < len(values):
             raise ConfigurationError(
-                f"{name}={settings[name]!r}: a value is there twice; replicas = N repeats networks"
+                f"{name}={settings[name]!r}: a value appears twice; use replicas = N to repeat networks"
             )
     return axes
 
@@ -217,8 +217,8 @@ def _combinations(
         if given.get("topology") == "file" and given.get("file"):
             for name in ("n", "degree"):
                 if name in given:
-                    said = f"{name}={given[name]!r} means nothing with topology='file'"
-                    raise ConfigurationError(f"{said}: the file says it; give others a [[grid]] of their own")
+                    setting = f"{name}={given[name]!r} does not apply to topology='file'"
+                    raise ConfigurationError(f"{setting}, whose file determines it; use another [[grid]]")
             path = (directory / str(given["file"])).resolve()
             if path not in files:
                 files[path] = _read_file(path)
@@ -236,7 +236,7 @@ def _read_file(path: Path) -> _File:
         raise ConfigurationError(f"file={str(path)!r}: {error.strerror}") from None
 
 
-def _check_count(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        raise ConfigurationError(f"{name}={value!r}: it has to be one whole number from {least}")
+def _check_count(name: str, value: object, minimum: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value < 2**63:
+        raise ConfigurationError(f"{name}={value!r}: it must be a single whole number of {minimum} or more")
     return value

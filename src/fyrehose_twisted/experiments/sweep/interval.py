@@ -1,4 +1,4 @@
-"""A mean, and within what it lies if the networks were drawn anew."""
+"""Means with confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ CONFIDENCE = 0.95
 
 
 class Interval(NamedTuple):
-    """What replicas of one cell say.
+    """Mean of a metric over the replicas of a cell.
 
-    :ivar networks: how many of them have a value.
-    :ivar low: where the interval of Student's t for the mean begins, cut at what is possible; ``None`` for one value.
-    :ivar high: where it ends.
+    :ivar networks: number of replicas that have a value.
+    :ivar low: lower end of the Student's t interval of the mean, clipped to possible values; ``None`` for one value.
+    :ivar high: upper end of the interval.
     """
 
     networks: int
@@ -29,25 +29,30 @@ class Interval(NamedTuple):
 
 
 def confidence_interval(values: Sequence[float], lowest: float = 0.0, highest: float = math.inf) -> Interval:
-    """Return the mean of values, its confidence interval, and the lowest and highest of them.
+    """Return the mean of values with its confidence interval, minimum and maximum.
 
-    :param values: one at least.
-    :param lowest: what none can be below.
-    :param highest: what none can be above.
+    :param values: at least one value.
+    :param lowest: lowest possible value.
+    :param highest: highest possible value.
     """
     array = np.asarray(values, np.float64)
-    mean, least, most = float(array.mean()), float(array.min()), float(array.max())
+    mean, minimum, maximum = float(array.mean()), float(array.min()), float(array.max())
     if len(array) < 2:
-        return Interval(1, mean, None, None, least, most)
+        return Interval(1, mean, None, None, minimum, maximum)
     half = t_quantile(len(array) - 1) * float(array.std(ddof=1)) / math.sqrt(len(array))
     return Interval(
-        len(array), mean, max(min(lowest, least), mean - half), min(max(highest, most), mean + half), least, most
+        len(array),
+        mean,
+        max(min(lowest, minimum), mean - half),
+        min(max(highest, maximum), mean + half),
+        minimum,
+        maximum,
     )
 
 
 @cache
 def t_quantile(freedom: int) -> float:
-    """Return how many standard errors an interval reaches to either side, with so many degrees of freedom."""
+    """Return the half-width of an interval in standard errors, for some degrees of freedom."""
     low, high = 0.0, 16.0
     while _central_probability(high, freedom) < CONFIDENCE:
         low, high = high, 2.0 * high
@@ -58,7 +63,7 @@ def t_quantile(freedom: int) -> float:
 
 
 def _central_probability(t: float, freedom: int) -> float:
-    """Return the chance that Student's t is between ``-t`` and ``t`` (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    """Return P(-t < T < t) for Student's t (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     angle = math.atan(t / math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2

@@ -1,4 +1,4 @@
-"""The run of one network: it grows, is used, perhaps is hurt, and is measured."""
+"""Simulation of one network of a sweep."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 PACKET_SIZE = 100
 HOUR = 3_600.0
 POLL_INTERVAL = 1.0
-"""Simulated seconds between two looks for the answer to a subscriber, where messages are lost."""
+"""Simulated seconds between two checks for the outcome of a subscription, in networks that lose messages."""
 
 
 def run_network(cell: Cell) -> dict[str, Any]:
-    """Simulate a network and return its metrics, as ``took_topology`` how many seconds its links took, and as
-    ``violation`` which invariant was broken.
+    """Simulate a network and return its metrics.
 
-    Under each key, nodes that are drawn subscribe; then some of those publish. If a share of the nodes is to be killed,
-    that happens next, all at once; when the trees are mended, subscribers that are left publish again. If there is to
-    be churn, it comes then, and packets are published while it lasts, evenly spread. At last, all become quiet. A
-    network that loses messages need not become quiet, and is given a time instead. What is drawn comes from the seeds
-    of the network.
+    They include ``took_topology``, the seconds taken to create the links, and ``violation``, the broken invariant.
+
+    Random nodes subscribe to each key, and random subscribers publish. If a share of the nodes is to be killed, that
+    happens next, and remaining subscribers publish again once the trees have healed. Churn follows, with packets
+    published at even intervals. Finally the network becomes quiet; one that loses messages gets a fixed time to settle
+    instead. All random choices derive from the seeds of the network.
     """
     from fyrehose_twisted.experiments.trials.experiment import TreeExperiment
 
@@ -57,7 +57,7 @@ def run_network(cell: Cell) -> dict[str, Any]:
 
 
 def make_topology(settings: NetworkSettings, seeds: Seeds) -> Topology:
-    """Return the links of a network."""
+    """Return the topology of a network."""
     from fyrehose_twisted.experiments.topologies.topology import Topology
 
     n, degree, seed = settings.n, settings.degree, seeds.topology
@@ -67,15 +67,15 @@ def make_topology(settings: NetworkSettings, seeds: Seeds) -> Topology:
         return Topology.ring(n, int(degree) // 2, seed)
     if settings.topology == "file":
         return Topology.from_file(settings.file, seed)
-    made = Topology.kleinberg(n, degree, seed, settings.lattice)
+    topology = Topology.kleinberg(n, degree, seed, settings.lattice)
     if settings.topology == "kleinberg":
-        return made
-    scrambled = np.random.default_rng(seeds.swapping).permutation(made.locations)
-    return Topology.from_edges(made.edges(), scrambled).swap(settings.rounds, seeds.swapping)
+        return topology
+    shuffled = np.random.default_rng(seeds.swapping).permutation(topology.locations)
+    return Topology.from_edges(topology.edges(), shuffled).swap(settings.rounds, seeds.swapping)
 
 
 class _NetworkRun:
-    """What is done in a network."""
+    """Steps of one simulation."""
 
     def __init__(self, experiment: TreeExperiment, settings: NetworkSettings, rng: np.random.Generator) -> None:
         self._experiment, self._settings, self._rng = experiment, settings, rng
@@ -118,7 +118,7 @@ class _NetworkRun:
         self._settle()
 
     def counts(self) -> dict[str, float]:
-        """Return what the experiment does not measure."""
+        """Return the metrics that the experiment does not measure."""
         return {
             "refused": float(self._refused),
             "publish_success": self._published / self._attempted if self._attempted else math.nan,
@@ -126,7 +126,7 @@ class _NetworkRun:
 
     def violation(self) -> str | None:
         if self._settings.loss:
-            return None  # Where messages are lost, neighbours disagree for a while; that is no fault.
+            return None  # With message loss, neighbours may disagree for a while.
         try:
             self._experiment.check()
         except InvariantViolated as error:
@@ -149,9 +149,9 @@ class _NetworkRun:
 
     def _publish_to_all(self) -> None:
         for key in self._subscribers:
-            there = self._experiment.subscribers(key)
-            if there:
-                node = there[int(self._rng.integers(len(there)))]
+            subscribers = self._experiment.subscribers(key)
+            if subscribers:
+                node = subscribers[int(self._rng.integers(len(subscribers)))]
                 self._attempted += 1
                 data = self._rng.bytes(PACKET_SIZE)
                 self._experiment.publish(node, key, data).addCallbacks(self._count_published, _ignore_failure)
@@ -161,4 +161,4 @@ class _NetworkRun:
 
 
 def _ignore_failure(failure: object) -> None:
-    """What fails is counted; here nobody waits for it."""
+    """Ignore a failure, which is counted elsewhere."""

@@ -1,4 +1,4 @@
-"""The page of a sweep: one HTML file that needs nothing else."""
+"""Report of a sweep as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from fyrehose_twisted.spark.report.style import DARK, SERIES, Plot
 from fyrehose_twisted.wording import pluralize
 
 MAX_ERROR_KINDS = 10
-"""At most so many kinds of errors are shown."""
+"""Maximum number of kinds of errors shown."""
 COLUMNS = ("networks", "mean", "95 % from", "to", "lowest", "highest")
 
 
 class _SweepTemplate(Template):
-    # CSS and script have both $ and single @.
+    # CSS and scripts contain $ and single @.
     delimiter = "@@"
 
 
 def write_page(sweep: SweepData, out: Path, title: str, now: datetime) -> None:
-    """Write the page. It takes the place of what was there only when it is complete.
+    """Write the page, and replace an existing file atomically.
 
-    :param now: when it is made, in UTC.
-    :raises OSError: if it cannot be written.
+    :param now: current time in UTC.
+    :raises OSError: if the file cannot be written.
     """
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            # Names of files may have bytes that are no text.
+            # File names may contain bytes that are not text.
             file.write(render(sweep, title, now).encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
@@ -51,12 +51,12 @@ def write_page(sweep: SweepData, out: Path, title: str, now: datetime) -> None:
 
 
 def render(sweep: SweepData, title: str, now: datetime) -> str:
-    """Return the page. Nothing that comes from data can become markup or script."""
+    """Return the page. Nothing in the data can become markup or script."""
     sections, plots = [_verdict(sweep)], []
     for index, part in enumerate(sweep.parts):
-        made = [make_plot(panel, part, f"{panel.metric}-{index}") for panel in part.panels]
-        plots += made
-        sections += _grid_sections(part, sweep.replicas, made)
+        grid_plots = [make_plot(panel, part, f"{panel.metric}-{index}") for panel in part.panels]
+        plots += grid_plots
+        sections += _grid_sections(part, sweep.replicas, grid_plots)
     figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots}
     dark = DARK | {band_colour(colour): band_colour(colour, dark=True) for colour in SERIES}
     data = json.dumps({"figures": figures, "dark": dark}, separators=(",", ":")).replace("<", "\\u003c")
@@ -67,16 +67,16 @@ def render(sweep: SweepData, title: str, now: datetime) -> str:
 
 def _verdict(sweep: SweepData) -> str:
     failed, violated = sweep.errors.total(), sweep.violations.total()
-    wanted = sum(part.expected for part in sweep.parts)
+    expected = sum(part.expected for part in sweep.parts)
     several = f" in {len(sweep.parts)} grids" if len(sweep.parts) > 1 else ""
     level = "divergence" if violated else "losses" if failed else "good"
     headline = f"{pluralize(sweep.networks, 'network')}{several}"
     sentences = [f"{pluralize(sweep.replicas, 'replica')} of each cell, from seed {sweep.seed}."]
     if sweep.conditions:
         sentences.append(f"Only those with {' and '.join(sweep.conditions)}.")
-    elif sweep.networks < wanted:
+    elif sweep.networks < expected:
         level = "unknown" if level == "good" else level
-        sentences.append(f"{wanted - sweep.networks:,} of {wanted:,} are not simulated yet.")
+        sentences.append(f"{expected - sweep.networks:,} of {expected:,} are not simulated yet.")
     sentences.append(f"They kept a core busy for {format_number(sweep.took)} s.")
     sentences.append(f"{failed:,} failed; in {violated:,} an invariant was broken." if failed or violated else
                      "None failed, and no invariant was broken.")  # fmt: skip
@@ -87,10 +87,10 @@ def _verdict(sweep: SweepData) -> str:
     )
 
 
-def _outcome_items(said: Counter[str], what: str) -> list[str]:
-    items = [f"{pluralize(count, 'network')} {what}: {one}" for one, count in said.most_common(MAX_ERROR_KINDS)]
-    rest = sum(said.values()) - sum(count for _, count in said.most_common(MAX_ERROR_KINDS))
-    return items + ([f"{pluralize(rest, 'network')} {what} in other ways"] if rest else [])
+def _outcome_items(counts: Counter[str], verb: str) -> list[str]:
+    items = [f"{pluralize(count, 'network')} {verb}: {text}" for text, count in counts.most_common(MAX_ERROR_KINDS)]
+    rest = sum(counts.values()) - sum(count for _, count in counts.most_common(MAX_ERROR_KINDS))
+    return items + ([f"{pluralize(rest, 'network')} {verb} in other ways"] if rest else [])
 
 
 def _grid_sections(part: GridReport, replicas: int, plots: Sequence[Plot]) -> list[str]:
@@ -116,9 +116,9 @@ def _number_table(panel: Panel, part: GridReport, name: str) -> str:
     rows = []
     for series in panel.series:
         settings = [format_value(value) for value in series.settings.values()]
-        for at, said in series.points:
-            values = [format_number(one) for one in (said.mean, said.low, said.high, said.minimum, said.maximum)]
-            rows.append([*settings, format_value(at), f"{said.networks:,}", *values])
+        for x, interval in series.points:
+            numbers = interval.mean, interval.low, interval.high, interval.minimum, interval.maximum
+            rows.append([*settings, format_value(x), f"{interval.networks:,}", *map(format_number, numbers)])
     metric = METRICS[panel.metric]
     title = f"{metric.title}, in numbers"
     columns = (*part.varied, panel.axis, *COLUMNS)
@@ -128,7 +128,7 @@ def _number_table(panel: Panel, part: GridReport, name: str) -> str:
 def _table(
     name: str, title: str, note: str, columns: Sequence[str], rows: Iterable[Sequence[str]], words: int | None = None
 ) -> str:
-    """Return a table of which the first columns, ``words`` of them, are words and the others numbers."""
+    """Return a table whose first ``words`` columns are text, and whose other columns are numbers."""
     kinds = ["" if words is None or index < words else ' class="number"' for index in range(len(columns))]
     head = "".join(f'<th scope="col"{kind}>{escape(one)}</th>' for one, kind in zip(columns, kinds, strict=True))
     body = "".join(f"<tr>{''.join(map(_cell, row, kinds))}</tr>\n" for row in rows)

@@ -1,4 +1,4 @@
-"""The line that says how far a sweep is."""
+"""Progress line of a sweep."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from fyrehose_twisted.process.progress import ProgressBar
 
 POLL_INTERVAL = 0.5
-"""Seconds between two looks at what is done."""
+"""Seconds between two updates."""
 
 
 class SweepProgress:
-    """Networks that are done, of how many; how many of them a second; and the time that is left.
+    """Progress line with the number of finished networks, the rate, and the remaining time.
 
-    :param done: networks that were there at the start.
-    :param seconds: what the others will take, as estimated, of all cores together.
+    :param done: networks that were finished at the start.
+    :param seconds: estimated cost of the others, summed over all cores.
     """
 
     def __init__(self, total: int, done: int, seconds: float, *, quiet: bool) -> None:
@@ -33,22 +33,22 @@ class SweepProgress:
             unit=" networks",
             file=sys.stderr,
             disable=quiet,
-            # What is estimated to be left depends on which networks those are, which tqdm does not know.
+            # The remaining time depends on the costs of the remaining networks, which tqdm does not know.
             bar_format="{desc}: {n_fmt} of {total_fmt} networks [{elapsed}, {rate_fmt}{postfix}]",
             mininterval=POLL_INTERVAL,
-            # Else it would only look at the time once many networks are done.
+            # Otherwise tqdm would check the time only after many networks.
             miniters=0,
         )
 
     def show(self, networks: int, seconds: float) -> None:
-        """Show that so many networks are done in this wave, which were estimated to take so long."""
-        left = self._text_left(self._completed_cost + seconds)
-        self._bar.set_postfix_str(left, refresh=False)
+        """Show the finished networks of this wave, and their estimated cost."""
+        remaining = self._text_left(self._completed_cost + seconds)
+        self._bar.set_postfix_str(remaining, refresh=False)
         self._bar.update(networks - self._shown)
         self._shown = networks
 
     def end_wave(self, networks: int, seconds: float) -> None:
-        """Count a wave as done."""
+        """Count a wave as finished."""
         self.show(networks, seconds)
         self._completed_cost += seconds
         self._shown = 0
@@ -59,7 +59,7 @@ class SweepProgress:
 
     @contextmanager
     def watching(self, look: Callable[[], tuple[int, float]]) -> Iterator[None]:
-        """Show what ``look`` returns, now and then, for the time of the block."""
+        """Show the result of ``look`` at intervals while the block runs."""
         over = threading.Event()
 
         def watch() -> None:

@@ -1,4 +1,4 @@
-"""The directory of a sweep: a manifest, and a table to which each wave adds a directory."""
+"""Directory of a sweep: a manifest, and a table to which each wave adds a subdirectory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WAVE = re.compile(r"wave=(\d{5,})")
 
 
 class SweepResults:
-    """What a sweep has found so far.
+    """Results of a sweep on disk.
 
-    Waves are ``networks/wave=00000`` and so on, in Parquet. Whatever kills a sweep, a wave is there as a whole, or not
-    at all.
+    Waves are Parquet files in ``networks/wave=00000`` and so on. A wave is written atomically, even if the sweep is
+    killed.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -35,19 +35,19 @@ class SweepResults:
 
     @property
     def table(self) -> str:
-        """The directory of the table."""
+        """Directory of the table."""
         return str(self._networks)
 
     @contextmanager
     def open_for_writing(self, grid: Grid, versions: Mapping[str, str]) -> Iterator[list[str]]:
-        """Let nobody else write for the time of the block, and take away what an earlier one has left unfinished.
+        """Lock the directory while the block runs, and remove partial waves of an earlier sweep.
 
-        Yields what the user has to know: each version that is another one than before.
+        Yields warnings about versions that changed since earlier waves.
 
-        :param versions: of what the numbers depend on.
+        :param versions: versions of the software that the numbers depend on.
         :raises ConfigurationError: if the directory belongs to another grid, or to something else.
-        :raises StateFileError: if a sweep writes to it now.
-        :raises OSError: if it cannot be written to.
+        :raises StateFileError: if another sweep is writing to the directory.
+        :raises OSError: if the directory cannot be written.
         """
         before = self._check(grid)
         self._networks.mkdir(parents=True, exist_ok=True)
@@ -56,43 +56,43 @@ class SweepResults:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StateFileError(f"{self.directory}: another sweep writes there; wait until it has ended") from None
-            for left in self._networks.glob(".wave-*"):
-                shutil.rmtree(left)
+                raise StateFileError(f"{self.directory}: another sweep is writing there; wait until it ends") from None
+            for partial in self._networks.glob(".wave-*"):
+                shutil.rmtree(partial)
             known = before.get("versions", {})
-            news = [
+            warnings = [
                 f"{name} is {now} here; earlier rows in {self.directory} are of {known[name]}"
                 for name, now in versions.items()
                 if known.get(name, now) != now
             ]
             self._write_manifest(grid, before, versions)
-            yield news
+            yield warnings
         finally:
             os.close(descriptor)
 
     def manifest(self) -> dict[str, Any]:
-        """Return what the manifest says.
+        """Return the manifest.
 
-        :raises ConfigurationError: if there is none, or it is none of ours.
+        :raises ConfigurationError: if there is no manifest, or its format is unknown.
         """
         path = self.directory / MANIFEST
         try:
-            said = json.loads(path.read_bytes())
+            manifest = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise ConfigurationError(f"{self.directory} holds no sweep: there is no {MANIFEST}") from None
         except ValueError:
-            said = None
-        if not isinstance(said, dict) or said.get("format") != FORMAT:
+            manifest = None
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
             raise ConfigurationError(f"{path} is not the manifest of a sweep of this version; name another directory")
-        return said
+        return manifest
 
     def finished_networks(self) -> set[tuple[int, int]]:
-        """Return the cell and the replica of each network that has a row."""
+        """Return the cell and replica of each network that has a row."""
         found = self.read([])
         return set(zip(*(found.column(name).to_pylist() for name in KEY_COLUMNS), strict=True))
 
     def read(self, columns: Sequence[str] | None = None) -> Any:
-        """Return the table, or some columns of it beside those of the keys, in the order of networks.
+        """Return the table, or some columns besides the key columns, in the order of the networks.
 
         :raises OperationalError: if a file cannot be read.
         """
@@ -122,7 +122,7 @@ class SweepResults:
         return whole.sort_by([(name, "ascending") for name in KEY_COLUMNS])
 
     def add(self, table: Any) -> None:
-        """Add a wave. When this returns, it is on the disk."""
+        """Add a wave durably."""
         waves = self._waves()
         number = int(waves[-1].name.partition("=")[2]) + 1 if waves else 0
         partial = self._networks / f".wave-{number:05}"
@@ -133,25 +133,25 @@ class SweepResults:
         _sync_directory(self._networks)
 
     def drop_errors(self) -> int:
-        """Take away the rows of networks that failed, and return how many there were."""
+        """Remove the rows of failed networks, and return their number."""
         import pyarrow.compute as compute
         import pyarrow.parquet as parquet
 
-        forgotten = 0
+        dropped = 0
         for path in self._waves():
             for part in sorted(path.glob("*.parquet")):
                 table = parquet.ParquetFile(part).read()
                 kept = table.filter(compute.is_null(table[ERROR]))
                 if kept.num_rows == table.num_rows:
                     continue
-                forgotten += table.num_rows - kept.num_rows
+                dropped += table.num_rows - kept.num_rows
                 partial = self._networks / f".wave-{path.name}-{part.name}"
                 partial.mkdir()
                 _write_table(partial / part.name, kept)
                 os.replace(partial / part.name, part)
                 _sync_directory(path)
                 partial.rmdir()
-        return forgotten
+        return dropped
 
     def _waves(self) -> list[Path]:
         with suppress(FileNotFoundError):
@@ -159,7 +159,7 @@ class SweepResults:
         return []
 
     def _check(self, grid: Grid) -> dict[str, Any]:
-        """Return the manifest, an empty one if nothing is there."""
+        """Return the manifest, empty if the directory is new."""
         if not self.directory.exists() or not (set(os.listdir(self.directory)) - {LOCK, NETWORKS}):
             if self._waves():
                 raise ConfigurationError(f"{self.directory} has a table and no {MANIFEST}; name another directory")
@@ -176,7 +176,7 @@ class SweepResults:
 
     def _write_manifest(self, grid: Grid, before: Mapping[str, Any], versions: Mapping[str, str]) -> None:
         parts = [{"name": part.name, "axes": part.axes} for part in grid.parts]
-        said = {
+        manifest = {
             "format": FORMAT,
             "digest": grid.digest(),
             "seed": grid.seed,
@@ -187,7 +187,7 @@ class SweepResults:
         }
         partial = self.directory / f".{MANIFEST}"
         with open(partial, "w", encoding="utf-8") as file:
-            json.dump(said, file, indent=1)
+            json.dump(manifest, file, indent=1)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""The table of a sweep: one row for each network."""
+"""Table of a sweep, with one row per network."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fyrehose_twisted.experiments.sweep.settings import DEFAULTS
 
 Measurements = dict[str, Any]
 RunNetwork = Callable[[Cell], Measurements]
-"""Simulates a network, and returns what was measured."""
+"""Function that simulates a network and returns its measurements."""
 
 KEY_COLUMNS = ("cell", "replica")
-"""The columns that say which network a row is of."""
+"""Columns that identify the network of a row."""
 VIOLATION, ERROR = "violation", "error"
 DURATION_COLUMNS = ("took_topology", "took")
-"""Seconds that the links of a network took, and all of it. They are another each time; all else is the same."""
+"""Seconds for the links of a network, and for all of it. They vary between runs; all other columns do not."""
 
 _TYPES = {bool: "boolean", int: "bigint", float: "double", str: "string"}
 _COLUMNS = {
@@ -36,11 +36,11 @@ _COLUMNS = {
     **dict.fromkeys(DURATION_COLUMNS, "double"),
 }
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
-"""The table as Spark wants to know it. Where there was nothing to measure, a metric is null."""
+"""Schema of the table in the notation of Spark. Metrics without data are null."""
 
 
 def arrow_schema() -> Any:
-    """Return the same as an Arrow schema."""
+    """Return the schema of the table for Arrow."""
     import pyarrow
 
     kinds = {"boolean": pyarrow.bool_(), "bigint": pyarrow.int64(), "double": pyarrow.float64()}
@@ -48,14 +48,14 @@ def arrow_schema() -> Any:
 
 
 def simulate_row(cell: Cell, run: RunNetwork) -> dict[str, Any]:
-    """Simulate a network and return its row. If that fails, the row says how."""
+    """Simulate a network and return its row, which contains the error if the simulation fails."""
     began = perf_counter()
     row = blank_row(cell)
     try:
-        found = run(cell)
-        for name, value in found.items():
+        measurements = run(cell)
+        for name, value in measurements.items():
             if name not in _COLUMNS:
-                raise LookupError(f"{name} was measured, and there is no column for it")
+                raise LookupError(f"{name} was measured, but there is no column for it")
             row[name] = None if isinstance(value, float) and math.isnan(value) else value
     except Exception as error:
         row = blank_row(cell) | {ERROR: _describe_error(error)}
@@ -63,10 +63,10 @@ def simulate_row(cell: Cell, run: RunNetwork) -> dict[str, Any]:
 
 
 def blank_row(cell: Cell) -> dict[str, Any]:
-    """Return the row of a network of which nothing is known but its settings."""
+    """Return the row of a network without measurements."""
     seeds = cell.seeds()
-    which = (cell.grid, cell.number, cell.replica, seeds.topology, seeds.experiment)
-    known = dict(zip(list(_COLUMNS)[: len(which)], which, strict=True)) | cell.settings.values()
+    identity = (cell.grid, cell.number, cell.replica, seeds.topology, seeds.experiment)
+    known = dict(zip(list(_COLUMNS)[: len(identity)], identity, strict=True)) | cell.settings.values()
     return dict.fromkeys(_COLUMNS) | known
 
 
@@ -78,7 +78,7 @@ def to_arrow_batch(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _describe_error(error: Exception) -> str:
-    """Return what an error says, and where in our code it was raised."""
-    said = " ".join(f"{type(error).__name__}: {error}".split())
+    """Return the text of an error, and the place where it was raised."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{said} ({frames[-1].name}, line {frames[-1].lineno})" if frames else said
+    return f"{text} ({frames[-1].name}, line {frames[-1].lineno})" if frames else text

@@ -1,4 +1,4 @@
-"""What one network of a sweep is like, and what is done in it."""
+"""Settings of one network of a sweep."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Value = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class NetworkSettings:
-    """One network, but for its seed. Times are in seconds of simulated time.
+    """Settings of one network, without its seed. Times are simulated seconds.
 
-    :ivar topology: how nodes are linked: ``kleinberg``, ``random``, ``ring``, ``swapped``, which is ``kleinberg`` with
-        locations that have nothing to do with the links until nodes have swapped them, or ``file``.
-    :ivar file: the file with the links, of ``topology = "file"``; with a cluster, workers must have it at that path.
-    :ivar n: nodes.
-    :ivar degree: links of a node, on average; in a ``ring`` of each node.
-    :ivar lattice: whether nodes of ``kleinberg`` and ``swapped`` are linked to their neighbours on the ring besides.
-    :ivar rounds: attempts of each node of ``swapped`` to swap, on average.
-    :ivar latency: from a node to the next one.
-    :ivar loss: chance that a message is lost on its way.
-    :ivar settle: how long a network that loses messages, and so need not become quiet, is given where others are
-        given until they are; a subscriber waits no longer for its answer.
-    :ivar keys: streams.
-    :ivar subscribers: nodes that subscribe to each.
-    :ivar concurrent: whether all subscribe at once; otherwise each waits until the one before has been answered.
-    :ivar packets: packets that are published under each key before nodes are killed, and as many after that.
-    :ivar kill: share of the nodes that is killed at once.
-    :ivar churn: nodes that die in an hour, as a share of all, one at a time; as many come back. 0 for none.
-    :ivar duration: for how long nodes die and come back.
-    :ivar policy: how nodes route, wait and repair. In a file each of its fields is a setting like these.
+    :ivar topology: links of the nodes: ``kleinberg``, ``random``, ``ring``, ``swapped`` (``kleinberg`` with shuffled
+        locations that nodes improve by swapping), or ``file``.
+    :ivar file: path of the links file, for ``topology = "file"``. On a cluster, workers must have it at the same path.
+    :ivar n: number of nodes.
+    :ivar degree: mean number of links per node.
+    :ivar lattice: also link nodes of ``kleinberg`` and ``swapped`` to their neighbours on the ring.
+    :ivar rounds: mean number of swaps attempted per node of ``swapped``.
+    :ivar latency: latency of a link.
+    :ivar loss: probability that a message is lost.
+    :ivar settle: settling time after each step in a network that loses messages, since it may never become quiet. It
+        also limits the wait for the answer to a subscription.
+    :ivar keys: number of streams.
+    :ivar subscribers: subscribers per stream.
+    :ivar concurrent: subscribe all at once; otherwise each subscriber waits for the answer to the previous one.
+    :ivar packets: packets published per stream before nodes are killed, and again after.
+    :ivar kill: share of the nodes that are killed at once.
+    :ivar churn: nodes that die per hour, as a share of all; as many return. 0 for none.
+    :ivar duration: duration of the churn.
+    :ivar policy: policy of the nodes. In a file each of its fields is a setting of its own.
     """
 
     topology: str = "kleinberg"
@@ -61,9 +61,9 @@ class NetworkSettings:
     def __post_init__(self) -> None:
         if self.topology not in TOPOLOGIES:
             raise ConfigurationError(f"topology={self.topology!r}: choose one of {', '.join(TOPOLOGIES)}")
-        for name, (least, most) in _RANGES.items():
-            if not least <= getattr(self, name) <= most:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r} is outside {least:,} to {most:,}")
+        for name, (minimum, maximum) in _RANGES.items():
+            if not minimum <= getattr(self, name) <= maximum:
+                raise ConfigurationError(f"{name}={getattr(self, name)!r} is outside {minimum:,} to {maximum:,}")
         for name in ("latency", "settle", "duration"):
             if not 0.0 <= getattr(self, name) < math.inf:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: a time is 0 or more seconds")
@@ -87,24 +87,24 @@ class NetworkSettings:
             if not self.file:
                 raise ConfigurationError("topology='file' needs file='PATH', the file with the links")
             return
-        least = 2 if self.lattice or self.topology == "ring" else 0
-        if not least <= self.degree <= self.n - 1:
-            raise ConfigurationError(f"degree={self.degree:g}: with n={self.n} it goes from {least} to {self.n - 1}")
+        minimum = 2 if self.lattice or self.topology == "ring" else 0
+        if not minimum <= self.degree <= self.n - 1:
+            raise ConfigurationError(f"degree={self.degree:g}: with n={self.n} it goes from {minimum} to {self.n - 1}")
         if self.topology == "ring" and self.degree % 2:
             raise ConfigurationError(f"degree={self.degree:g}: in a ring it is even, half of it on either side")
 
     @classmethod
     def from_values(cls, values: Mapping[str, Value]) -> NetworkSettings:
-        """Return the settings that have these values, and defaults for others; names are those of a file.
+        """Return settings with these values, and defaults for the others. Names are those of a file.
 
-        :raises ConfigurationError: if a value is out of range, or two do not go together.
+        :raises ConfigurationError: if a value is out of range, or two values are incompatible.
         """
         own: dict[str, Any] = {name: value for name, value in values.items() if name not in POLICY_DEFAULTS}
         policy: dict[str, Any] = {name: value for name, value in values.items() if name in POLICY_DEFAULTS}
         return cls(**own, policy=Policy(**policy))
 
     def values(self) -> dict[str, Value]:
-        """Return all values by name, those of the policy last."""
+        """Return all values by name, the policy last."""
         return {name: getattr(self.policy if name in POLICY_DEFAULTS else self, name) for name in DEFAULTS}
 
 
@@ -117,18 +117,18 @@ _RANGES = {
 }
 _TOPOLOGIES_OF = {"file": ("file",), "lattice": ("kleinberg", "swapped"), "rounds": ("swapped",)}
 
-POLICY_DEFAULTS: dict[str, Any] = {one.name: one.default for one in fields(Policy)}
-"""The settings that are fields of a policy."""
+POLICY_DEFAULTS: dict[str, Any] = {setting.name: setting.default for setting in fields(Policy)}
+"""Settings that are fields of a policy, and their defaults."""
 DEFAULTS: dict[str, Any] = {
-    one.name: one.default for one in fields(NetworkSettings) if one.name != "policy"
+    setting.name: setting.default for setting in fields(NetworkSettings) if setting.name != "policy"
 } | POLICY_DEFAULTS
-"""All settings by name, in the order of columns, and their defaults. A value is of the type of its default."""
+"""All settings with their defaults, in the order of columns. A value has the type of its default."""
 
 
 def coerce_value(name: str, value: object) -> Value:
-    """Return ``value`` as a value of the setting ``name``.
+    """Return ``value`` converted to the type of the setting ``name``.
 
-    :raises ConfigurationError: if it is of another type.
+    :raises ConfigurationError: if the value has another type.
     """
     kind = type(DEFAULTS[name])
     if kind is float and isinstance(value, int | float) and not isinstance(value, bool):

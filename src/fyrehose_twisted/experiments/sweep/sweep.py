@@ -1,4 +1,4 @@
-"""A sweep on Spark: what is left of a grid, in waves of tasks."""
+"""Execution of a sweep on Spark: the unfinished networks of a grid, in waves of tasks."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _WORKER_DIED = "Python worker"
-"""So what Spark says begins if a worker has ended; that need not be the end of the others."""
+"""Beginning of Spark's message after a worker died, which need not affect the others."""
 
 
 class SweepCounts(NamedTuple):
-    """What is in the table of a sweep.
+    """Numbers of networks in the table of a sweep.
 
-    :ivar failed: networks that have an error instead of numbers.
-    :ivar violated: those in which an invariant was broken.
+    :ivar failed: networks with an error instead of metrics.
+    :ivar violated: networks with a broken invariant.
     """
 
     networks: int
@@ -43,7 +43,7 @@ class SweepCounts(NamedTuple):
 
 
 def unfinished_cells(grid: Grid, results: SweepResults) -> list[Cell]:
-    """Return the networks of ``grid`` that ``results`` has no row of."""
+    """Return the networks of ``grid`` without a row in ``results``."""
     finished = results.finished_networks()
     return [cell for cell in grid.cells() if (cell.number, cell.replica) not in finished]
 
@@ -59,27 +59,29 @@ def sweep(
 ) -> None:
     """Simulate networks, and add their rows to ``results``, which must be open for writing.
 
-    :param wave_seconds: after so long, about, what was done is written.
-    :raises OSError: if rows cannot be written. What Spark raises if it fails for another reason than a network.
+    Errors of Spark itself are raised unchanged.
+
+    :param wave_seconds: approximate time between writes.
+    :raises OSError: if rows cannot be written.
     """
     costs = [estimate(cell) for cell in cells]
-    there = len(results.finished_networks())
-    meter = SweepProgress(there + len(cells), there, sum(costs), quiet=quiet)
+    finished = len(results.finished_networks())
+    progress = SweepProgress(finished + len(cells), finished, sum(costs), quiet=quiet)
     try:
-        _run_waves(_WaveRunner(spark, run, meter), cells, costs, results, wave_seconds)
+        _run_waves(_WaveRunner(spark, run, progress), cells, costs, results, wave_seconds)
     finally:
-        meter.close()
+        progress.close()
 
 
 def count_networks(results: SweepResults) -> SweepCounts:
-    """Return how many networks there are, how many of them failed, and in how many an invariant was broken."""
+    """Return the numbers of all networks, failed networks, and networks with a broken invariant."""
     found = results.read([ERROR, VIOLATION])
     failed, violated = (found.num_rows - found.column(name).null_count for name in (ERROR, VIOLATION))
     return SweepCounts(found.num_rows, failed, violated)
 
 
 def software_versions() -> dict[str, str]:
-    """Return the versions of what the numbers depend on."""
+    """Return the versions of the software that the numbers depend on."""
     return {name: version(name) for name in ("fyrehose_twisted", "numpy")}
 
 
@@ -107,19 +109,19 @@ class _CellBatch(NamedTuple):
 
 
 class _WaveRunner:
-    """Runs waves."""
+    """Runner of waves on Spark."""
 
     def __init__(self, spark: SparkSession, run: RunNetwork, progress: SweepProgress) -> None:
         self._spark, self._run_network, self._progress = spark, run, progress
 
     @property
     def cores(self) -> int:
-        """How many tasks run at once. Machines of a cluster may come later."""
+        """Number of parallel tasks. It grows as machines join a cluster."""
         cores: int = self._spark.sparkContext.defaultParallelism
         return cores
 
     def run(self, tasks: Sequence[_CellBatch]) -> Any:
-        """Return the rows of all networks of these tasks, as an Arrow table."""
+        """Return the rows of all networks of the tasks as an Arrow table."""
         import pyarrow
 
         networks = self._spark.sparkContext.accumulator(0)
@@ -131,22 +133,22 @@ class _WaveRunner:
 
         with self._progress.watching(lambda: (networks.value, seconds.value)):
             rows = self._rows(tasks, tell)
-        self._progress.end_wave(sum(len(one.cells) for one in tasks), sum(one.seconds for one in tasks))
+        self._progress.end_wave(sum(len(task.cells) for task in tasks), sum(task.seconds for task in tasks))
         return pyarrow.concat_tables(rows).cast(arrow_schema())
 
     def _rows(self, tasks: Sequence[_CellBatch], tell: Callable[[int, float], None]) -> list[Any]:
         try:
             return [self._simulate(tasks, tell)]
         except Exception as error:
-            told = error_line(error)
-            if told is None or _WORKER_DIED not in told:
+            line = error_line(error)
+            if line is None or _WORKER_DIED not in line:
                 raise
-        # A network that takes its worker with it, by eating all memory, must not take the others too.
+        # A network that kills its worker, for instance by exhausting the memory, must not fail the others.
         halves = _halves(tasks)
         if halves is None:
             import pyarrow
 
-            lost = blank_row(tasks[0].cells[0]) | {ERROR: told, "took": 0.0}
+            lost = blank_row(tasks[0].cells[0]) | {ERROR: line, "took": 0.0}
             return [pyarrow.Table.from_batches([to_arrow_batch([lost])])]
         return [table for half in halves for table in self._rows(half, tell)]
 
@@ -157,7 +159,7 @@ class _WaveRunner:
             for batch in numbers:
                 for number in batch.column(0).to_pylist():
                     cells, seconds = tasks[number]
-                    # Each batch costs as much as a small network.
+                    # The overhead of a batch is that of a small network.
                     yield to_arrow_batch([simulate_row(cell, run) for cell in cells])
                     tell(len(cells), seconds)
 
@@ -166,7 +168,7 @@ class _WaveRunner:
 
 
 def _halves(tasks: Sequence[_CellBatch]) -> tuple[list[_CellBatch], list[_CellBatch]] | None:
-    """Return two parts of the work, ``None`` if it is one network."""
+    """Split the tasks in two; return ``None`` for a single network."""
     if len(tasks) > 1:
         return list(tasks[: len(tasks) // 2]), list(tasks[len(tasks) // 2 :])
     cells, seconds = tasks[0]

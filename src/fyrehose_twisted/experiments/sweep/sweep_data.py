@@ -1,4 +1,4 @@
-"""What a page shows of a sweep: for each grid and metric, lines over one of the settings that vary."""
+"""Data of a report: for each grid and metric, lines over one of the varied settings."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ DEFAULT_METRICS = (
     "repair_restarted",
     "lost_in_repair",
 )
-"""The metrics of a page, unless others are asked for."""
+"""Default metrics of a report."""
 
 
 class Point(NamedTuple):
-    """What the replicas of a cell say of a metric, and where on the axis that is."""
+    """Point of a line: value of the axis setting, and mean of a metric over the replicas of a cell."""
 
     x: Value
     interval: Interval
 
 
 class Series(NamedTuple):
-    """A line: all points that have the same settings, but for that on the axis.
+    """Line: all points that have the same settings except for the axis.
 
-    :ivar settings: those of them that vary, by name.
+    :ivar settings: varied settings, by name.
     """
 
     settings: dict[str, Value]
@@ -61,13 +61,15 @@ class Panel(NamedTuple):
 
 @dataclass(frozen=True)
 class GridReport:
-    """One grid.
+    """Data of one grid.
 
-    :ivar axes: the values of each setting that the file gives, as it has them.
-    :ivar axis: what the lines go over.
-    :ivar varied: the settings that tell lines apart.
-    :ivar panels: those metrics that have a value anywhere.
-    :ivar unmeasured: the others.
+    :ivar axes: values of each setting in the file.
+    :ivar axis: setting of the horizontal axis.
+    :ivar varied: settings that distinguish the lines.
+    :ivar networks: number of finished networks.
+    :ivar expected: number of all networks.
+    :ivar panels: metrics that have values.
+    :ivar unmeasured: metrics that have no values.
     """
 
     name: str
@@ -82,12 +84,12 @@ class GridReport:
 
 @dataclass(frozen=True)
 class SweepData:
-    """All that a page shows.
+    """Data of a report.
 
-    :ivar where: the directory of the sweep.
-    :ivar errors: what networks failed with, and how many.
-    :ivar violations: the same of those in which an invariant was broken.
-    :ivar took: seconds that all networks took one core.
+    :ivar where: directory of the sweep.
+    :ivar errors: number of failed networks by error.
+    :ivar violations: number of networks with a broken invariant, by invariant.
+    :ivar took: seconds of one core that all networks took.
     """
 
     where: str
@@ -102,19 +104,19 @@ class SweepData:
 
     @property
     def networks(self) -> int:
-        """How many networks have a row."""
+        """Number of networks that have a row."""
         return sum(part.networks for part in self.parts)
 
 
 def load_sweep_data(
     results: SweepResults, *, axis: str = "", metrics: Sequence[str] = (), where: Sequence[str] = ()
 ) -> SweepData:
-    """Read a sweep.
+    """Read the data of a report.
 
-    :param axis: the setting that lines go over; by default ``n``, or another number that has more values.
-    :param metrics: those to show; by default :data:`DEFAULT_METRICS`.
-    :param where: conditions of the form ``NAME=VALUE``; only networks for which all hold are shown.
-    :raises ConfigurationError: if there is no sweep, no network, or a name is not known.
+    :param axis: setting of the horizontal axis; by default ``n``, or another numeric setting with more values.
+    :param metrics: metrics to show; by default :data:`DEFAULT_METRICS`.
+    :param where: conditions of the form ``NAME=VALUE`` that all shown networks must meet.
+    :raises ConfigurationError: if there is no sweep, no network, or a name is unknown.
     """
     manifest = results.manifest()
     shown = tuple(metrics) or DEFAULT_METRICS
@@ -158,23 +160,23 @@ def format_value(value: Value) -> str:
 
 
 def _grid_report(
-    said: Mapping[str, Any], rows: list[dict[str, Any]], replicas: int, wished: str, shown: Sequence[str]
+    grid: Mapping[str, Any], rows: list[dict[str, Any]], replicas: int, requested: str, shown: Sequence[str]
 ) -> GridReport:
-    axes: dict[str, list[Value]] = said["axes"]
-    # A file is named in rows by its whole path, so what varies is taken from them; they are in the order of the grid.
+    axes: dict[str, list[Value]] = grid["axes"]
+    # Rows contain absolute paths of files, so the values come from the rows, which are in the order of the grid.
     values = {name: list(dict.fromkeys(row[name] for row in rows)) for name in axes}
-    varying = [name for name in axes if len(values[name]) > 1]
-    axis = wished if wished in varying else _choose_axis({name: values[name] for name in varying or axes or ["n"]})
-    others = tuple(name for name in varying if name != axis)
+    varied = [name for name in axes if len(values[name]) > 1]
+    axis = requested if requested in varied else _choose_axis({name: values[name] for name in varied or axes or ["n"]})
+    others = tuple(name for name in varied if name != axis)
     panels = [panel for name in shown if (panel := _panel(name, axis, others, rows)).series]
     measured = [panel.metric for panel in panels]
-    wanted = prod(map(len, axes.values())) * replicas
+    expected = prod(map(len, axes.values())) * replicas
     unmeasured = tuple(name for name in shown if name not in measured)
-    return GridReport(said["name"], axes, axis, others, len(rows), wanted, panels, unmeasured)
+    return GridReport(grid["name"], axes, axis, others, len(rows), expected, panels, unmeasured)
 
 
 def _choose_axis(values: Mapping[str, Sequence[Value]]) -> str:
-    """Return the setting that has most values; numbers go before words, and ``n`` before all that has as many."""
+    """Return the setting with the most values; numbers precede words, and ``n`` precedes others with as many values."""
 
     def rank(name: str) -> tuple[bool, int, bool]:
         is_number = not isinstance(values[name][0], bool | str)
@@ -192,17 +194,17 @@ def _panel(metric: str, axis: str, others: Sequence[str], rows: Iterable[Mapping
     known = METRICS[metric]
     series = []
     for settings, line in found.items():
-        points = [Point(at, confidence_interval(some, known.minimum, known.maximum)) for at, some in line.items()]
+        points = [Point(x, confidence_interval(numbers, known.minimum, known.maximum)) for x, numbers in line.items()]
         if not isinstance(points[0].x, bool | str):
             points.sort(key=lambda point: point.x)
         series.append(Series(dict(zip(others, settings, strict=True)), points))
     return Panel(metric, axis, series)
 
 
-def _parse_condition(said: str) -> tuple[str, str]:
-    name, equals, value = said.partition("=")
+def _parse_condition(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
     if not equals:
-        raise ConfigurationError(f"{said!r} is not of the form NAME=VALUE, such as n=1000")
+        raise ConfigurationError(f"{text!r} is not of the form NAME=VALUE, such as n=1000")
     if name != "grid":
         _require_known(name, DEFAULTS, "setting")
     return name, value

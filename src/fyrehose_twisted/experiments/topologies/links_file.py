@@ -1,6 +1,6 @@
-"""Networks in text files.
+"""Text files of links and nodes.
 
-A line is a link, two names with blanks between them::
+A line is a link, given as two names separated by blanks::
 
     # A comment.
     node a 0.25
@@ -8,11 +8,11 @@ A line is a link, two names with blanks between them::
     a b
     b c
 
-A line that begins with ``node`` says where on the ring a node is, or only that there is one, which may have no links.
-A file whose name ends in ``.csv`` has two columns and no such lines; its first line may be a heading. With ``.gz``
-after that, a file is compressed.
+A line that begins with ``node`` declares a node, which may have no links, and optionally its location. A file with the
+suffix ``.csv`` has two columns and no such lines; its first line may be a heading. A further suffix ``.gz`` means that
+the file is compressed.
 
-If all names are whole numbers, nodes are numbered in the order of those, otherwise as the file names them first.
+If all names are whole numbers, nodes are numbered in their order, otherwise in the order of their first appearance.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _HEADINGS = ({"source", "target"}, {"from", "to"}, {"a", "b"})
 _NODE = "node"
 
 MAX_NUMBER_DIGITS = 4_000
-"""Digits of a name that counts as a number."""
+"""Maximum number of digits of a name that counts as a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinksFile:
-    """What a file says.
+    """Contents of a links file.
 
-    :ivar names: of all nodes, in the order of their numbers.
-    :ivar edges: a row of two numbers for each link, as often as it is in the file.
-    :ivar locations: of the nodes whose location it says, by number.
+    :ivar names: names of all nodes, in the order of their numbers.
+    :ivar edges: links as rows of two node numbers, including repeated ones.
+    :ivar locations: locations that the file declares, by node number.
     """
 
     names: tuple[str, ...]
@@ -54,11 +54,11 @@ class LinksFile:
 
 
 def read_links(path: Path) -> LinksFile:
-    """Read a network.
+    """Read a links file.
 
     :raises ConfigurationError: if a line is neither a link nor a node, if a link leads from a node to itself, or if
         the file is not text.
-    :raises OSError: if there is no such file, or it cannot be read.
+    :raises OSError: if the file cannot be read.
     """
     in_columns, compressed = _detect_format(path)
     try:
@@ -66,43 +66,43 @@ def read_links(path: Path) -> LinksFile:
         text = data.decode()
     except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ConfigurationError(f"{path} is not {'compressed ' if compressed else ''}text: {error}") from error
-    reading = _LinksParser(path)
+    parser = _LinksParser(path)
     try:
         for number, fields in _split_columns(text) if in_columns else _split_words(text):
-            reading.add(number, fields, may_be_node=not in_columns)
+            parser.add(number, fields, may_be_node=not in_columns)
     except csv.Error as error:
         raise ConfigurationError(f"{path} has no columns that can be read: {error}") from error
-    return reading.result()
+    return parser.result()
 
 
 def write_links(path: Path, names: Sequence[str], locations: Locations, edges: NDArray[np.integer]) -> None:
-    """Write a network, so that :func:`read_links` returns the same one.
+    """Write a links file that :func:`read_links` reads back unchanged.
 
-    :raises ConfigurationError: if a name cannot be told from what is around it, or the file is to be a CSV file, which
-        has no room for locations.
-    :raises OSError: if it cannot be written.
+    :raises ConfigurationError: if a name is ambiguous in the format, or the path is that of a CSV file, which cannot
+        hold locations.
+    :raises OSError: if the file cannot be written.
     """
     in_columns, compressed = _detect_format(path)
     if in_columns:
-        raise ConfigurationError(f"{path}: a CSV file has no room for locations; give it another name, such as x.txt")
+        raise ConfigurationError(f"{path}: a CSV file cannot hold locations; use another suffix, such as x.txt")
     for name in names:
         if name.split() != [name] or name.startswith("#") or name == _NODE:
             raise ConfigurationError(f"node name {name!r}: it must not have blanks, begin with # or be {_NODE!r}")
     lines = [f"{_NODE} {name} {location!r}\n" for name, location in zip(names, locations.tolist(), strict=True)]
-    lines += [f"{names[one]} {names[other]}\n" for one, other in edges.tolist()]
+    lines += [f"{names[a]} {names[b]}\n" for a, b in edges.tolist()]
     data = "".join(lines).encode()
     path.write_bytes(gzip.compress(data, mtime=0) if compressed else data)
 
 
 def number_names(edges: Iterable[tuple[str, str]]) -> LinksFile:
-    """Number nodes that have names.
+    """Number the named nodes of links.
 
     :raises ConfigurationError: if a link leads from a node to itself.
     """
-    reading = _LinksParser(None)
+    parser = _LinksParser(None)
     for number, edge in enumerate(edges, 1):
-        reading.add(number, edge, may_be_node=False)
-    return reading.result()
+        parser.add(number, edge, may_be_node=False)
+    return parser.result()
 
 
 class _LinksParser:
@@ -150,18 +150,18 @@ class _LinksParser:
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
 
-    def _error(self, line: int, what: str) -> ConfigurationError:
+    def _error(self, line: int, problem: str) -> ConfigurationError:
         where = f"link {line}" if self._path is None else f"{self._path}, line {line}"
-        return ConfigurationError(f"{where}: {what}")
+        return ConfigurationError(f"{where}: {problem}")
 
 
 def _is_number(name: str) -> bool:
-    # Of very many digits, Python makes no number.
+    # Python refuses to convert strings with very many digits.
     return name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") and len(name) <= MAX_NUMBER_DIGITS
 
 
 def _detect_format(path: Path) -> tuple[bool, bool]:
-    """Say whether a file has columns, and whether it is compressed."""
+    """Return whether a file has columns, and whether it is compressed."""
     compressed = path.suffix.lower() == ".gz"
     name = path.with_suffix("") if compressed else path
     return name.suffix.lower() == ".csv", compressed

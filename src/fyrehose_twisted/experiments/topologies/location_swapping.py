@@ -1,8 +1,8 @@
-"""Swapping of locations, after which greedy routing finds its way over links that were there before locations were.
+"""Swapping of locations, which makes given links suitable for greedy routing.
 
-Two nodes compare the products of the lengths of their links as they are and as they would be after a swap. If that
-makes them shorter they swap, otherwise with the ratio of the products as probability: the method of Metropolis and
-Hastings, for the distribution in which links have a probability in inverse proportion to their length.
+Two nodes compare the products of their link lengths before and after a swap. They swap if the product becomes smaller,
+and otherwise with the ratio of the products as probability. This is the Metropolis-Hastings algorithm for the
+distribution in which the probability of a link is in inverse proportion to its length.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fyrehose_twisted.experiments.topologies.adjacency import Locations, Nodes, Starts, neighbour_positions
 
 WALK_LENGTH = 10
-"""Hops of a request to swap."""
+"""Hops of the random walk to the partner of a swap."""
 RESET_PROBABILITY = 2 / 16_000
-"""Chance that a node draws a new location instead."""
+"""Probability that a node draws a new location instead of attempting a swap."""
 _MIN_LENGTH = 2.0**-64
-"""What a link between nodes at the same place counts as."""
+"""Minimum length of a link, for nodes at the same location."""
 _NODES_PER_ATTEMPT = 4
-"""Nodes that there are for each that attempts made at once look at; with fewer, most would wait for one another."""
+"""Nodes per node that a batch of attempts touches. With fewer, most attempts would wait for each other."""
 
 _Numbers = NDArray[np.int64]
 
@@ -35,14 +35,13 @@ def swap_locations(
     walk: int = WALK_LENGTH,
     reset: float = RESET_PROBABILITY,
 ) -> Locations:
-    """Return the locations after ``rounds`` times as many attempts as there are nodes.
+    """Return the locations after ``rounds`` attempts per node on average.
 
-    An attempt is that of a node that is drawn, with the node at which a random walk from it ends. What comes out is
-    what the attempts give one after another, in the order in which they are drawn; many are made at once where it
-    makes no difference.
+    Each attempt is made by a random node, with the end of a random walk from it. The result equals that of sequential
+    attempts in the order they were drawn; independent attempts are computed at once.
 
-    :param walk: hops of that walk.
-    :param reset: chance that it is no attempt, but the node draws a new location.
+    :param walk: hops of the walk.
+    :param reset: probability that a node draws a new location instead.
     """
     now = locations.copy()
     n = len(now)
@@ -64,9 +63,9 @@ def swap_locations(
 def draw_attempts(
     indptr: Starts, indices: Nodes, rng: Generator, *, walk: int, reset: float
 ) -> tuple[_Numbers, _Numbers, NDArray[np.float64]]:
-    """Return the attempts of a round: who with whom, and a number from 0 up to 1 below which the ratio is not to be.
+    """Return the attempts of one round: nodes, partners, and random numbers that a swap's ratio must exceed.
 
-    The other one is -1 if the node draws a new location instead, which is that number.
+    A partner is -1 if the node draws a new location instead, which is then the random number.
     """
     n = len(indptr) - 1
     ones = rng.integers(0, n, n)
@@ -82,9 +81,9 @@ def draw_attempts(
 
 
 def _find_independent(indptr: Starts, indices: Nodes, ones: _Numbers, others: _Numbers) -> NDArray[np.bool_]:
-    """Say of each attempt whether no earlier one may move what it looks at: both nodes and their neighbours.
+    """Return for each attempt whether no earlier one may move its nodes or their neighbours.
 
-    Then no earlier one looks at what it may move either, since a link leads both ways.
+    Since links are symmetric, no earlier one then reads what it may move either.
     """
     count = len(ones)
     moves = np.concatenate((ones, np.where(others < 0, ones, others)))
@@ -117,11 +116,11 @@ def _make_attempts(
 
 
 def _gain(indptr: Starts, indices: Nodes, now: Locations, ones: _Numbers, others: _Numbers) -> NDArray[np.float64]:
-    """Return the logarithms of the products of the lengths of links before a swap, less those after."""
+    """Return the logarithms of the ratios of the products of link lengths before and after a swap."""
     left, right = np.concatenate((ones, others)), np.concatenate((others, ones))
     places, owners, _ = neighbour_positions(indptr, left)
     ends = indices[places]
-    # A link between the two stays as long as it is.
+    # The length of a link between the two does not change.
     kept = ends != right[owners]
     owners, at = owners[kept], now[ends[kept]]
     gain = np.log(_link_lengths(now[left][owners], at) / _link_lengths(now[right][owners], at))

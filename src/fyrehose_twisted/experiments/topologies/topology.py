@@ -1,4 +1,4 @@
-"""A network at one moment: who is where on the ring, and who is linked to whom."""
+"""Topology of a network: locations and links of its nodes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from fyrehose_twisted.experiments.topologies.location_swapping import RESET_PROB
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Topology:
-    """Nodes, numbered from 0, their locations and their links. Make one with the class methods.
+    """Immutable set of nodes, numbered from 0, with their locations and links. Create one with the class methods.
 
-    Equal arguments make equal topologies, as long as numpy is the same. Arrays cannot be written to.
+    Equal arguments create equal topologies with the same version of numpy. The arrays are read-only.
 
-    :ivar name: how it was made.
-    :ivar locations: of each node.
-    :ivar indptr: for each node the place of its first neighbour in ``indices``, and at last how many there are.
-    :ivar indices: the neighbours of each node in ascending order. Each link is here twice, once for either end.
-    :ivar labels: what nodes are called where they come from; empty if by their numbers.
-    :ivar repeated: links that were given more than once, in whatever direction; each is there once.
+    :ivar name: description of how the topology was created.
+    :ivar locations: location of each node.
+    :ivar indptr: position of each node's first neighbour in ``indices``, followed by the length of ``indices``.
+    :ivar indices: neighbours of each node in ascending order. Each link appears twice, once per end.
+    :ivar labels: names of the nodes in their source; empty if they are the numbers.
+    :ivar repeated: number of duplicate links, in either direction, that were dropped.
     """
 
     name: str
@@ -61,21 +61,20 @@ class Topology:
     def kleinberg(
         cls, n: int, degree: float, seed: int, lattice: bool = False, *, draw: Literal["exact", "reference"] = "exact"
     ) -> Topology:
-        """Return a network of Kleinberg's model.
+        """Return a topology of Kleinberg's model.
 
-        Locations are drawn evenly. Each node draws as many links as any other, with a probability in inverse
-        proportion to the distance, which here is how many places on the ring the ends are apart: with locations that
-        are drawn, too, a node has about as many links of each length, in powers of 2. What is linked already is drawn
-        again.
+        Locations are uniformly distributed. Each node draws the same number of links, with a probability in inverse
+        proportion to the distance, measured in ranks on the ring. A node thus has about the same number of links per
+        power of 2 of their length. Existing links are redrawn.
 
-        :param degree: links of a node, on average; half of those it draws, the others are drawn by others.
-        :param lattice: whether each node is linked to its two neighbours on the ring besides, so that greedy routing
-            always succeeds; these count.
-        :param draw: ``exact`` as above. ``reference``: as the simulation of the reference figures did. Lengths of links
-            are powers of n / 2 whose exponents are drawn evenly, rounded, and a link that is drawn again is not
-            replaced: links to the next node are 2.5 times as rare, and nodes have fewer links than ``degree``. Nodes
-            are numbered in the order of their locations.
-        :raises ConfigurationError: if there cannot be so many links, or with ``lattice`` so few.
+        :param degree: mean number of links per node. A node draws half of them; the others are drawn by other nodes.
+        :param lattice: also link each node to its two neighbours on the ring, so that greedy routing always succeeds.
+            These links count towards ``degree``.
+        :param draw: ``exact`` as above, or ``reference`` as in the simulation behind the reference figures. There, link
+            lengths are rounded powers of n / 2 with uniform exponents, and duplicate links are not replaced: links to
+            the next node are 2.5 times as rare, and nodes have fewer links than ``degree``. Nodes are numbered in the
+            order of their locations.
+        :raises ConfigurationError: if so many links, or with ``lattice`` so few, are impossible.
         """
         if draw not in ("exact", "reference"):
             raise ConfigurationError(f"draw={draw!r}: choose one of exact, reference")
@@ -97,12 +96,12 @@ class Topology:
 
     @classmethod
     def random(cls, n: int, degree: float, seed: int) -> Topology:
-        """Return a network whose links have nothing to do with locations, and locations that are drawn evenly.
+        """Return a topology with links independent of the locations, which are uniformly distributed.
 
-        Each node draws as many links as any other.
+        Each node draws the same number of links.
 
-        :param degree: links of a node, on average.
-        :raises ConfigurationError: if there cannot be so many links.
+        :param degree: mean number of links per node.
+        :raises ConfigurationError: if so many links are impossible.
         """
         links = _count_links(n, degree, 2)
         rng = _generator(seed)
@@ -112,11 +111,11 @@ class Topology:
 
     @classmethod
     def ring(cls, n: int, reach: int = 1, seed: int = 0) -> Topology:
-        """Return a network in which each node is linked to the next ``reach`` ones on either side.
+        """Return a topology in which each node is linked to the next ``reach`` nodes on either side.
 
-        Nodes are numbered in the order of their locations, which are drawn.
+        Nodes are numbered in the order of their random locations.
 
-        :raises ConfigurationError: if there are not so many others.
+        :raises ConfigurationError: if there are too few nodes.
         """
         _check_count("n", n, 2, MAX_NODES)
         _check_count("reach", reach, 1, n // 2)
@@ -133,25 +132,25 @@ class Topology:
         n: int | None = None,
         name: str = "edges",
     ) -> Topology:
-        """Return the network of these links.
+        """Return the topology of given links.
 
-        :param edges: pairs of numbers from 0, or of names. Names are numbered as in a file, see
+        :param edges: pairs of node numbers from 0, or of names. Names are numbered as in a file, see
             :mod:`~fyrehose_twisted.experiments.topologies.links_file`.
-        :param locations: of each node; by default they are drawn.
-        :param seed: of that.
-        :param n: how many nodes there are; by default all up to the highest that has a link or a location.
-        :raises ConfigurationError: if a link leads from a node to itself or to one that is not there, if there are not
-            as many locations as nodes, or if one is outside 0 to 1.
+        :param locations: location of each node; random by default.
+        :param seed: seed for random locations.
+        :param n: number of nodes; by default up to the highest that has a link or a location.
+        :raises ConfigurationError: if a link leads from a node to itself or to a missing node, if the number of
+            locations differs from that of nodes, or if a location is outside 0 to 1.
         """
         return cls._from_links(name, _parse_edges(edges), locations, seed, n)
 
     @classmethod
     def from_file(cls, path: str | Path, seed: int = 0) -> Topology:
-        """Return the network that a file says; see :mod:`~fyrehose_twisted.experiments.topologies.links_file`.
+        """Return the topology in a file; see :mod:`~fyrehose_twisted.experiments.topologies.links_file`.
 
-        :param seed: of the locations that the file does not say.
-        :raises ConfigurationError: if it is no such file; the line is named.
-        :raises OSError: if it cannot be read.
+        :param seed: seed for the locations that are not in the file.
+        :raises ConfigurationError: if the file is malformed; the error names the line.
+        :raises OSError: if the file cannot be read.
         """
         found = read_links(Path(path))
         if not found.names:
@@ -164,8 +163,8 @@ class Topology:
     ) -> Topology:
         given = None if locations is None else _check_locations(locations)
         ends = found.edges
-        least = max(int(ends.max(initial=-1)) + 1, 0 if given is None else len(given))
-        count = least if n is None else n
+        minimum = max(int(ends.max(initial=-1)) + 1, 0 if given is None else len(given))
+        count = minimum if n is None else n
         _check_count("n", count, 1, MAX_NODES)
         if len(ends) and not 0 <= ends.min() <= ends.max() < count:
             row = int(np.flatnonzero(((ends < 0) | (ends >= count)).any(axis=1))[0])
@@ -186,7 +185,7 @@ class Topology:
 
     @classmethod
     def _on_ring(cls, name: str, locations: Locations, keys: LinkKeys) -> Topology:
-        # The number of a node says nothing about its place, so that nodes 0 to 9 are any ten.
+        # Node numbers are independent of locations, so nodes 0 to 9 are a random sample.
         n = len(locations)
         order = np.argsort(locations, kind="stable").astype(np.int32)
         low, high = np.divmod(keys, n)
@@ -194,39 +193,39 @@ class Topology:
 
     @property
     def n(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.locations)
 
     @property
     def links(self) -> int:
-        """How many links there are."""
+        """Number of links."""
         return len(self.indices) // 2
 
     def neighbours(self, node: int) -> Nodes:
         """Return the neighbours of a node, in ascending order.
 
-        :raises IndexError: if there is no such node.
+        :raises IndexError: if the node does not exist.
         """
         if not 0 <= node < self.n:
             raise IndexError(f"node {node} is outside 0 to {self.n - 1}")
         return self.indices[self.indptr[node] : self.indptr[node + 1]]
 
     def degrees(self) -> NDArray[np.int64]:
-        """Return how many neighbours each node has."""
+        """Return the number of neighbours of each node."""
         return np.diff(self.indptr)
 
     def edges(self) -> Nodes:
-        """Return each link once, in ascending order: rows of two nodes, the lower one first."""
+        """Return each link once, in ascending order, as rows of two nodes with the lower one first."""
         ones = np.repeat(np.arange(self.n, dtype=np.int32), self.degrees())
         upward = ones < self.indices
         return np.column_stack((ones[upward], self.indices[upward]))
 
     def label(self, node: int) -> str:
-        """Return what a node is called where it comes from."""
+        """Return the name of a node in its source."""
         return self.labels[node] if self.labels else str(node)
 
     def is_connected(self) -> bool:
-        """Say whether each node can be got to from each other one."""
+        """Return True if all nodes are connected."""
         seen = np.zeros(self.n, np.bool_)
         seen[0] = True
         border = np.zeros(1, np.int64)
@@ -240,29 +239,29 @@ class Topology:
     def swap(
         self, rounds: int, seed: int = 0, *, walk: int = WALK_LENGTH, reset: float = RESET_PROBABILITY
     ) -> Topology:
-        """Return the network after nodes have swapped locations, so that these fit the links.
+        """Return the topology after nodes have swapped locations to fit the links.
 
         See :func:`~fyrehose_twisted.experiments.topologies.location_swapping.swap_locations`.
 
-        :param rounds: attempts of each node, on average.
+        :param rounds: mean number of attempts per node.
         :param walk: hops to the partner of an attempt.
-        :param reset: chance that instead of an attempt a node draws a new location; with 0, locations only change
-            hands.
-        :raises ConfigurationError: if one of them is out of range.
+        :param reset: probability that a node draws a new location instead of attempting a swap. With 0, the set of
+            locations does not change.
+        :raises ConfigurationError: if an argument is out of range.
         """
         _check_count("rounds", rounds, 0, 10**9)
         _check_count("walk", walk, 1, 10**6)
         if not 0.0 <= reset <= 1.0:
-            raise ConfigurationError(f"reset={reset!r}: a chance goes from 0 to 1")
+            raise ConfigurationError(f"reset={reset!r}: a probability goes from 0 to 1")
         rng = _generator(seed)
         locations = swap_locations(self.indptr, self.indices, self.locations, rounds, rng, walk=walk, reset=reset)
         return replace(self, name=f"{self.name}.swap(rounds={rounds}, seed={seed})", locations=locations)
 
     def to_file(self, path: str | Path) -> None:
-        """Write it to a file, from which :meth:`from_file` makes the same one.
+        """Write the topology to a file that :meth:`from_file` reads back unchanged.
 
-        :raises ConfigurationError: if a label cannot be written, or the file is to be a CSV file.
-        :raises OSError: if it cannot be written.
+        :raises ConfigurationError: if a label cannot be written, or the path is that of a CSV file.
+        :raises OSError: if the file cannot be written.
         """
         names = self.labels or tuple(map(str, range(self.n)))
         write_links(Path(path), names, self.locations, self.edges())
@@ -273,13 +272,13 @@ def _generator(seed: int) -> Generator:
     return Generator(PCG64(seed))
 
 
-def _check_count(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= value <= most:
-        raise ConfigurationError(f"{name}={value!r}: it must be a whole number from {least} to {most}")
+def _check_count(name: str, value: object, minimum: int, maximum: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not minimum <= value <= maximum:
+        raise ConfigurationError(f"{name}={value!r}: it must be a whole number from {minimum} to {maximum}")
 
 
-def _count_links(n: int, degree: float, least: int) -> int:
-    _check_count("n", n, least, MAX_NODES)
+def _count_links(n: int, degree: float, min_nodes: int) -> int:
+    _check_count("n", n, min_nodes, MAX_NODES)
     if not 0.0 <= degree <= n - 1:
         raise ConfigurationError(f"degree={degree!r}: with n={n} it goes from 0 to {n - 1}")
     return round(n * degree / 2)

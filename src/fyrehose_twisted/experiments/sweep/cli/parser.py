@@ -1,4 +1,4 @@
-"""The ``fyrehose-experiments`` command: sweeps over many networks, and their report."""
+"""The ``fyrehose-experiments`` command: sweeps over many networks, and their reports."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fyrehose_twisted.experiments.sweep.cli import report, sweep
 from fyrehose_twisted.spark.errors import error_line
 
 EXIT_IMPOSSIBLE = 3
-"""Exit status if something could not be done; 1 says that networks of a sweep failed."""
+"""Exit status if the command could not run. Status 1 means that networks of a sweep failed."""
 
-INTERRUPTED = "interrupted; the same command goes on where it was"
+INTERRUPTED = "interrupted; run the same command to resume"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -23,8 +23,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit: 0 for success, 1 for networks that failed, 3 for all that could not be done."""
-    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+    """Run the command and exit: 0 for success, 1 for failed networks, 3 if the command could not run."""
+    if sys.stderr is None:  # Closed by the parent process; print() would fall back to standard output.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
@@ -33,11 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = _print_error(INTERRUPTED)
     except BrokenPipeError:
-        # Nobody reads what we print any more, and Python would say so again when it exits.
+        # Standard output is closed, and Python would report that again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = EXIT_IMPOSSIBLE
     except Exception as error:
-        # A session that is left because of an interrupt may fail to stop.
+        # A Spark session may fail to stop after an interrupt.
         line = INTERRUPTED if isinstance(error.__context__, KeyboardInterrupt) else error_line(error)
         if line is None:
             raise
@@ -53,7 +53,7 @@ def _print_error(problem: object) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="fyrehose-experiments",
-        description="Sweep over many networks in which trees grow by routing, and show what came out.",
+        description="Sweep over many simulated networks of trees, and report the results.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     sweep.add_parser(commands)

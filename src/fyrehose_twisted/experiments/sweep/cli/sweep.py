@@ -21,9 +21,9 @@ from fyrehose_twisted.spark.session import add_session_options, require_spark, s
 from fyrehose_twisted.wording import pluralize
 
 DESCRIPTION = (
-    "Simulate all networks that a file describes, on Spark. Called again with the same directory, it goes on where it"
-    " was. Status 0: all is well; 1: networks failed or broke an invariant, and their rows say how; 3: it could not be"
-    " done."
+    "Simulate all networks that a file describes, on Spark. A repeated call with the same directory resumes the sweep."
+    " Exit status: 0 for success, 1 if networks failed or broke an invariant (see their rows), 3 if the sweep could not"
+    " run."
 )
 EXIT_FAILED = 1
 
@@ -33,22 +33,22 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         "sweep", help="Simulate the networks of a grid.", description=DESCRIPTION
     )
-    parser.add_argument("file", type=Path, metavar="FILE", help="the grid, in TOML")
+    parser.add_argument("file", type=Path, metavar="FILE", help="grid in TOML")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="output directory [the name of FILE without .toml]")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write the table there [the name of FILE, without .toml]"
+        "--workers", type=_parse_count, metavar="N", help="number of cores of this machine to use [all]"
     )
-    parser.add_argument("--workers", type=_parse_count, metavar="N", help="use so many cores of this machine [all]")
     parser.add_argument(
         "--wave",
         type=_parse_seconds,
         default=WAVE_SECONDS,
         metavar="SECONDS",
-        help="write what was done so often, about; it is what is lost if the sweep is killed [%(default)g]",
+        help="approximate time between writes, which bounds the loss if the sweep is killed [%(default)g]",
     )
-    parser.add_argument("--retry", action="store_true", help="simulate networks that failed once more")
-    parser.add_argument("--dry-run", action="store_true", help="show what would be done")
+    parser.add_argument("--retry", action="store_true", help="simulate failed networks again")
+    parser.add_argument("--dry-run", action="store_true", help="show the work to do, and exit")
     add_session_options(parser)
-    # So that one sees whether it was given.
+    # No default, so that a given --master can be detected.
     parser.set_defaults(run=run, master=None)
     return parser
 
@@ -56,14 +56,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status.
 
-    :raises ConfigurationError: if the grid is not possible, or the directory belongs to something else.
+    :raises ConfigurationError: if the grid is invalid, or the directory belongs to something else.
     :raises OperationalError: if the directory cannot be used.
     """
     from fyrehose_twisted.experiments.sweep.results import SweepResults
     from fyrehose_twisted.experiments.sweep.sweep import count_networks, software_versions, sweep, unfinished_cells
 
     if options.workers and options.master:
-        raise ConfigurationError("--workers is about this machine; --master says how many another has")
+        raise ConfigurationError("--workers applies to this machine only; remove it, or remove --master")
     grid = read_grid(options.file)
     if options.dry_run:
         print("\n".join(_describe(grid, options.workers)))
@@ -72,12 +72,12 @@ def run(options: argparse.Namespace) -> int:
     options.master = options.master or f"local[{options.workers or '*'}]"
     out: Path = options.out or options.file.with_suffix("")
     if out.exists() and not out.is_dir():
-        raise ConfigurationError(f"{out} is not a directory; name one with --out")
+        raise ConfigurationError(f"{out} is not a directory; give one with --out")
     results = SweepResults(out)
-    with results.open_for_writing(grid, software_versions()) as news:
-        for line in news:
+    with results.open_for_writing(grid, software_versions()) as warnings:
+        for line in warnings:
             print(f"fyrehose-experiments: {line}", file=sys.stderr)
-        again = results.drop_errors() if options.retry else 0
+        retried = results.drop_errors() if options.retry else 0
         cells = unfinished_cells(grid, results)
         began = time.monotonic()
         if cells:
@@ -85,26 +85,25 @@ def run(options: argparse.Namespace) -> int:
                 began = time.monotonic()
                 sweep(spark, cells, results, quiet=options.quiet, wave_seconds=options.wave)
         seconds = time.monotonic() - began
-        there = count_networks(results)
+        counts = count_networks(results)
     rate = f", {len(cells) / seconds:,.3g} a second" if cells else ""
     print(
-        f"{pluralize(there.networks, 'network')}: {there.networks - len(cells):,} were there,"
-        f" {len(cells):,} simulated in {seconds:,.1f} s{f' ({again:,} of them again)' if again else ''}{rate};"
-        f" {there.failed:,} failed, {there.violated:,} broke an invariant. Table: {results.table}"
+        f"{pluralize(counts.networks, 'network')}: {counts.networks - len(cells):,} were there,"
+        f" {len(cells):,} simulated in {seconds:,.1f} s{f' ({retried:,} of them again)' if retried else ''}{rate};"
+        f" {counts.failed:,} failed, {counts.violated:,} broke an invariant. Table: {results.table}"
     )
-    return EXIT_FAILED if there.failed or there.violated else 0
+    return EXIT_FAILED if counts.failed or counts.violated else 0
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Let SIGINT raise KeyboardInterrupt, as it does without Spark.
 
-    Spark's handler asks Java first to cancel what it does, over a connection that is in use, and raises what comes of
-    that.
+    Spark's handler first asks Java to cancel its jobs over a connection in use, and raises the resulting error.
     """
 
     def interrupt(number: int, frame: object) -> NoReturn:
-        # Py4J logs a stack for each call that is cut short by this; the command ends now.
+        # Py4J would log a traceback for each interrupted call.
         logging.disable()
         raise KeyboardInterrupt
 
@@ -119,7 +118,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _describe(grid: Grid, workers: int | None) -> list[str]:
-    """Return lines that say what a sweep would do."""
+    """Return a description of the work of a sweep, as lines."""
     lines = []
     for part in grid.parts:
         lines.append(f"grid {part.name}" if part.name else "grid")
@@ -149,7 +148,7 @@ def _format_duration(seconds: float) -> str:
 
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**31):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -159,5 +158,5 @@ def _parse_seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 2**31:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
