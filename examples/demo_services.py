@@ -18,7 +18,7 @@ from fyrehose_twisted.journal.reader import JournalReader, open_reader
 NAME = STREAM.removeprefix("fyrehose://")
 LOOPBACK = "127.0.0.1"
 _LISTENING = re.compile(rf"--http: listening on {re.escape(LOOPBACK)}:(\d+)")
-_SUMMARY = re.compile(r"JournalService#info\] (messages came.*)")
+_SUMMARY = re.compile(r"JournalService#info\] (messages received: .*)")
 
 
 class Service:
