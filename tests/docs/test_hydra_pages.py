@@ -100,9 +100,9 @@ def test_waits_on_the_page_are_those_of_the_code() -> None:
         ("lease, from the sending of a PING (`lease`)", f"{timers.lease:g}"),
         ("silence after which a node is dropped (MAX_PING)", f"{timers.max_ping:g}"),
         ("induction (MAX_MEET), at most", f"{timers.max_meet:g}"),
-        ("an attempt to be elected (MAX_VOTE), drawn anew each time", f"{low:g} to {high:g}"),
-        ("promise of whoever answers (`promise`)", f"{timers.promise:g}"),
-        ("without a leader, until a node gives its network up", f"{timers.no_leader_timeout:g}"),
+        ("attempt to be elected (MAX_VOTE), drawn at random each time", f"{low:g} to {high:g}"),
+        ("promise of a node that answers (`promise`)", f"{timers.promise:g}"),
+        ("time without a leader until a node leaves its network", f"{timers.no_leader_timeout:g}"),
     ):
         assert told[what] == value, what
     assert timers.promise / timers.lease > 1.3 / 0.7
@@ -121,7 +121,7 @@ def test_what_is_counted_is_told() -> None:
     told = set(re.findall(r"`([a-z_]+)[^`\n]*`", text))
     counted = set(
         re.findall(
-            r'count(?:er)?s\["([a-z_]+)"\]',
+            r'\bcount(?:er)?s\["([a-z_]+)"\]',
             "\n".join(path.read_text(encoding="utf-8") for path in PURE),
         )
     )

@@ -1,4 +1,4 @@
-"""``fyrehose hydra follow``: print lines from IRC as they come."""
+"""``fyrehose hydra follow``: print lines from IRC as they arrive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fyrehose_twisted.process.terminal import sanitize
 
 
 class LinePrinter(EventPrinter):
-    """Prints lines."""
+    """Printer of lines, gaps and leader changes."""
 
     counted_key = "line"
 

@@ -1,4 +1,4 @@
-"""``fyrehose hydra``: look at a node, have lines said on IRC, and follow what is said there."""
+"""Parser of ``fyrehose hydra``: status of a node, and sending and following of IRC lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from fyrehose_twisted.process.arguments import add_timeout, control_subcommands, parse_count
 
-# What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
+# Imported on use, because this module is also imported for `fyrehose --help`.
 
 DESCRIPTION = "Look at a hydra node, have lines said on IRC, and follow what is said there."
 
@@ -15,8 +15,7 @@ DESCRIPTION = "Look at a hydra node, have lines said on IRC, and follow what is 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has as its ``command`` a coroutine function that takes the options and a reactor, and returns an exit
-    status.
+    The parsed ``command`` is a coroutine function that takes the options and a reactor and returns an exit status.
     """
     parser: argparse.ArgumentParser = commands.add_parser("hydra", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")

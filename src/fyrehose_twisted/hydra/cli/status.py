@@ -15,9 +15,9 @@ from fyrehose_twisted.process.terminal import LinePublisher, format_table, open_
 from fyrehose_twisted.wording import pluralize
 
 MAX_IN_FLIGHT = 100
-"""Lines that are waited for at once."""
+"""Largest number of lines in flight."""
 MAX_LINE_BYTES = 4_096
-"""Bytes of a line of standard input; how many of them IRC takes the node says."""
+"""Largest line of standard input in bytes; the node enforces the limit of IRC."""
 
 # status
 
@@ -28,7 +28,7 @@ async def show_status(options: argparse.Namespace, node: ControlClient, reactor:
 
 
 def format_status(state: dict[str, Any]) -> Iterable[str]:
-    """Return lines for people."""
+    """Format a status as readable lines."""
     return map(sanitize, _describe(state))
 
 
@@ -111,7 +111,7 @@ async def say(options: argparse.Namespace, node: ControlClient, reactor: Any) ->
 
 
 def send_failure(answer: dict[str, Any]) -> str | None:
-    """Return why a line was not said for certain, ``None`` if it was."""
+    """Return why a line was not certainly said, ``None`` if it was said."""
     if answer.get("said") == "said":
         return None
     if "error" in answer:
@@ -123,7 +123,7 @@ def send_failure(answer: dict[str, Any]) -> str | None:
 
 
 class LineSender(LinePublisher):
-    """Has each line of standard input said."""
+    """Sender of each line of standard input."""
 
     def __init__(self, node: ControlClient, retry: bool, reactor: Any, timeout: float) -> None:
         super().__init__(MAX_LINE_BYTES, "lines")

@@ -1,22 +1,22 @@
-"""How commands on the same machine ask a node: lines of JSON over a stream.
+"""Control protocol for commands on the same machine: JSON lines over a stream.
 
-Asked is with one of
+Requests:
 
     {"ask": "status"}
     {"ask": "say", "line": "PRIVMSG #c :hi", "retry": false, "id": 1}
     {"ask": "follow"}
 
-and answered with
+Replies:
 
     {"status": {...}}
     {"said": "said", "why": "", "id": 1}
-    {"following": true}, and then lines such as
+{"following": true}, followed by events such as
     {"line": ":nick!user@host PRIVMSG #c :hi", "term": 3, "number": 17}
     {"missed": [18, 20], "term": 3}
     {"leader": 4711, "tag": "b", "term": 4}
     {"error": "..."}
 
-Bytes that are no UTF-8 stand as surrogates.
+Bytes that are not UTF-8 are written as surrogates.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from fyrehose_twisted.net.control.json_lines import MAX_REQUEST, JsonLines
 from fyrehose_twisted.net.control.server import MAX_UNSENT
 
 MAX_PENDING_SENDS = 256
-"""Lines of one client that may be waited for; then no more is read from it."""
+"""Pending sends of one client at which reading from it is paused."""
 
 
 @implementer(IIrcListener)
 class HydraControl(NodeConnection):
-    """One client.
+    """One control client.
 
     :param service: the :class:`~fyrehose_twisted.hydra.service.service.HydraService`.
     """
@@ -120,7 +120,7 @@ class HydraControl(NodeConnection):
 
 
 def line_text(line: bytes) -> str:
-    """Return a line as the network delivered it for people: without the tag."""
+    """Return a delivered line as text, without its tag."""
     return untag(line)[1].decode("utf-8", "surrogateescape")
 
 

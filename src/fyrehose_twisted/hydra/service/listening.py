@@ -1,4 +1,4 @@
-"""Where a hydra node is reached: other nodes, commands on this machine, and whoever reads metrics."""
+"""Listening ports of a hydra node for links, control and metrics."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXAMPLE = "tcp:6174"
 
 
 class HydraPorts(ListeningPorts):
-    """Where a hydra node is reached.
+    """Listening ports of one hydra node.
 
-    :param listen: where other nodes come in: server endpoints, or ``udp:PORT:interface=ADDRESS``.
-    :param secret: what other nodes have to know.
-    :ivar udp: the UDP port, if there is one.
-    :raises ConfigurationError: if something is no endpoint.
+    :param listen: endpoints for links: server endpoints, or ``udp:PORT:interface=ADDRESS``.
+    :param secret: shared secret of the nodes.
+    :ivar udp: UDP port, ``None`` without one.
+    :raises ConfigurationError: if an endpoint is invalid.
     """
 
     def __init__(
@@ -57,6 +57,6 @@ class HydraPorts(ListeningPorts):
         super().log_listening(listening, port, f"UDP {address}" if isinstance(port, UdpListener) else address)
 
     async def close_udp(self) -> None:
-        """Let go of the UDP port, once all links are closed."""
+        """Close the UDP port, after all links are closed."""
         if self.udp is not None:
             await self.udp.stop()

@@ -1,4 +1,4 @@
-"""A hydra node's counters for Prometheus. They are read when asked for, and cost nothing otherwise."""
+"""Prometheus metrics of a hydra node, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.net.metrics import counter_family, enum_gauge, gauge_famil
 
 
 class HydraCollector(Collector):
-    """Turns the state of a running node into metrics named ``fyrehose_hydra_*``.
+    """Collector of the metrics ``fyrehose_hydra_*`` from the status of a running node.
 
     :param service: the :class:`~fyrehose_twisted.hydra.service.service.HydraService`.
     """
@@ -22,7 +22,7 @@ class HydraCollector(Collector):
         self._service = service
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         state = self._service.state()
         if state is None:
             return

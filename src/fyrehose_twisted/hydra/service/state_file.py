@@ -1,10 +1,10 @@
-"""What a node is bound by, in a file.
+"""State file with the votes and promises of a node.
 
-The file has two records of 128 bytes, which are written in turn: at any time one of them is whole. A record has 8 bytes
-``HYDRA`` and version 1, the first 8 bytes of the SHA-256 of the network's name, the boot of the machine under which it
-was written (16 bytes), a count of all records ever written, the fields of a
-:class:`~fyrehose_twisted.hydra.node.durable_state.DurableState`, the node's id then (0 for none), until when more may
-have been promised than that, zeros, and the CRC-32 of all before it. Numbers are little-endian.
+The file has two records of 128 bytes, written alternately, so one of them is intact at any time. A record consists of 8
+bytes ``HYDRA`` and version 1, the first 8 bytes of the SHA-256 of the network name, the boot id of the machine (16
+bytes), a sequence number, the fields of a
+:class:`~fyrehose_twisted.hydra.node.durable_state.DurableState`, the id of the node (0 for none), the time until which
+unrecorded promises may bind it, zeros, and the CRC-32 of everything before. Numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fyrehose_twisted.process.boot_id import read_boot_id
 
 MAGIC = b"HYDRA\x00\x00\x01"
 RECORD_SIZE = 128
-"""Bytes of a record."""
+"""Size of a record in bytes."""
 _FIELDS = struct.Struct("<8s8s16sQQQIIIIdId")
 _CHECKSUM = struct.Struct("<I")
 
 
 class _StateRecord(NamedTuple):
-    """What a record says."""
+    """Contents of a record."""
 
     network: bytes
     boot: bytes
@@ -39,20 +39,20 @@ class _StateRecord(NamedTuple):
     state: DurableState
     own_id: int
     uncertain_until: float
-    """Until when more may have been promised."""
+    """Time until which unrecorded promises may bind the node."""
 
 
 class StateFile:
-    """A vow that outlives the process; and the machine, where it is synced.
+    """Durable state of a node that survives a crash, and a power failure if synced.
 
-    :param path: of the file; ``path`` and ``.lock`` is beside it, and stays there.
+    :param path: path of the file. A lock file, ``path`` with ``.lock`` appended, remains beside it.
     :param network: name of the network.
-    :param quiet: seconds for which a promise may bind a node.
-    :param now: the node's clock, which begins anew with each boot of the machine.
-    :param sync: make each change survive a power failure.
-    :ivar vow: what was promised.
-    :ivar remembers: whether that is all that was ever promised.
-    :raises StateFileError: if it is in use, damaged, another network's, or cannot be read or written.
+    :param promise_period: seconds for which a promise binds a node.
+    :param now: time on the node's clock, which restarts with each boot of the machine.
+    :param sync: whether each change must survive a power failure.
+    :ivar durable: stored votes and promises.
+    :ivar remembers: whether these are complete.
+    :raises StateFileError: if the file is in use, damaged, of another network, or cannot be read or written.
     """
 
     def __init__(
@@ -85,10 +85,10 @@ class StateFile:
             raise
 
     def save(self, state: DurableState, own_id: int = 0) -> None:
-        """Write what is promised from now on. A crash of the process does not lose it.
+        """Write the durable state. It survives a crash of the process.
 
-        :param own_id: the node's id; 0 for none.
-        :raises StateFileError: if that failed; then nothing more can be kept.
+        :param own_id: id of the node, 0 for none.
+        :raises StateFileError: if writing failed, now or earlier.
         """
         if self._broken or self._file < 0:
             raise StateFileError(f"state file {self.path} could not be written before, or is closed")
@@ -104,14 +104,14 @@ class StateFile:
         self.durable = state
 
     def close(self) -> None:
-        """Let go of it. Closing twice is harmless."""
+        """Close the file and release the lock. Closing twice is harmless."""
         for descriptor in (self._file, self._lock):
             if descriptor >= 0:
                 os.close(descriptor)
         self._file = self._lock = -1
 
     def _acquire_lock(self) -> bool:
-        """Lock it; return whether nobody ever has before."""
+        """Acquire the lock; return whether the lock file is new."""
         lock = f"{self.path}.lock"
         try:
             try:
@@ -131,13 +131,13 @@ class StateFile:
             self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             data = os.pread(self._file, 2 * RECORD_SIZE + 1, 0)
         except FileNotFoundError:
-            # A lock without a file: somebody removed the file, and with it what had been promised.
+            # A lock file without state file: the state file was removed, with its promises.
             self._create(DurableState(), remembers=new)
             return
         except OSError as error:
             raise self._failed("cannot be read", error) from error
         if not data.strip(b"\0"):
-            # An operator emptied it, or power failed before it was there: whatever was promised is not known.
+            # Emptied by an operator, or created just before a power failure: earlier promises are unknown.
             self._create(DurableState(), remembers=False)
             return
         records = [data[start : start + RECORD_SIZE] for start in (0, RECORD_SIZE)]
@@ -150,7 +150,7 @@ class StateFile:
         newest = max(found, key=lambda record: record.number)
         if newest.network != self._network:
             raise StateFileError(f"state file {self.path} belongs to a node of another network; name another file")
-        # A record that is not whole was being written; of what it was to promise nothing is known.
+        # A write of the damaged record was interrupted; its promise is unknown.
         whole = all(_unpack(record) is not None or not record.strip(b"\0") for record in records)
         self._number, vow = newest.number, newest.state
         if newest.boot == self._boot and whole:
@@ -159,11 +159,11 @@ class StateFile:
         elif newest.boot == self._boot:
             self._create(vow, remembers=False)
         else:
-            # The clock by which it promised began anew, and what was not synced may be missing.
+            # The clock of earlier promises restarted, and unsynced records may be missing.
             self._create(vow._replace(promised=0, until=0.0), remembers=False)
 
     def _create(self, state: DurableState, *, remembers: bool) -> None:
-        """Put a new file in the place of what is there."""
+        """Replace the file with a new one."""
         new = f"{self.path}.new"
         self._number += 2 - self._number % 2
         self.durable, self.remembers = state, remembers
@@ -201,15 +201,15 @@ class StateFile:
 
 
 def _without_own_promise(state: DurableState, own_id: int) -> DurableState:
-    """Return a vow without what a leader promised to itself.
+    """Return a state without the promise of a leader to itself.
 
-    Whoever has the lock knows that the process of that leader has ended, and with it its connection to IRC.
+    As the lock is free, the process of that leader has ended, and with it its IRC connection.
     """
     return state._replace(promised=0, until=0.0) if own_id and state.promised == own_id else state
 
 
 def _unpack(record: bytes) -> _StateRecord | None:
-    """Return what a record says, ``None`` if it is not whole."""
+    """Unpack a record; return ``None`` if it is damaged."""
     body, checksum = record[: -_CHECKSUM.size], record[-_CHECKSUM.size :]
     if len(record) != RECORD_SIZE or not body.startswith(MAGIC) or _CHECKSUM.pack(zlib.crc32(body)) != checksum:
         return None

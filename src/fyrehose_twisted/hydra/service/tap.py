@@ -36,7 +36,7 @@ from fyrehose_twisted.process.secret import read_secret
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options."""
 
     synopsis = "--tag TAG --link LINK --irc HOST:PORT --channel CHANNEL [options]"
     longdesc = (
@@ -110,7 +110,7 @@ class Options(ServiceOptions):
         self["bots"].append(name)
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check the options before the service starts."""
         try:
             self._check()
         except (FyrehoseError, ValueError) as error:
@@ -196,7 +196,7 @@ class Options(ServiceOptions):
         )
 
     def _check_files(self) -> None:
-        # twistd goes there before the service starts.
+        # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["state-path"] = (start / self["state"]).absolute() if self["state"] else None
         if self["sync"] and not self["state"]:
@@ -217,13 +217,13 @@ def _parse_channel(text: str) -> Channel:
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service for the options.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with a one-line message, if the service could not start.
     """
     config: NodeConfig = options["config"]
     try:
-        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        # twistd still has the terminal here, so report foreseeable errors in one line now.
         named = [("listen", listening) for listening in options["listening"]]
         probe_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
         if options["state-path"] is not None:

@@ -1,4 +1,4 @@
-"""What must hold in every run of a network (section 7 of the reading of document 002)."""
+"""Invariants of simulated hydra networks (section 7 of the reading of document 002)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fyrehose_twisted.sim.observer import SimPacket
 
 
 class NetworkInvariant(Invariant):
-    """One that looks at a network."""
+    """Base class of invariants of a network."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants.network)
@@ -43,12 +43,12 @@ class NetworkInvariant(Invariant):
         return host in self.participants.hosts
 
     def up(self) -> list[Host]:
-        """Return the hosts whose nodes run."""
+        """Return the hosts with running nodes."""
         return [host for host in self.participants.hosts if host.up]
 
 
 def holds_lease(host: Host) -> bool:
-    """Return whether the node of a host may write to IRC, by its own clock, even if it stands still."""
+    """Return whether the node of a host holds a lease by its own clock, even if its process is paused."""
     if not host.up:
         return False
     until = host.node.lease_until
@@ -56,7 +56,7 @@ def holds_lease(host: Host) -> bool:
 
 
 class SingleLeaderPerTerm(NetworkInvariant):
-    """In each term one node is elected at most."""
+    """At most one node is elected in each term."""
 
     name: ClassVar[str] = "one leader a term"
 
@@ -81,7 +81,7 @@ class SingleLeaderPerTerm(NetworkInvariant):
 
 
 class SingleLease(NetworkInvariant):
-    """No two nodes may write to IRC at once, and a line is handed over only by who may."""
+    """At most one node holds a lease, and only that node writes lines to IRC."""
 
     name: ClassVar[str] = "one lease at any moment"
 
@@ -107,7 +107,7 @@ class SingleLease(NetworkInvariant):
 
 
 class SingleVotePerTerm(NetworkInvariant):
-    """A node votes once in a term, and who keeps a state file does so whatever happens to it."""
+    """A node votes once per term; with a state file, also across crashes."""
 
     name: ClassVar[str] = "one vote a term"
 
@@ -130,8 +130,7 @@ class SingleVotePerTerm(NetworkInvariant):
 
 
 class MonotonicTerms(NetworkInvariant):
-    """Whoever gets a lease leads in a later term than all who had one before, where nodes remember terms; a node never
-    takes a vote back."""
+    """Each new lease has a higher term than all earlier ones, if nodes store terms; a node never withdraws a vote."""
 
     name: ClassVar[str] = "terms rise"
 
@@ -156,7 +155,7 @@ class MonotonicTerms(NetworkInvariant):
 
 
 class LineAgreement(NetworkInvariant):
-    """Everybody gets the same lines with the same numbers, in order, and knows what is missing."""
+    """All nodes receive the same lines under the same numbers, in order, and detect gaps."""
 
     name: ClassVar[str] = "lines have no holes"
 
@@ -200,7 +199,7 @@ class LineAgreement(NetworkInvariant):
 
 
 class AtMostOnceSend(NetworkInvariant):
-    """What is to be said at most once is; and whoever wanted it said is told the truth."""
+    """At-most-once lines are said at most once, and reported outcomes are true."""
 
     name: ClassVar[str] = "said at most once"
 
@@ -225,9 +224,9 @@ class AtMostOnceSend(NetworkInvariant):
 
 
 class SilentServerDetected(NetworkInvariant):
-    """A leader does not wait for long for a server that does not answer for what it was given.
+    """A leader detects an unresponsive IRC server in time.
 
-    :param drift: by how much clocks run wrong.
+    :param drift: largest clock drift.
     """
 
     name: ClassVar[str] = "silence is noticed"
@@ -255,7 +254,7 @@ class SilentServerDetected(NetworkInvariant):
 
 
 class NoRebroadcastStorm(NetworkInvariant):
-    """A node sends each message over each link once."""
+    """A node sends each message once over each link."""
 
     name: ClassVar[str] = "no storm"
     _kinds: ClassVar[frozenset[type]] = frozenset((Nominate, Pledge, Call, Elect, Pong, Recv))
@@ -282,7 +281,7 @@ class NoRebroadcastStorm(NetworkInvariant):
 
 
 class QuorumRequiredToDrop(NetworkInvariant):
-    """Who has no quorum drops nobody."""
+    """A leader without a quorum drops no node."""
 
     name: ClassVar[str] = "a minority drops nobody"
 
@@ -294,14 +293,14 @@ class QuorumRequiredToDrop(NetworkInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if not isinstance(event, NodeDropped) or event.reason != "no PONG" or event.id in self._dropped:
             return
-        # The first to say so decided it; the others were told.
+        # The first node that reports the drop decided it.
         self._dropped.add(event.id)
         if self.is_node(host) and not holds_lease(host):
             self.violated(f"drops {event.id} without a quorum", host)
 
 
 class InductionsTerminate(NetworkInvariant):
-    """Nobody is kept waiting at the door for longer than two MAX_MEETs."""
+    """An induction takes at most two MAX_MEETs."""
 
     name: ClassVar[str] = "inductions end"
 
@@ -323,7 +322,10 @@ class InductionsTerminate(NetworkInvariant):
 
 
 class IntroducedToAll(NetworkInvariant):
-    """Who is taken in has been met by all nodes that the mediator knows. It has to see messages, not bytes."""
+    """Every node known to the mediator has sent a MEET before a WELCOME.
+
+    It needs messages on the links, not bytes.
+    """
 
     name: ClassVar[str] = "all meet who comes"
 
@@ -362,7 +364,7 @@ class IntroducedToAll(NetworkInvariant):
 
 
 class LinksIdentified(NetworkInvariant):
-    """Both ends of a link soon know whom it leads to, and none takes a guardian for its node."""
+    """Both ends bind a link soon, and no node mistakes a guardian for its node."""
 
     name: ClassVar[str] = "links are bound"
 
@@ -394,7 +396,7 @@ class LinksIdentified(NetworkInvariant):
 
 
 class Usage(NamedTuple):
-    """How much of something is in use, and how much may be."""
+    """Usage and limit of a resource."""
 
     what: str
     used: int
@@ -402,7 +404,7 @@ class Usage(NamedTuple):
 
 
 class MemoryBounded(NetworkInvariant):
-    """Whatever others can make grow stays within its limit."""
+    """State that other peers can grow stays within its limits."""
 
     name: ClassVar[str] = "memory is bounded"
 
@@ -425,7 +427,7 @@ class MemoryBounded(NetworkInvariant):
 
 
 class NetworkConverges(NetworkInvariant):
-    """Once faults are over there is one network with one leader, and all know the same nodes."""
+    """After the last fault, all nodes form one network with one leader and equal registries."""
 
     name: ClassVar[str] = "the network recovers"
 
@@ -440,11 +442,13 @@ class NetworkConverges(NetworkInvariant):
 
 
 class RecoversAfterPartition(NetworkInvariant):
-    """A network that was cut apart has a leader soon after. If too few of its nodes belong to it by then, for it was
-    apart for too long, they found one anew, which takes longer: :class:`NetworkConverges` sees to that.
+    """A partitioned network has a leader soon after it heals.
 
-    :param healed: when the last fault was over, in seconds after the start.
-    :param drift: by how much clocks run wrong.
+    After a long partition too few nodes may be members and a new network is bootstrapped, which takes longer;
+    :class:`NetworkConverges` checks that.
+
+    :param healed: end of the last fault in seconds after the start.
+    :param drift: largest clock drift.
     """
 
     name: ClassVar[str] = "it heals in time"
@@ -474,9 +478,9 @@ class RecoversAfterPartition(NetworkInvariant):
 
 
 class ReunitesAfterPartition(NetworkInvariant):
-    """However long a network was cut apart, MAX_PING after that it is one network with one leader.
+    """MAX_PING after a partition of any length, there is one network with one leader.
 
-    :param healed: when the last cut was over, in seconds after the start.
+    :param healed: end of the last partition in seconds after the start.
     """
 
     name: ClassVar[str] = "one network again"
@@ -499,14 +503,14 @@ class ReunitesAfterPartition(NetworkInvariant):
 
 
 def has_registered_quorum(hosts: list[Host]) -> bool:
-    """Return whether a quorum of those that run are registered somewhere."""
+    """Return whether some node has registered a quorum of the running nodes."""
     ids = {host.node.id for host in hosts}
     quorum = (hosts[0].node.config.network_size or len(hosts)) // 2 + 1
     return any(len(ids & host.node._context.registry.ids()) >= quorum for host in hosts)
 
 
 def find_disagreement(hosts: list[Host]) -> str | None:
-    """Return in what way hosts are not one network with one leader; ``None`` if they are."""
+    """Return why the hosts are not one network with one leader, ``None`` if they are."""
     leaders = {host.node.leader for host in hosts}
     if len(leaders) != 1 or None in leaders:
         return f"they follow {sorted(map(str, leaders))}"
@@ -521,5 +525,5 @@ def find_disagreement(hosts: list[Host]) -> str | None:
 
 
 def max_recovery_time(timers: Timers) -> float:
-    """Return how many seconds a network that heals may be without a leader (section 7 of the reading)."""
+    """Return the longest time without a leader after a partition, in seconds (section 7 of the reading)."""
     return timers.max_ping + 3 * timers.max_vote[1]

@@ -1,8 +1,7 @@
-"""A simulated node with links of all kinds: TCP as the simulator has it, and UDP and IRC as they are, on its datagrams.
+"""Simulated node with several transports: the simulator's TCP, and the real UDP and IRC sessions on its datagrams.
 
-What is dialled at :data:`UDP_PORT` is a session of :mod:`~fyrehose_twisted.hydra.transports.udp.session`, what is
-dialled at :data:`IRC_PORT` one of :mod:`~fyrehose_twisted.hydra.transports.notice_stream`, with the rate that IRC
-allows.
+A dial to :data:`UDP_PORT` opens a session of :mod:`~fyrehose_twisted.hydra.transports.udp.session`. A dial to
+:data:`IRC_PORT` opens one of :mod:`~fyrehose_twisted.hydra.transports.notice_stream` at the rate of IRC.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ UDP_PORT = 6_175
 IRC_PORT = 6_176
 _UDP, _IRC = b"U", b"I"
 _FIRST_LINK_NUMBER = 10**9
-"""Number of the first link that is no stream of the simulator's."""
+"""Number of the first link over datagrams."""
 HIGH_WATERMARK = 65_536
-"""Bytes that wait on such a link, above which the node is told that it is blocked."""
+"""Unsent bytes above which a link over datagrams reports backpressure."""
 
 
 @dataclass(eq=False)
@@ -48,11 +47,11 @@ class _SimulatedLink:
 
 @implementer(ILinkNode, IDatagramNode)
 class MultiTransportNode:
-    """A node, and what carries its links.
+    """A node with its links over UDP and IRC.
 
-    :param node: the node.
-    :param address: of its host.
-    :param clock: returns what the host's clock says.
+    :param node: node.
+    :param address: address of its host.
+    :param clock: returns the time on the host's clock.
     """
 
     def __init__(self, node: HydraNode, address: Address, rng: Random, clock: Callable[[], float]) -> None:
@@ -65,11 +64,11 @@ class MultiTransportNode:
         self._demux.accepting = True
         self._numbers = count(_FIRST_LINK_NUMBER)
         self._simulated_links: dict[Any, _SimulatedLink] = {}
-        """By session."""
+        """Links by session."""
         self._dialled: dict[Any, Address] = {}
-        """Sessions that are not open yet."""
+        """Addresses of sessions that are still opening."""
         self._closed: set[Any] = set()
-        """Sessions that this side hung up on."""
+        """Sessions closed by this side."""
         self._effects: list[Any] = []
 
     @property
@@ -77,10 +76,10 @@ class MultiTransportNode:
         return self._clock()
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the node has: to those who look at it, it is the node."""
+        """Return an attribute of the node, so that observers can use this object as the node."""
         return getattr(self.node, name)
 
-    # For streams
+    # Streams
 
     def connected(self, peer: Peer, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
@@ -106,7 +105,7 @@ class MultiTransportNode:
         """See :class:`~fyrehose_twisted.interfaces.ILinkNode`."""
         self.node.unblocked(peer, now)
 
-    # For datagrams
+    # Datagrams
 
     def receive_batch(self, batch: Batch, now: float) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IDatagramNode`."""
@@ -150,7 +149,7 @@ class MultiTransportNode:
         self._effects = []
         return Outputs(persist, out, events)
 
-    # Within
+    # Helpers
 
     def _irc_sessions(self) -> list[tuple[NoticeStream, Address]]:
         known = [(wire.session, wire.peer.address) for wire in self._simulated_links.values()]
@@ -158,7 +157,7 @@ class MultiTransportNode:
         return [(session, address) for session, address in known if isinstance(session, NoticeStream)]
 
     def _execute(self, effect: Any) -> bool:
-        """Do what the node wants of a link that is here; return whether it is."""
+        """Carry out an effect on a link over datagrams; return ``False`` for other links."""
         if isinstance(effect, Dial):
             host, port = effect.address
             if port == UDP_PORT:
@@ -204,7 +203,7 @@ class MultiTransportNode:
         return data
 
     def _pump(self) -> None:
-        """Hand over what sessions have, and send what they want sent."""
+        """Deliver received data of the sessions and send their datagrams."""
         replies, turns = self._demux.drain()
         for datagram, address in replies:
             self._effects.append(Send([_UDP + datagram], [address]))

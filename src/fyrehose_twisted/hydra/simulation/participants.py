@@ -1,6 +1,4 @@
-"""Who takes part in a simulated network: nodes on hosts, their guardians, an IRC server, people who talk there, and the
-reference.
-"""
+"""Participants of a simulated network: nodes, guardians, an IRC server with users, and legacy nodes."""
 
 from __future__ import annotations
 
@@ -53,20 +51,20 @@ from fyrehose_twisted.sim.observer import Observer
 NodeFactory = Callable[..., HydraNode]
 
 IRC_DELAY = 0.01
-"""Seconds to an IRC server, and back again."""
+"""One-way delay to the IRC server in seconds."""
 QUIT_DELAY = 2.5 * IRC_DELAY
-"""Seconds until an IRC server has read a goodbye and lets go."""
+"""Seconds from QUIT until the IRC server closes the connection."""
 LINGER = 1.0
-"""Seconds that a node waits for that."""
+"""Seconds that a node waits for that close."""
 IRC_DIAL_TIMEOUT = 15.0
-"""Seconds that a node tries to get through to an IRC server."""
+"""Timeout of a connect to the IRC server in seconds."""
 LOCKED_CHANNEL = b"#locked"
-"""A channel in which nodes may not speak."""
+"""A channel that rejects messages of nodes."""
 
 
 @implementer(ILinkNode)
 class _ScriptedPeer:
-    """Somebody who is no node: it dials, and takes what comes."""
+    """Base class of participants that are no nodes; it dials and ignores messages."""
 
     def __init__(self, targets: Sequence[Address], redial_delay: float) -> None:
         self.peers: list[Peer] = []
@@ -121,7 +119,7 @@ class _ScriptedPeer:
 
 
 class SimulatedGuardian(_ScriptedPeer):
-    """A process beside a node (rule S7): it says that the node is dead, and only when it is."""
+    """Guardian process of a node (rule S7), which sends its DROP after its death only."""
 
     def __init__(self, targets: Sequence[Address], scale: float) -> None:
         super().__init__(targets, 0.5 * scale)
@@ -131,7 +129,7 @@ class SimulatedGuardian(_ScriptedPeer):
         self._bound: set[Peer] = set()
 
     def set_node_id(self, node: int | None) -> None:
-        """The node has another id."""
+        """Set the id of the node."""
         self.id = node
         self._bound.clear()
         for peer in list(self.peers):
@@ -168,7 +166,7 @@ class SimulatedGuardian(_ScriptedPeer):
         return min(self._keepalive_at, super().next_deadline() or inf)
 
     def died(self, now: float) -> None:
-        """The node's process is gone."""
+        """Send the DROP after the death of the node's process."""
         if self.id is not None:
             for peer in self._bound:
                 self.write(peer, Drop(self.id, "guardian"))
@@ -176,7 +174,10 @@ class SimulatedGuardian(_ScriptedPeer):
 
 
 class LegacyNode(_ScriptedPeer):
-    """The reference, as it was observed: it leads a term of its own, follows a higher one, and votes for anybody."""
+    """A peer that behaves like the reference implementation.
+
+    It leads a term of its own, follows a leader of a higher term, and votes for any nominee.
+    """
 
     def __init__(self, own_id: int, targets: Sequence[Address], rng: Random) -> None:
         super().__init__(targets, 2.0)
@@ -207,10 +208,10 @@ class LegacyNode(_ScriptedPeer):
 
 @dataclass(eq=False)
 class IrcConnection:
-    """A connection to IRC.
+    """A simulated IRC connection.
 
-    :ivar delayed_requests: what is under way to the server and does not get there: lines, and numbers of questions.
-    :ivar delayed_replies: what the server said, and does not get here.
+    :ivar delayed_requests: lines and PING numbers that are held back on the way to the server.
+    :ivar delayed_replies: lines of the server that are held back on the way to the node.
     """
 
     host: Host
@@ -222,10 +223,10 @@ class IrcConnection:
 
 @dataclass(eq=False)
 class RequestedLine:
-    """A line that an application wanted said.
+    """A line submitted by an application.
 
-    :ivar send_count: how often it was handed to IRC.
-    :ivar read_count: how often those in the channel read it.
+    :ivar send_count: number of times it was written to IRC.
+    :ivar read_count: number of times it appeared in the channel.
     """
 
     line: bytes
@@ -238,9 +239,9 @@ class RequestedLine:
 
 @dataclass
 class StateDisk:
-    """What a node keeps.
+    """Persistent state of a node.
 
-    :ivar durable: what it promised; ``None`` without a state file.
+    :ivar durable: votes and promises in the state file.
     """
 
     has_state_file: bool
@@ -248,13 +249,13 @@ class StateDisk:
 
 
 class Participants(Observer):
-    """A network, an IRC server, and everybody around.
+    """All participants of one simulated network and its IRC server.
 
-    :ivar hosts: those that run nodes.
-    :ivar guardians: each node's guardian, where it has one.
-    :ivar irc_connections: who is connected to IRC; the ghost of a host that is down may be.
-    :ivar cut_off_from_irc: hosts between which and IRC nothing gets through.
-    :ivar requested_lines: what applications wanted said, by token.
+    :ivar hosts: hosts that run nodes.
+    :ivar guardians: guardian hosts by node host.
+    :ivar irc_connections: connections to the IRC server, including ghosts of hosts that are down.
+    :ivar cut_off_from_irc: hosts that are partitioned from the IRC server.
+    :ivar requested_lines: lines submitted by applications, by token.
     """
 
     def __init__(self, network: Network, rng: Random, make: NodeFactory = HydraNode) -> None:
@@ -272,14 +273,14 @@ class Participants(Observer):
         self._tokens = count(1)
         self._requested_by_line: dict[bytes, RequestedLine] = {}
         self._dialling: dict[Host, IrcConnection] = {}
-        """What tries to get through to IRC, or did."""
+        """Latest connection attempt by host."""
 
     def add(
         self, name: str, address: Address, config: NodeConfig, disk: StateDisk, *, multi_transport: bool = False
     ) -> Host:
         """Add a host that runs a node.
 
-        :param multi_transport: whether it may have links over UDP and IRC, and not only over TCP.
+        :param multi_transport: whether it may have links over UDP and IRC in addition to TCP.
         """
         seed = Random(self.rng.getrandbits(64))
 
@@ -296,7 +297,7 @@ class Participants(Observer):
             if not disk.has_state_file:
                 return self._make(replace(config, first_term=int(boot.now) * TERMS_PER_SECOND), rng, boot.now)
             if boot.last_crash is CrashMode.POWER:
-                # The clock of the machine begins anew, so what it says of the past means nothing.
+                # The machine's clock restarts, so earlier times are meaningless.
                 disk.durable = disk.durable._replace(promised=0, until=0.0)
                 return self._make(config, rng, boot.now, durable=disk.durable, remembers=False)
             return self._make(config, rng, boot.now, durable=disk.durable, remembers=True)
@@ -312,21 +313,21 @@ class Participants(Observer):
         return host
 
     def add_guardian(self, host: Host, address: Address, targets: Sequence[Address], scale: float) -> Host:
-        """Add a guardian; it lives as long as the machine does."""
+        """Add a guardian, which runs as long as the machine."""
         guardian = self.network.add(f"{host.name}-guardian", address, lambda boot: SimulatedGuardian(targets, scale))
         self.guardians[host] = guardian
         return guardian
 
     def add_legacy_node(self, name: str, address: Address, targets: Sequence[Address]) -> Host:
-        """Add a host that runs the reference."""
+        """Add a host that runs a legacy node."""
         own = self.rng.randrange(1, 2**31)
         rng = Random(self.rng.getrandbits(64))
         return self.network.add(name, address, lambda boot: LegacyNode(own, targets, rng))
 
-    # What people and applications do
+    # Users, applications and operators
 
     def talk(self) -> None:
-        """Somebody says something in the channel."""
+        """Let an IRC user say a line in the channel."""
         self.lines_talked += 1
         line = b":somebody!u@h PRIVMSG #c :line %d" % self.lines_talked
         for connection in list(self.irc_connections):
@@ -335,7 +336,7 @@ class Participants(Observer):
                 self._call_node(connection, lambda node, now: self._receive_lines(node, [line], now))
 
     def say(self, host: Host, node: HydraNode, now: float, *, retry: bool) -> None:
-        """An application on a node wants a line said."""
+        """Submit a line on a node."""
         token = next(self._tokens)
         channel = b"#c" if token % 8 else LOCKED_CHANNEL
         wish = self.requested_lines[token] = RequestedLine(b"PRIVMSG %s :said %d" % (channel, token), retry, host=host)
@@ -346,20 +347,20 @@ class Participants(Observer):
             wish.outcome = Outcome.REFUSED
 
     def break_server(self, seconds: float) -> None:
-        """The IRC server is gone for a while."""
+        """Stop the IRC server for a while."""
         self.server_up = False
         for connection in list(self.irc_connections):
             self._cut(connection, "the server is gone")
         self.network.call_in(seconds, self._restore_server)
 
     def cut_off_irc(self, host: Host, seconds: float) -> None:
-        """What a host and IRC send each other is lost for a while, and neither is told."""
+        """Partition a host from the IRC server for a while, without closing its connection."""
         if host not in self.cut_off_from_irc:
             self.cut_off_from_irc.add(host)
             self.network.call_in(seconds, partial(self._restore_path, host))
 
     def leave(self, host: Host, seconds: float) -> None:
-        """Whoever runs a node stops it in order, and starts it again."""
+        """Stop a node gracefully and restart it later."""
         if host.running:
             host.perform(lambda node, now: node.leave(now))
             self.network.call_in(3.0, partial(self._stop_left, host, host.boots))
@@ -379,7 +380,7 @@ class Participants(Observer):
                 self._dialling.pop(host, None)
                 open_ones = [one for one in self.irc_connections if one.host is host and one.boot == host.boots]
                 if open_ones and polite and host.node._lifecycle.may_relay(host.now):
-                    # What is said until the server has read the goodbye still comes.
+                    # Lines said before the server reads the QUIT still arrive.
                     delay = LINGER if host in self.cut_off_from_irc else QUIT_DELAY
                     self.network.call_in(delay, partial(self._cut, open_ones[0], "closed here"))
                     return
@@ -405,7 +406,7 @@ class Participants(Observer):
         boot = host.boots
         guardian = self.guardians.get(host)
         if description == CrashMode.KILLED.value:
-            # The kernel closes the sockets, and tells the guardian.
+            # The kernel closes the sockets and informs the guardian.
             self.irc_connections = [one for one in self.irc_connections if one.host is not host]
             if guardian is not None and guardian.up:
                 watched = guardian.node.id
@@ -418,7 +419,7 @@ class Participants(Observer):
         else:
             if guardian is not None:
                 guardian.stop(CrashMode.POWER)
-            # Its ghost lingers until the server misses an answer.
+            # Its ghost remains until the server misses a reply.
             self.network.call_in(30.0, partial(self._drop_ghost, host, boot))
 
     def started(self, host: Host) -> None:
@@ -427,7 +428,7 @@ class Participants(Observer):
         if guardian is not None and not guardian.up:
             guardian.start()
 
-    # Within
+    # Helpers
 
     def _receive_lines(self, node: HydraNode, lines: list[bytes], now: float) -> None:
         self.lines_heard += len(lines)
@@ -442,14 +443,14 @@ class Participants(Observer):
         host.node.irc_handed(event, handed, host.now)
 
     def _send_to_server(self, host: Host, what: bytes | int) -> bool:
-        """Send a line, or a question, to IRC; return whether there is a connection."""
+        """Send a line or a PING to the IRC server; return whether there is a connection."""
         found = [one for one in self.irc_connections if one.host is host and one.boot == host.boots]
         if found:
             self.network.call_in(IRC_DELAY, partial(self._server_received, found[0], what))
         return bool(found)
 
     def _server_received(self, connection: IrcConnection, what: bytes | int) -> None:
-        """A line, or a question, is as far as the server, unless nothing gets there."""
+        """Handle a line or a PING at the IRC server, unless the host is partitioned from it."""
         if connection.host in self.cut_off_from_irc:
             connection.delayed_requests.append(what)
         elif isinstance(what, int):
@@ -482,7 +483,7 @@ class Participants(Observer):
             host.perform(tell)
 
     def _restore_path(self, host: Host) -> None:
-        """What was held up goes on its way, unless the connection was cut off."""
+        """Release delayed requests and replies, unless the connection was closed."""
         self.cut_off_from_irc.discard(host)
         for connection in [one for one in self.irc_connections if one.host is host]:
             held_back, connection.delayed_replies = connection.delayed_replies, []

@@ -1,4 +1,4 @@
-"""What the simulator runs for hydra."""
+"""Scenarios of the simulator for hydra."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 MAX_CLOCK_DRIFT = 0.3
-"""By how much clocks may run wrong."""
+"""Largest clock drift."""
 
 
 class NetworkScenario(Scenario):
-    """Base: nodes that form a network, people who talk on IRC, and applications everywhere that answer.
+    """Base class: nodes that form a network, users who talk on IRC, and applications that submit lines.
 
-    :cvar sizes: how many nodes there may be.
-    :cvar scale: the timescale of the nodes.
-    :cvar states: probability that the nodes keep state files.
-    :cvar guarded: probability that they have guardians.
-    :cvar drift: by how much their clocks run wrong, all the time.
-    :cvar wired: whether links are of all kinds.
-    :cvar bytes_travel: probability that messages travel as lines.
+    :cvar sizes: possible numbers of nodes.
+    :cvar scale: timescale of the nodes.
+    :cvar state_file_probability: probability that the nodes keep state files.
+    :cvar guardian_probability: probability that they have guardians.
+    :cvar drift: constant clock drift, at most.
+    :cvar multi_transport: whether links use all transports.
+    :cvar encoded_probability: probability that messages travel as encoded lines.
     """
 
     duration: ClassVar[float] = 240.0
@@ -146,7 +146,7 @@ class NetworkScenario(Scenario):
         return [LinkTarget(self.addresses[other]) for one, other in self.edges if one == number]
 
     def arrange(self) -> None:
-        """Put in what else belongs to the scenario."""
+        """Schedule the events of the scenario."""
 
     def _schedule_talk(self) -> None:
         delay = self.rng.expovariate(1.0)
@@ -199,7 +199,7 @@ class NetworkScenario(Scenario):
 
 
 def draw_topology(rng: Random, size: int) -> list[tuple[int, int]]:
-    """Draw who dials whom: everybody everybody, a ring, a star, a line, or a tree with a few links more."""
+    """Draw a topology of dialled links: full mesh, ring, star, line, or tree with a few extra links."""
     every = [(one, other) for one in range(size) for other in range(one)]
     kind = rng.choice(("all", "all", "both", "ring", "star", "line", "tree"))
     if kind == "all":
@@ -219,7 +219,7 @@ def draw_topology(rng: Random, size: int) -> list[tuple[int, int]]:
 
 
 class Calm(NetworkScenario):
-    """A network of one to nine forms, talks on IRC, and nothing goes wrong."""
+    """A network of one to nine nodes without faults."""
 
     name = "hydra.calm"
     sizes = (1, 2, 3, 5, 9)
@@ -227,7 +227,7 @@ class Calm(NetworkScenario):
 
 
 class Storm(NetworkScenario):
-    """Everything goes wrong that can: partitions, one-way links, pauses, restarts, clocks, an IRC server that dies."""
+    """All faults: partitions, one-way links, pauses, restarts, clock errors and crashes of the IRC server."""
 
     name = "hydra.storm"
     duration = 600.0
@@ -269,7 +269,7 @@ class Storm(NetworkScenario):
 
 
 class Drift(Storm):
-    """The same while every clock runs wrong, by up to 30 % either way."""
+    """All faults of the storm, with a clock drift of up to 30 % on every host."""
 
     name = "hydra.drift"
     duration = 400.0
@@ -277,7 +277,7 @@ class Drift(Storm):
 
 
 class RepeatedPartitions(NetworkScenario):
-    """The network falls apart again and again, for longer than leases last."""
+    """Repeated partitions that outlast leases."""
 
     name = "hydra.islands"
     sizes = (3, 5, 7)
@@ -286,7 +286,7 @@ class RepeatedPartitions(NetworkScenario):
     def arrange(self) -> None:
         """See :class:`NetworkScenario`."""
         if self.quorum is Quorum.FIXED:
-            # The first network takes a while to form.
+            # Leave time for the first network to form.
             self.add_invariant(
                 RecoversAfterPartition(self.participants, lambda: max(self.faults.ends_at, 40.0), self.drift)
             )
@@ -302,8 +302,7 @@ class RepeatedPartitions(NetworkScenario):
 
 
 class Partitions(NetworkScenario):
-    """A network falls apart once, into one node and the others or into single nodes, or one way only, for between a
-    second and longer than anything is waited for."""
+    """One partition of one node, of all nodes, or in one direction, from a second to longer than any timeout."""
 
     name = "hydra.partitions"
     sizes = (3, 5)
@@ -327,7 +326,7 @@ class Partitions(NetworkScenario):
 
 
 class LeaderChurn(NetworkScenario):
-    """Whoever leads is killed, paused, told to leave, or loses IRC, again and again."""
+    """Repeated failures of the leader: kill, pause, leave, or loss of IRC."""
 
     name = "hydra.succession"
     sizes = (3, 4, 5)
@@ -362,7 +361,7 @@ class LeaderChurn(NetworkScenario):
 
 
 class Deaf(NetworkScenario):
-    """What a node and the IRC server send each other is lost, again and again, for a moment or for minutes."""
+    """Repeated partitions between a node and the IRC server, for moments or minutes."""
 
     name = "hydra.deaf"
     sizes = (1, 3, 5)
@@ -384,7 +383,7 @@ class Deaf(NetworkScenario):
 
 
 class Blackout(NetworkScenario):
-    """All nodes crash at once, and have to find one another again."""
+    """Simultaneous crash of all nodes."""
 
     name = "hydra.blackout"
     sizes = (3, 5)
@@ -407,7 +406,7 @@ class Blackout(NetworkScenario):
 
 
 class Carriers(NetworkScenario):
-    """TCP, UDP, IRC and FIFO in one network: datagrams get lost and overtake one another, IRC is slow and narrow."""
+    """TCP, UDP, IRC and FIFO links in one network, with lost and reordered datagrams and slow IRC."""
 
     name = "hydra.carriers"
     sizes = (3, 4, 5)
@@ -420,7 +419,7 @@ class Carriers(NetworkScenario):
         ports = {"udp": UDP_PORT, "irc": IRC_PORT}
         targets = []
         for (one, other), kind in zip(self.edges, self.transports, strict=True):
-            # Both ends are on IRC, and look for one another there.
+            # Both ends dial over IRC.
             for end, far in ((one, other), (other, one)) if kind == "irc" else ((one, other),):
                 if end == number:
                     lines = 1.0 if kind == "irc" else None
@@ -452,7 +451,7 @@ class Carriers(NetworkScenario):
 
 
 class LegacyNodes(NetworkScenario):
-    """The reference is linked to the network, and does what it does."""
+    """A peer that behaves like the reference implementation joins."""
 
     name = "hydra.guests"
     sizes = (3, 5)
@@ -477,7 +476,7 @@ class LegacyNodes(NetworkScenario):
 
 
 class UnsafeQuorum(RepeatedPartitions):
-    """The document's own quorum, which is known to elect two leaders: it shows that the checker sees them."""
+    """Quorum of the document, which is known to elect two leaders; shows that the invariants detect them."""
 
     name = "hydra.unsafe"
     quorum = Quorum.REGISTRY
@@ -495,4 +494,4 @@ SCENARIOS: tuple[type[Scenario], ...] = (
     Carriers,
     LegacyNodes,
 )
-"""What must hold in all of them holds; :class:`UnsafeQuorum` is not among them."""
+"""Scenarios in which all invariants hold; :class:`UnsafeQuorum` is not one of them."""
