@@ -32,7 +32,7 @@ from fyrehose_twisted.freenet.policy import Policy
     ],
     ids=str,
 )
-def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_invalid_policy_is_refused(wrong: dict[str, Any]) -> None:
     ((name, value),) = wrong.items()
     with pytest.raises(ConfigurationError, match=f"{name}={value!r}"):
         Policy(**wrong)
@@ -47,5 +47,5 @@ def test_the_defaults_are_those_of_the_document() -> None:
 @pytest.mark.parametrize(
     "right", [{"p_max": 0.0, "p_min": 1.0}, {"max_htl": 255}, {"hold": 0.0}, {"coalesce": "reject"}]
 )
-def test_a_policy_may_be_extreme(right: dict[str, Any]) -> None:
+def test_extreme_policies_are_valid(right: dict[str, Any]) -> None:
     assert Policy(**right)

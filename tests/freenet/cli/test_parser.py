@@ -159,7 +159,7 @@ def test_subscribe(play: Any) -> None:
     assert run("subscribe", "--control", full.place, "name:news") == (1, "", "fyrehose: no room\n")
 
 
-def test_subscribe_gives_up_when_too_few_packets_come_in_time(play: Any) -> None:
+def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: Any) -> None:
     def tell(asked: dict[str, Any]) -> list[Any]:
         return [{"following": asked["key"]}, {"key": "00", "number": 7, "data": "a"}]
 
@@ -235,7 +235,7 @@ def test_signed_packets_get_other_numbers_until_one_is_free(play: Any, tmp_path:
         ({"number": 7}, "--number requires a packet on the command line"),
     ],
 )
-def test_what_cannot_be_published_is_said_before_anybody_is_asked(named: dict[str, Any], complaint: str) -> None:
+def test_invalid_publish_options_are_refused_before_connecting(named: dict[str, Any], complaint: str) -> None:
     options = argparse.Namespace(**{"key": "name:x", "key_file": None, "number": None, "packet": []} | named)
     with pytest.raises(ConfigurationError, match=complaint):
         publish(options, None, None).send(None)  # type: ignore[arg-type]
@@ -255,6 +255,6 @@ def test_keys(tmp_path: Path) -> None:
     assert run("key", "nonsense")[0] == 1
 
 
-def test_nobody_there() -> None:
+def test_commands_without_a_running_node_fail() -> None:
     status, _, err = run("status", "--control", "tcp:1")
     assert (status, err) == (1, "fyrehose: no node at tcp:1: refused; is that its --control, and may you use it?\n")

@@ -32,19 +32,19 @@ def looking(bench: Bench) -> Any:
 # Who waits for whom
 
 
-def test_a_request_that_is_farther_waits(looking: Bench) -> None:
+def test_a_request_with_a_farther_best_location_waits(looking: Bench) -> None:
     uid = looking.request(3, best=0.4)
     assert looking.take() == [Accepted(uid), SubscribeRestarted(looking.key, looking.uid, looking.at(0.2))]
 
 
-def test_a_request_that_is_nearer_does_not_wait(looking: Bench) -> None:
+def test_a_request_with_a_nearer_best_location_does_not_wait(looking: Bench) -> None:
     uid = looking.request(3, best=0.01)
     nearer = looking.at(0.01)
     assert looking.take(3) == [Accepted(uid), SubscribeRestarted(looking.key, uid, nearer)]
     assert [type(one) for one in looking.take(1)] == [SubscribeRequest]
 
 
-def test_of_two_that_are_as_near_the_one_of_the_higher_uid_waits(make_bench: type[Bench]) -> None:
+def test_of_two_equally_near_requests_the_one_with_the_higher_uid_waits(make_bench: type[Bench]) -> None:
     for uid, waits in ((2**64 - 1, True), (0, False)):
         bench = make_bench(0.25, {1: 0.1, 3: 0.3})
         bench.call("subscribe", bench.key)
@@ -53,14 +53,14 @@ def test_of_two_that_are_as_near_the_one_of_the_higher_uid_waits(make_bench: typ
         assert (bench.take(1) == []) is waits
 
 
-def test_who_waits_waits_for_the_smallest_pair(looking: Bench) -> None:
+def test_a_request_waits_for_the_one_with_the_smallest_rank(looking: Bench) -> None:
     first = looking.request(3, best=0.01)
     looking.take()
     looking.request(4, best=0.05)
     assert looking.take()[-1:] == [SubscribeRestarted(looking.key, first, looking.at(0.01))]
 
 
-def test_those_who_wait_join_when_a_parent_is_found(looking: Bench) -> None:
+def test_queued_requests_are_accepted_when_a_parent_is_found(looking: Bench) -> None:
     waiting = [looking.request(number, best=0.4) for number in (3, 4)]
     looking.take()
     looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
@@ -69,7 +69,7 @@ def test_those_who_wait_join_when_a_parent_is_found(looking: Bench) -> None:
     assert looking.subscribers == [3, 4]
 
 
-def test_those_who_are_on_their_way_too_join_when_a_parent_is_found(looking: Bench) -> None:
+def test_parallel_requests_are_accepted_when_a_parent_is_found(looking: Bench) -> None:
     uid = looking.request(3, best=0.01)
     looking.take()
     looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
@@ -77,7 +77,7 @@ def test_those_who_are_on_their_way_too_join_when_a_parent_is_found(looking: Ben
     assert not looking.node.busy
 
 
-def test_the_application_joins_when_the_request_of_another_finds_a_parent(looking: Bench) -> None:
+def test_the_application_is_subscribed_when_a_neighbours_request_finds_a_parent(looking: Bench) -> None:
     uid = looking.request(3, best=0.01)
     looking.take()
     looking.receive(1, SubscribeSucceeded(looking.key, uid, looking.at(0.0)))
@@ -85,7 +85,7 @@ def test_the_application_joins_when_the_request_of_another_finds_a_parent(lookin
     assert not looking.node.busy
 
 
-def test_those_who_wait_join_a_new_root(make_bench: type[Bench]) -> None:
+def test_queued_requests_are_accepted_by_a_new_root(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     first = bench.request(3)
     second = bench.request(4)
@@ -96,7 +96,7 @@ def test_those_who_wait_join_a_new_root(make_bench: type[Bench]) -> None:
     assert bench.take(4) == [SubscribeSucceeded(bench.key, second, here)]
 
 
-def test_those_who_wait_go_on_when_nothing_is_found(make_bench: type[Bench]) -> None:
+def test_queued_requests_are_routed_when_the_first_finds_no_tree(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     first = bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
@@ -107,7 +107,7 @@ def test_those_who_wait_go_on_when_nothing_is_found(make_bench: type[Bench]) -> 
     assert bench.take_request_to(1).uid == second
 
 
-def test_when_those_who_wait_have_no_hops_either_nothing_is_left(make_bench: type[Bench]) -> None:
+def test_the_stream_is_dropped_when_queued_requests_have_no_htl_left(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     first = bench.request(3, best=0.01)
     second = bench.request(4, best=0.02, htl=0)
@@ -118,7 +118,7 @@ def test_when_those_who_wait_have_no_hops_either_nothing_is_left(make_bench: typ
     assert bench.node.streams == {}
 
 
-def test_the_application_goes_on_when_the_request_of_another_fails(make_bench: type[Bench]) -> None:
+def test_the_application_searches_again_when_a_neighbours_request_fails(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     first = bench.request(3, best=0.01)
     bench.call("subscribe", bench.key)
@@ -127,7 +127,7 @@ def test_the_application_goes_on_when_the_request_of_another_fails(make_bench: t
     assert bench.take_request_to(1).uid != first
 
 
-def test_who_waits_goes_on_when_the_asker_before_it_is_gone(make_bench: type[Bench]) -> None:
+def test_a_queued_request_is_routed_when_the_requester_before_it_is_lost(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4})
     bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
@@ -137,7 +137,7 @@ def test_who_waits_goes_on_when_the_asker_before_it_is_gone(make_bench: type[Ben
     assert bench.take_request_to(1).uid == second
 
 
-def test_nothing_is_asked_on_a_link_that_is_just_replaced(make_bench: type[Bench]) -> None:
+def test_no_request_is_sent_on_a_link_that_is_being_replaced(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.15, 3: 0.1, 4: 0.4})
     bench.request(3, best=0.01)
     second = bench.request(4, best=0.02)
@@ -147,7 +147,7 @@ def test_nothing_is_asked_on_a_link_that_is_just_replaced(make_bench: type[Bench
     assert bench.take_request_to(1).uid == second
 
 
-def test_nobody_waits_longer_than_30_seconds(looking: Bench) -> None:
+def test_a_queued_request_times_out_after_30_seconds(looking: Bench) -> None:
     looking.receive(1, Accepted(looking.uid))
     uid = looking.request(3, best=0.4, htl=7)
     looking.take()
@@ -159,14 +159,14 @@ def test_nobody_waits_longer_than_30_seconds(looking: Bench) -> None:
     assert looking.subscribers == []
 
 
-def test_who_is_gone_waits_no_more(looking: Bench) -> None:
+def test_a_queued_request_is_dropped_when_its_requester_is_lost(looking: Bench) -> None:
     looking.request(3, best=0.4)
     looking.disconnect(3)
     looking.receive(1, SubscribeSucceeded(looking.key, looking.uid, looking.at(0.0)))
     assert looking.subscribers == []
 
 
-def test_a_node_lets_32_wait(looking: Bench) -> None:
+def test_a_node_queues_at_most_32_requests(looking: Bench) -> None:
     for number in range(200, 232):
         looking.connect(number, 0.45)
         looking.request(number, best=0.45)
@@ -175,7 +175,7 @@ def test_a_node_lets_32_wait(looking: Bench) -> None:
     assert looking.take() == [RejectedOverload(uid)]
 
 
-def test_a_node_has_16_requests_for_a_key_under_way(looking: Bench) -> None:
+def test_a_node_has_at_most_16_pending_requests_for_a_key(looking: Bench) -> None:
     for number in range(200, 215):
         looking.connect(number, 0.45)
         looking.request(number, best=0.1 - 0.001 * (number - 200))
@@ -195,7 +195,7 @@ def test_a_second_request_is_rejected_if_the_policy_says_so(make_bench: type[Ben
     assert bench.take() == [RejectedOverload(uid)]
 
 
-def test_who_was_rejected_for_the_request_of_another_comes_back_later(make_bench: type[Bench]) -> None:
+def test_a_subscription_rejected_because_of_a_pending_request_is_retried_later(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, coalesce="reject")
     uid = bench.request(3)
     bench.call("subscribe", bench.key)
@@ -217,7 +217,7 @@ def test_a_second_request_is_routed_as_well_if_the_policy_says_so(make_bench: ty
 # While a parent is looked for
 
 
-def test_who_asks_below_a_restart_waits_for_it(member: Bench) -> None:
+def test_a_request_below_a_restart_waits_for_its_end(member: Bench) -> None:
     member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
     uid = member.request(3, best=0.4)
     assert member.take() == [Accepted(uid), SubscribeRestarted(member.key, 77, member.at(0.05))]
@@ -225,7 +225,7 @@ def test_who_asks_below_a_restart_waits_for_it(member: Bench) -> None:
     assert member.take() == [SubscribeSucceeded(member.key, uid, member.at(0.01))]
 
 
-def test_who_asks_somebody_without_a_parent_waits_for_its_restart(member: Bench) -> None:
+def test_a_request_to_a_restarting_node_waits_for_its_restart(member: Bench) -> None:
     member.disconnect(1)
     member.take()
     uid = member.request(3, best=0.4)
@@ -237,7 +237,7 @@ def test_who_asks_somebody_without_a_parent_waits_for_its_restart(member: Bench)
     assert asked.uid == restarted.uid
 
 
-def test_who_waits_learns_of_later_restarts(member: Bench) -> None:
+def test_a_waiting_requester_is_notified_of_later_restarts(member: Bench) -> None:
     member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
     member.request(3, best=0.4)
     member.take()
@@ -246,7 +246,7 @@ def test_who_waits_learns_of_later_restarts(member: Bench) -> None:
     assert member.take(3) == [later]
 
 
-def test_who_waits_for_a_restart_waits_30_seconds(member: Bench) -> None:
+def test_a_wait_for_a_restart_times_out_after_30_seconds(member: Bench) -> None:
     member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.05)))
     uid = member.request(3, best=0.4)
     member.take()
@@ -254,7 +254,7 @@ def test_who_waits_for_a_restart_waits_30_seconds(member: Bench) -> None:
     assert member.take(3) == [RouteNotFound(uid, 10, member.at(0.05))]
 
 
-def test_who_looks_for_a_parent_has_no_time_for_a_resubscriber(looking: Bench) -> None:
+def test_a_restarting_node_rejects_a_resubscriber_as_busy(looking: Bench) -> None:
     looking.request(4, best=0.01)
     looking.take()
     uid = looking.request(3, must_beat=0.3)
@@ -264,7 +264,7 @@ def test_who_looks_for_a_parent_has_no_time_for_a_resubscriber(looking: Bench) -
 # The reply: only the most recent SubscribeRestarted counts
 
 
-def test_a_restart_of_who_was_asked_is_relayed_to_the_asker(bench: Bench) -> None:
+def test_a_restart_of_the_next_hop_is_relayed_to_the_requester(bench: Bench) -> None:
     bench.request(3)
     bench.take()
     for uid in (77, 78):
@@ -276,7 +276,7 @@ def test_a_restart_of_who_was_asked_is_relayed_to_the_asker(bench: Bench) -> Non
     assert bench.stream.restart_uid == 78
 
 
-def test_what_its_own_request_is_called_there_is_not_relayed(bench: Bench) -> None:
+def test_an_announcement_under_the_requests_own_uid_is_not_relayed(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.receive(1, SubscribeRestarted(bench.key, uid, bench.at(0.1)))
@@ -293,7 +293,7 @@ def test_only_the_resubscription_of_the_latest_restart_passes(looking: Bench) ->
     assert isinstance(looking.take_request_to(1), ResubscribeRequest)
 
 
-def test_a_restart_of_somebody_else_is_not_relayed(bench: Bench) -> None:
+def test_a_restart_of_a_neighbour_that_was_not_asked_is_not_relayed(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.receive(2, SubscribeRestarted(bench.key, 77, bench.at(0.05)))

@@ -20,11 +20,11 @@ def key(number: int) -> bytes:
     return number.to_bytes(20, "big")
 
 
-def test_a_node_is_what_drivers_drive() -> None:
+def test_a_node_provides_the_interface_of_a_link_node() -> None:
     verifyObject(ILinkNode, FreenetNode(NodeConfig(1, 1, 0.5), Random(1), 0.0))
 
 
-def test_requests_that_are_over_leave_no_timers(bench: Bench) -> None:
+def test_finished_requests_leave_no_timers(bench: Bench) -> None:
     for number in range(1_000):
         bench.request(3, key=key(number), best=0.0)
         asked, request = bench.take_request()
@@ -33,7 +33,7 @@ def test_requests_that_are_over_leave_no_timers(bench: Bench) -> None:
     assert len(bench.node._context._timers) <= 2 * TIMER_PRUNE_THRESHOLD
 
 
-def test_timers_that_matter_stay(bench: Bench) -> None:
+def test_pending_timers_are_not_pruned(bench: Bench) -> None:
     for number in range(100):
         bench.request(3, key=key(number % 32), best=0.0)
     bench.take()
@@ -42,7 +42,7 @@ def test_timers_that_matter_stay(bench: Bench) -> None:
     assert bench.node.next_deadline() is None
 
 
-def test_a_stream_keeps_32_packets(member: Bench) -> None:
+def test_a_stream_retains_32_packets(member: Bench) -> None:
     for number in range(1_000):
         member.receive_packet(1, number)
     assert len(member.stream.packets) == 32
@@ -50,7 +50,7 @@ def test_a_stream_keeps_32_packets(member: Bench) -> None:
     assert len(member.take(3)) == 1 + 32
 
 
-def test_what_the_application_was_given_is_forgotten_in_the_end(member: Bench) -> None:
+def test_the_number_of_remembered_deliveries_is_bounded(member: Bench) -> None:
     for number in range(stream.DELIVERED_IDS_KEPT + 100):
         member.receive_packet(1, number)
     assert len(member.stream.delivered_ids) == stream.DELIVERED_IDS_KEPT
@@ -67,7 +67,7 @@ def test_a_stream_remembers_16_restarts(member: Bench) -> None:
     assert len(member.stream.known_restart_uids) == stream.RESTART_UIDS_KEPT
 
 
-def test_neighbours_that_do_not_come_back_are_forgotten(bench: Bench) -> None:
+def test_neighbours_that_do_not_return_are_forgotten(bench: Bench) -> None:
     for number in range(100, 200):
         bench.connect(number, 0.3)
         bench.disconnect(number)
@@ -75,13 +75,13 @@ def test_neighbours_that_do_not_come_back_are_forgotten(bench: Bench) -> None:
     assert set(bench.node._context.neighbours) == {1, 2, 3, 4}
 
 
-def test_numbers_that_jump_leave_nothing_behind(member: Bench) -> None:
+def test_discontinuous_numbers_do_not_accumulate_state(member: Bench) -> None:
     for number in range(50):
         member.receive_packet(1, number * (packet_window.MAX_JUMP + 1))
     assert len(member.stream.packets) == 1
 
 
-def test_restarts_of_whoever_likes_cost_one_timer_each_until_it_is_over(member: Bench) -> None:
+def test_announcements_of_restarts_cost_at_most_one_timer_each(member: Bench) -> None:
     for uid in range(1_000):
         member.receive(1, SubscribeRestarted(member.key, uid, member.at(0.1)))
         member.receive(1, SubscribeSucceeded(member.key, uid, member.at(0.0)))
@@ -92,7 +92,7 @@ def test_restarts_of_whoever_likes_cost_one_timer_each_until_it_is_over(member: 
 # How a node looks
 
 
-def test_a_node_shows_what_it_has(member: Bench) -> None:
+def test_the_status_of_a_node_contains_its_neighbours_and_streams(member: Bench) -> None:
     member.add_subscribers(3)
     member.receive_packet(1, 5)
     member.disconnect(4)
@@ -107,7 +107,7 @@ def test_a_node_shows_what_it_has(member: Bench) -> None:
     assert state.counts["requests"] == 1
 
 
-def test_a_node_is_busy_while_it_waits_for_others(bench: Bench) -> None:
+def test_a_node_is_busy_while_it_waits_for_answers(bench: Bench) -> None:
     assert not bench.node.busy
     bench.call("subscribe", bench.key)
     assert bench.node.busy
@@ -117,12 +117,12 @@ def test_a_node_is_busy_while_it_waits_for_others(bench: Bench) -> None:
     assert bench.node.busy
 
 
-def test_neighbours_are_shown_by_where_they_are(bench: Bench) -> None:
+def test_the_repr_of_a_neighbour_contains_its_location(bench: Bench) -> None:
     assert repr(bench.node._context.links[1]) == f"<Neighbour 1 at {bench.at(0.1):.4f}>"
 
 
 @pytest.mark.parametrize("change", [StreamInput.LOST, StreamInput.TORN_DOWN])
-def test_what_cannot_happen_to_a_stream_is_a_mistake_of_ours(change: StreamInput) -> None:
+def test_an_impossible_input_of_a_stream_raises(change: StreamInput) -> None:
     with pytest.raises(KeyError):
         Stream(key(1), 32).transition(change)
     assert Stream(key(1), 32).phase is StreamPhase.SEARCHING

@@ -62,7 +62,7 @@ steps = st.one_of(st.integers(-12, 12), st.sampled_from([-MAX_JUMP, 40, MAX_JUMP
     start=st.one_of(st.just(0), st.integers(0, MAX_PACKET), st.integers(MAX_PACKET - 20, MAX_PACKET)),
     moves=st.lists(st.tuples(steps, st.sampled_from([b"a", b"b"])), max_size=40),
 )
-def test_packets_do_what_a_plain_model_does(kept: int, start: int, moves: list[tuple[int, bytes]]) -> None:
+def test_the_packet_window_behaves_like_a_simple_model(kept: int, start: int, moves: list[tuple[int, bytes]]) -> None:
     packets, naive, at = PacketWindow(kept), Naive(kept), start
     for step, data in moves:
         at = (at if naive.first is None else naive.newest) + step
@@ -92,23 +92,23 @@ def test_packets_do_what_a_plain_model_does(kept: int, start: int, moves: list[t
     ("number", "of", "by"),
     [(5, 3, 2), (3, 5, -2), (0, MAX_PACKET, 1), (MAX_PACKET, 0, -1), (7, 7, 0), (2**62 - 1, 0, 2**62 - 1)],
 )
-def test_numbers_begin_anew_and_are_compared_the_shorter_way_round(number: int, of: int, by: int) -> None:
+def test_packet_numbers_wrap_around_and_are_compared_in_serial_arithmetic(number: int, of: int, by: int) -> None:
     assert serial_difference(number, of) == by
 
 
-def test_nothing_is_known_before_the_first_packet() -> None:
+def test_an_empty_window_has_no_numbers() -> None:
     packets = PacketWindow(4)
     assert (packets.newest, packets.next_number, packets.last_seen, packets.packets_after(-1)) == (None, None, -1, [])
     assert not packets.is_discontinuous(5_000)
 
 
-def test_a_hole_is_missed_when_it_makes_room() -> None:
+def test_a_gap_is_reported_when_it_leaves_the_window() -> None:
     packets = PacketWindow(3)
     missed = [packets.add(number, b"") for number in (10, 11, 13, 15, 16, 20)]
     assert missed == [[], [], [], [(12, 12)], [], [(14, 14), (17, 17)]]
 
 
-def test_what_was_missing_before_and_after_the_highest_is_told_as_one() -> None:
+def test_gaps_before_and_after_the_highest_number_are_reported_as_one() -> None:
     packets = PacketWindow(8)
     packets.start_after(9)
     packets.clear_floor()
@@ -116,7 +116,7 @@ def test_what_was_missing_before_and_after_the_highest_is_told_as_one() -> None:
     assert packets.add(30, b"") == [(6, 22)]
 
 
-def test_a_number_that_is_far_ahead_says_nothing_of_what_is_between() -> None:
+def test_a_discontinuous_number_reports_no_gap() -> None:
     packets = PacketWindow(4)
     packets.add(5, b"")
     assert packets.is_discontinuous(5 + MAX_JUMP + 1)
@@ -124,7 +124,7 @@ def test_a_number_that_is_far_ahead_says_nothing_of_what_is_between() -> None:
     assert packets.packets_after(-1) == [Packet(5 + MAX_JUMP + 1, b"")]
 
 
-def test_retreat_goes_back_to_what_was_before_a_number_that_was_far_ahead() -> None:
+def test_roll_back_returns_to_the_numbers_before_a_discontinuity() -> None:
     packets = PacketWindow(4)
     packets.add(5, b"")
     packets.add(90_000, b"")
@@ -136,7 +136,7 @@ def test_retreat_goes_back_to_what_was_before_a_number_that_was_far_ahead() -> N
     assert packets.newest is None
 
 
-def test_who_resumes_takes_only_what_comes_after() -> None:
+def test_a_window_that_starts_after_a_number_accepts_only_later_packets() -> None:
     packets = PacketWindow(4)
     packets.start_after(9)
     assert (packets.newest, packets.next_number, packets.last_seen) == (9, 10, 9)
@@ -148,7 +148,7 @@ def test_who_resumes_takes_only_what_comes_after() -> None:
     assert packets.classify(9, b"") is PacketClass.NEW
 
 
-def test_who_has_packets_does_not_resume() -> None:
+def test_a_window_with_packets_ignores_a_start() -> None:
     packets = PacketWindow(4)
     packets.add(3, b"")
     packets.start_after(50)
@@ -156,7 +156,7 @@ def test_who_has_packets_does_not_resume() -> None:
     assert packets.newest == 3
 
 
-def test_who_is_older_than_what_is_kept_is_not_taken() -> None:
+def test_a_packet_older_than_the_window_is_refused() -> None:
     packets = PacketWindow(8)
     packets.add(100, b"x")
     with pytest.raises(ValueError, match="packet 92 is older than the window of 8 up to 100"):
@@ -166,5 +166,5 @@ def test_who_is_older_than_what_is_kept_is_not_taken() -> None:
     assert packets.packets_after(-1) == [Packet(93, b"y"), Packet(100, b"x")]
 
 
-def test_identity_tells_number_and_data() -> None:
+def test_a_fingerprint_distinguishes_number_and_data() -> None:
     assert len({packet_fingerprint(1, b"a"), packet_fingerprint(1, b"b"), packet_fingerprint(2, b"a")}) == 3

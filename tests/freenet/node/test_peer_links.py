@@ -47,7 +47,7 @@ def kinds(bench: Bench) -> list[type]:
 # Who is there
 
 
-def test_both_say_hello_and_prove_it(bench: Bench) -> None:
+def test_both_ends_of_a_link_send_hello_and_a_proof(bench: Bench) -> None:
     peer = link()
     ours = greet(bench, peer)
     assert ours == Hello(100, 1, bench.node.location, ours.nonce)
@@ -76,7 +76,7 @@ def test_two_nodes_with_the_same_secret_are_neighbours(make_bench: type[Bench]) 
 
 
 @pytest.mark.parametrize("secret", [None, b"another secret of 16 bytes"])
-def test_who_does_not_know_the_secret_is_no_neighbour(make_bench: type[Bench], secret: bytes | None) -> None:
+def test_a_peer_with_another_secret_is_refused(make_bench: type[Bench], secret: bytes | None) -> None:
     bench = make_bench(0.2, {}, config={"secret": SECRET})
     peer = link()
     greet(bench, peer, secret=secret)
@@ -97,7 +97,7 @@ def test_a_proof_is_good_for_one_link_only(make_bench: type[Bench]) -> None:
     assert bench.effects == [Close(second)]
 
 
-def test_what_a_node_proves_cannot_be_said_back_to_it(make_bench: type[Bench]) -> None:
+def test_a_proof_cannot_be_reflected_to_its_sender(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {}, config={"secret": SECRET})
     peer = link()
     bench.call("connected", peer)
@@ -107,7 +107,7 @@ def test_what_a_node_proves_cannot_be_said_back_to_it(make_bench: type[Bench]) -
     assert bench.effects == [Close(peer)]
 
 
-def test_who_dials_itself_hangs_up(bench: Bench) -> None:
+def test_a_node_that_dials_itself_closes_the_link(bench: Bench) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.receive(peer, Hello(100, 1, bench.at(0.1), bytes(16)))
@@ -116,7 +116,7 @@ def test_who_dials_itself_hangs_up(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("first", [Ping(), Prove(b""), Located(0.5)])
-def test_who_does_not_say_hello_first_is_hung_up_on(bench: Bench, first: Message) -> None:
+def test_a_first_message_other_than_hello_closes_the_link(bench: Bench, first: Message) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.receive(peer, first)
@@ -125,7 +125,7 @@ def test_who_does_not_say_hello_first_is_hung_up_on(bench: Bench, first: Message
     assert len(bench.effects) == 1
 
 
-def test_who_says_hello_twice_is_hung_up_on(bench: Bench) -> None:
+def test_a_second_hello_closes_the_link(bench: Bench) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.receive(peer, *[Hello(7, 1, bench.at(0.1), bytes(16))] * 2)
@@ -133,13 +133,13 @@ def test_who_says_hello_twice_is_hung_up_on(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("message", [Hello(7, 1, 0.5, bytes(16)), Prove(b"")])
-def test_a_greeting_of_a_neighbour_is_out_of_turn(bench: Bench, message: Message) -> None:
+def test_a_handshake_message_of_a_neighbour_is_counted_as_out_of_turn(bench: Bench, message: Message) -> None:
     bench.receive(1, message)
     assert bench.node.counters["out_of_turn"] == 1
     assert bench.take() == []
 
 
-def test_a_greeting_that_is_cut_short_is_forgotten(bench: Bench) -> None:
+def test_an_interrupted_handshake_is_forgotten(bench: Bench) -> None:
     peer = link()
     bench.call("connected", peer)
     bench.call("disconnected", peer, "closed")
@@ -152,7 +152,7 @@ def test_a_greeting_that_is_cut_short_is_forgotten(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("node", "stays"), [(7, "theirs"), (200, "ours")])
-def test_of_two_links_that_of_the_lower_id_stays(make_bench: type[Bench], node: int, stays: str) -> None:
+def test_of_two_links_the_one_dialled_by_the_lower_id_stays(make_bench: type[Bench], node: int, stays: str) -> None:
     for ours_first in (True, False):
         bench = make_bench(0.2, {})
         ours, theirs = link(dialled=True), link()
@@ -163,7 +163,7 @@ def test_of_two_links_that_of_the_lower_id_stays(make_bench: type[Bench], node: 
 
 
 @pytest.mark.parametrize(("silence", "replaced"), [(14.0, False), (16.0, True)])
-def test_who_dials_again_is_believed_if_its_first_link_is_silent(
+def test_a_second_link_replaces_the_first_only_if_that_is_silent(
     make_bench: type[Bench], silence: float, replaced: bool
 ) -> None:
     bench = make_bench(0.2, {}, config={"ping_every": 15.0})
@@ -175,7 +175,7 @@ def test_who_dials_again_is_believed_if_its_first_link_is_silent(
     assert [told.reason for told in bench.take_events(NeighbourDown)] == (["linked anew"] if replaced else [])
 
 
-def test_what_was_under_way_on_the_first_link_is_lost(make_bench: type[Bench]) -> None:
+def test_messages_in_flight_on_a_replaced_link_are_lost(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {})
     theirs, ours = link(), link(dialled=True)
     greet(bench, theirs, 200)
@@ -186,7 +186,7 @@ def test_what_was_under_way_on_the_first_link_is_lost(make_bench: type[Bench]) -
     assert bench.take_events(ParentLost) == [ParentLost(bench.key, "parent-lost")]
 
 
-def test_who_is_crowded_takes_nobody_who_dials(make_bench: type[Bench]) -> None:
+def test_a_node_with_the_maximum_number_of_neighbours_refuses_callers(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1}, config={"max_neighbours": 1})
     theirs, ours = link(), link(dialled=True)
     greet(bench, theirs, 8)
@@ -196,7 +196,7 @@ def test_who_is_crowded_takes_nobody_who_dials(make_bench: type[Bench]) -> None:
     assert bench.node.neighbours() == [1, ours]
 
 
-def test_a_link_that_does_not_greet_in_time_is_closed(make_bench: type[Bench]) -> None:
+def test_a_link_without_a_timely_handshake_is_closed(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {}, config={"handshake_timeout": 5.0})
     mute, slow, prompt = link(), link(), link()
     bench.call("connected", mute)
@@ -211,7 +211,7 @@ def test_a_link_that_does_not_greet_in_time_is_closed(make_bench: type[Bench]) -
     assert bench.node.neighbours() == [prompt]
 
 
-def test_the_oldest_link_of_an_address_that_has_not_greeted_makes_room(make_bench: type[Bench]) -> None:
+def test_the_oldest_unfinished_handshake_of_an_address_is_closed_for_a_new_one(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {}, config={"max_handshakes_per_host": 2})
     elsewhere = link(address=("10.0.0.2", 6_174))
     bench.call("connected", elsewhere)
@@ -240,7 +240,7 @@ def dialling(make_bench: type[Bench]) -> Any:
     return bench
 
 
-def test_who_does_not_answer_is_dialled_again_later_each_time(dialling: Bench) -> None:
+def test_a_failed_dial_is_retried_with_exponential_backoff(dialling: Bench) -> None:
     pauses = []
     for _ in range(12):
         dialling.call("dial_failed", ADDRESS, "refused")
@@ -261,7 +261,7 @@ def test_a_lost_link_is_dialled_again(dialling: Bench) -> None:
     assert dialling.effects == [Dial(ADDRESS)]
 
 
-def test_who_has_dialled_us_is_not_dialled(dialling: Bench) -> None:
+def test_a_target_that_has_dialled_this_node_is_not_dialled(dialling: Bench) -> None:
     ours, theirs = link(dialled=True), link(address=("10.0.0.9", 40_000))
     greet(dialling, ours)
     greet(dialling, theirs)
@@ -274,7 +274,7 @@ def test_who_has_dialled_us_is_not_dialled(dialling: Bench) -> None:
     assert dialling.effects == [Dial(ADDRESS)]
 
 
-def test_a_link_that_is_refused_is_dialled_again(dialling: Bench) -> None:
+def test_a_refused_link_is_dialled_again(dialling: Bench) -> None:
     peer = link(dialled=True)
     dialling.call("connected", peer)
     dialling.receive(peer, Ping())
@@ -282,7 +282,7 @@ def test_a_link_that_is_refused_is_dialled_again(dialling: Bench) -> None:
     assert kinds(dialling) == [Close, Dial]
 
 
-def test_somebody_else_who_is_not_dialled_does_not_matter(dialling: Bench) -> None:
+def test_a_failed_dial_of_an_unknown_address_is_ignored(dialling: Bench) -> None:
     dialling.call("dial_failed", ("10.9.9.9", 1), "refused")
     greet(dialling, link(), 8)
     dialling.call("disconnected", dialling.node.neighbours()[0], "closed")
@@ -293,7 +293,7 @@ def test_somebody_else_who_is_not_dialled_does_not_matter(dialling: Bench) -> No
 # Silence
 
 
-def test_a_silent_neighbour_is_asked_and_then_gone(make_bench: type[Bench]) -> None:
+def test_a_silent_neighbour_is_pinged_and_then_disconnected(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 2: 0.2}, config={"ping_every": 15.0})
     for _ in range(3):
         bench.wait(15.0)
@@ -306,7 +306,7 @@ def test_a_silent_neighbour_is_asked_and_then_gone(make_bench: type[Bench]) -> N
     assert bench.node.neighbours() == [2]
 
 
-def test_a_neighbour_that_says_something_is_not_asked(make_bench: type[Bench]) -> None:
+def test_an_active_neighbour_is_not_pinged(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1}, config={"ping_every": 15.0})
     for _ in range(10):
         bench.wait(10.0)
@@ -315,13 +315,13 @@ def test_a_neighbour_that_says_something_is_not_asked(make_bench: type[Bench]) -
     assert bench.take() == []
 
 
-def test_a_neighbour_that_moves_is_asked_where_it_is(bench: Bench) -> None:
+def test_requests_are_routed_by_a_neighbours_new_location(bench: Bench) -> None:
     bench.receive(4, Located(bench.at(0.01)))
     bench.call("subscribe", bench.key)
     assert bench.take_request()[0] == 4
 
 
-def test_who_leaves_says_goodbye_and_hangs_up(member: Bench) -> None:
+def test_a_leaving_node_leaves_its_trees_and_closes_its_links(member: Bench) -> None:
     member.add_subscribers(3)
     member.call("leave")
     assert [(peer, type(one).__name__) for peer, one in member.sent] == [(3, "Dismissed"), (1, "Unsubscribe")]
@@ -330,7 +330,7 @@ def test_who_leaves_says_goodbye_and_hangs_up(member: Bench) -> None:
     assert member.node.streams == {}
 
 
-def test_a_link_that_holds_up_what_is_written_is_counted(bench: Bench) -> None:
+def test_a_blocked_link_is_counted(bench: Bench) -> None:
     bench.call("blocked", 1)
     bench.call("unblocked", 1)
     assert bench.node.counters["blocked"] == 1
@@ -343,17 +343,17 @@ def test_a_link_that_holds_up_what_is_written_is_counted(bench: Bench) -> None:
     ("what", "value"),
     [("node", -1), ("node", 2**64), ("boot", 2**64), ("location", 1.0), ("location", 0), ("secret", b"short")],
 )
-def test_what_makes_no_node_is_refused(what: str, value: Any) -> None:
+def test_an_invalid_configuration_is_refused(what: str, value: Any) -> None:
     options: dict[str, Any] = {"node": 1, "boot": 1, "location": 0.5, what: value}
     with pytest.raises(ConfigurationError):
         NodeConfig(**options)
 
 
-def test_a_secret_is_not_shown() -> None:
+def test_the_repr_of_a_configuration_hides_the_secret() -> None:
     assert "secret" not in repr(NodeConfig(1, 1, 0.5, secret=SECRET))
 
 
 @pytest.mark.parametrize("location", [1.0, -0.1, float("nan"), 1])
-def test_nobody_moves_to_what_is_no_location(bench: Bench, location: Any) -> None:
+def test_moving_to_an_invalid_location_is_refused(bench: Bench, location: Any) -> None:
     with pytest.raises(ConfigurationError, match="location"):
         bench.call("move", location)

@@ -303,7 +303,9 @@ class AnyNeighbours(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-def test_whatever_neighbours_say_a_node_stays_whole_and_answers_everybody(make_bench: Callable[..., Bench]) -> None:
+def test_a_node_stays_consistent_and_answers_all_requests_for_arbitrary_messages(
+    make_bench: Callable[..., Bench],
+) -> None:
     AnyNeighbours.make_bench = staticmethod(make_bench)  # type: ignore[method-assign]
     run_state_machine_as_test(
         AnyNeighbours,

@@ -65,21 +65,21 @@ def top(root: Bench) -> Any:
 # At the root
 
 
-def test_the_root_takes_a_packet_and_gives_it_to_all_others(top: Bench) -> None:
+def test_the_root_accepts_a_packet_and_sends_it_to_all_other_subscribers(top: Bench) -> None:
     top.receive(3, data(top, 901, 10))
     assert top.take(3) == [PublishSucceeded(901)]
     assert top.take(4) == [SubscribeData(top.key, 10, b"x")]
     assert top.take_events(PacketsDelivered) == [PacketsDelivered(top.key, [Packet(10, b"x")])]
 
 
-def test_the_root_takes_what_its_own_application_publishes(top: Bench) -> None:
+def test_the_root_accepts_packets_of_its_own_application(top: Bench) -> None:
     top.call("publish", top.key, b"own", "token")
     assert top.take_events(PacketPublished) == [PacketPublished("token", top.key, 10)]
     assert top.take() == [SubscribeData(top.key, 10, b"own")] * 2
     assert numbers(top) == [10]
 
 
-def test_the_first_number_of_a_stream_is_drawn(make_bench: type[Bench]) -> None:
+def test_the_first_number_of_a_stream_is_random(make_bench: type[Bench]) -> None:
     drawn = set()
     for seed in range(5):
         bench = make_bench(0.1, {}, seed=seed)
@@ -91,7 +91,7 @@ def test_the_first_number_of_a_stream_is_drawn(make_bench: type[Bench]) -> None:
     assert all(0 <= number < 2**62 for number in drawn)
 
 
-def test_0_follows_the_highest_number(make_bench: type[Bench]) -> None:
+def test_packet_numbers_wrap_around_to_0(make_bench: type[Bench]) -> None:
     bench = make_bench(0.1, {})
     bench.call("subscribe", bench.key)
     bench.call("publish", bench.key, b"x", 1, number=MAX_PACKET)
@@ -109,7 +109,7 @@ def test_the_root_refuses_another_packet_with_a_number_that_is_taken_or_absurd(
     assert numbers(top) == []
 
 
-def test_a_number_that_was_left_out_may_still_come(top: Bench) -> None:
+def test_a_skipped_number_may_still_be_published(top: Bench) -> None:
     for uid, number in ((901, 11), (902, 10)):
         top.receive(3, data(top, uid, number))
     assert top.take(3) == [PublishSucceeded(901), PublishSucceeded(902)]
@@ -118,7 +118,7 @@ def test_a_number_that_was_left_out_may_still_come(top: Bench) -> None:
 # Without subscribers
 
 
-def test_a_packet_that_only_its_publisher_would_get_is_not_published(root: Bench) -> None:
+def test_a_packet_without_a_subscriber_other_than_its_publisher_is_not_published(root: Bench) -> None:
     root.call("publish", root.key, b"own", "token", need_subscriber=True)
     assert root.take_events(PacketNotPublished) == [PacketNotPublished("token", root.key, "no-subscribers")]
     assert (numbers(root), root.stream.packets.newest) == ([], None)
@@ -158,7 +158,7 @@ def test_the_application_of_a_root_makes_a_packet_wanted(root: Bench) -> None:
     assert root.take() == [PublishSucceeded(900)]
 
 
-def test_a_node_on_the_way_tells_that_it_has_another_subscriber(member: Bench) -> None:
+def test_a_relay_with_another_subscriber_sets_wanted(member: Bench) -> None:
     member.add_subscribers(3)
     member.call("publish", member.key, b"x", 1, need_subscriber=True)
     member.receive(3, data(member, 900, 9)._replace(wanted=False))
@@ -169,7 +169,7 @@ def test_a_node_on_the_way_tells_that_it_has_another_subscriber(member: Bench) -
     assert sent == [True, True, False]
 
 
-def test_a_packet_that_a_lost_root_may_have_given_out_is_wanted(member: Bench) -> None:
+def test_a_packet_sent_to_a_lost_root_is_wanted(member: Bench) -> None:
     member.call("publish", member.key, b"x", "token", need_subscriber=True)
     (sent,) = member.take(1)
     assert not sent.wanted
@@ -215,7 +215,7 @@ def test_a_new_root_refuses_a_packet_that_no_subscriber_has_come_for(regrowing: 
     assert regrowing.take_events(PacketNotPublished) == [PacketNotPublished("later", regrowing.key, "no-subscribers")]
 
 
-def test_packets_that_waited_for_a_subscriber_come_before_later_ones(regrowing: Bench) -> None:
+def test_packets_held_for_a_subscriber_precede_later_ones(regrowing: Bench) -> None:
     for token in range(3):
         regrowing.call("publish", regrowing.key, b"%d" % token, token, need_subscriber=True)
     regrowing.add_subscribers(3)
@@ -260,7 +260,7 @@ def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Bench)
 # Below the root
 
 
-def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_it(relay: Bench) -> None:
+def test_a_relay_forwards_a_packet_and_distributes_it_once_the_root_accepted_it(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     assert relay.take() == [PublishData(901, relay.key, 10, relay.at(0.2), b"x", 10, True)]
     assert numbers(relay) == []
@@ -270,17 +270,17 @@ def test_who_is_not_the_root_sends_a_packet_up_and_holds_it_until_the_root_has_i
     assert relay.take_events(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
 
 
-def test_a_packet_that_is_here_is_published_already(relay: Bench) -> None:
+def test_a_known_packet_counts_as_published(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 9, b"nine"))
     assert relay.take() == [PublishSucceeded(901)]
 
 
-def test_a_packet_whose_number_is_taken_here_collides(relay: Bench) -> None:
+def test_a_packet_whose_number_is_taken_at_a_relay_collides(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 9, b"other"))
     assert relay.take() == [PublishCollision(901, 10)]
 
 
-def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Bench) -> None:
+def test_a_relay_leaves_old_numbers_to_the_root(relay: Bench) -> None:
     relay.receive_packet(1, 100)
     relay.take()
     relay.receive(3, data(relay, 901, 50))
@@ -295,7 +295,7 @@ def test_whether_an_old_number_is_taken_is_for_the_root_to_say(relay: Bench) -> 
         (RejectedLoop(901), PublishFailed(901, "loop")),
     ],
 )
-def test_what_the_root_says_goes_down_to_the_publisher(relay: Bench, answer: Any, passed_on: Any) -> None:
+def test_answers_of_the_root_are_returned_to_the_publisher(relay: Bench, answer: Any, passed_on: Any) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.take()
     relay.receive(1, answer)
@@ -303,7 +303,7 @@ def test_what_the_root_says_goes_down_to_the_publisher(relay: Bench, answer: Any
     assert relay.stream.upstream == {}
 
 
-def test_only_the_parent_answers_for_the_root(relay: Bench) -> None:
+def test_answers_of_neighbours_other_than_the_parent_are_ignored(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.take()
     relay.receive(2, PublishSucceeded(901), PublishCollision(901, 44), PublishFailed(901, "no"), RejectedLoop(901))
@@ -311,7 +311,7 @@ def test_only_the_parent_answers_for_the_root(relay: Bench) -> None:
     assert list(relay.stream.upstream) == [901]
 
 
-def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Bench) -> None:
+def test_an_unanswered_packet_fails_after_a_minute(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.call("publish", relay.key, b"own", "token")
     relay.take()
@@ -322,25 +322,25 @@ def test_a_packet_that_is_not_answered_for_in_a_minute_has_failed(relay: Bench) 
     assert relay.take() == []
 
 
-def test_a_packet_for_no_stream_fails(bench: Bench) -> None:
+def test_a_packet_for_an_unknown_stream_fails(bench: Bench) -> None:
     bench.receive(3, data(bench, 901, 10))
     assert bench.take() == [PublishFailed(901, "no-stream")]
 
 
-def test_a_packet_of_somebody_who_is_no_subscriber_fails(member: Bench) -> None:
+def test_a_packet_of_a_neighbour_that_is_not_subscribed_fails(member: Bench) -> None:
     member.receive(3, data(member, 901, 10))
     assert member.take() == [PublishFailed(901, "not-subscribed")]
     assert member.node.counters["unsubscribed_publishers"] == 1
 
 
-def test_a_packet_that_was_here_is_a_loop(relay: Bench) -> None:
+def test_a_packet_with_a_known_uid_is_rejected_as_a_loop(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.take()
     relay.receive(4, data(relay, 901, 10))
     assert relay.take() == [RejectedLoop(901)]
 
 
-def test_32_packets_wait_for_the_root(relay: Bench) -> None:
+def test_at_most_32_packets_wait_for_the_root(relay: Bench) -> None:
     for uid in range(901, 901 + 33):
         relay.receive(3, data(relay, uid, uid))
     assert relay.take(3) == [PublishFailed(933, "queue-full")]
@@ -359,7 +359,7 @@ def test_a_packet_gets_the_next_number(relay: Bench) -> None:
     assert relay.take_events(PacketPublished) == [PacketPublished(token, relay.key, 10 + token) for token in range(3)]
 
 
-def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Bench) -> None:
+def test_the_suggested_number_is_tried_after_a_collision(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     (first,) = relay.take()
     relay.receive(1, PublishCollision(first.uid, 31))
@@ -370,7 +370,7 @@ def test_after_a_collision_the_number_that_is_suggested_is_tried(relay: Bench) -
     assert relay.take_events(PacketPublished) == [PacketPublished("token", relay.key, 31)]
 
 
-def test_after_too_many_collisions_it_is_given_up(relay: Bench) -> None:
+def test_a_packet_fails_after_too_many_collisions(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     tries = 0
     while sent := relay.take():
@@ -380,12 +380,12 @@ def test_after_too_many_collisions_it_is_given_up(relay: Bench) -> None:
     assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 100 + tries)]
 
 
-def test_a_number_that_the_application_insists_on_stays(relay: Bench) -> None:
+def test_a_number_required_by_the_application_is_kept(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token", number=9)
     assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 10)]
 
 
-def test_a_number_that_the_application_insists_on_is_tried_once(relay: Bench) -> None:
+def test_a_number_required_by_the_application_is_tried_once(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token", number=20)
     (sent,) = relay.take()
     relay.receive(1, PublishCollision(sent.uid, 31))
@@ -393,7 +393,7 @@ def test_a_number_that_the_application_insists_on_is_tried_once(relay: Bench) ->
     assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "collision", 31)]
 
 
-def test_what_is_signed_is_signed_for_the_number(relay: Bench) -> None:
+def test_a_packet_is_signed_for_its_number(relay: Bench) -> None:
     relay.call("publish", relay.key, b"", "token", sign=lambda number: b"signed %d" % number)
     (first,) = relay.take()
     assert first.data == b"signed 10"
@@ -401,13 +401,13 @@ def test_what_is_signed_is_signed_for_the_number(relay: Bench) -> None:
     assert relay.take()[0].data == b"signed 31"
 
 
-def test_a_signature_that_makes_a_packet_too_large_is_told(relay: Bench) -> None:
+def test_a_packet_that_its_signature_makes_too_large_fails(relay: Bench) -> None:
     relay.call("publish", relay.key, b"", "token", sign=lambda number: bytes(MAX_DATA + 1))
     assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "too-large")]
     assert relay.take() == []
 
 
-def test_who_is_not_subscribed_does_not_publish(bench: Bench) -> None:
+def test_publishing_without_a_subscription_fails(bench: Bench) -> None:
     bench.call("publish", bench.key, b"x", "token")
     bench.request(3)
     bench.succeed()
@@ -415,7 +415,7 @@ def test_who_is_not_subscribed_does_not_publish(bench: Bench) -> None:
     assert bench.take_events(PacketNotPublished) == [PacketNotPublished("token", bench.key, "no-stream")] * 2
 
 
-def test_packets_of_the_application_wait_until_there_is_room(relay: Bench) -> None:
+def test_packets_of_the_application_are_queued_beyond_the_window(relay: Bench) -> None:
     for token in range(40):
         relay.call("publish", relay.key, b"x", token)
     sent = relay.take()
@@ -425,7 +425,7 @@ def test_packets_of_the_application_wait_until_there_is_room(relay: Bench) -> No
     assert [one.packet for one in relay.take(1)] == [42, 43, 44]
 
 
-def test_too_many_packets_are_refused(relay: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_publishing_raises_when_the_queue_is_full(relay: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing_module, "MAX_QUEUED_PACKETS", 3)
     for token in range(35):
         relay.call("publish", relay.key, b"x", token)
@@ -440,12 +440,12 @@ def test_a_packet_has_1058_bytes_at_most(relay: Bench) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 2**63])
-def test_a_number_that_is_none_is_refused(relay: Bench, number: int) -> None:
+def test_an_invalid_packet_number_is_refused(relay: Bench, number: int) -> None:
     with pytest.raises(UnencodableMessage, match="number"):
         relay.call("publish", relay.key, b"x", 1, number=number)
 
 
-def test_what_waits_when_the_stream_is_left_has_failed(relay: Bench) -> None:
+def test_queued_packets_fail_when_the_stream_is_left(relay: Bench) -> None:
     for token in range(33):
         relay.call("publish", relay.key, b"x", token)
     relay.receive(3, Unsubscribe(relay.key))
@@ -470,7 +470,7 @@ def test_packets_wait_for_a_parent(relay: Bench) -> None:
     assert [(one.packet, one.data) for one in sent] == [(20, b"x"), (10, b"own")]
 
 
-def test_what_the_root_has_not_answered_for_goes_to_the_new_parent_under_another_uid(relay: Bench) -> None:
+def test_unanswered_packets_are_resent_to_a_new_parent_under_another_uid(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.disconnect(1)
     relay.wait(1.0)
@@ -483,7 +483,7 @@ def test_what_the_root_has_not_answered_for_goes_to_the_new_parent_under_another
     assert relay.take(3) == [PublishSucceeded(901)]
 
 
-def test_a_new_root_takes_what_the_old_one_did_not_answer_for(relay: Bench) -> None:
+def test_a_new_root_accepts_unanswered_packets_itself(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     relay.disconnect(1)
     relay.wait(1.0)
@@ -494,7 +494,7 @@ def test_a_new_root_takes_what_the_old_one_did_not_answer_for(relay: Bench) -> N
     assert relay.take(4)[-1:] == [SubscribeData(relay.key, 10, b"own")]
 
 
-def test_waiting_for_a_parent_takes_a_minute_at_most(relay: Bench) -> None:
+def test_a_packet_that_waits_for_a_parent_fails_after_a_minute(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token")
     relay.wait(30.0)
     relay.disconnect(1)
@@ -504,7 +504,7 @@ def test_waiting_for_a_parent_takes_a_minute_at_most(relay: Bench) -> None:
     assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "timed-out")]
 
 
-def test_a_publisher_that_is_gone_is_not_told(relay: Bench) -> None:
+def test_the_answer_to_a_lost_publisher_is_dropped(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.disconnect(3)
     relay.receive(1, PublishSucceeded(901))
@@ -534,19 +534,19 @@ def repeated(relay: Bench) -> Any:
     return relay
 
 
-def test_a_repeated_packet_gets_no_other_number(repeated: Bench) -> None:
+def test_a_resent_packet_gets_no_other_number(repeated: Bench) -> None:
     repeated.receive(2, PublishCollision(repeated.own, 99))
     assert repeated.take() == []
     assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
     assert repeated.node.counters["uncertain"] == 1
 
 
-def test_the_publisher_of_a_packet_that_a_relay_repeated_gets_no_other_number(repeated: Bench) -> None:
+def test_the_publisher_of_a_packet_that_a_relay_resent_gets_no_other_number(repeated: Bench) -> None:
     repeated.receive(2, PublishCollision(repeated.theirs, 99))
     assert repeated.take() == [PublishFailed(901, "uncertain")]
 
 
-def test_a_repeated_packet_whose_number_the_application_insists_on_is_uncertain(relay: Bench) -> None:
+def test_a_collision_of_a_resent_packet_with_a_required_number_is_uncertain(relay: Bench) -> None:
     relay.call("publish", relay.key, b"own", "token", number=20)
     relay.disconnect(1)
     relay.wait(1.0)
@@ -558,7 +558,7 @@ def test_a_repeated_packet_whose_number_the_application_insists_on_is_uncertain(
 
 
 @pytest.mark.parametrize("reason", ["no-stream", "not-subscribed", "queue-full", "no-subscribers", "loop"])
-def test_a_refusal_of_a_repeated_packet_is_uncertain(repeated: Bench, reason: str) -> None:
+def test_a_refusal_of_a_resent_packet_is_uncertain(repeated: Bench, reason: str) -> None:
     for uid in (repeated.own, repeated.theirs):
         repeated.receive(2, RejectedLoop(uid) if reason == "loop" else PublishFailed(uid, reason))
     assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, "uncertain")]
@@ -566,19 +566,19 @@ def test_a_refusal_of_a_repeated_packet_is_uncertain(repeated: Bench, reason: st
 
 
 @pytest.mark.parametrize("reason", ["bad-signature", "timed-out"])
-def test_a_reason_that_holds_for_a_repeated_packet_stays(repeated: Bench, reason: str) -> None:
+def test_a_final_reason_for_a_resent_packet_is_passed_on(repeated: Bench, reason: str) -> None:
     repeated.receive(2, PublishFailed(repeated.own, reason), PublishFailed(repeated.theirs, reason))
     assert repeated.take_events(PacketNotPublished) == [PacketNotPublished("token", repeated.key, reason)]
     assert repeated.take() == [PublishFailed(901, reason)]
 
 
-def test_a_repeated_packet_that_the_root_has_is_published(repeated: Bench) -> None:
+def test_a_resent_packet_that_the_root_has_is_published(repeated: Bench) -> None:
     repeated.receive(2, PublishSucceeded(repeated.own), PublishSucceeded(repeated.theirs))
     assert repeated.take_events(PacketPublished) == [PacketPublished("token", repeated.key, 10)]
     assert PublishSucceeded(901) in repeated.take(3)
 
 
-def test_a_packet_stays_repeated_at_a_third_parent(repeated: Bench) -> None:
+def test_a_packet_remains_resent_at_a_third_parent(repeated: Bench) -> None:
     repeated.connect(5, 0.12)
     repeated.disconnect(2)
     repeated.wait(1.0)
@@ -591,7 +591,7 @@ def test_a_packet_stays_repeated_at_a_third_parent(repeated: Bench) -> None:
 
 
 @pytest.mark.parametrize("newest", [10, 10 + 32])
-def test_a_new_root_that_has_given_the_number_of_a_packet_does_not_renumber_it(relay: Bench, newest: int) -> None:
+def test_a_new_root_does_not_renumber_a_resent_packet_whose_number_it_assigned(relay: Bench, newest: int) -> None:
     relay.call("publish", relay.key, b"own", "token")
     relay.receive(3, data(relay, 901, 10, b"theirs"))
     relay.receive_packet(1, newest, b"other")
@@ -619,7 +619,7 @@ def test_a_packet_that_waited_for_its_first_parent_may_get_another_number(relay:
     assert relay.take(3) == [PublishCollision(901, 99)]
 
 
-def test_a_packet_under_way_is_uncertain_when_the_stream_is_left(relay: Bench) -> None:
+def test_a_packet_in_flight_is_uncertain_when_the_stream_is_left(relay: Bench) -> None:
     relay.call("publish", relay.key, b"sent", 1)
     relay.disconnect(1)
     relay.call("publish", relay.key, b"not sent", 2)
@@ -628,7 +628,7 @@ def test_a_packet_under_way_is_uncertain_when_the_stream_is_left(relay: Bench) -
     assert reasons == {1: "uncertain", 2: "no-stream"}
 
 
-def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(relay: Bench) -> None:
+def test_a_leaving_relay_does_not_answer_packets_that_their_publisher_will_resend(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 20))
     relay.disconnect(1)
     relay.receive(4, data(relay, 902, 21))
@@ -641,32 +641,32 @@ def test_who_leaves_does_not_answer_for_a_packet_that_its_publisher_will_repeat(
 # On the way down
 
 
-def test_a_packet_of_the_parent_goes_to_everybody_below(relay: Bench) -> None:
+def test_a_packet_of_the_parent_is_sent_to_all_subscribers(relay: Bench) -> None:
     relay.receive_packet(1, 10)
     assert relay.sent == [(3, SubscribeData(relay.key, 10, b"x")), (4, SubscribeData(relay.key, 10, b"x"))]
     assert relay.take_events(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(10, b"x")])]
 
 
-def test_a_packet_of_somebody_else_is_dropped_and_corrected(relay: Bench) -> None:
+def test_a_packet_of_a_neighbour_other_than_the_parent_is_answered_with_unsubscribe(relay: Bench) -> None:
     relay.receive_packet(2, 10)
     assert relay.take() == [Unsubscribe(relay.key)]
     assert numbers(relay) == []
     assert relay.node.counters["data_not_from_parent"] == 1
 
 
-def test_a_packet_of_an_unknown_stream_is_corrected(bench: Bench) -> None:
+def test_a_packet_of_an_unknown_stream_is_answered_with_unsubscribe(bench: Bench) -> None:
     bench.receive_packet(1, 10)
     assert bench.take() == [Unsubscribe(bench.key)]
 
 
-def test_a_packet_of_whoever_is_being_asked_is_not_corrected(bench: Bench) -> None:
+def test_a_packet_of_a_neighbour_with_a_pending_request_is_ignored(bench: Bench) -> None:
     bench.request(3)
     bench.take()
     bench.receive_packet(1, 10)
     assert bench.take() == []
 
 
-def test_the_root_knows_better_which_of_two_packets_has_a_number(relay: Bench) -> None:
+def test_the_packet_that_the_root_accepted_replaces_one_with_the_same_number(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10, b"x"))
     relay.receive_packet(1, 10, b"y")
     relay.take()
@@ -682,7 +682,7 @@ def test_a_packet_is_delivered_once(relay: Bench) -> None:
     assert relay.node.counters["data_same"] == 1
 
 
-def test_a_relay_keeps_packets_for_those_who_come_later(bench: Bench) -> None:
+def test_a_relay_retains_packets_for_later_subscribers(bench: Bench) -> None:
     bench.request(3)
     bench.succeed()
     for number in range(40):
@@ -693,19 +693,19 @@ def test_a_relay_keeps_packets_for_those_who_come_later(bench: Bench) -> None:
     assert bench.take_events(PacketsDelivered) == []
 
 
-def test_packets_that_did_not_come_are_told(relay: Bench) -> None:
+def test_missed_packets_are_reported(relay: Bench) -> None:
     relay.receive_packet(1, 12)
     relay.receive_packet(1, 45)
     assert relay.take_events(PacketsMissed) == [PacketsMissed(relay.key, 10, 11), PacketsMissed(relay.key, 13, 13)]
 
 
-def test_numbers_that_go_on_elsewhere_are_told(relay: Bench) -> None:
+def test_a_discontinuity_of_numbers_is_reported(relay: Bench) -> None:
     relay.receive_packet(1, 50_000)
     assert relay.events == [StreamRenumbered(relay.key, 50_000), PacketsDelivered(relay.key, [Packet(50_000, b"x")])]
     assert relay.take_events(PacketsMissed) == []
 
 
-def test_the_root_knows_better_what_the_numbers_are(relay: Bench) -> None:
+def test_a_relay_adopts_the_numbers_of_the_root(relay: Bench) -> None:
     relay.receive_packet(1, 9, b"another nine")
     assert relay.take_events(StreamRenumbered) == [StreamRenumbered(relay.key, 9)]
     assert relay.take_events(PacketsDelivered) == [PacketsDelivered(relay.key, [Packet(9, b"another nine")])]
@@ -713,7 +713,7 @@ def test_the_root_knows_better_what_the_numbers_are(relay: Bench) -> None:
 
 
 @pytest.mark.parametrize("number", [10, 5])
-def test_numbers_that_were_far_ahead_may_go_back(relay: Bench, number: int) -> None:
+def test_numbers_may_return_after_a_discontinuity(relay: Bench, number: int) -> None:
     relay.receive_packet(1, 50_000)
     relay.receive_packet(1, number)
     assert relay.take_events(StreamRenumbered) == [
@@ -730,7 +730,7 @@ def test_a_packet_that_was_delivered_before_the_numbers_changed_is_not_delivered
     assert relay.node.counters["given_before"] == 1
 
 
-def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(relay: Bench) -> None:
+def test_a_packet_that_arrived_before_its_answer_is_delivered_once(relay: Bench) -> None:
     relay.receive(3, data(relay, 901, 10))
     relay.receive_packet(1, 10)
     relay.receive(1, PublishSucceeded(901))
@@ -741,7 +741,7 @@ def test_the_answer_for_a_packet_that_came_down_already_is_no_second_delivery(re
 # Trees that grow together
 
 
-def test_who_gets_another_parent_gives_it_what_its_old_tree_had(relay: Bench) -> None:
+def test_a_node_resends_the_packets_of_its_old_tree_to_a_new_parent(relay: Bench) -> None:
     relay.disconnect(1)
     relay.wait(1.0)
     request = relay.take_request_to(2)
@@ -751,7 +751,7 @@ def test_who_gets_another_parent_gives_it_what_its_old_tree_had(relay: Bench) ->
     assert [one.packet for one in relay.take(2)] == [10]
 
 
-def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Bench) -> None:
+def test_a_root_recalls_the_packets_that_it_lacks_from_a_new_subscriber(root: Bench) -> None:
     root.request(3, last_seen=20)
     recall = Recall(root.key, -1)
     assert root.take(3)[-1:] == [recall]
@@ -763,13 +763,13 @@ def test_a_root_that_lacks_packets_has_them_from_who_joins(root: Bench) -> None:
 
 
 @pytest.mark.parametrize("last_seen", [-1, 5, 9, 9 + MAX_JUMP + 1])
-def test_a_root_asks_nobody_who_has_no_more(top: Bench, last_seen: int) -> None:
+def test_a_root_recalls_nothing_from_a_subscriber_without_later_packets(top: Bench, last_seen: int) -> None:
     top.connect(5, 0.4)
     top.request(5, last_seen=last_seen)
     assert not any(isinstance(one, Recall) for one in top.take())
 
 
-def test_what_the_parent_lacks_goes_up_once(relay: Bench) -> None:
+def test_recalled_packets_are_sent_up_once(relay: Bench) -> None:
     relay.receive_packet(1, 10)
     relay.take()
     relay.receive(1, Recall(relay.key, 9), Recall(relay.key, 8))
@@ -777,19 +777,19 @@ def test_what_the_parent_lacks_goes_up_once(relay: Bench) -> None:
     assert relay.node.counters["strays"] == 1
 
 
-def test_nobody_is_told_what_becomes_of_packets_that_the_parent_lacked(relay: Bench) -> None:
+def test_the_outcome_of_resent_packets_is_not_reported(relay: Bench) -> None:
     relay.receive(1, Recall(relay.key, -1))
     (sent,) = relay.take()
     relay.receive(1, PublishCollision(sent.uid, 20))
     assert relay.take() == relay.events == []
 
 
-def test_who_has_nothing_that_the_parent_lacks_asks_below(relay: Bench) -> None:
+def test_a_recall_is_passed_on_by_a_node_without_the_packets(relay: Bench) -> None:
     relay.receive(1, Recall(relay.key, 9))
     assert relay.sent == [(3, Recall(relay.key, 9)), (4, Recall(relay.key, 9))]
 
 
-def test_only_the_parent_recalls(relay: Bench) -> None:
+def test_a_recall_of_a_neighbour_other_than_the_parent_is_ignored(relay: Bench) -> None:
     relay.receive(3, Recall(relay.key, 8))
     assert relay.take() == []
 
@@ -816,7 +816,7 @@ def signed(make_bench: type[Bench], monkeypatch: pytest.MonkeyPatch) -> Any:
     return bench
 
 
-def test_the_root_refuses_what_is_not_signed_right(signed: Bench) -> None:
+def test_the_root_refuses_a_packet_with_a_bad_signature(signed: Bench) -> None:
     signed.receive(3, data(signed, 901, 10, b"wrong", SIGNED))
     assert signed.take() == [PublishFailed(901, "bad-signature")]
     assert signed.node.counters["bad_signatures"] == 1
@@ -824,7 +824,7 @@ def test_the_root_refuses_what_is_not_signed_right(signed: Bench) -> None:
     assert signed.take(4) == [SubscribeData(SIGNED, 10, b"right")]
 
 
-def test_who_cannot_check_a_signature_lets_it_pass_and_counts_it(
+def test_a_node_without_signature_support_forwards_and_counts_signed_packets(
     signed: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publishing_module, "can_verify", lambda: False)
@@ -848,20 +848,20 @@ def signed_relay(signed: Bench) -> Any:
     ("number", "what"),
     [(10, b"wrong"), (9, b"wrong"), (9 + MAX_JUMP + 1, b"wrong"), (9 - 32 + 2**63, b"right, but old")],
 )
-def test_the_application_gets_nothing_that_is_not_signed_right(signed_relay: Bench, number: int, what: bytes) -> None:
+def test_a_packet_with_a_bad_signature_is_not_delivered(signed_relay: Bench, number: int, what: bytes) -> None:
     signed_relay.receive_packet(3, number, what, SIGNED)
     assert signed_relay.take() == signed_relay.events == []
     # Neither does it change what is here.
     assert signed_relay.stream.packets.packets_after(-1) == [Packet(9, b"right")]
 
 
-def test_what_is_signed_right_may_take_the_place_of_another_packet(signed_relay: Bench) -> None:
+def test_a_packet_with_a_valid_signature_may_replace_another(signed_relay: Bench) -> None:
     signed_relay.receive_packet(3, 9, b"right, too", SIGNED)
     assert numbers(signed_relay) == [9]
 
 
 @pytest.mark.parametrize("number", [10, 11])
-def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(signed_relay: Bench, number: int) -> None:
+def test_an_answer_of_the_parent_does_not_replace_a_valid_signature(signed_relay: Bench, number: int) -> None:
     signed_relay.receive(4, data(signed_relay, 901, number, b"wrong", SIGNED))
     signed_relay.receive_packet(3, 11, b"right", SIGNED)
     signed_relay.take()
@@ -871,7 +871,7 @@ def test_the_application_gets_nothing_that_only_the_parent_says_to_be_right(sign
     assert signed_relay.stream.packets.newest == 11
 
 
-def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers(signed_relay: Bench) -> None:
+def test_a_relay_verifies_only_packets_that_would_change_the_numbers(signed_relay: Bench) -> None:
     signed_relay.stream.local = False
     for number, what in ((9, b"wrong"), (9 + MAX_JUMP + 1, b"wrong"), (10, b"anything")):
         signed_relay.receive_packet(3, number, what, SIGNED)
@@ -879,7 +879,7 @@ def test_who_has_no_application_for_it_checks_only_what_would_change_the_numbers
     assert signed_relay.node.counters["bad_signatures"] == 2
 
 
-def test_a_restart_does_not_keep_packets_from_those_below(relay: Bench) -> None:
+def test_packets_reach_the_subtree_during_a_restart(relay: Bench) -> None:
     relay.receive(1, SubscribeRestarted(relay.key, 77, relay.at(0.1)))
     relay.take()
     relay.receive_packet(1, 10)

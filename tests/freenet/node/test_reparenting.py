@@ -75,7 +75,7 @@ def test_a_restart_is_announced_once_to_a_subscriber_that_asks_again(below: Benc
 # The parent is lost
 
 
-def test_who_loses_its_parent_tells_its_subtree_at_once_and_asks_within_a_second(member: Bench) -> None:
+def test_a_lost_parent_is_announced_at_once_and_replaced_within_a_second(member: Bench) -> None:
     member.add_subscribers(3)
     for number in (5, 6, 8):
         member.receive_packet(1, number)
@@ -90,20 +90,20 @@ def test_who_loses_its_parent_tells_its_subtree_at_once_and_asks_within_a_second
     assert request == ResubscribeRequest(restarted.uid, member.key, 10, 6, here, here)
 
 
-def test_another_neighbour_that_is_lost_restarts_nothing(member: Bench) -> None:
+def test_the_loss_of_a_neighbour_that_is_not_the_parent_restarts_nothing(member: Bench) -> None:
     member.disconnect(4)
     member.wait(5.0)
     assert member.take() == []
 
 
-def test_a_new_parent_is_told_to_the_whole_subtree(orphan: Bench) -> None:
+def test_a_new_parent_is_announced_to_the_whole_subtree(orphan: Bench) -> None:
     orphan.receive(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
     assert orphan.take() == [SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02))]
     assert orphan.events == [ParentChanged(orphan.key, 2), Subscribed(orphan.key, orphan.at(0.02), False)]
     assert orphan.stream.settled
 
 
-def test_who_finds_nobody_nearer_is_the_root(orphan: Bench) -> None:
+def test_a_restarting_node_without_a_nearer_neighbour_becomes_the_root(orphan: Bench) -> None:
     for number in (2, 3, 4):
         orphan.receive(number, RejectedLoop(orphan.uid))
     assert orphan.take(3)[-1:] == [SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.2))]
@@ -119,7 +119,7 @@ def test_a_subscriber_that_becomes_the_parent_is_dismissed_as_subscriber(orphan:
     assert orphan.stream.parent.node == 3
 
 
-def test_no_two_nodes_are_the_parents_of_one_another(orphan: Bench) -> None:
+def test_two_nodes_cannot_be_each_others_parents(orphan: Bench) -> None:
     orphan.receive(2, RejectedLoop(orphan.uid))
     orphan.take()
     orphan.receive(3, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
@@ -127,7 +127,7 @@ def test_no_two_nodes_are_the_parents_of_one_another(orphan: Bench) -> None:
     assert orphan.subscribers == []
 
 
-def test_who_is_only_a_relay_restarts_too(bench: Bench) -> None:
+def test_a_relay_restarts_too(bench: Bench) -> None:
     bench.request(3)
     bench.succeed()
     bench.disconnect(1)
@@ -135,7 +135,7 @@ def test_who_is_only_a_relay_restarts_too(bench: Bench) -> None:
     assert isinstance(bench.take_request_to(2), ResubscribeRequest)
 
 
-def test_a_subscription_while_a_parent_is_looked_for_waits_for_it(bench: Bench) -> None:
+def test_a_subscription_during_a_restart_waits_for_its_end(bench: Bench) -> None:
     bench.request(3)
     bench.succeed()
     bench.disconnect(1)
@@ -147,7 +147,7 @@ def test_a_subscription_while_a_parent_is_looked_for_waits_for_it(bench: Bench) 
     assert bench.take_events(Subscribed) == [Subscribed(bench.key, bench.at(0.02), False)]
 
 
-def test_a_restart_that_nobody_answers_is_tried_three_times(orphan: Bench) -> None:
+def test_an_unanswered_restart_is_attempted_three_times(orphan: Bench) -> None:
     uids = []
     for _ in range(3):
         assert not orphan.stream.connected
@@ -160,7 +160,7 @@ def test_a_restart_that_nobody_answers_is_tried_three_times(orphan: Bench) -> No
     assert orphan.stream.is_root
 
 
-def test_only_failures_in_a_row_count(orphan: Bench) -> None:
+def test_only_consecutive_failures_of_a_restart_count(orphan: Bench) -> None:
     for answer in (RejectedOverload, RejectedOverload, None, RejectedOverload, RejectedOverload):
         if answer is None:
             orphan.receive(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.0)))
@@ -172,7 +172,7 @@ def test_only_failures_in_a_row_count(orphan: Bench) -> None:
     assert not orphan.stream.connected
 
 
-def test_who_meets_others_that_restart_and_are_nearer_asks_again(orphan: Bench) -> None:
+def test_a_node_that_meets_nearer_restarting_nodes_retries(orphan: Bench) -> None:
     orphan.receive(2, RejectedBusy(orphan.uid, orphan.at(0.1)))
     orphan.receive(3, RejectedLoop(orphan.uid))
     orphan.receive(4, RejectedLoop(orphan.uid))
@@ -182,7 +182,7 @@ def test_who_meets_others_that_restart_and_are_nearer_asks_again(orphan: Bench) 
     assert orphan.take_request_to(2).uid != orphan.uid
 
 
-def test_who_meets_others_that_restart_and_are_farther_is_the_root(orphan: Bench) -> None:
+def test_a_node_that_meets_only_farther_restarting_nodes_becomes_the_root(orphan: Bench) -> None:
     orphan.receive(2, RejectedBusy(orphan.uid, orphan.at(0.3)))
     orphan.receive(3, RouteNotFound(orphan.uid, 3, orphan.at(-0.25)))
     orphan.receive(4, DataNotFound(orphan.uid, orphan.at(0.21)))
@@ -190,7 +190,7 @@ def test_who_meets_others_that_restart_and_are_farther_is_the_root(orphan: Bench
 
 
 @pytest.mark.parametrize("answer", [RouteNotFound, DataNotFound])
-def test_the_nearest_that_was_busy_goes_back_to_the_asker(bench: Bench, answer: Any) -> None:
+def test_the_location_of_the_nearest_busy_node_is_returned_to_the_requester(bench: Bench, answer: Any) -> None:
     bench.disconnect(2)
     bench.disconnect(4)
     uid = bench.request(3, must_beat=0.1, best=0.1, htl=2)
@@ -200,7 +200,7 @@ def test_the_nearest_that_was_busy_goes_back_to_the_asker(bench: Bench, answer: 
     assert bench.take() == [answer(*last)]
 
 
-def test_where_everybody_is_busy_somebody_is_the_root_in_the_end(orphan: Bench) -> None:
+def test_a_node_becomes_the_root_after_20_busy_attempts(orphan: Bench) -> None:
     tries = 0
     while not orphan.stream.connected:
         for number in (2, 3, 4):
@@ -215,7 +215,7 @@ def test_where_everybody_is_busy_somebody_is_the_root_in_the_end(orphan: Bench) 
 # Above a restart
 
 
-def test_a_restart_is_told_to_the_whole_subtree(member: Bench) -> None:
+def test_a_restart_of_the_parent_is_announced_to_the_whole_subtree(member: Bench) -> None:
     member.add_subscribers(3)
     restarted = SubscribeRestarted(member.key, 77, member.at(0.1))
     member.receive(1, restarted)
@@ -224,7 +224,7 @@ def test_a_restart_is_told_to_the_whole_subtree(member: Bench) -> None:
     assert not member.stream.settled
 
 
-def test_the_end_of_a_restart_is_told_to_the_whole_subtree(below: Bench) -> None:
+def test_the_end_of_a_restart_is_announced_to_the_whole_subtree(below: Bench) -> None:
     below.events.clear()
     below.receive(1, SubscribeSucceeded(below.key, 77, below.at(0.03)))
     assert below.take() == [SubscribeSucceeded(below.key, 77, below.at(0.03))]
@@ -232,25 +232,25 @@ def test_the_end_of_a_restart_is_told_to_the_whole_subtree(below: Bench) -> None
     assert below.stream.settled
 
 
-def test_the_application_is_not_told_that_the_root_is_the_same(below: Bench) -> None:
+def test_the_end_of_a_restart_with_the_same_root_emits_no_event(below: Bench) -> None:
     below.receive(1, SubscribeSucceeded(below.key, 77, below.at(0.0)))
     assert below.take_events(Subscribed) == []
 
 
-def test_a_restart_that_takes_too_long_is_a_lost_parent(below: Bench) -> None:
+def test_a_restart_of_the_parent_that_takes_too_long_counts_as_a_lost_parent(below: Bench) -> None:
     below.wait(120.1)
     assert below.take(1) == [Unsubscribe(below.key)]
     assert below.take_events(ParentLost) == [ParentLost(below.key, "parent-restarting")]
 
 
-def test_a_restart_that_was_over_in_time_is_not(below: Bench) -> None:
+def test_a_restart_of_the_parent_that_ends_in_time_does_not_lose_the_parent(below: Bench) -> None:
     below.receive(1, SubscribeSucceeded(below.key, 77, below.at(0.0)))
     below.take()
     below.wait(130.0)
     assert below.take() == []
 
 
-def test_a_restart_of_an_unknown_stream_is_a_stray(bench: Bench) -> None:
+def test_a_restart_announcement_of_an_unknown_stream_is_counted_as_a_stray(bench: Bench) -> None:
     bench.receive(1, SubscribeRestarted(bench.key, 77, bench.at(0.1)))
     assert bench.node.counters["strays"] == 1
 
@@ -258,7 +258,7 @@ def test_a_restart_of_an_unknown_stream_is_a_stray(bench: Bench) -> None:
 # Through one's own subtree
 
 
-def test_the_resubscription_of_the_parent_passes_and_turns_the_path_round(below: Bench) -> None:
+def test_the_resubscription_of_the_parent_passes_and_reverses_the_path(below: Bench) -> None:
     below.request(1, must_beat=0.1, best=0.1, uid=77)
     assert below.take_request_to(2).must_beat == below.at(0.1)
     below.receive(2, SubscribeSucceeded(below.key, 77, below.at(0.01)))
@@ -270,7 +270,7 @@ def test_the_resubscription_of_the_parent_passes_and_turns_the_path_round(below:
     assert below.subscribers == [3, 1]
 
 
-def test_who_is_nearer_than_the_parent_may_become_the_root_for_it(below: Bench) -> None:
+def test_a_node_nearer_than_its_restarting_parent_may_become_the_root(below: Bench) -> None:
     below.request(1, must_beat=0.3, best=0.3, uid=77)
     for number in (2, 3, 4):
         below.receive(number, RejectedLoop(77))
@@ -279,7 +279,7 @@ def test_who_is_nearer_than_the_parent_may_become_the_root_for_it(below: Bench) 
     assert below.stream.is_root
 
 
-def test_who_is_no_nearer_than_the_parent_may_not(below: Bench) -> None:
+def test_a_node_farther_than_its_restarting_parent_does_not_become_the_root(below: Bench) -> None:
     below.request(1, must_beat=0.1, best=0.4, uid=77)
     for number in (2, 3, 4):
         below.receive(number, RejectedLoop(77))
@@ -292,7 +292,7 @@ def test_a_resubscription_with_another_uid_does_not_pass(below: Bench) -> None:
     assert below.take() == [RejectedBusy(78, below.at(0.1))]
 
 
-def test_what_an_outdated_resubscription_found_is_declined(below: Bench) -> None:
+def test_the_result_of_an_outdated_resubscription_is_declined(below: Bench) -> None:
     below.request(1, must_beat=0.1, best=0.1, uid=77)
     below.receive(1, SubscribeRestarted(below.key, 78, below.at(0.1)))
     below.take()
@@ -302,7 +302,7 @@ def test_what_an_outdated_resubscription_found_is_declined(below: Bench) -> None
     assert below.stream.parent.node == 1
 
 
-def test_what_is_found_for_a_parent_that_has_one_again_is_declined(below: Bench) -> None:
+def test_a_result_for_a_parent_that_is_settled_again_is_declined(below: Bench) -> None:
     below.request(1, must_beat=0.1, best=0.1, uid=77)
     below.receive(1, SubscribeSucceeded(below.key, 78, below.at(0.05)))
     below.take()
@@ -311,7 +311,7 @@ def test_what_is_found_for_a_parent_that_has_one_again_is_declined(below: Bench)
     assert below.take(1) == [RejectedLoop(77)]
 
 
-def test_what_is_found_for_a_parent_that_was_changed_is_declined_but_it_may_join(below: Bench) -> None:
+def test_a_result_for_a_former_parent_is_declined_but_it_may_join(below: Bench) -> None:
     below.request(1, must_beat=0.1, best=0.1, uid=77)
     below.receive(1, Dismissed(below.key))
     below.wait(1.1)
@@ -332,7 +332,9 @@ def test_what_is_found_for_a_parent_that_was_changed_is_declined_but_it_may_join
     ("accept", "must_beat", "taken"),
     [("root", 0.1, True), ("root", 0.04, False), ("own", 0.3, True), ("own", 0.1, False)],
 )
-def test_a_resubscriber_must_be_beaten(make_bench: type[Bench], accept: str, must_beat: float, taken: bool) -> None:
+def test_a_resubscriber_is_accepted_only_below_a_nearer_root(
+    make_bench: type[Bench], accept: str, must_beat: float, taken: bool
+) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, accept=accept)
     bench.attach(0.05)
     uid = bench.request(3, must_beat=must_beat)
@@ -341,14 +343,14 @@ def test_a_resubscriber_must_be_beaten(make_bench: type[Bench], accept: str, mus
     assert bench.subscribers == ([3] if taken else [])
 
 
-def test_who_has_no_stream_routes_a_resubscription(bench: Bench) -> None:
+def test_a_node_without_the_stream_routes_a_resubscription(bench: Bench) -> None:
     uid = bench.request(3, must_beat=0.3, best=0.3)
     assert bench.take(3) == [Accepted(uid), SubscribeRestarted(bench.key, uid, bench.at(0.2))]
     request = bench.take_request_to(1)
     assert request == ResubscribeRequest(uid, bench.key, 10, -1, bench.at(0.3), bench.at(0.2))
 
 
-def test_who_has_no_stream_becomes_the_root_only_if_it_beats(bench: Bench) -> None:
+def test_a_node_without_the_stream_becomes_the_root_only_if_it_is_nearer_than_the_resubscriber(bench: Bench) -> None:
     for must_beat, answer in (
         (0.1, RouteNotFound(1, 10)),
         (0.3, SubscribeSucceededNewRoot(bench.key, 2, bench.at(0.2))),
@@ -359,14 +361,14 @@ def test_who_has_no_stream_becomes_the_root_only_if_it_beats(bench: Bench) -> No
         assert bench.take(3)[-1:] == [answer]
 
 
-def test_a_resubscription_that_was_here_is_a_loop(bench: Bench) -> None:
+def test_a_resubscription_with_a_known_uid_is_rejected_as_a_loop(bench: Bench) -> None:
     uid = bench.request(3, must_beat=0.3)
     bench.take()
     bench.request(4, must_beat=0.3, uid=uid)
     assert bench.take() == [RejectedLoop(uid)]
 
 
-def test_who_looks_for_a_better_parent_takes_no_resubscribers_in(member: Bench) -> None:
+def test_a_node_in_a_voluntary_restart_rejects_resubscribers(member: Bench) -> None:
     member.receive(1, SubscribeSucceeded(member.key, 0, member.at(0.15)))
     member.call("move", member.at(0.12))
     member.take()
@@ -377,7 +379,7 @@ def test_who_looks_for_a_better_parent_takes_no_resubscribers_in(member: Bench) 
 # Cycles
 
 
-def test_who_hears_of_its_own_restart_from_its_parent_is_in_a_cycle(orphan: Bench) -> None:
+def test_a_node_whose_own_restart_its_parent_announces_is_in_a_cycle(orphan: Bench) -> None:
     orphan.receive(2, SubscribeSucceeded(orphan.key, orphan.uid, orphan.at(0.02)))
     orphan.take()
     orphan.receive(2, SubscribeRestarted(orphan.key, orphan.uid, orphan.at(0.2)))
@@ -389,7 +391,7 @@ def test_who_hears_of_its_own_restart_from_its_parent_is_in_a_cycle(orphan: Benc
     assert orphan.take_request_to(2).uid == restarted.uid
 
 
-def test_who_hears_of_the_restart_that_it_got_its_parent_by_is_in_a_cycle(bench: Bench) -> None:
+def test_a_node_whose_last_restart_its_parent_announces_is_in_a_cycle(bench: Bench) -> None:
     uid = bench.request(3, must_beat=0.3, best=0.3)
     bench.succeed(0.01)
     bench.take()
@@ -401,7 +403,7 @@ def test_who_hears_of_the_restart_that_it_got_its_parent_by_is_in_a_cycle(bench:
 # Dismissed, restarted, silent
 
 
-def test_who_is_dismissed_restarts(member: Bench) -> None:
+def test_a_dismissed_node_restarts(member: Bench) -> None:
     member.receive(2, Dismissed(member.key))
     assert member.take_events(ParentLost) == []
     member.receive(1, Dismissed(member.key))
@@ -411,20 +413,20 @@ def test_who_is_dismissed_restarts(member: Bench) -> None:
     assert isinstance(member.take_request_to(1), ResubscribeRequest)
 
 
-def test_a_parent_with_another_boot_id_is_a_lost_parent(member: Bench) -> None:
+def test_a_parent_with_another_boot_id_counts_as_lost(member: Bench) -> None:
     member.disconnect(2)
     member.connect(1, 0.1, boot=2)
     assert member.take_events(ParentLost) == [ParentLost(member.key, "parent-rebooted")]
     assert member.node.counters["reboots"] == 1
 
 
-def test_a_subscriber_with_another_boot_id_is_none_any_more(member: Bench) -> None:
+def test_a_subscriber_with_another_boot_id_is_removed(member: Bench) -> None:
     member.add_subscribers(3)
     member.connect(3, 0.3, boot=2)
     assert member.subscribers == []
 
 
-def test_a_subscriber_whose_link_is_gone_stays_one_for_a_minute(member: Bench) -> None:
+def test_a_subscriber_whose_link_is_down_stays_subscribed_for_a_minute(member: Bench) -> None:
     member.add_subscribers(3, 4)
     for number in (3, 4):
         member.disconnect(number)
@@ -442,7 +444,7 @@ def test_a_subscriber_whose_link_is_gone_stays_one_for_a_minute(member: Bench) -
     assert [one.packet for one in member.take(4)] == [6]
 
 
-def test_the_minute_begins_anew_with_each_loss(member: Bench) -> None:
+def test_the_grace_period_of_a_subscriber_restarts_with_each_loss(member: Bench) -> None:
     member.add_subscribers(3)
     member.disconnect(3)
     member.wait(30.0)
@@ -458,7 +460,7 @@ def test_the_minute_begins_anew_with_each_loss(member: Bench) -> None:
 # Teardown
 
 
-def test_teardown_lets_go_of_the_subtree_and_subscribes_anew(make_bench: type[Bench]) -> None:
+def test_teardown_dismisses_the_subtree_and_subscribes_again(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 2: 0.15, 3: 0.3}, on_parent_lost="teardown")
     bench.attach()
     bench.add_subscribers(3)
@@ -469,7 +471,7 @@ def test_teardown_lets_go_of_the_subtree_and_subscribes_anew(make_bench: type[Be
     assert isinstance(bench.take_request_to(2), SubscribeRequest)
 
 
-def test_teardown_drops_what_nobody_here_wants(make_bench: type[Bench]) -> None:
+def test_teardown_drops_a_stream_that_the_application_does_not_use(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, on_parent_lost="teardown")
     bench.request(3)
     bench.succeed()
@@ -481,7 +483,7 @@ def test_teardown_drops_what_nobody_here_wants(make_bench: type[Bench]) -> None:
 # Something better turns up
 
 
-def test_a_new_neighbour_nearer_than_the_root_is_asked_while_the_old_parent_stays(make_bench: type[Bench]) -> None:
+def test_a_new_neighbour_nearer_than_the_root_is_tried_while_the_old_parent_is_kept(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.1)
     bench.add_subscribers(3)
@@ -498,7 +500,9 @@ def test_a_new_neighbour_nearer_than_the_root_is_asked_while_the_old_parent_stay
 
 
 @pytest.mark.parametrize("news", [True, False])
-def test_a_request_of_the_root_that_overtakes_the_news_waits_for_it(make_bench: type[Bench], news: bool) -> None:
+def test_a_request_of_the_root_that_overtakes_its_announcement_waits_for_it(
+    make_bench: type[Bench], news: bool
+) -> None:
     bench = make_bench(0.02, {1: 0.12, 2: 0.3})
     bench.attach(0.1)
     uid = bench.request(2, best=0.1, must_beat=0.1)
@@ -516,7 +520,7 @@ def test_a_request_of_the_root_that_overtakes_the_news_waits_for_it(make_bench: 
         assert bench.take() == [RejectedLoop(uid)]
 
 
-def test_the_old_tree_hears_of_the_better_root(make_bench: type[Bench]) -> None:
+def test_the_old_parent_gets_a_hint_to_the_better_root(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
     bench.connect(5, 0.05)
@@ -532,7 +536,7 @@ def test_a_new_neighbour_that_is_no_nearer_than_the_root_changes_nothing(make_be
 
 
 @pytest.mark.parametrize("what", ["located", "moved"])
-def test_a_swap_restarts_where_somebody_is_nearer_than_the_root(make_bench: type[Bench], what: str) -> None:
+def test_a_move_restarts_a_stream_if_a_node_is_nearer_than_the_root(make_bench: type[Bench], what: str) -> None:
     bench = make_bench(0.2, {1: 0.1, 2: 0.3})
     bench.attach(0.1)
     for place, restarts in ((0.12, False), (0.08, True)):
@@ -544,7 +548,7 @@ def test_a_swap_restarts_where_somebody_is_nearer_than_the_root(make_bench: type
         assert (bench.stream.own_restart_uid is not None) is restarts
 
 
-def test_nothing_better_leaves_all_as_it_was(make_bench: type[Bench]) -> None:
+def test_a_voluntary_restart_without_a_better_root_changes_nothing(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.1)
     bench.add_subscribers(3)
@@ -557,7 +561,7 @@ def test_nothing_better_leaves_all_as_it_was(make_bench: type[Bench]) -> None:
     assert bench.stream.parent.node == 1
 
 
-def test_who_is_nearer_than_the_root_itself_tells_it(make_bench: type[Bench]) -> None:
+def test_a_node_nearer_than_the_root_sends_a_hint_to_itself(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
     bench.call("move", bench.at(0.05))
@@ -565,7 +569,7 @@ def test_who_is_nearer_than_the_root_itself_tells_it(make_bench: type[Bench]) ->
     assert bench.take() == [BetterRoot(bench.key, bench.at(0.05))]
 
 
-def test_a_stream_restarts_of_its_own_accord_once_in_five_minutes(make_bench: type[Bench]) -> None:
+def test_a_stream_restarts_voluntarily_at_most_once_in_five_minutes(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
     for number, offset in ((5, 0.05), (6, 0.04)):
@@ -582,7 +586,7 @@ def test_a_stream_restarts_of_its_own_accord_once_in_five_minutes(make_bench: ty
     assert bench.take_request_to(7).uid != uid
 
 
-def test_a_restart_of_the_parent_ends_that_of_its_own_accord(make_bench: type[Bench]) -> None:
+def test_a_restart_of_the_parent_ends_a_voluntary_restart(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1})
     bench.attach(0.1)
     bench.connect(5, 0.05)
@@ -595,7 +599,7 @@ def test_a_restart_of_the_parent_ends_that_of_its_own_accord(make_bench: type[Be
     assert bench.stream.settled
 
 
-def test_who_joins_meanwhile_learns_that_a_better_parent_is_looked_for(make_bench: type[Bench]) -> None:
+def test_a_subscriber_that_joins_during_a_voluntary_restart_is_notified_of_it(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.1)
     bench.connect(5, 0.05)
@@ -610,7 +614,7 @@ def test_who_joins_meanwhile_learns_that_a_better_parent_is_looked_for(make_benc
 # Roots
 
 
-def test_a_root_looks_for_a_better_one_after_2_seconds_and_then_ever_more_seldom(root: Bench) -> None:
+def test_a_root_probes_after_2_seconds_and_then_with_exponential_backoff(root: Bench) -> None:
     pauses = []
     for _ in range(10):
         pauses.append(root.wait_for_output())
@@ -623,7 +627,7 @@ def test_a_root_looks_for_a_better_one_after_2_seconds_and_then_ever_more_seldom
     assert root.stream.is_root
 
 
-def test_a_root_that_finds_a_better_one_is_none_any_more(root: Bench) -> None:
+def test_a_root_that_finds_a_better_root_becomes_a_member(root: Bench) -> None:
     root.add_subscribers(3)
     root.wait(2.2)
     assert root.take_request_to(3).must_beat == root.at(0.05)
@@ -636,7 +640,7 @@ def test_a_root_that_finds_a_better_one_is_none_any_more(root: Bench) -> None:
     assert root.take() == []
 
 
-def test_a_root_that_met_somebody_nearer_who_was_busy_asks_again_in_ten_seconds(make_bench: type[Bench]) -> None:
+def test_a_root_that_met_a_nearer_busy_node_probes_again_after_ten_seconds(make_bench: type[Bench]) -> None:
     bench = make_bench(0.05, {3: 0.3}, first_probe=200.0)
     bench.call("subscribe", bench.key)
     bench.receive(3, RejectedLoop(bench.take_request_to(3).uid))
@@ -648,19 +652,19 @@ def test_a_root_that_met_somebody_nearer_who_was_busy_asks_again_in_ten_seconds(
     assert isinstance(bench.take_request_to(3), ResubscribeRequest)
 
 
-def test_a_root_without_neighbours_asks_nobody(make_bench: type[Bench]) -> None:
+def test_a_root_without_neighbours_does_not_probe(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {})
     bench.call("subscribe", bench.key)
     bench.wait(100.0)
     assert bench.node.counters["volunteered"] == 0
 
 
-def test_a_root_that_moves_is_elsewhere(root: Bench) -> None:
+def test_the_root_location_follows_a_root_that_moves(root: Bench) -> None:
     root.call("move", root.at(0.3))
     assert root.stream.root == root.at(0.3)
 
 
-def test_a_root_that_hears_of_a_better_place_looks_for_it(root: Bench) -> None:
+def test_a_hint_makes_the_root_probe(root: Bench) -> None:
     root.add_subscribers(3)
     root.receive(3, BetterRoot(root.key, root.at(0.01)))
     assert root.stream.own_restart_uid is None
@@ -695,7 +699,7 @@ def test_hints_restart_a_tree_once_in_a_restart_interval(make_bench: type[Bench]
     assert 9 <= hinted - own <= 12
 
 
-def test_a_root_looks_less_and_less_often_for_a_nearer_node_that_stays_busy(make_bench: type[Bench]) -> None:
+def test_a_root_probes_with_exponential_backoff_for_a_nearer_node_that_stays_busy(make_bench: type[Bench]) -> None:
     bench = make_bench(0.05, {3: 0.3}, first_probe=1e6, restart_interval=300.0)
     bench.call("subscribe", bench.key)
     bench.receive(3, RejectedLoop(bench.take_request_to(3).uid))
@@ -719,7 +723,7 @@ def test_a_neighbour_that_moves_again_and_again_leaves_one_timer(make_bench: typ
     assert len(bench.node._context._timers) == before + 1
 
 
-def test_a_better_place_is_told_up_to_the_root_once_in_ten_seconds(make_bench: type[Bench]) -> None:
+def test_hints_are_passed_up_at_most_once_in_ten_seconds(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)
     bench.add_subscribers(3)
@@ -731,7 +735,7 @@ def test_a_better_place_is_told_up_to_the_root_once_in_ten_seconds(make_bench: t
     assert bench.take() == [better]
 
 
-def test_a_place_that_is_no_better_is_told_nobody(make_bench: type[Bench]) -> None:
+def test_a_hint_to_a_location_that_is_not_nearer_is_dropped(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)
     bench.add_subscribers(3)
@@ -739,7 +743,7 @@ def test_a_place_that_is_no_better_is_told_nobody(make_bench: type[Bench]) -> No
     assert bench.take() == []
 
 
-def test_only_subscribers_know_of_better_places(make_bench: type[Bench]) -> None:
+def test_hints_of_neighbours_that_are_not_subscribed_are_ignored(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)
     bench.receive(3, BetterRoot(bench.key, bench.at(0.01)))
@@ -747,7 +751,7 @@ def test_only_subscribers_know_of_better_places(make_bench: type[Bench]) -> None
     assert bench.node.counters["strays"] == 1
 
 
-def test_a_resubscriber_nearer_than_the_root_is_told_to_the_root(make_bench: type[Bench]) -> None:
+def test_a_rejected_resubscriber_nearer_than_the_root_causes_a_hint(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach(0.05)
     uid = bench.request(3, must_beat=0.01)

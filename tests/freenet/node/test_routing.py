@@ -26,20 +26,20 @@ from fyrehose_twisted.freenet.wire.messages import (
 # Those who have the stream
 
 
-def test_who_has_the_stream_takes_the_asker_in(member: Bench) -> None:
+def test_a_settled_node_accepts_the_requester(member: Bench) -> None:
     uid = member.request(3)
     assert member.take() == [SubscribeSucceeded(member.key, uid, member.at(0.0))]
     assert member.subscribers == [3]
 
 
-def test_a_subscriber_gets_the_packets_that_it_has_not_seen(member: Bench) -> None:
+def test_a_new_subscriber_receives_the_packets_that_it_has_not_seen(member: Bench) -> None:
     for number in (5, 6, 7):
         member.receive_packet(1, number)
     member.request(3, last_seen=5)
     assert [one.packet for one in member.take(3)[1:]] == [6, 7]
 
 
-def test_who_subscribes_again_gets_what_it_lacks_again(member: Bench) -> None:
+def test_a_repeated_request_is_answered_with_the_missing_packets_again(member: Bench) -> None:
     member.add_subscribers(3)
     member.receive_packet(1, 5)
     member.take()
@@ -64,21 +64,21 @@ def test_a_request_is_accepted_and_goes_to_the_nearest_neighbour(bench: Bench) -
     assert bench.take(1) == [SubscribeRequest(uid, bench.key, 10, 9, here)]
 
 
-def test_a_request_that_was_here_is_a_loop(bench: Bench) -> None:
+def test_a_request_with_a_known_uid_is_rejected_as_a_loop(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.request(4, uid=uid)
     assert bench.take() == [RejectedLoop(uid)]
 
 
-def test_its_own_request_that_comes_back_is_a_loop(bench: Bench) -> None:
+def test_the_nodes_own_request_is_rejected_as_a_loop_when_it_returns(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     _, asked = bench.take_request()
     bench.request(4, uid=asked.uid)
     assert bench.take() == [RejectedLoop(asked.uid)]
 
 
-def test_neighbours_are_asked_in_order_of_their_distance_but_not_the_asker(bench: Bench) -> None:
+def test_neighbours_are_tried_in_order_of_their_distance_except_the_requester(bench: Bench) -> None:
     bench.request(2, best=0.4)
     order = []
     for _ in range(3):
@@ -88,13 +88,15 @@ def test_neighbours_are_asked_in_order_of_their_distance_but_not_the_asker(bench
     assert order == [1, 3, 4]
 
 
-def test_of_two_that_are_as_near_the_earlier_one_is_asked(make_bench: type[Bench]) -> None:
+def test_of_two_equally_near_neighbours_the_earlier_one_is_tried(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {7: 0.125, 5: 0.125, 6: 0.125})
     bench.call("subscribe", bench.key)
     assert bench.take_request()[0] == 7
 
 
-def test_the_next_is_asked_with_as_many_hops_after_a_loop_and_fewer_after_route_not_found(bench: Bench) -> None:
+def test_the_next_neighbour_gets_the_same_htl_after_a_loop_and_the_remaining_one_after_route_not_found(
+    bench: Bench,
+) -> None:
     uid = bench.request(2)
     bench.receive(1, RejectedLoop(uid))
     assert bench.take_request()[1].htl == 10
@@ -102,13 +104,13 @@ def test_the_next_is_asked_with_as_many_hops_after_a_loop_and_fewer_after_route_
     assert bench.take_request()[1].htl == 4
 
 
-def test_route_not_found_gives_no_hops_back(bench: Bench) -> None:
+def test_route_not_found_cannot_raise_the_htl(bench: Bench) -> None:
     uid = bench.request(2, best=0.01, htl=3)
     bench.receive(1, RouteNotFound(uid, 8))
     assert bench.take_request()[1].htl == 2
 
 
-def test_who_did_not_accept_in_time_is_passed_over_and_asked_last_for_five_minutes(bench: Bench) -> None:
+def test_a_neighbour_that_does_not_accept_in_time_is_tried_last_for_five_minutes(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     assert bench.take_request()[0] == 1
     bench.wait(9.9)
@@ -124,7 +126,7 @@ def test_who_did_not_accept_in_time_is_passed_over_and_asked_last_for_five_minut
     assert order == [2, 1]
 
 
-def test_who_accepts_has_two_minutes(bench: Bench) -> None:
+def test_a_neighbour_that_accepts_has_two_minutes_to_answer(bench: Bench) -> None:
     uid = bench.request(3)
     bench.receive(1, Accepted(uid))
     bench.take()
@@ -135,7 +137,7 @@ def test_who_accepts_has_two_minutes(bench: Bench) -> None:
     assert bench.key not in bench.node.streams
 
 
-def test_an_accepted_that_comes_twice_gives_no_more_time(bench: Bench) -> None:
+def test_a_second_accepted_does_not_extend_the_timeout(bench: Bench) -> None:
     uid = bench.request(3)
     bench.receive(1, Accepted(uid))
     bench.wait(60.0)
@@ -145,7 +147,7 @@ def test_an_accepted_that_comes_twice_gives_no_more_time(bench: Bench) -> None:
     assert bench.take() == [RejectedOverload(uid)]
 
 
-def test_who_answered_in_time_may_take_its_time_with_everything_else(bench: Bench) -> None:
+def test_a_neighbour_that_answered_in_time_is_not_suspected(bench: Bench) -> None:
     uid = bench.request(3)
     bench.receive(1, Accepted(uid), SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
     bench.take()
@@ -153,7 +155,7 @@ def test_who_answered_in_time_may_take_its_time_with_everything_else(bench: Benc
     assert bench.take() == []
 
 
-def test_answers_of_others_do_not_count(bench: Bench) -> None:
+def test_answers_of_neighbours_that_were_not_asked_are_ignored(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     for answer in (Accepted(uid), RejectedLoop(uid), RejectedOverload(uid), DataNotFound(uid), RouteNotFound(uid, 1)):
@@ -165,14 +167,14 @@ def test_answers_of_others_do_not_count(bench: Bench) -> None:
     assert bench.node.counters["not_accepted"] == 1
 
 
-def test_when_the_one_that_was_asked_is_gone_the_next_is_asked(bench: Bench) -> None:
+def test_the_next_neighbour_is_tried_when_the_link_to_the_last_is_lost(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.disconnect(1)
     assert bench.take_request() == (2, SubscribeRequest(uid, bench.key, 10, -1, bench.at(0.2)))
 
 
-def test_a_request_of_somebody_who_is_gone_is_forgotten(bench: Bench) -> None:
+def test_a_request_is_dropped_when_the_link_to_its_requester_is_lost(bench: Bench) -> None:
     bench.request(3)
     bench.disconnect(3)
     assert bench.node.streams == {}
@@ -191,11 +193,11 @@ def hops(bench: Bench, **request: Any) -> int:
 NEIGHBOURS = {1: 0.1, 2: 0.15, 3: 0.3}
 
 
-def test_who_is_nearer_than_all_before_gives_all_hops_back(make_bench: type[Bench]) -> None:
+def test_a_node_nearer_than_all_before_resets_the_htl(make_bench: type[Bench]) -> None:
     assert hops(make_bench(0.2, NEIGHBOURS, p_max=1.0), best=0.25, htl=3) == 10
 
 
-def test_who_is_nearer_keeps_the_hops_if_the_policy_says_so(make_bench: type[Bench]) -> None:
+def test_a_nearer_node_keeps_the_htl_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     assert hops(make_bench(0.2, NEIGHBOURS, htl_on_closer="keep", p_max=1.0), best=0.25, htl=3) == 3
 
 
@@ -211,17 +213,17 @@ def test_who_is_nearer_keeps_the_hops_if_the_policy_says_so(make_bench: type[Ben
         ({"p_max": 1.0}, 200, 9),
     ],
 )
-def test_who_is_no_nearer_takes_a_hop_off(
+def test_a_node_that_is_not_nearer_decrements_the_htl(
     make_bench: type[Bench], policy: dict[str, float], htl: int, left: int
 ) -> None:
     assert hops(make_bench(0.2, NEIGHBOURS, **policy), best=0.1, htl=htl) == left
 
 
-def test_as_near_is_no_nearer(make_bench: type[Bench]) -> None:
+def test_an_equally_near_node_is_not_nearer(make_bench: type[Bench]) -> None:
     assert hops(make_bench(0.25, NEIGHBOURS, p_max=1.0), best=0.25, htl=10) == 9
 
 
-def test_what_a_link_takes_off_is_drawn_once(make_bench: type[Bench]) -> None:
+def test_whether_a_link_decrements_the_htl_is_drawn_once(make_bench: type[Bench]) -> None:
     seen = set()
     for seed in range(20):
         bench = make_bench(0.2, NEIGHBOURS, seed=seed, p_max=0.5, max_streams=100)
@@ -231,7 +233,7 @@ def test_what_a_link_takes_off_is_drawn_once(make_bench: type[Bench]) -> None:
     assert seen == {9, 10}
 
 
-def test_without_hops_the_data_is_not_found(make_bench: type[Bench]) -> None:
+def test_a_request_with_an_exhausted_htl_is_answered_with_data_not_found(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, NEIGHBOURS, p_min=1.0)
     uid = bench.request(3, best=0.1, htl=1)
     assert bench.take()[-1:] == [DataNotFound(uid)]
@@ -241,7 +243,7 @@ def test_without_hops_the_data_is_not_found(make_bench: type[Bench]) -> None:
 # What is found
 
 
-def test_success_goes_back_to_the_asker(bench: Bench) -> None:
+def test_a_success_is_returned_to_the_requester(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.receive(1, SubscribeSucceeded(bench.key, uid, bench.at(0.03)))
@@ -251,14 +253,14 @@ def test_success_goes_back_to_the_asker(bench: Bench) -> None:
     assert bench.subscribers == [3]
 
 
-def test_success_with_a_new_root_goes_back_just_as_it_came(bench: Bench) -> None:
+def test_a_success_with_a_new_root_is_returned_unchanged(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.receive(1, SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03)))
     assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.03))]
 
 
-def test_whoever_is_nearest_when_nobody_is_left_is_the_root(bench: Bench) -> None:
+def test_the_nearest_node_becomes_the_root_when_no_neighbour_is_left(bench: Bench) -> None:
     uid = bench.request(3)
     for number in (1, 2, 4):
         bench.receive(number, RejectedLoop(uid))
@@ -266,13 +268,13 @@ def test_whoever_is_nearest_when_nobody_is_left_is_the_root(bench: Bench) -> Non
     assert bench.stream.is_root
 
 
-def test_whoever_is_nearest_when_nothing_is_found_is_the_root(bench: Bench) -> None:
+def test_the_nearest_node_becomes_the_root_after_data_not_found(bench: Bench) -> None:
     uid = bench.request(3)
     bench.receive(1, DataNotFound(uid))
     assert bench.take(3)[-1:] == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
 
 
-def test_whoever_is_nearest_is_no_root_if_somebody_nearer_was_busy(bench: Bench) -> None:
+def test_the_nearest_node_does_not_become_the_root_if_a_nearer_one_was_busy(bench: Bench) -> None:
     uid = bench.request(3)
     bench.receive(1, RouteNotFound(uid, 5, bench.at(0.05)))
     for number in (2, 4):
@@ -281,7 +283,7 @@ def test_whoever_is_nearest_is_no_root_if_somebody_nearer_was_busy(bench: Bench)
     assert bench.node.streams == {}
 
 
-def test_a_subscription_that_met_somebody_nearer_who_was_busy_is_tried_again(bench: Bench) -> None:
+def test_a_subscription_that_met_a_nearer_busy_node_is_retried(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     bench.receive(1, DataNotFound(bench.take_request_to(1).uid, bench.at(0.05)))
     assert bench.take_events(SubscribeFailed) == [SubscribeFailed(bench.key, "busy")]
@@ -289,7 +291,7 @@ def test_a_subscription_that_met_somebody_nearer_who_was_busy_is_tried_again(ben
     assert bench.take_request_to(1).last_seen == -1
 
 
-def test_others_say_that_nothing_was_found(bench: Bench) -> None:
+def test_a_relay_returns_data_not_found(bench: Bench) -> None:
     uid = bench.request(3, best=0.01)
     bench.receive(1, DataNotFound(uid))
     assert bench.take(3)[-1:] == [DataNotFound(uid)]
@@ -297,14 +299,14 @@ def test_others_say_that_nothing_was_found(bench: Bench) -> None:
     assert bench.node.streams == {}
 
 
-def test_others_say_that_nobody_is_left_and_how_many_hops_are(bench: Bench) -> None:
+def test_a_relay_returns_route_not_found_with_the_remaining_htl(bench: Bench) -> None:
     uid = bench.request(3, best=0.01, htl=5)
     for number in (1, 2, 4):
         bench.receive(number, RejectedLoop(uid))
     assert bench.take(3)[-1:] == [RouteNotFound(uid, 4)]
 
 
-def test_overload_goes_back_and_nobody_else_is_asked(bench: Bench) -> None:
+def test_an_overload_is_returned_without_trying_another_neighbour(bench: Bench) -> None:
     uid = bench.request(3)
     bench.take()
     bench.receive(1, RejectedOverload(uid))
@@ -320,14 +322,14 @@ def test_a_success_that_comes_too_late_is_declined(bench: Bench) -> None:
     assert not bench.stream.connected
 
 
-def test_a_late_success_of_who_was_asked_again_is_not_declined(bench: Bench) -> None:
+def test_a_late_success_of_a_neighbour_with_a_new_request_is_not_declined(bench: Bench) -> None:
     bench.request(3)
     bench.take()
     bench.receive(1, SubscribeSucceeded(bench.key, 999, bench.at(0.0)))
     assert bench.take() == []
 
 
-def test_the_candidate_looks_twice_if_the_policy_says_so(make_bench: type[Bench]) -> None:
+def test_a_candidate_searches_twice_before_it_becomes_the_root_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, confirm_root=True)
     uid = bench.request(3)
     bench.take()
@@ -339,7 +341,7 @@ def test_the_candidate_looks_twice_if_the_policy_says_so(make_bench: type[Bench]
     assert bench.take() == [SubscribeSucceededNewRoot(bench.key, uid, bench.at(0.2))]
 
 
-def test_the_second_look_may_find_a_tree(make_bench: type[Bench]) -> None:
+def test_the_confirming_search_may_find_a_tree(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3}, confirm_root=True)
     uid = bench.request(3)
     bench.receive(1, RouteNotFound(uid, 2))
@@ -356,7 +358,7 @@ def fill(bench: Bench, number: int, many: int) -> None:
         bench.request(number, key=bytes(18) + (one + 1).to_bytes(2, "big"), best=0.0)
 
 
-def test_a_node_has_32_streams(bench: Bench) -> None:
+def test_a_node_has_at_most_32_streams(bench: Bench) -> None:
     fill(bench, 3, 32)
     bench.take()
     uid = bench.request(3)
@@ -367,7 +369,7 @@ def test_a_node_has_32_streams(bench: Bench) -> None:
     assert bench.node.counters["overloads"] == 2
 
 
-def test_the_application_is_told_that_there_is_no_room(bench: Bench) -> None:
+def test_subscribing_raises_when_the_node_has_the_maximum_number_of_streams(bench: Bench) -> None:
     for one in range(32):
         bench.call("subscribe", bytes([one]) * 20)
     with pytest.raises(TooManyStreams) as caught:
@@ -378,7 +380,7 @@ def test_the_application_is_told_that_there_is_no_room(bench: Bench) -> None:
 # What the application wants
 
 
-def test_a_subscription_starts_here_with_all_hops(bench: Bench) -> None:
+def test_a_subscription_starts_with_the_maximum_htl(bench: Bench) -> None:
     bench.call("subscribe", bench.key, last_seen=41)
     number, asked = bench.take_request()
     assert (number, asked) == (1, SubscribeRequest(asked.uid, bench.key, 10, 41, bench.at(0.2)))
@@ -386,7 +388,7 @@ def test_a_subscription_starts_here_with_all_hops(bench: Bench) -> None:
     assert bench.take_events(Subscribed) == [Subscribed(bench.key, bench.at(0.0), False)]
 
 
-def test_who_is_alone_is_the_root(make_bench: type[Bench]) -> None:
+def test_a_node_without_neighbours_becomes_the_root(make_bench: type[Bench]) -> None:
     bench = make_bench(0.3, {})
     bench.call("subscribe", bench.key)
     assert bench.events == [ParentChanged(bench.key, None), Subscribed(bench.key, bench.at(0.3), True)]
@@ -442,7 +444,7 @@ def test_subscribing_twice_is_harmless(bench: Bench) -> None:
     assert bench.take() == []
 
 
-def test_who_is_in_the_tree_already_is_subscribed_at_once_and_gets_what_is_kept(bench: Bench) -> None:
+def test_subscribing_at_a_member_succeeds_at_once_and_delivers_retained_packets(bench: Bench) -> None:
     uid = bench.request(3)
     bench.receive(1, SubscribeSucceeded(bench.key, uid, bench.at(0.0)))
     for number in (4, 5, 6):
@@ -454,7 +456,7 @@ def test_who_is_in_the_tree_already_is_subscribed_at_once_and_gets_what_is_kept(
     assert [one.number for one in delivered.packets] == [5, 6]
 
 
-def test_a_subscription_that_fails_is_tried_again(bench: Bench) -> None:
+def test_a_failed_subscription_is_retried(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     _, first = bench.take_request()
     bench.receive(1, RejectedOverload(first.uid))
@@ -468,7 +470,7 @@ def test_a_subscription_that_fails_is_tried_again(bench: Bench) -> None:
     assert bench.take_events(SubscribeFailed) == [SubscribeFailed(bench.key, "timed-out")]
 
 
-def test_a_subscription_that_fails_is_over_if_the_policy_says_so(make_bench: type[Bench]) -> None:
+def test_a_failed_subscription_is_not_retried_if_the_policy_says_so(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, NEIGHBOURS, retry=False)
     bench.call("subscribe", bench.key)
     bench.receive(1, RejectedOverload(bench.take_request()[1].uid))
@@ -477,13 +479,15 @@ def test_a_subscription_that_fails_is_over_if_the_policy_says_so(make_bench: typ
     assert bench.node.streams == {}
 
 
-def test_a_key_that_is_none_is_refused(bench: Bench) -> None:
+def test_a_malformed_key_is_refused(bench: Bench) -> None:
     with pytest.raises(ConfigurationError, match="20 bytes"):
         bench.call("subscribe", bytes(21))
     assert bench.node.streams == {}
 
 
-def test_a_signed_stream_needs_what_checks_it(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscribing_to_a_signed_stream_requires_signature_support(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(node_module, "can_verify", lambda: False)
     with pytest.raises(ConfigurationError, match="pip install"):
         bench.call("subscribe", b"\xed\x25\x51\x9f" + bytes(16))

@@ -22,7 +22,7 @@ def key(number: int) -> bytes:
 # Who leaves
 
 
-def test_a_node_stays_so_long_as_somebody_below_needs_it(member: Bench) -> None:
+def test_a_node_stays_in_the_tree_while_it_has_a_subscriber(member: Bench) -> None:
     member.add_subscribers(3, 4)
     member.call("unsubscribe", member.key)
     member.receive(3, Unsubscribe(member.key))
@@ -33,7 +33,7 @@ def test_a_node_stays_so_long_as_somebody_below_needs_it(member: Bench) -> None:
     assert member.node.streams == {}
 
 
-def test_a_node_stays_so_long_as_its_application_needs_it(member: Bench) -> None:
+def test_a_node_stays_in_the_tree_while_its_application_is_subscribed(member: Bench) -> None:
     member.add_subscribers(3)
     member.receive(3, Unsubscribe(member.key))
     assert member.take() == []
@@ -41,20 +41,20 @@ def test_a_node_stays_so_long_as_its_application_needs_it(member: Bench) -> None
     assert member.take() == [Unsubscribe(member.key)]
 
 
-def test_a_root_that_nobody_needs_drops_its_stream(root: Bench) -> None:
+def test_a_root_without_subscribers_drops_its_stream(root: Bench) -> None:
     root.call("unsubscribe", root.key)
     assert root.node.streams == {}
     root.wait(1_000.0)
     assert root.take() == []
 
 
-def test_who_is_no_subscriber_leaves_nothing(member: Bench) -> None:
+def test_an_unsubscribe_of_a_stranger_to_the_stream_changes_nothing(member: Bench) -> None:
     member.add_subscribers(3)
     member.receive(4, Unsubscribe(member.key), Unsubscribe(key(1)))
     assert member.subscribers == [3]
 
 
-def test_who_left_gets_no_packets(member: Bench) -> None:
+def test_an_unsubscribed_neighbour_receives_no_packets(member: Bench) -> None:
     member.add_subscribers(3, 4)
     member.receive(3, Unsubscribe(member.key))
     member.receive_packet(1, 5)
@@ -69,7 +69,7 @@ def test_unsubscribing_twice_is_harmless(member: Bench) -> None:
     assert member.take() == []
 
 
-def test_a_search_that_nobody_needs_any_more_is_given_up(bench: Bench) -> None:
+def test_a_search_ends_when_its_last_user_unsubscribes(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     request = bench.take_request_to(1)
     bench.call("unsubscribe", bench.key)
@@ -79,14 +79,14 @@ def test_a_search_that_nobody_needs_any_more_is_given_up(bench: Bench) -> None:
     assert bench.take() == [Unsubscribe(bench.key)]
 
 
-def test_a_restart_that_nobody_needs_any_more_is_given_up(member: Bench) -> None:
+def test_a_restart_ends_when_its_last_user_unsubscribes(member: Bench) -> None:
     member.disconnect(1)
     member.call("unsubscribe", member.key)
     member.wait(100.0)
     assert member.take() == []
 
 
-def test_who_leaves_and_comes_back_looks_for_the_tree_anew(member: Bench) -> None:
+def test_a_node_that_left_searches_again_when_it_subscribes_again(member: Bench) -> None:
     member.call("unsubscribe", member.key)
     member.take()
     member.attach(0.05)
@@ -96,13 +96,13 @@ def test_who_leaves_and_comes_back_looks_for_the_tree_anew(member: Bench) -> Non
 # Who wrongly takes this node for its subscriber
 
 
-def test_a_parent_that_is_none_is_corrected(bench: Bench) -> None:
+def test_a_success_of_a_neighbour_that_is_not_the_parent_is_answered_with_unsubscribe(bench: Bench) -> None:
     bench.receive(1, SubscribeSucceeded(bench.key, 5, bench.at(0.0)))
     assert bench.take() == [Unsubscribe(bench.key)]
     assert bench.node.counters["strays"] == 1
 
 
-def test_a_success_for_another_key_is_none(bench: Bench) -> None:
+def test_a_success_for_another_key_does_not_answer_the_request(bench: Bench) -> None:
     bench.call("subscribe", bench.key)
     request = bench.take_request_to(1)
     bench.receive(1, SubscribeSucceeded(key(9), request.uid, bench.at(0.0)))
@@ -110,7 +110,7 @@ def test_a_success_for_another_key_is_none(bench: Bench) -> None:
     assert not bench.stream.connected
 
 
-def test_a_dismissal_by_somebody_else_means_nothing(member: Bench) -> None:
+def test_a_dismissal_by_a_neighbour_that_is_not_the_parent_is_ignored(member: Bench) -> None:
     member.receive(2, Dismissed(member.key), Dismissed(key(9)))
     assert member.stream.settled
 
@@ -126,7 +126,7 @@ def hogged(bench: Bench, hog: int = 3, other: int = 4, *, others: int = 0) -> No
     bench.sent.clear()
 
 
-def test_whoever_has_more_than_half_of_the_streams_loses_its_newest_for_another(bench: Bench) -> None:
+def test_a_neighbour_with_more_than_half_of_the_streams_loses_its_newest_one(bench: Bench) -> None:
     hogged(bench)
     uid = bench.request(4, key=key(99), best=0.0)
     assert bench.take(3)[:1] == [RejectedOverload(32)]
@@ -136,19 +136,19 @@ def test_whoever_has_more_than_half_of_the_streams_loses_its_newest_for_another(
     assert bench.node.counters["evicted"] == 1
 
 
-def test_whoever_has_more_than_half_gets_no_more(bench: Bench) -> None:
+def test_a_neighbour_with_more_than_half_of_the_streams_gets_no_further_one(bench: Bench) -> None:
     hogged(bench)
     uid = bench.request(3, key=key(99), best=0.0)
     assert bench.take() == [RejectedOverload(uid)]
 
 
-def test_half_is_not_too_much(bench: Bench) -> None:
+def test_a_neighbour_with_half_of_the_streams_loses_none(bench: Bench) -> None:
     hogged(bench, others=16)
     bench.request(2, key=key(99), best=0.0)
     assert bench.node.counters["evicted"] == 0
 
 
-def test_who_has_half_as_much_as_the_hog_gets_no_more(bench: Bench) -> None:
+def test_a_requester_with_half_as_many_streams_as_the_largest_user_evicts_none(bench: Bench) -> None:
     hogged(bench, others=11)
     uid = bench.request(4, key=key(99), best=0.0)
     assert bench.take() == [RejectedOverload(uid)]
@@ -156,14 +156,14 @@ def test_who_has_half_as_much_as_the_hog_gets_no_more(bench: Bench) -> None:
     assert bench.node.counters["evicted"] == 1
 
 
-def test_the_application_gets_room_too(bench: Bench) -> None:
+def test_a_stream_is_evicted_for_the_application_too(bench: Bench) -> None:
     hogged(bench)
     bench.call("subscribe", bench.key)
     assert bench.stream.local
     assert bench.node.counters["evicted"] == 1
 
 
-def test_what_the_application_or_several_want_is_nobodys_share(bench: Bench) -> None:
+def test_streams_of_the_application_or_of_several_neighbours_are_not_evicted(bench: Bench) -> None:
     for number in range(32):
         if number < 16:
             bench.call("subscribe", key(number + 1))
@@ -175,7 +175,7 @@ def test_what_the_application_or_several_want_is_nobodys_share(bench: Bench) -> 
     assert bench.take() == [RejectedOverload(uid)]
 
 
-def test_who_loses_a_stream_that_is_settled_is_dismissed(make_bench: type[Bench]) -> None:
+def test_the_subscriber_of_an_evicted_stream_is_dismissed(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4}, max_streams=1)
     bench.request(3)
     bench.succeed()
@@ -185,7 +185,7 @@ def test_who_loses_a_stream_that_is_settled_is_dismissed(make_bench: type[Bench]
     assert bench.take(1)[:1] == [Unsubscribe(bench.key)]
 
 
-def test_who_loses_a_stream_that_others_wait_for_lets_them_go(make_bench: type[Bench]) -> None:
+def test_requests_that_wait_for_an_evicted_stream_are_rejected(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3, 4: 0.4}, max_streams=1)
     first = bench.request(3)
     second = bench.request(3)
@@ -197,7 +197,7 @@ def test_who_loses_a_stream_that_others_wait_for_lets_them_go(make_bench: type[B
 # Who joins when its link is gone
 
 
-def test_who_is_gone_does_not_join(make_bench: type[Bench]) -> None:
+def test_a_requester_whose_link_is_down_is_not_accepted(make_bench: type[Bench]) -> None:
     bench = make_bench(0.2, {1: 0.1, 3: 0.3})
     bench.attach()
     bench.receive(1, SubscribeRestarted(bench.key, 77, bench.at(0.1)))
@@ -208,7 +208,7 @@ def test_who_is_gone_does_not_join(make_bench: type[Bench]) -> None:
     assert bench.subscribers == []
 
 
-def test_a_parent_that_asks_while_it_restarts_is_rejected_when_it_has_one_again(member: Bench) -> None:
+def test_a_restarting_parent_that_sends_a_request_is_rejected_after_the_restart(member: Bench) -> None:
     member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.1)))
     uid = member.request(1, best=0.1)
     member.take()

@@ -136,13 +136,13 @@ def client(factory: ControlFactory) -> Client:
     return Client(factory)
 
 
-def test_questions_are_answered(client: Client, service: Service) -> None:
+def test_requests_of_a_client_are_answered(client: Client, service: Service) -> None:
     assert client.ask({"ask": "status"}) == [{"status": {"node": "00"}}]
     assert client.ask({"ask": "next", "key": KEY.hex()}) == [{"next": 18}]
     assert service.users == [KEY]
 
 
-def test_who_subscribes_is_told_of_that_stream(client: Client, service: Service) -> None:
+def test_a_subscribed_client_receives_the_events_of_its_stream(client: Client, service: Service) -> None:
     assert client.ask({"ask": "subscribe", "key": KEY.hex(), "after": 17}) == [{"following": KEY.hex()}]
     assert (service.users, service.after) == ([KEY], [17])
     assert client.ask({"ask": "subscribe", "key": SIGNED.hex()}) == [{"following": SIGNED.hex()}]
@@ -167,7 +167,7 @@ def test_who_subscribes_is_told_of_that_stream(client: Client, service: Service)
     assert (service.users, service.listeners) == ([], [])
 
 
-def test_who_comes_later_is_given_what_is_kept(client: Client, service: Service, factory: ControlFactory) -> None:
+def test_a_later_client_receives_retained_packets(client: Client, service: Service, factory: ControlFactory) -> None:
     client.ask({"ask": "subscribe", "key": KEY.hex()})
     late = Client(factory)
     assert late.ask({"ask": "subscribe", "key": KEY.hex(), "after": 4}) == [
@@ -182,7 +182,7 @@ def test_who_comes_later_is_given_what_is_kept(client: Client, service: Service,
     assert service.listeners == [client.control]
 
 
-def test_packets_are_published_once_the_node_belongs_to_the_stream(client: Client, service: Service) -> None:
+def test_packets_are_published_once_the_node_is_connected_to_the_stream(client: Client, service: Service) -> None:
     service.connecting = []
     question = {"ask": "publish", "key": KEY.hex(), "data": "x \udcff"}
     assert client.ask({**question, "id": 1}, {**question, "number": 7, "id": 2}) == []
@@ -201,7 +201,7 @@ def test_packets_are_published_once_the_node_belongs_to_the_stream(client: Clien
     assert service.users == []
 
 
-def test_who_is_gone_publishes_nothing_any_more(client: Client, service: Service) -> None:
+def test_packets_of_a_disconnected_client_are_not_published(client: Client, service: Service) -> None:
     service.connecting = []
     client.ask({"ask": "publish", "key": KEY.hex(), "data": "x", "id": 1})
     client.lose()
@@ -209,7 +209,7 @@ def test_who_is_gone_publishes_nothing_any_more(client: Client, service: Service
     assert (service.published, service.users) == ([], [])
 
 
-def test_mistakes_are_explained(client: Client, service: Service) -> None:
+def test_invalid_requests_are_answered_with_an_error(client: Client, service: Service) -> None:
     for question, complaint in (
         ({"ask": "subscribe", "key": "xyz"}, "'xyz' is not a key"),
         ({"ask": "next", "key": "name:"}, "'name:' is not a key"),
@@ -229,14 +229,14 @@ def test_mistakes_are_explained(client: Client, service: Service) -> None:
 
 
 @pytest.mark.parametrize("data", [b"nonsense\n", b"[]\n", b"\xff\n", b"x" * (MAX_REQUEST + 1)])
-def test_what_is_no_question_ends_it(client: Client, service: Service, data: bytes) -> None:
+def test_malformed_input_closes_the_connection(client: Client, service: Service, data: bytes) -> None:
     client.ask({"ask": "subscribe", "key": KEY.hex()})
     client.control.dataReceived(data)
     assert client.transport.aborted
     assert (service.users, service.listeners) == ([], [])
 
 
-def test_a_flood_is_not_read(client: Client, service: Service) -> None:
+def test_reading_from_a_flooding_client_pauses(client: Client, service: Service) -> None:
     question = {"ask": "publish", "key": KEY.hex(), "data": "x"}
     client.ask(*({**question, "id": number} for number in range(MAX_PENDING_PUBLISHES - 1)))
     assert client.transport.producerState == "producing"
@@ -246,7 +246,7 @@ def test_a_flood_is_not_read(client: Client, service: Service) -> None:
     assert client.transport.producerState == "producing"
 
 
-def test_only_so_many_come_in(factory: ControlFactory) -> None:
+def test_the_number_of_control_clients_is_limited(factory: ControlFactory) -> None:
     clients = [Client(factory) for _ in range(MAX_CLIENTS)]
     assert factory.buildProtocol(None) is None
     clients[0].lose()
@@ -261,7 +261,7 @@ json_values = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from(["ask", "key", "data", "after", "number", "id"]), json_values)))
-def test_whatever_is_asked_is_answered(questions: list[dict[str, Any]]) -> None:
+def test_arbitrary_requests_are_answered(questions: list[dict[str, Any]]) -> None:
     service = Service()
     client = Client(ControlFactory(lambda gone: FreenetControl(service, gone)))
     for question in questions:

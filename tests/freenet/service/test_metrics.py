@@ -31,13 +31,13 @@ def values(streams: Sequence[StreamStatus]) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_node_that_does_not_run_tells_what_it_is_only() -> None:
+def test_the_metrics_of_a_stopped_node_are_only_its_info() -> None:
     registry = CollectorRegistry()
     registry.register(FreenetCollector(SimpleNamespace(state=lambda: None)))
     assert [family.name for family in registry.collect()] == ["fyrehose_info"]
 
 
-def test_what_is_told_of_a_stream() -> None:
+def test_the_metrics_of_a_stream_are_exported() -> None:
     told = values([stream(0xAB, phase="settled", is_root=True, subscribers=(1, 2), newest=41)])
     assert told["stream_phase", "00ab", "settled"] == told["stream_root", "00ab"] == 1
     assert told["stream_phase", "00ab", "restarting"] == told["stream_phase", "00ab", "searching"] == 0
@@ -49,12 +49,12 @@ def test_the_next_number_of_a_stream_without_packets_is_not_known() -> None:
     assert ("stream_next", "0001") not in values([stream(1)])
 
 
-def test_two_numbers_in_a_row_are_told_apart_wherever_they_are() -> None:
+def test_consecutive_packet_numbers_differ_in_the_metrics() -> None:
     told = values([stream(1, newest=2**62), stream(2, newest=2**62 + 1), stream(3, newest=NUMBER_SPACE - 1)])
     assert [told["stream_next", f"000{key}"] for key in (1, 2, 3)] == [1, 2, 0]
 
 
-def test_many_streams_are_not_told_each_but_those_of_the_application_are() -> None:
+def test_the_number_of_stream_series_is_limited_but_local_streams_are_exported() -> None:
     streams = [stream(key, local=key > 995) for key in range(1_000)]
     told = values(streams)
     keys = {labels[1] for labels in told if labels[0] == "stream_root"}

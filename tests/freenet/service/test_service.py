@@ -107,7 +107,7 @@ def make() -> Iterator[Make]:
 
 
 @pytest_twisted.ensureDeferred
-async def test_packets_get_from_one_node_to_the_others(make: Make) -> None:
+async def test_published_packets_reach_all_subscribed_nodes(make: Make) -> None:
     nodes = [make() for _ in range(3)]
     listeners = [Listener() for _ in nodes]
     for node, listener in zip(nodes, listeners, strict=True):
@@ -143,7 +143,7 @@ async def test_packets_that_are_kept_are_not_delivered_again_to_a_listener_that_
 
 
 @pytest_twisted.ensureDeferred
-async def test_publishing_fails_where_nobody_else_is_subscribed(make: Make) -> None:
+async def test_publishing_fails_if_no_other_node_is_subscribed(make: Make) -> None:
     nodes = [make(), make()]
     await nodes[1].subscribe(KEY)
     with pytest.raises(PublishRefused, match="the stream has no other subscriber") as refused:
@@ -159,7 +159,7 @@ async def test_publishing_fails_where_nobody_else_is_subscribed(make: Make) -> N
 
 
 @pytest_twisted.ensureDeferred
-async def test_each_subscription_wants_its_end(make: Make) -> None:
+async def test_a_stream_is_held_until_every_subscription_has_ended(make: Make) -> None:
     node = make(alone=True)
     for _ in range(2):
         await node.subscribe(KEY)
@@ -174,7 +174,7 @@ async def test_each_subscription_wants_its_end(make: Make) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_cannot_be_is_refused_at_once(make: Make) -> None:
+async def test_invalid_arguments_are_refused_at_once(make: Make) -> None:
     node = make(alone=True, policy=Policy(max_streams=1))
     await node.subscribe(KEY)
     for wrong, error in (
@@ -209,7 +209,7 @@ async def test_signed_streams(make: Make) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_that_stops_answers_for_what_is_under_way(make: Make) -> None:
+async def test_stopping_a_node_fails_pending_publishes(make: Make) -> None:
     node = make(alone=True)
     await node.subscribe(KEY)
     publishing = node.publish(KEY, b"x", allow_no_subscribers=True)
@@ -225,7 +225,7 @@ async def test_a_node_that_stops_answers_for_what_is_under_way(make: Make) -> No
 
 
 @pytest_twisted.ensureDeferred
-async def test_who_and_where_it_is_outlives_a_node(make: Make, tmp_path: Path) -> None:
+async def test_the_id_and_location_of_a_node_survive_a_restart(make: Make, tmp_path: Path) -> None:
     node = make(alone=True, state=tmp_path / "state", location=0.25)
     before = node.status()
     assert before["location"] == 0.25
@@ -240,7 +240,7 @@ async def test_who_and_where_it_is_outlives_a_node(make: Make, tmp_path: Path) -
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_journal_knows_what_was_seen(make: Make, tmp_path: Path) -> None:
+async def test_a_journal_restores_the_last_seen_packet(make: Make, tmp_path: Path) -> None:
     always = make(alone=True)
     await always.subscribe(KEY)
     for part in ((b"one", b"two"), (b"three",)):
@@ -263,7 +263,7 @@ async def test_a_journal_knows_what_was_seen(make: Make, tmp_path: Path) -> None
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_waits_for_a_neighbour_before_it_is_a_root(make: Make) -> None:
+async def test_a_service_with_peers_waits_for_a_neighbour_before_it_becomes_a_root(make: Make) -> None:
     first = make(alone=True)
     await first.subscribe(KEY)
     second = make(streams=[KEY])
@@ -275,7 +275,7 @@ async def test_a_node_waits_for_a_neighbour_before_it_is_a_root(make: Make) -> N
 
 @pytest_twisted.ensureDeferred
 @pytest.mark.parametrize("started", [False, True])
-async def test_what_the_application_has_seen_is_not_delivered_again(make: Make, started: bool) -> None:
+async def test_packets_that_the_application_has_seen_are_not_delivered_again(make: Make, started: bool) -> None:
     always = make(alone=True)
     await always.subscribe(KEY)
     numbers = [await always.publish(KEY, data, allow_no_subscribers=True) for data in (b"one", b"two", b"three")]
@@ -294,7 +294,7 @@ async def test_what_the_application_has_seen_is_not_delivered_again(make: Make, 
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failing_listener_does_not_affect_the_others(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     node, failing, listening = make(alone=True), Listener(), Listener()
     monkeypatch.setattr(failing, "packets_received", None)
     node.listen(failing)
@@ -309,7 +309,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_hearing(make: Make, monke
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_it_tells_of_itself(make: Make, free_port: Callable[[], int]) -> None:
+async def test_the_status_of_a_service_describes_its_node(make: Make, free_port: Callable[[], int]) -> None:
     port = free_port()
     node = make(alone=True, control=f"tcp:{port}:interface=127.0.0.1")
     other = make()
@@ -352,7 +352,7 @@ async def test_an_application_sees_the_messages_of_a_link_first(make: Make) -> N
     assert not any(isinstance(one, Ping) for one in seen)
 
 
-def test_who_waits_for_a_stream_goes_before_who_comes_when_it_has_just_connected() -> None:
+def test_callers_that_wait_for_a_stream_precede_those_that_come_after_it_connected() -> None:
     service: Any = FreenetService(listen=[])
     stream = SimpleNamespace(connected=False)
     service.node = SimpleNamespace(streams={KEY: stream})
@@ -365,7 +365,7 @@ def test_who_waits_for_a_stream_goes_before_who_comes_when_it_has_just_connected
     assert order == [1, 2, 3]
 
 
-def test_what_is_wrong_is_said_when_it_is_made() -> None:
+def test_invalid_options_are_refused_by_the_constructor() -> None:
     for named, complaint in (
         ({"location": 1.0}, "a location goes from 0"),
         ({"peers": ["nonsense"]}, "--peer 'nonsense' is neither HOST:PORT"),
@@ -378,7 +378,7 @@ def test_what_is_wrong_is_said_when_it_is_made() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_port_that_is_taken(make: Make) -> None:
+async def test_a_port_in_use_is_reported(make: Make) -> None:
     (place,) = make(alone=True).status()["listening"]["listen"]
     failed: Deferred[Exception] = Deferred()
     host, _, port = place.partition(":")

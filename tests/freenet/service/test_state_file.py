@@ -17,7 +17,7 @@ def undrawn() -> tuple[int, float]:
     raise AssertionError("it is known already")
 
 
-def test_who_a_node_is_outlives_it(tmp_path: Path) -> None:
+def test_the_state_file_preserves_id_and_location(tmp_path: Path) -> None:
     path = tmp_path / "state"
     first = StateFile(path, drawn)
     assert (first.node, first.location) == (0xC0FFEE, 0.25)
@@ -31,7 +31,7 @@ def test_who_a_node_is_outlives_it(tmp_path: Path) -> None:
     second.close()
 
 
-def test_the_same_location_writes_nothing(tmp_path: Path) -> None:
+def test_saving_the_same_location_does_not_write(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state", drawn)
     os.remove(tmp_path / "state")
     state.save(0.25)
@@ -39,7 +39,7 @@ def test_the_same_location_writes_nothing(tmp_path: Path) -> None:
     state.close()
 
 
-def test_two_nodes_do_not_share_one(tmp_path: Path) -> None:
+def test_two_nodes_cannot_share_a_state_file(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state", drawn)
     with pytest.raises(StateFileError, match="is in use by another node; give each its own"):
         StateFile(tmp_path / "state", drawn)
@@ -64,7 +64,7 @@ def test_two_nodes_do_not_share_one(tmp_path: Path) -> None:
         b'{"freenet": 1, "node": "1"}',
     ],
 )
-def test_what_is_none_is_left_alone(tmp_path: Path, content: bytes) -> None:
+def test_a_malformed_state_file_is_refused_and_left_unchanged(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "state"
     path.write_bytes(content)
     with pytest.raises(StateFileError, match="is not that of a freenet node; give another path, or remove the file"):
@@ -74,7 +74,7 @@ def test_what_is_none_is_left_alone(tmp_path: Path, content: bytes) -> None:
     StateFile(path, drawn).close()  # The lock was let go of.
 
 
-def test_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_an_unwritable_state_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StateFileError, match="cannot be locked: No such file"):
         StateFile(tmp_path / "nowhere" / "state", drawn)
     (tmp_path / "state").mkdir()

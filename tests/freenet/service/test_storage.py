@@ -44,7 +44,7 @@ def kept(journal: Any) -> dict[int, list[int]]:
     return found
 
 
-def test_packets_are_records(journal: MemoryJournal, packets: PacketJournal) -> None:
+def test_packets_are_journalled_as_records(journal: MemoryJournal, packets: PacketJournal) -> None:
     assert packets.last_seen == -1
     packets.write(delivered(100, 101))
     journal.commit()
@@ -52,7 +52,7 @@ def test_packets_are_records(journal: MemoryJournal, packets: PacketJournal) -> 
     assert packets.last_seen == 101
 
 
-def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
+def test_packets_lost_from_the_end_of_a_journal_are_requested_again(tmp_path: Path) -> None:
     with closing(open_journal(tmp_path, stream_uri(KEY))) as journal:
         packets = PacketJournal(journal)
         for numbers in (range(100, 103), range(103, 106)):
@@ -69,7 +69,9 @@ def test_an_end_that_the_disk_lost_comes_again(tmp_path: Path) -> None:
         assert kept(journal) == {0: list(range(100, 106))}
 
 
-def test_what_was_missed_is_lost_and_what_may_come_is_not(journal: MemoryJournal, packets: PacketJournal) -> None:
+def test_missed_packets_are_recorded_as_lost_and_pending_ones_are_not(
+    journal: MemoryJournal, packets: PacketJournal
+) -> None:
     packets.write(delivered(100, 103))
     journal.commit()
     assert packets.last_seen == 100
@@ -79,7 +81,7 @@ def test_what_was_missed_is_lost_and_what_may_come_is_not(journal: MemoryJournal
     assert packets.last_seen == 103
 
 
-def test_a_stream_that_is_counted_anew_has_another_epoch(journal: MemoryJournal, packets: PacketJournal) -> None:
+def test_a_renumbered_stream_starts_a_new_epoch(journal: MemoryJournal, packets: PacketJournal) -> None:
     packets.write(delivered(100))
     packets.write(StreamRenumbered(KEY, 5))
     packets.write(delivered(5, 6))
@@ -92,7 +94,7 @@ def test_a_stream_that_is_counted_anew_has_another_epoch(journal: MemoryJournal,
     assert kept(journal) == {0: [100], 1: [5, 6, 7]}
 
 
-def test_behind_the_highest_number_another_epoch_begins(journal: MemoryJournal, packets: PacketJournal) -> None:
+def test_numbers_that_wrap_around_start_a_new_epoch(journal: MemoryJournal, packets: PacketJournal) -> None:
     packets.write(delivered(HIGHEST))
     journal.commit()
     packets.write(delivered(0, 1))
@@ -100,7 +102,7 @@ def test_behind_the_highest_number_another_epoch_begins(journal: MemoryJournal, 
     assert kept(journal) == {0: [HIGHEST], 1: [0, 1]}
 
 
-def test_what_comes_from_before_the_beginning_is_told(journal: MemoryJournal, packets: PacketJournal) -> None:
+def test_packets_before_the_beginning_of_a_journal_are_logged(journal: MemoryJournal, packets: PacketJournal) -> None:
     packets.write(delivered(100))
     journal.commit()
     with capturedLogs() as logs:
@@ -110,7 +112,7 @@ def test_what_comes_from_before_the_beginning_is_told(journal: MemoryJournal, pa
 
 
 @pytest_twisted.ensureDeferred
-async def test_journals_lie_in_a_directory_and_are_nobody_elses(tmp_path: Path) -> None:
+async def test_journals_are_in_a_directory_and_locked(tmp_path: Path) -> None:
     keeping, other = Storage(tmp_path / "kept"), Storage(tmp_path / "kept")
     keeping.check([KEY])
     opened = keeping.open(KEY, reactor, pytest.fail)

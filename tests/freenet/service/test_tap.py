@@ -36,7 +36,7 @@ def options(*arguments: str) -> tap.Options:
     return parsed
 
 
-def test_without_options_it_is_reached_on_loopback_and_knows_nobody() -> None:
+def test_the_default_options_listen_on_loopback_without_peers() -> None:
     parsed = options()
     assert [listening.description for listening in parsed["listening"]] == ["tcp:6180:interface=127.0.0.1"]
     assert parsed["policy"] == Policy()
@@ -44,7 +44,7 @@ def test_without_options_it_is_reached_on_loopback_and_knows_nobody() -> None:
     assert parsed["class"] is FreenetPeerProtocol
 
 
-def test_everything_that_can_be_said(tmp_path: Path) -> None:
+def test_all_options_are_parsed(tmp_path: Path) -> None:
     parsed = options(
         *("--listen", "6181", "--listen", "tcp:6182:interface=10.0.0.1", "--peer", "10.0.0.2:6180", "--peer", "a:1"),
         *("--location", "0.5", "--state", "state", "--journal", "kept", "--retention", "7d", "--control", "unix:c"),
@@ -117,26 +117,26 @@ def test_everything_that_can_be_said(tmp_path: Path) -> None:
         ("--protocol builtins.dict", "is not a subclass of fyrehose_twisted.freenet.protocol.FreenetPeerProtocol"),
     ],
 )
-def test_what_makes_no_sense_is_said_in_a_line(arguments: str, complaint: str) -> None:
+def test_invalid_options_are_refused_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError) as raised:
         options(*arguments.split())
     assert complaint in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_a_secret_or_open_lets_it_be_reached_from_elsewhere() -> None:
+def test_other_interfaces_require_a_secret_or_open() -> None:
     for how in (["--open"], ["--secret-file", "secret"]):
         (listening,) = options("--listen", "tcp:6180:interface=0.0.0.0", *how)["listening"]
         assert not listening.local
 
 
-def test_it_makes_a_service(tmp_path: Path, free_port: Any) -> None:
+def test_the_options_make_a_service(tmp_path: Path, free_port: Any) -> None:
     service = tap.makeService(options("--listen", f"tcp:{free_port()}", "--peer", "127.0.0.1:1", "--journal", "kept"))
     assert isinstance(service, FreenetService)
     assert not (tmp_path / "kept").exists()
 
 
-def test_what_would_go_wrong_in_a_moment_is_said_now(tmp_path: Path, free_port: Any) -> None:
+def test_errors_of_the_start_are_reported_before_it(tmp_path: Path, free_port: Any) -> None:
     def refused(*arguments: str) -> str:
         with pytest.raises(SystemExit) as raised:
             tap.makeService(options(*arguments))

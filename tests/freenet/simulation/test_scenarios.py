@@ -15,7 +15,7 @@ pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-def test_everything_holds_whatever_goes_wrong(scenario: type[Scenario], simulate: Simulate) -> None:
+def test_all_invariants_hold_in_every_scenario(scenario: type[Scenario], simulate: Simulate) -> None:
     (outcome,) = simulate(scenario, seeds=[1])  # Fresh ones are for the soak.
     for what in ("packets published", "packets delivered"):
         assert outcome.counters[what] > 0, outcome
@@ -26,7 +26,7 @@ def worth_its_seed(outcome: RunOutcome) -> bool:
 
 
 @seeds([4], more=range(5))
-def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
+def test_a_storm_has_enough_faults_and_operations(simulate: Simulate, seeds: Sequence[int]) -> None:
     outcomes = simulate(Storm, seeds=seeds)
     assert all(map(worth_its_seed, outcomes)), outcomes
     for what in ("parents lost", "rooted", "volunteered", "packets missed", "not published"):
@@ -34,7 +34,7 @@ def test_a_storm_is_one(simulate: Simulate, seeds: Sequence[int]) -> None:
 
 
 @seeds([0], more=range(5))
-def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate, seeds: Sequence[int]) -> None:
+def test_no_packets_are_missed_without_faults(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Small(Calm):
         name = "freenet.small"
         sizes = (4,)
@@ -46,7 +46,7 @@ def test_where_nothing_goes_wrong_nothing_is_missed(simulate: Simulate, seeds: S
 
 
 @seeds([0], more=range(2))
-def test_messages_travel_as_bytes_too(simulate: Simulate, seeds: Sequence[int]) -> None:
+def test_scenarios_run_with_encoded_messages(simulate: Simulate, seeds: Sequence[int]) -> None:
     class Bytes(Crowd):
         name = "freenet.bytes"
         encoding_probability = 1.0
@@ -61,7 +61,7 @@ def test_equal_seeds_have_equal_runs(scenario: type[Scenario]) -> None:
     assert (first.counters, first.simulated_seconds) != (other.counters, other.simulated_seconds)
 
 
-def test_names_begin_with_the_wing_and_are_unique() -> None:
+def test_scenario_names_begin_with_freenet_and_are_unique() -> None:
     names = [scenario.name for scenario in SCENARIOS]
     assert len(set(names)) == len(names)
     assert all(name.startswith("freenet.") for name in names)

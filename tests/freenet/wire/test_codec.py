@@ -236,24 +236,24 @@ odd_frames = st.lists(odd_values, max_size=7).flatmap(
 )
 
 
-def test_they_are_what_links_want() -> None:
+def test_the_codec_provides_the_interface_of_links() -> None:
     verifyObject(IStreamCodec, FreenetCodec())
     verifyObject(IStreamDecoder, FreenetCodec().decoder())
 
 
 class TestBytes:
     @pytest.mark.parametrize(("message", "text"), WRITTEN, ids=[f"{message!r:.40}" for message, _ in WRITTEN])
-    def test_each_message_has_the_bytes_it_always_had(self, message: Message, text: str) -> None:
+    def test_the_encoding_of_each_message_is_unchanged(self, message: Message, text: str) -> None:
         data = framed(bytes.fromhex(text))
         assert encode(message) == data
         (found,) = decode(data)
         assert found == message
         assert type(found) is type(message)
 
-    def test_there_is_an_example_of_every_kind(self) -> None:
+    def test_every_message_type_has_an_example(self) -> None:
         assert sorted(map(code_of, KINDS)) == sorted(MessageCode)
 
-    def test_numbers_of_kinds_are_fixed(self) -> None:
+    def test_message_codes_are_fixed(self) -> None:
         assert {code.name: int(code) for code in MessageCode} == {
             "HELLO": 1,
             "PROVE": 2,
@@ -285,7 +285,7 @@ class TestBytes:
 
 class TestRefused:
     @pytest.mark.parametrize(("kind", "name", "value"), OUT_OF_RANGE)
-    def test_a_field_out_of_its_range_is_neither_written_nor_read(self, kind: Any, name: str, value: Any) -> None:
+    def test_a_field_out_of_range_is_neither_encoded_nor_decoded(self, kind: Any, name: str, value: Any) -> None:
         message = kind(**{field: PLAIN[field] for field in kind._fields})
         assert decode(encode(message)) == [message]
         wrong = message._replace(**{name: value})
@@ -294,7 +294,7 @@ class TestRefused:
         assert reason(cbor2.dumps([code_of(kind), *wrong])) in ("bad-value", "no-cbor", "no-array")
 
     @pytest.mark.parametrize("message", [None, "PING", object(), (1, 2), cbor2.undefined])
-    def test_what_is_no_message_is_not_written(self, message: Any) -> None:
+    def test_values_that_are_not_messages_are_not_encoded(self, message: Any) -> None:
         with pytest.raises(UnencodableMessage, match="is not a message"):
             encode(message)
 
@@ -331,15 +331,15 @@ class TestRefused:
             ("81" * 2_000 + "00", "no-cbor"),
         ],
     )
-    def test_whatever_else_it_is_it_says_why(self, text: str, why: str) -> None:
+    def test_malformed_messages_are_refused_with_a_reason(self, text: str, why: str) -> None:
         assert reason(bytes.fromhex(text)) == why
 
-    def test_a_number_of_thousands_of_digits_is_refused_like_any_other(self) -> None:
+    def test_an_integer_of_thousands_of_digits_is_refused(self) -> None:
         huge = b"\xc2\x59\x07\xd0" + b"\xff" * 2_000
         assert reason(b"\x81" + huge) == "unknown-code"
         assert reason(b"\x82\x0c" + huge) == "bad-value"
 
-    def test_short_and_long_ways_of_writing_do_not_make_up_for_one_another(self) -> None:
+    def test_a_non_canonical_encoding_is_refused_even_if_its_length_is_right(self) -> None:
         # A location in two bytes instead of eight, and numbers in four and two bytes more than they need.
         data = bytes.fromhex(f"86 0a 1a00000001 {_KEY} 19000a 20 f93800")
         assert len(framed(data)) == len(encode(SubscribeRequest(1, KEY, 10, -1, 0.5)))
@@ -348,20 +348,20 @@ class TestRefused:
 
 class TestLimits:
     @pytest.mark.parametrize("size", [0, MAX_FRAME + 1, 2**31, 2**32 - 1])
-    def test_a_size_out_of_its_range_ends_the_connection_before_what_follows_has_come(self, size: int) -> None:
+    def test_a_frame_size_out_of_range_is_refused_before_its_data_arrives(self, size: int) -> None:
         decoder = FreenetDecoder()
         with pytest.raises(MalformedPacket, match="2,048") as caught:
             decoder.feed(size.to_bytes(4, "big"))
         assert caught.value.reason == "size"
         assert decoder.buffered == 0
 
-    def test_the_longest_message_is_shorter_than_a_frame_may_be(self) -> None:
+    def test_the_longest_message_fits_in_a_frame(self) -> None:
         longest = PublishData(MAX_UID, KEY, MAX_PACKET, 0.1, bytes(MAX_DATA), MAX_HTL, False)
         data = encode(longest)
         assert len(data) <= MAX_FRAME + 4
         assert decode(data) == [longest]
 
-    def test_a_frame_as_long_as_the_limit_is_waited_for(self) -> None:
+    def test_a_frame_of_the_maximum_size_is_buffered(self) -> None:
         decoder = FreenetDecoder()
         data = MAX_FRAME.to_bytes(4, "big") + bytes(MAX_FRAME)
         assert decoder.feed(data[:-1]) == []
@@ -369,7 +369,7 @@ class TestLimits:
         with pytest.raises(MalformedPacket):
             decoder.feed(data[-1:])
 
-    def test_good_messages_before_a_bad_one_are_returned_and_nothing_is_read_behind_it(self) -> None:
+    def test_messages_before_a_malformed_one_are_returned_and_none_after_it(self) -> None:
         decoder = FreenetDecoder()
         assert decoder.feed(encode(Ping()) * 2 + framed(b"\x80") + encode(Pong())) == [Ping(), Ping()]
         assert decoder.buffered == 0
@@ -378,7 +378,7 @@ class TestLimits:
                 decoder.feed(more)
             assert caught.value.reason == "no-array"
 
-    def test_it_holds_no_more_than_part_of_a_message(self) -> None:
+    def test_the_decoder_buffers_at_most_part_of_a_message(self) -> None:
         decoder = FreenetDecoder()
         assert decoder.feed(encode(Ping()) * 1_000 + encode(Pong())[:5]) == [Ping()] * 1_000
         assert decoder.buffered == 5
@@ -392,7 +392,7 @@ class TestStreams:
         assert list(map(type, found)) == list(map(type, some))
 
     @given(messages)
-    def test_part_of_a_message_is_nothing_yet(self, message: Message) -> None:
+    def test_a_partial_message_is_not_decoded(self, message: Message) -> None:
         data = encode(message)
         for cut in {*range(min(len(data), 60)), len(data) - 1}:
             decoder = FreenetDecoder()
@@ -402,14 +402,14 @@ class TestStreams:
             assert decoder.buffered == 0
 
     @given(messages, st.data())
-    def test_cbor_that_is_cut_short_is_an_error(self, message: Message, draw: st.DataObject) -> None:
+    def test_truncated_cbor_is_refused(self, message: Message, draw: st.DataObject) -> None:
         data = encode(message)[4:]
         cut = draw.draw(st.integers(1, len(data) - 1))
         assert reason(data[:cut]) == "no-cbor"
         assert reason(data + b"\0") == "not-plain"
 
     @given(st.lists(messages.map(encode) | odd_frames | st.binary(max_size=12), max_size=5), st.data())
-    def test_how_bytes_are_cut_does_not_matter(self, some: list[bytes], draw: st.DataObject) -> None:
+    def test_decoding_does_not_depend_on_chunk_boundaries(self, some: list[bytes], draw: st.DataObject) -> None:
         data = b"".join(some)
         cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=5)))
         pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -421,14 +421,14 @@ class TestStreams:
             decode(data)
 
     @given(messages, st.data())
-    def test_whatever_is_read_is_written_with_the_same_bytes(self, message: Message, draw: st.DataObject) -> None:
+    def test_decoded_messages_encode_to_the_same_bytes(self, message: Message, draw: st.DataObject) -> None:
         data = bytearray(encode(message))
         for _ in range(draw.draw(st.integers(1, 3))):
             data[draw.draw(st.integers(4, len(data) - 1))] = draw.draw(st.integers(0, 255))
         with suppress(RemoteError):
             assert b"".join(map(encode, decode(bytes(data)))) == data
 
-    def test_each_connection_has_bytes_of_its_own(self) -> None:
+    def test_decoders_of_two_connections_are_independent(self) -> None:
         codec = FreenetCodec()
         first, second = codec.decoder(), codec.decoder()
         data = encode(Accepted(1))

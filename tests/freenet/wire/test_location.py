@@ -17,24 +17,24 @@ places = st.floats(0.0, 1.0, exclude_max=True)
     [(bytes(20), 0.7138905963521268), (bytes(range(20)), 0.7558997235571788)],
     ids=["zeros", "counting"],
 )
-def test_a_key_lies_where_its_hash_says(key: bytes, place: float) -> None:
+def test_the_location_of_a_key_derives_from_its_hash(key: bytes, place: float) -> None:
     assert key_location(key) == place
 
 
 @given(st.binary(min_size=20, max_size=20))
-def test_every_key_lies_on_the_ring(key: bytes) -> None:
+def test_every_key_has_a_valid_location(key: bytes) -> None:
     assert is_location(key_location(key))
 
 
 @pytest.mark.parametrize(
     ("one", "other", "apart"), [(0.1, 0.3, 0.2), (0.05, 0.95, 0.1), (0.0, 0.5, 0.5), (0.25, 0.875, 0.375)]
 )
-def test_distance_goes_the_shorter_way_round(one: float, other: float, apart: float) -> None:
+def test_the_distance_is_the_shorter_way_around_the_ring(one: float, other: float, apart: float) -> None:
     assert distance(one, other) == pytest.approx(apart)
 
 
 @given(places, places, places)
-def test_distance_is_one(one: float, other: float, third: float) -> None:
+def test_the_distance_is_a_metric(one: float, other: float, third: float) -> None:
     assert distance(one, other) == distance(other, one)
     assert 0.0 <= distance(one, other) <= 0.5
     assert distance(one, one) == 0.0
@@ -42,12 +42,12 @@ def test_distance_is_one(one: float, other: float, third: float) -> None:
 
 
 @given(places, places, places)
-def test_distance_stays_when_the_ring_is_turned(one: float, other: float, turn: float) -> None:
+def test_the_distance_is_invariant_under_rotation(one: float, other: float, turn: float) -> None:
     assert distance((one + turn) % 1.0, (other + turn) % 1.0) == pytest.approx(distance(one, other), abs=1e-12)
 
 
 @pytest.mark.parametrize("value", [1.0, -0.1, float("nan"), 0, "0.5", None])
-def test_what_is_not_on_the_ring_is_no_location(value: Any) -> None:
+def test_values_outside_the_ring_are_not_locations(value: Any) -> None:
     assert not is_location(value)
 
 

@@ -34,7 +34,7 @@ bodies = st.binary(max_size=60) | st.integers(0, MAX_SIGNED_CONTENT).map(bytes)
 
 
 class TestPackets:
-    def test_their_bytes_are_what_they_always_were(self) -> None:
+    def test_the_encoding_is_unchanged(self) -> None:
         key = SigningKey(SEED)
         assert key.key.hex() == "ed25519ff92a26d7b039a0b423aed6ea1d87b7bf"
         assert key.sign(7, b"hello").hex() == (
@@ -45,7 +45,7 @@ class TestPackets:
         )
 
     @given(st.binary(min_size=32, max_size=32), numbers, bodies)
-    def test_what_was_signed_is_verified_and_read(self, seed: bytes, number: int, content: bytes) -> None:
+    def test_a_signed_packet_is_verified_and_stripped(self, seed: bytes, number: int, content: bytes) -> None:
         key = SigningKey(seed)
         data = key.sign(number, content)
         assert is_signed(key.key)
@@ -54,7 +54,7 @@ class TestPackets:
         assert len(data) == len(content) + SIGNATURE_OVERHEAD <= MAX_DATA
 
     @given(bodies, st.data())
-    def test_a_bit_that_is_changed_is_noticed(self, content: bytes, draw: st.DataObject) -> None:
+    def test_a_flipped_bit_invalidates_the_signature(self, content: bytes, draw: st.DataObject) -> None:
         key = SigningKey(SEED)
         data = bytearray(key.sign(7, content))
         data[draw.draw(st.integers(0, len(data) - 1))] ^= 1 << draw.draw(st.integers(0, 7))
@@ -75,7 +75,7 @@ class TestPackets:
         # Nor does it help to name another public key than the one that the key of the stream was made from.
         assert not verify(key.key, 7, other.sign(7, b"hello"))
 
-    def test_whoever_signs_for_a_stream_has_to_have_its_key(self) -> None:
+    def test_a_signature_of_another_key_is_invalid(self) -> None:
         key, forger = SigningKey(SEED), SigningKey(OTHER)
         forger.key = key.key
         forged = forger.sign(7, b"hello")
@@ -83,33 +83,33 @@ class TestPackets:
         assert not verify(key.key, 7, forged)
 
     @pytest.mark.parametrize("size", [0, 1, PUBLIC_KEY_SIZE, SIGNATURE_OVERHEAD - 1])
-    def test_what_is_too_short_for_a_signature_is_not_verified(self, size: int) -> None:
+    def test_data_shorter_than_a_signature_is_invalid(self, size: int) -> None:
         key = SigningKey(SEED)
         assert not verify(key.key, 7, key.sign(7, b"")[:size])
 
-    def test_public_keys_that_are_no_points_of_the_curve_are_not_verified(self) -> None:
+    def test_invalid_public_keys_do_not_verify(self) -> None:
         for public in (b"\xff" * 32, bytes(32), b"\x02" + bytes(31)):
             assert not verify(stream_key(public), 7, public + bytes(64) + b"hello")
 
-    def test_there_is_room_for_so_much_and_no_more(self) -> None:
+    def test_the_content_of_a_signed_packet_is_limited(self) -> None:
         key = SigningKey(SEED)
         assert MAX_SIGNED_CONTENT == MAX_DATA - 96
         assert len(key.sign(0, bytes(MAX_SIGNED_CONTENT))) == MAX_DATA
         with pytest.raises(MessageTooLarge, match="963"):
             key.sign(0, bytes(MAX_SIGNED_CONTENT + 1))
 
-    def test_packets_of_other_streams_are_what_was_published(self) -> None:
+    def test_packets_of_unsigned_streams_are_not_stripped(self) -> None:
         assert not is_signed(PLAIN)
         assert strip_signature(PLAIN, b"x" * 200) == b"x" * 200
 
 
 class TestKeys:
-    def test_their_bytes_are_what_they_always_were(self) -> None:
+    def test_the_encoding_is_unchanged(self) -> None:
         assert named_key("weather").hex() == "dafbd2ff75ee1191d1d69ea0648300c2d8998346"
         assert stream_key(bytes(32)).hex() == "ed25519ff8459a3f6cb7781298cea80cc64d19dd"
 
     @given(st.text(max_size=20))
-    def test_a_name_is_a_key_that_is_not_signed(self, name: str) -> None:
+    def test_a_named_key_is_unsigned(self, name: str) -> None:
         key = named_key(name)
         assert len(key) == 20
         assert not is_signed(key)
@@ -128,7 +128,7 @@ class TestKeys:
         assert parse_key(key.hex()) == parse_key(key.hex().upper()) == key
 
     @pytest.mark.parametrize("text", ["", "name:", "name", "weather", "ab" * 19, "ab" * 21, "0x" + "a" * 38, "ä" * 40])
-    def test_what_is_no_key_is_an_error_that_says_what_would_be_one(self, text: str) -> None:
+    def test_a_malformed_key_is_refused_with_the_expected_format(self, text: str) -> None:
         with pytest.raises(ConfigurationError, match=r"is not a key; give 40 hexadecimal digits, or name:NAME"):
             parse_key(text)
 
@@ -137,14 +137,14 @@ class TestKeys:
             parse_key("a" * 10_000)
         assert len(str(caught.value)) < 200
 
-    def test_keys_of_signed_streams_can_be_told(self) -> None:
+    def test_keys_of_signed_streams_are_recognized(self) -> None:
         key = SigningKey(SEED)
         assert key.key.startswith(KEY_PREFIX)
         assert len(key.key) == 20
         assert repr(key) == f"<SigningKey of {key.key.hex()}>"
         assert SEED.hex() not in repr(key)
 
-    def test_each_new_key_is_another_one(self) -> None:
+    def test_generated_keys_differ(self) -> None:
         assert len({SigningKey.generate().key for _ in range(20)}) == 20
 
     @pytest.mark.parametrize("size", [0, 31, 33])
@@ -154,7 +154,7 @@ class TestKeys:
 
 
 class TestFiles:
-    def test_only_its_owner_reads_what_was_written(self, tmp_path: Path) -> None:
+    def test_a_key_file_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
         path, key = tmp_path / "key", SigningKey(SEED)
         key.write(path)
         assert path.stat().st_mode & 0o777 == 0o600
@@ -163,7 +163,7 @@ class TestFiles:
         assert again.key == key.key
         assert verify(key.key, 7, again.sign(7, b"hello"))
 
-    def test_a_file_is_not_overwritten(self, tmp_path: Path) -> None:
+    def test_an_existing_key_file_is_not_overwritten(self, tmp_path: Path) -> None:
         path = tmp_path / "key"
         SigningKey(SEED).write(path)
         with pytest.raises(ConfigurationError, match=r"key exists already; choose another name"):
@@ -171,7 +171,7 @@ class TestFiles:
         assert path.read_text() == SEED.hex() + "\n"
 
     @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
-    def test_a_file_that_others_can_open_is_refused(self, tmp_path: Path, mode: int) -> None:
+    def test_a_key_file_accessible_to_others_is_refused(self, tmp_path: Path, mode: int) -> None:
         path = tmp_path / "key"
         SigningKey(SEED).write(path)
         path.chmod(mode)
@@ -179,7 +179,7 @@ class TestFiles:
             SigningKey.read(path)
 
     @pytest.mark.parametrize("text", ["", "abc", SEED.hex()[:-2], SEED.hex() + "00", "x" * 64, "ä" * 32])
-    def test_a_file_with_something_else_is_refused_and_not_shown(self, tmp_path: Path, text: str) -> None:
+    def test_a_malformed_key_file_is_refused_without_showing_its_content(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "key"
         path.write_text(text, encoding="utf-8")
         path.chmod(0o600)
@@ -187,7 +187,7 @@ class TestFiles:
             SigningKey.read(path)
         assert not text or text not in str(caught.value)
 
-    def test_what_cannot_be_read_or_written_says_why(self, tmp_path: Path) -> None:
+    def test_unreadable_and_unwritable_key_files_are_reported_with_the_reason(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match=r"nowhere cannot be read: No such file or directory"):
             SigningKey.read(tmp_path / "nowhere")
         with pytest.raises(ConfigurationError, match=r"cannot be read: Is a directory"):
@@ -201,7 +201,7 @@ class TestWithoutCryptography:
     def _hidden(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.asymmetric", None)
 
-    def test_what_needs_it_says_how_to_install_it(self) -> None:
+    def test_operations_without_the_package_explain_how_to_install_it(self) -> None:
         public = bytes(32)
         for call in (
             lambda: SigningKey(SEED),
@@ -211,14 +211,14 @@ class TestWithoutCryptography:
             with pytest.raises(ConfigurationError, match=r"pip install 'fyrehose_twisted\[keys\]'"):
                 call()
 
-    def test_what_does_not_need_it_works(self) -> None:
+    def test_operations_that_do_not_need_the_package_work_without_it(self) -> None:
         key = stream_key(bytes(32))
         assert is_signed(key)
         assert strip_signature(key, bytes(SIGNATURE_OVERHEAD) + b"hello") == b"hello"
         assert not verify(key, 7, b"too short")
         assert not verify(PLAIN, 7, bytes(200))
 
-    def test_it_is_known_whether_it_is_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_can_verify_detects_the_package(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert can_verify()
         monkeypatch.setattr(signing, "find_spec", lambda name: None)
         assert not can_verify()

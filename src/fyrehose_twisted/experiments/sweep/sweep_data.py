@@ -124,7 +124,7 @@ def load_sweep_data(
         _require_known(name, METRICS, "metric")
     conditions = [_parse_condition(text) for text in where]
     rows = [
-        row for row in results.read().to_pylist() if all(format_value(row[name]) == said for name, said in conditions)
+        row for row in results.read().to_pylist() if all(format_value(row[name]) == value for name, value in conditions)
     ]
     if not rows:
         such = f" with {' and '.join(where)}" if where else ""
@@ -135,10 +135,10 @@ def load_sweep_data(
         if axis not in known:
             raise ConfigurationError(f"{axis} has one value only; these have several: {', '.join(sorted(known))}")
     parts = []
-    for said in manifest["grids"]:
-        mine = [row for row in rows if row["grid"] == said["name"]]
-        if mine:
-            parts.append(_grid_report(said, mine, manifest["replicas"], axis, shown))
+    for grid in manifest["grids"]:
+        grid_rows = [row for row in rows if row["grid"] == grid["name"]]
+        if grid_rows:
+            parts.append(_grid_report(grid, grid_rows, manifest["replicas"], axis, shown))
     return SweepData(
         str(results.directory),
         manifest["seed"],
@@ -153,7 +153,7 @@ def load_sweep_data(
 
 
 def format_value(value: Value) -> str:
-    """Return a value as it stands in a file, a text without quotes."""
+    """Return a value in the notation of a grid file, with text unquoted."""
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
