@@ -714,7 +714,7 @@ def test_what_cannot_start_says_so_in_one_line(
     port, kept = f"tcp:{free_port()}", tmp_path / "kept"
     for options, said in (
         (["--http", f"tcp:{query.port}", "-d", kept], f"127.0.0.1:{query.port}: Address already in use; stop what"),
-        (["--http", port, "-d", tmp_path / "none"], "/none is no directory; where do the journals lie"),
+        (["--http", port, "-d", tmp_path / "none"], "/none is not a directory"),
         (["--http", port, "-d", kept, "--tokens-file", tmp_path / "open"], "is open to everybody; chmod 600 it"),
     ):
         program = start("twistd", "-n", "--pidfile=", "fyrehose-query", *options, stderr=subprocess.STDOUT)
@@ -725,9 +725,9 @@ def test_what_cannot_start_says_so_in_one_line(
         assert before == [] or before[0].startswith("Usage: "), program
     usage: Any = Options
     wrong: list[tuple[list[object], str]] = [
-        (["--http", port], "--directory DIR is missing"),
+        (["--http", port], "--directory DIR is required"),
         (["--http", f"{port}:interface=0.0.0.0", "-d", kept], "is not on loopback"),
-        (["--http", port, "-d", kept, "--retention", "7d"], "--retention is of no use without --backbone"),
+        (["--http", port, "-d", kept, "--retention", "7d"], "--retention requires --backbone"),
     ]
     for arguments, said in wrong:
         with pytest.raises(UsageError, match=said):

@@ -152,7 +152,7 @@ MISBEHAVIOURS: dict[str, tuple[dict[str, Any], str]] = {
     "closes-in-its-body": ({"asked": sends(GOOD[:-1], closes=True)}, "closed"),
     "garbage-at-once": ({"at_once": sends(b"\x00\xff\r\n\r\n" * 100)}, "the answer is not HTTP"),
     "garbage-when-asked": ({"asked": sends(b"\x16\x03\x01 no HTTP at all\r\n\r\n")}, "the answer is not HTTP"),
-    "another-page": ({"asked": sends(HEAD + b"Content-Length: 6\r\n\r\n<html>")}, "that is no page of metrics"),
+    "another-page": ({"asked": sends(HEAD + b"Content-Length: 6\r\n\r\n<html>")}, "the page is not a page of metrics"),
     "an-error": ({"asked": sends(b"HTTP/1.1 500 No\r\nContent-Length: 0\r\n\r\n")}, "it answers 500"),
     "a-page-without-end": ({"asked": sends(HEAD + b"\r\n" + b"x" * (2**20 + 1))}, "longer than 1,048,576 bytes"),
 }
@@ -215,7 +215,7 @@ async def test_an_exception_does_not_end_the_scrapes(skipping_clock: Any, monkey
 BACKBONE = HEAD + b"Content-Length: 29\r\n\r\nfyrehose_backbone_clients 1.0"
 NO_LIST: dict[str, tuple[bytes, str]] = {
     "an-error": (b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", "it answers 404"),
-    "no-json": (HEAD + b"Content-Length: 6\r\n\r\n<html>", "that is no list of clients"),
+    "no-json": (HEAD + b"Content-Length: 6\r\n\r\n<html>", "the page is not a list of clients"),
     "without-end": (HEAD + b"\r\n" + b"x" * (2**20 + 1), "longer than 1,048,576 bytes"),
 }
 

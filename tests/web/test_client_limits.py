@@ -95,11 +95,11 @@ def test_tokens_in_a_file(tmp_path: Path) -> None:
     [
         ("", "has no token"),
         ("# x\n", "has no token"),
-        ("ann\n", "line 1: it is not a name and a token"),
-        (f"ann {'s' * 16} more\n", "line 1: it is not"),
-        (f"a/b {'s' * 16}\n", "line 1: it is not"),
+        ("ann\n", "line 1: expected a name and a token"),
+        (f"ann {'s' * 16} more\n", "line 1: expected"),
+        (f"a/b {'s' * 16}\n", "line 1: expected"),
         ("x " + "y" * 16 + "\nann short\n", "line 2: a token has 16 to 256"),
-        (f"ann {'s' * 16}\nann {'u' * 16}\n", "line 2: ann has a token already"),
+        (f"ann {'s' * 16}\nann {'u' * 16}\n", "line 2: ann already has a token"),
         (f"ann {'s' * 15}\x7f\n", "line 1: a token has"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_an_empty_token() -> None:
-    with pytest.raises(ConfigurationError, match="let everybody in"):
+    with pytest.raises(ConfigurationError, match="admit every client"):
         shared_token(b"")
     with pytest.raises(ConfigurationError):
         Tokens({})

@@ -1,4 +1,4 @@
-"""The read side: journals of any protocol over HTTP, as ranges and live, and how everything fares.
+"""Query service: journals of any protocol over HTTP, as ranges and live streams, and monitoring of services.
 
-It reads records, and knows no protocol.
+It reads records and is independent of their protocols.
 """

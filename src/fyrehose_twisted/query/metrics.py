@@ -1,4 +1,4 @@
-"""What Prometheus is told of the query service, read when it asks."""
+"""Prometheus metrics of the query service. Values are computed at each scrape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fyrehose_twisted.query.resources import OverviewStreams
 
 
 class SiteState(Protocol):
-    """The state of a site that its metrics are read from."""
+    """State of a site from which its metrics are computed."""
 
     sources: JournalDirectory
     live_streams: LiveStreams
@@ -27,13 +27,13 @@ class SiteState(Protocol):
 
 
 class QueryCollector(Collector):
-    """Turns the state of a site into metrics named ``fyrehose_query_*``."""
+    """Collector of the metrics ``fyrehose_query_*`` of a site."""
 
     def __init__(self, site: SiteState) -> None:
         self._site = site
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         site = self._site
         yield info_metric("query")
         yield GaugeMetricFamily("fyrehose_query_sources", "Journals that are served", value=len(site.sources))
@@ -58,9 +58,9 @@ class QueryCollector(Collector):
         answered = GaugeMetricFamily(
             "fyrehose_query_watched_timestamp_seconds", "When it answered last, since 1970", labels=["name"]
         )
-        for seen in site.scraper.results:
-            watched.add_metric([seen.name], seen.up)
-            if seen.heard_at:
-                answered.add_metric([seen.name], seen.heard_at)
+        for scrape in site.scraper.results:
+            watched.add_metric([scrape.name], scrape.up)
+            if scrape.heard_at:
+                answered.add_metric([scrape.name], scrape.heard_at)
         yield watched
         yield answered

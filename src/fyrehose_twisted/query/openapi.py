@@ -1,4 +1,4 @@
-"""``/openapi.json``: the description of the site, for people and for programs that write clients."""
+"""OpenAPI description of the query site, served as ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _RECORD = object_schema(
         "stream": TEXT,
         "epoch": COUNT,
         "sequence": COUNT,
-        "position": {**COUNT, "description": "where numbers begin anew, this goes on"},
+        "position": {**COUNT, "description": "sequence number without its wrap-around; only if it differs"},
         "received_at": {**COUNT, "description": "UTC microseconds since 1970"},
-        "repeat": {"const": True, "description": "the message was published before; only if repeats are asked for"},
-        "json": {"description": "the payload itself, if it is a JSON text"},
-        "text": {"type": "string", "description": "the payload, if it is UTF-8 and no JSON text"},
+        "repeat": {"const": True, "description": "the message is a repeat; only with `repeats=marked`"},
+        "json": {"description": "the payload, if it is JSON"},
+        "text": {"type": "string", "description": "the payload, if it is UTF-8 but not JSON"},
         "data": {"type": "string", "contentEncoding": "base64"},
     },
     ("position", "repeat", "json", "text", "data"),
@@ -48,8 +48,8 @@ _RECORD = object_schema(
 _EPOCH = {
     "epoch": COUNT,
     "first": COUNT,
-    "next": {**COUNT, "description": "all below are held, or lost for good"},
-    "last": {"type": "integer", "description": "the highest that is held or lost; first - 1 if there is none"},
+    "next": {**COUNT, "description": "watermark: all numbers below it are held or lost"},
+    "last": {"type": "integer", "description": "highest number held or lost; first - 1 if there is none"},
     "records": COUNT,
     "lost": COUNT,
     "missing": COUNT,
@@ -57,24 +57,27 @@ _EPOCH = {
 
 _STREAM = {
     "stream": TEXT,
-    "name": {**TEXT, "description": "what it is called in paths"},
+    "name": {**TEXT, "description": "name in paths"},
     "records": COUNT,
     "bytes": COUNT,
     "segments": COUNT,
     "epochs": array_schema(object_schema(_EPOCH)),
     "last_received_at": {"type": ["integer", "null"], "description": "UTC microseconds since 1970"},
     "followers": COUNT,
-    "damaged": {**COUNT, "description": "damaged places that were met"},
-    "problem": {**TEXT, "description": "why it cannot be read"},
+    "damaged": {**COUNT, "description": "damaged places encountered"},
+    "problem": {**TEXT, "description": "reason why it cannot be read; empty if it can"},
 }
 
 _LEVEL: Schema = {"type": "string", "enum": ["ok", "attention", "down"]}
 _RATE: Schema = {"type": ["number", "null"], "description": "growth a second; null if unknown"}
 _JUDGED = {
     "state": _LEVEL,
-    "reasons": {**array_schema(TEXT), "description": "why it is not ok"},
+    "reasons": {**array_schema(TEXT), "description": "reasons why it is not ok"},
 }
-_BEHIND: Schema = {"type": ["number", "null"], "description": "messages behind the newest one known of its stream"}
+_BEHIND: Schema = {
+    "type": ["number", "null"],
+    "description": "lag in messages behind the newest known one of its stream",
+}
 _KNOWN: Schema = {"type": ["number", "null"], "minimum": 0}
 _OPEN: Schema = {"type": "object"}
 
@@ -93,34 +96,40 @@ _SCHEMAS = {
             "connected_seconds": _KNOWN,
             "silent_seconds": {**_KNOWN, "description": "since its latest KEEPALIVE"},
             "requested_seconds": {**_KNOWN, "description": "since its latest REQUEST; null if it has sent none"},
-            "retransmitting": {**_KNOWN, "description": "messages that wait to be sent to it again"},
-            "lag": {**_KNOWN, "description": "newest number less what it holds durably; null if it does not say"},
+            "retransmitting": {**_KNOWN, "description": "messages waiting for retransmission to it"},
+            "lag": {**_KNOWN, "description": "newest number less what it holds durably; null if unknown"},
             "rates": {"type": "object", "additionalProperties": _RATE},
         }
     ),
     "Service": object_schema(
         {
             "name": TEXT,
-            "up": {**FLAG, "description": "it answered one of the last three scrapes"},
+            "up": {**FLAG, "description": "whether it answered one of the last three scrapes"},
             "why": {**TEXT, "description": "error of the latest scrape"},
-            "at": {**NUMBER, "description": "when the latest scrape ended"},
-            "heard_at": {**NUMBER, "description": "when a scrape was answered last; 0 if none was"},
-            "missed": {**COUNT, "description": "scrapes in a row without an answer"},
-            "age": {"type": ["number", "null"], "description": "seconds since then; null if none was"},
-            "kind": {**TEXT, "description": "what the service is; `other` if that is unknown"},
+            "at": {**NUMBER, "description": "end of the latest scrape"},
+            "heard_at": {**NUMBER, "description": "time of the last successful scrape; 0 if there is none"},
+            "missed": {**COUNT, "description": "consecutive failed scrapes"},
+            "age": {
+                "type": ["number", "null"],
+                "description": "seconds since the last successful scrape; null if there is none",
+            },
+            "kind": {**TEXT, "description": "kind of the service; `other` if unknown"},
             "rates": {"type": "object", "additionalProperties": _RATE},
             "recent": {**_OPEN, "description": "growth of counters over the last five minutes, by label"},
             "behind": _BEHIND,
             "metrics": _OPEN,
             "clients": {
-                "description": "the clients of a backbone, `list` of them; null of other services",
+                "description": "clients of a backbone; null for other services",
                 "oneOf": [
                     {"type": "null"},
                     object_schema(
                         {
-                            "up": {**FLAG, "description": "one of the last three scrapes of the list was answered"},
+                            "up": {
+                                **FLAG,
+                                "description": "whether one of the last three scrapes of the list succeeded",
+                            },
                             "why": {**TEXT, "description": "error of the latest scrape of the list"},
-                            "age": {**_KNOWN, "description": "seconds since one was answered"},
+                            "age": {**_KNOWN, "description": "seconds since the last successful scrape"},
                             "total": COUNT,
                             "list": array_schema(ref("Client")),
                         }
@@ -149,7 +158,7 @@ _SCHEMAS = {
         {
             **_STREAM,
             "rate": _RATE,
-            "lost_lately": {**COUNT, "description": "lost in the last hour, or before this service began"},
+            "lost_lately": {**COUNT, "description": "lost in the last hour, or before this service started"},
             "behind": _BEHIND,
             **_JUDGED,
         }
@@ -165,7 +174,10 @@ _SCHEMAS = {
             "alive": COUNT,
             "quorum": COUNT,
             "leaders": array_schema(TEXT),
-            "may_fail": {"type": ["integer", "null"], "description": "nodes that may fail before it has no quorum"},
+            "may_fail": {
+                "type": ["integer", "null"],
+                "description": "further nodes that may fail before the quorum is lost",
+            },
             **_JUDGED,
         }
     ),
@@ -186,28 +198,28 @@ def _records(config: QueryConfig) -> Schema:
         "operationId": "records",
         "summary": "Read records, or follow them as server-sent events with `Accept: text/event-stream`",
         "description": (
-            f"An answer has at most {config.page_records:,} records, and about {config.page_bytes:,} bytes of payloads;"
-            ' a `Link` header with `rel="next"`, or with `last` `rel="prev"`, says where it goes on. Numbers that'
-            " nobody has are left out. With `Accept: application/x-ndjson` there is one a line. On a stream the id is"
-            " `SEQUENCE`, or in epochs but 0 `EPOCH:SEQUENCE`, and the data is a record as in the list, on one line; an"
-            " event named `skipped`, with `epoch`, `first` and `last`, says which cannot be had, and one named"
-            " `position` how far the client is; a comment is a sign of life. A stream goes on after `Last-Event-ID`, or"
-            " `id` in the query of those who cannot send headers, or from `from`, `since` or `last` on, or with the"
-            " next record; what lies beyond that is answered with 409. There is no `to`, `until` and `limit` for it."
-            ' With `Upgrade: websocket` the same comes as messages: records, `{"skipped": ...}` and `{"position": ID}`.'
+            f"A response has at most {config.page_records:,} records and about {config.page_bytes:,} bytes of payloads."
+            ' A `Link` header with `rel="next"`, or `rel="prev"` with `last`, is where to continue. Numbers without a'
+            " record are left out. `Accept: application/x-ndjson` returns one record a line. On a stream, the id is"
+            " `SEQUENCE`, or `EPOCH:SEQUENCE` in epochs other than 0, and the data is a record on one line. A `skipped`"
+            " event has the `epoch`, `first` and `last` of records that are not available. A `position` event has the"
+            " position of the client. Comments are keepalives. A stream continues after `Last-Event-ID`, or `id` in the"
+            " query of clients that cannot send headers; otherwise it begins at `from`, `since` or `last`, or with the"
+            " next record. A position beyond that is answered with 409. A stream has no `to`, `until` or `limit`."
+            ' `Upgrade: websocket` delivers messages instead: records, `{"skipped": ...}` and `{"position": ID}`.'
         ),
         "parameters": [
             _NAME,
             query_parameter(
-                "from", "where to begin: `SEQUENCE` or `EPOCH:SEQUENCE`; by default where the stream does", _POSITION
+                "from", "first record: `SEQUENCE` or `EPOCH:SEQUENCE`; by default the start of the stream", _POSITION
             ),
-            query_parameter("to", "the last one that is wanted", _POSITION),
-            query_parameter("since", "what was received then or later: RFC 3339, or seconds since 1970", _TIME),
-            query_parameter("until", "what was received before", _TIME),
+            query_parameter("to", "last record, inclusive", _POSITION),
+            query_parameter("since", "records received at this time or later: RFC 3339, or seconds since 1970", _TIME),
+            query_parameter("until", "records received before this time", _TIME),
             query_parameter(
                 "where",
-                "JMESPath: only records whose payload is JSON and for which this gives something true. The pattern is"
-                " that of filters with little nesting; others are taken, too",
+                "JMESPath filter: only records with a JSON payload for which the result is true. The pattern describes"
+                " filters with little nesting; others are accepted as well",
                 {
                     "type": "string",
                     "format": "jmespath",
@@ -216,22 +228,20 @@ def _records(config: QueryConfig) -> Schema:
                     "maxLength": config.max_expression,
                 },
             ),
-            query_parameter("limit", "at most so many", count),
-            query_parameter("last", "of all those only the newest so many", count),
+            query_parameter("limit", "maximum number of records", count),
+            query_parameter("last", "only this many of the newest records", count),
             query_parameter("encoding", "`base64`: every payload as `data`", {"type": "string", "enum": ["base64"]}),
-            query_parameter("repeats", "`marked`: repeats as well, marked", {"type": "string", "enum": ["marked"]}),
-            request_header(
-                "Last-Event-ID", "the last id that is known already, if any; only for streams", _LAST_EVENT_ID
-            ),
+            query_parameter("repeats", "`marked`: include and mark repeats", {"type": "string", "enum": ["marked"]}),
+            request_header("Last-Event-ID", "last id that the client has received; only for streams", _LAST_EVENT_ID),
         ],
         "responses": {
             "200": {
-                "description": "the records that there are",
-                "headers": response_headers(Link="where it goes on"),
+                "description": "records",
+                "headers": response_headers(Link="where to continue"),
                 "content": {
                     "application/json": {"schema": array_schema(ref("Record"))},
-                    "application/x-ndjson": {"schema": {**TEXT, "description": "a Record a line"}},
-                    "text/event-stream": {"schema": {**TEXT, "description": "a Record in the data of each message"}},
+                    "application/x-ndjson": {"schema": {**TEXT, "description": "one Record a line"}},
+                    "text/event-stream": {"schema": {**TEXT, "description": "one Record in the data of each message"}},
                 },
             },
             "101": {"description": "a WebSocket"},
@@ -244,12 +254,12 @@ _NAME: Schema = {"name": "name", "in": "path", "required": True, "schema": TEXT}
 
 
 def describe_openapi(config: QueryConfig, *, token: bool) -> Schema:
-    """Return the description.
+    """Return the description of the site.
 
-    :param token: whether one is needed.
+    :param token: whether a token is required.
     """
     overview = get_operation(
-        "overview", "How everything fares; again and again with `Accept: text/event-stream`", ref("Overview"), 503
+        "overview", "Overview of journals and services; a stream with `Accept: text/event-stream`", ref("Overview"), 503
     )
     overview["responses"]["200"]["content"]["text/event-stream"] = {"schema": TEXT}
     paths: dict[str, dict[str, Schema]] = {
@@ -261,12 +271,14 @@ def describe_openapi(config: QueryConfig, *, token: bool) -> Schema:
         "/overview": {"get": overview},
         "/history": {
             "get": get_operation(
-                "history", "Growth a second in each step of the last hour, the oldest first", ref("History")
+                "history", "Growth a second in each step of the last hour, oldest first", ref("History")
             )
         },
-        "/health": {"get": health_operation("Can all journals be read?", "they can", "some cannot")},
+        "/health": {
+            "get": health_operation("Check whether all journals can be read", "all can be read", "some cannot be read")
+        },
         "/metrics": {"get": metrics_operation()},
         "/openapi.json": {"get": description_operation()},
     }
-    about = "The journals of all protocols: what was said, what is said now, and how far each has got."
+    about = "Journals of all protocols: record ranges, live streams and their state."
     return document("fyrehose query", about, paths, _SCHEMAS, token=token, always=(403, 421, 429))

@@ -1,4 +1,4 @@
-"""What is under each path."""
+"""HTTP resources of the query service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NDJSON = b"application/x-ndjson"
 
 
 class StreamResource:
-    """``/streams`` and what is below it."""
+    """Resource ``/streams`` and its children."""
 
     def __init__(
         self, sources: JournalDirectory, scans: ScanScheduler, live_streams: LiveStreams, config: QueryConfig
@@ -45,20 +45,20 @@ class StreamResource:
         self._config = config
 
     def list(self, request: WebRequest) -> HttpResponse:
-        """Answer with all streams."""
+        """Respond with all streams."""
         query_params(request)
         self._sources.refresh_all()
         return json_response([self._describe(source) for source in self._sources])
 
     def get(self, request: WebRequest) -> HttpResponse:
-        """Answer with one stream, and which numbers of it are not there."""
+        """Respond with one stream, including its missing and lost ranges."""
         query_params(request)
         source = self._source(request)
         source.refresh()
         return json_response(self._describe(source, ranges=True))
 
     def records(self, request: WebRequest) -> HttpResponse | None:
-        """Answer with a range, or with a stream where that is what is accepted."""
+        """Respond with a range of records, or with a live stream if the client accepts one."""
         source = self._source(request)
         source.refresh()
         if wants_websocket(request):
@@ -66,7 +66,7 @@ class StreamResource:
             return self._follow(request, source, WebSocketStream)
         if accepts(request, STREAM):
             return self._follow(request, source, LiveStream)
-        _last_event_position(request, source, {})  # Of no use here, but to be told if it is none.
+        _last_event_position(request, source, {})  # Unused here, but validated.
         wanted = self._selection(request, source, RANGE_PARAMS)
         if wanted.first is not None:
             _check_kept(source, wanted.first)
@@ -81,7 +81,7 @@ class StreamResource:
         query = query_params(request, *FOLLOW_PARAMS)
         last = _last_event_position(request, source, query)
         if last is not None:
-            # Browsers come back with the query that they began with, which may mean nothing any more.
+            # Browsers reconnect with their original query, whose start no longer applies.
             query = {name: value for name, value in query.items() if name not in (b"from", b"last", b"since")}
         wanted = self._select(query, source)
         place = wanted.first
@@ -95,7 +95,7 @@ class StreamResource:
         elif wanted.since is not None and place is None:
             place = source.beginning(wanted.since)
         if place is not None:
-            _check_begun(source, place, "what follows Last-Event-ID" if last is not None else "from")
+            _check_begun(source, place, "the position after Last-Event-ID" if last is not None else "from")
         if request.method == b"HEAD":
             return HttpResponse(HTTPStatus.OK, b"", ((b"Content-Type", STREAM),))
         self._live_streams.open(request, source, wanted, place, kind)
@@ -104,7 +104,7 @@ class StreamResource:
     def _follow_newest(
         self, request: WebRequest, source: JournalSource, wanted: RecordQuery, kind: type[LiveStream]
     ) -> HttpResponse | None:
-        """Let a client follow from the newest records on, of which repeats do not count."""
+        """Open a stream that begins with the newest records, not counting repeats."""
         first = wanted.first
         if first is not None:
             _check_begun(source, first, "from")
@@ -138,7 +138,7 @@ class StreamResource:
             source = self._sources.get(one)
             if source is not None:
                 return source
-        raise HttpError(HTTPStatus.NOT_FOUND, "no-stream", "there is no such stream; /streams has all of them")
+        raise HttpError(HTTPStatus.NOT_FOUND, "no-stream", "no such stream; /streams lists all of them")
 
     def _describe(self, source: JournalSource, *, ranges: bool = False) -> dict[str, Any]:
         return describe_source(source, ranges=ranges) | {"followers": self._live_streams.follower_count(source.name)}
@@ -150,7 +150,7 @@ def _last_event_position(
     seen = single_header(request, b"Last-Event-ID") or query.get(b"id")
     if seen is None:
         return None
-    # As ids are written: one that names no epoch is of epoch 0, however many there are by now.
+    # An id without an epoch belongs to epoch 0, however many epochs there are now.
     text = seen.decode("ascii", "replace")
     return parse_position("Last-Event-ID", text if ":" in text else f"0:{text}", source.reader)
 
@@ -158,17 +158,18 @@ def _last_event_position(
 def _check_kept(source: JournalSource, place: EpochPosition) -> None:
     bounds = source.bounds(place.epoch)
     if bounds is not None and place.position < bounds.first and place.position:
-        message = f"{source.stream} begins at {EpochPosition(place.epoch, bounds.first)} here: nothing is kept before"
-        raise HttpError(HTTPStatus.GONE, "not-held", message, oldest=str(EpochPosition(place.epoch, bounds.first)))
+        oldest = str(EpochPosition(place.epoch, bounds.first))
+        message = f"{source.stream} begins at {oldest} here; earlier records are not kept"
+        raise HttpError(HTTPStatus.GONE, "not-held", message, oldest=oldest)
 
 
 def _check_begun(source: JournalSource, place: EpochPosition, name: str) -> None:
-    """See whether a stream can begin at ``place``: at a number that was given, or at the next one.
+    """Check that a stream can begin at ``place``, which may be at most the next number.
 
-    :raises Problem: if it would wait for numbers that may never be given.
+    :raises HttpError: if it would wait for numbers that may never be assigned.
     """
     end = source.end()
-    # Where nothing is held yet, the first number may be any; no stream of ours counts from more than 1 by itself.
+    # An empty journal may start at any number, but streams normally start at 0 or 1.
     last = end if source.reader.epochs() else EpochPosition(0, 1)
     if place > last:
         raise beyond_end(f"{name}, {place},", str(end))
@@ -202,7 +203,7 @@ def _scan_failed(failure: Failure, request: WebRequest) -> None:
 
 
 class OverviewStream(StreamingResponse):
-    """One client that is told how everything fares, again and again."""
+    """Stream of overviews to one client."""
 
     def __init__(self, streams: OverviewStreams, request: WebRequest) -> None:
         super().__init__(streams, request)
@@ -211,8 +212,7 @@ class OverviewStream(StreamingResponse):
         self._overviews = streams
 
     def send_pending(self) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.send_pending`: only the newest is of
-        interest."""
+        """Write the newest overview; see :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.send_pending`."""
         text = self._overviews.text
         if text is not self._last_sent and not self.paused:
             self._last_sent = text
@@ -220,7 +220,7 @@ class OverviewStream(StreamingResponse):
 
 
 class OverviewStreams(StreamingResponses):
-    """``/overview``."""
+    """Resource ``/overview`` and its streams."""
 
     def __init__(self, overview: Overview, live_streams: LiveStreams, config: QueryConfig, reactor: Any) -> None:
         super().__init__(config, reactor)
@@ -229,7 +229,7 @@ class OverviewStreams(StreamingResponses):
         self.text = b""
 
     def get(self, request: WebRequest) -> HttpResponse | None:
-        """Answer with how everything fares, or tell it again and again where a stream is what is accepted."""
+        """Respond with the overview, or with a stream of overviews if the client accepts one."""
         query_params(request)
         if not accepts(request, STREAM):
             self._overview.collect()
@@ -241,16 +241,16 @@ class OverviewStreams(StreamingResponses):
         self._live_streams.admit(request, len(self))
         stream = OverviewStream(self, request)
         self.add(stream)
-        stream.begin(b"retry: 1000\n")  # Together with what follows: alone, some clients take it for an event.
+        stream.begin(b"retry: 1000\n")  # With the first event: alone, some clients treat it as one.
         return None
 
     def history(self, request: WebRequest) -> HttpResponse:
-        """Answer with the rates of the last hour."""
+        """Respond with the rates of the last hour."""
         query_params(request)
         return json_response(self._overview.history())
 
     def send_all(self) -> None:
-        """Tell all of them how everything fares now."""
+        """Collect the overview and send it to all clients."""
         self._overview.collect()
         self.text = b"data: %b\n\n" % encode_json(self._overview.content)
         for stream in self.all():
@@ -280,11 +280,11 @@ KINDS = {
     **dict.fromkeys(SCRIPTS, b"text/javascript; charset=utf-8"),
     "icon.svg": b"image/svg+xml",
 }
-"""The files of the dashboard."""
+"""Files of the dashboard and their content types."""
 
 
 def static(name: str) -> HttpResponse:
-    """Return a file of the dashboard."""
+    """Return the response for a file of the dashboard."""
     headers: Headers = (
         (b"Content-Security-Policy", POLICY),
         (b"Referrer-Policy", b"no-referrer"),

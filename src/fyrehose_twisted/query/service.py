@@ -1,4 +1,4 @@
-"""The query service under ``twistd``."""
+"""Twisted service of the query site."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from fyrehose_twisted.wording import pluralize
 
 
 class QueryService(Service):
-    """Serves the journals of a directory.
+    """Service that provides the journals of a directory over HTTP.
 
-    :param sources: the journals.
+    :param sources: journals.
     :param http: server endpoint.
-    :param watched: services whose metrics are shown, too.
-    :param tokens: clients have to know one of them.
-    :param reread: called on SIGHUP; returns limits and tokens to go by from then on.
-    :raises ConfigurationError: if ``http`` is no endpoint.
+    :param targets: services whose metrics are scraped.
+    :param tokens: accepted tokens; ``None`` if none is required.
+    :param reread: called on SIGHUP; returns the new limits and tokens.
+    :raises ConfigurationError: if ``http`` is not a valid endpoint.
     """
 
     log = Logger()
@@ -61,16 +61,16 @@ class QueryService(Service):
 
     @property
     def addresses(self) -> dict[str, list[str]]:
-        """What is listened on, by option."""
+        """Listening addresses by option."""
         return self._listening_ports.addresses
 
     def privilegedStartService(self) -> None:
-        """Twisted: start what needs privileges."""
+        """Twisted: bind ports while the process has its privileges."""
         super().privilegedStartService()
         self._listening_ports.bind()
 
     def startService(self) -> None:
-        """Twisted: start."""
+        """Twisted: start the service."""
         super().startService()
         self._listening_ports.bind()
         self._listening_ports.report_failures(self._fail)
@@ -82,7 +82,7 @@ class QueryService(Service):
             systemd_notifier.ready(self.reactor, f"listening on {self._listening_ports}")
 
     def stopService(self) -> Deferred[None]:
-        """Twisted: end all streams, answer what is under way, and let go of the journals."""
+        """Twisted: end all streams, finish responses in progress, and close the journals."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -98,12 +98,12 @@ class QueryService(Service):
 
     def _reconfigure(self, read: tuple[QueryConfig, Tokens | None]) -> list[str]:
         config, tokens = read
-        told = diff(self.site.config, config)
+        changes = diff(self.site.config, config)
         self.site.reconfigure(config, tokens)
-        return [*told, *([] if tokens is None else [pluralize(len(tokens), "token")])]
+        return [*changes, *([] if tokens is None else [pluralize(len(tokens), "token")])]
 
     def _refresh(self) -> None:
-        # With no client to tell, only the history, and what is new in the directory, matter.
+        # Without clients, only the history and new journals matter.
         if len(self.site.overviews):
             self.site.overviews.send_all()
         elif self.site.overview.is_due:

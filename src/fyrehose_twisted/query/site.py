@@ -1,4 +1,4 @@
-"""The web site of the query service."""
+"""Web site of the query service."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fyrehose_twisted.web.tokens import Tokens
 
 
 class QuerySite(WebSite):
-    """What clients connect to.
+    """Site of the query service.
 
-    :param sources: the journals.
-    :param watched: services whose metrics are shown, too.
+    :param sources: journals.
+    :param targets: services whose metrics are scraped.
     """
 
     config: QueryConfig
@@ -69,7 +69,7 @@ class QuerySite(WebSite):
                 "/openapi.json", {b"GET": constant_page(describe_openapi(config, token=tokens is not None))}, open=True
             ),
         ]
-        # The page itself is no secret; it asks for the token.
+        # The page itself is public; it asks for the token.
         routes += [Route(f"/{name}", {b"GET": _file(name)}, open=True) for name in KINDS if name != PAGE]
         routes.append(Route("/", {b"GET": _file(PAGE)}, open=True, page=True))
         super().__init__(routes, config, reactor, tokens=tokens, clients=clients, streams=self.live_streams)
@@ -77,7 +77,7 @@ class QuerySite(WebSite):
         metrics += [SiteCollector("fyrehose_query", self), QueryCollector(self)]
 
     def reconfigure(self, config: QueryConfig, tokens: Tokens | None) -> None:
-        """Go by other limits and tokens from now on. Who is connected stays so."""
+        """Apply new limits and tokens. Existing connections stay open."""
         self.config = config
         self.access.tokens = tokens
         self.clients.limits = config.client_limits
@@ -92,7 +92,7 @@ class QuerySite(WebSite):
 
     def _health(self, request: WebRequest) -> HttpResponse:
         query_params(request)
-        # No names: whoever has no token may ask this, too.
+        # No names, as this requires no token.
         problems = len(self.sources.problems) + sum(bool(source.problem) for source in self.sources)
         content = {"streams": len(self.sources), "problems": problems}
         if problems:

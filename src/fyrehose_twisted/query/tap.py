@@ -1,4 +1,4 @@
-"""``twistd fyrehose-query``."""
+"""Plugin ``twistd fyrehose-query``."""
 
 from __future__ import annotations
 
@@ -33,31 +33,31 @@ from fyrehose_twisted.web.tokens import Tokens, read_tokens
 DEFAULT_HTTP = "tcp:8480"
 
 BACKBONE_OPTIONS = "name", "from", "secret-file", "retention"
-"""Options that mean something only with ``--backbone``."""
+"""Options that require ``--backbone``."""
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of the query service."""
 
     synopsis = "--directory DIR [options]"
     longdesc = (
-        "Serves the journals in a directory over HTTP, of any protocol: ranges, what comes live, and a page that shows"
-        " how everything fares. With --backbone it is a client of that backbone, and keeps its stream there itself."
-        " Listens on loopback unless told otherwise; on any other interface it wants --tokens-file or --open."
+        "Serves the journals in a directory over HTTP, of any protocol: ranges, live streams, and a dashboard."
+        " With --backbone it also records the stream of that backbone in the directory."
+        " It listens on loopback by default; any other interface requires --tokens-file or --open."
     )
     optParameters = [
-        ["directory", "d", None, "where journals lie"],
-        ["http", None, DEFAULT_HTTP, "endpoint to serve HTTP on"],
-        ["tokens-file", None, None, "file with a client's name and its token on each line; clients must know one"],
-        ["limits", None, None, "TOML file with limits; it and the tokens are read anew on SIGHUP"],
-        ["allowed-origin", None, None, "the origin, https://example.org, whose pages may ask from a browser"],
-        ["backbone", "b", None, "HOST:PORT of a backbone whose stream to keep, too"],
-        ["name", "n", "default", "with --backbone: name of its stream, fyrehose://NAME"],
+        ["directory", "d", None, "directory of the journals"],
+        ["http", None, DEFAULT_HTTP, "endpoint of the HTTP server"],
+        ["tokens-file", None, None, "file with a client name and its token on each line"],
+        ["limits", None, None, "TOML file with limits; reloaded with the tokens on SIGHUP"],
+        ["allowed-origin", None, None, "origin, such as https://example.org, whose pages may send requests"],
+        ["backbone", "b", None, "HOST:PORT of a backbone whose stream to record"],
+        ["name", "n", "default", "with --backbone: name of the stream, fyrehose://NAME"],
         ["from", None, "oldest", "with --backbone: where a new journal starts: live, oldest or a number"],
-        ["secret-file", None, None, "with --backbone: file with its secret"],
-        ["retention", "r", None, "with --backbone: what to keep, such as 7d, 50GB or 7d,50GB [default: everything]"],
+        ["secret-file", None, None, "with --backbone: file with the shared secret"],
+        ["retention", "r", None, "with --backbone: retention, such as 7d, 50GB or 7d,50GB [default: no limit]"],
     ]
-    optFlags = [["open", None, "do without tokens, also on an interface other than loopback"]]
+    optFlags = [["open", None, "require no tokens, even on interfaces other than loopback"]]
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,11 +69,11 @@ class Options(ServiceOptions):
         self["watch"].append(text)
 
     def opt_host(self, name: str) -> None:
-        """a name by which clients without a token may ask, beside localhost and addresses (repeatable)"""
+        """host name to accept without a token, besides localhost and addresses (repeatable)"""
         self["hosts"].append(name)
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Validate the options before the service starts."""
         try:
             self._check()
         except (FyrehoseError, ValueError) as error:
@@ -81,8 +81,8 @@ class Options(ServiceOptions):
 
     def _check(self) -> None:
         if not self["directory"]:
-            raise usage.UsageError("--directory DIR is missing: where do the journals lie?")
-        # twistd goes there before the service starts.
+            raise usage.UsageError("--directory DIR is required")
+        # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["directory"] = (start / self["directory"]).absolute()
         serving: ServerEndpoint = parse_server_endpoint("http", self["http"], DEFAULT_HTTP)
@@ -94,12 +94,15 @@ class Options(ServiceOptions):
         if self["backbone"] is None:
             for option in BACKBONE_OPTIONS:
                 if self[option] != dict(name="default", **{"from": "oldest"}).get(option):
-                    raise usage.UsageError(f"--{option} is of no use without --backbone: what shall be kept?")
+                    raise usage.UsageError(f"--{option} requires --backbone HOST:PORT")
         else:
             self._check_backbone()
 
     def read_tokens(self) -> Tokens | None:
-        """Return the tokens that there are now. :raises ConfigurationError: if their file will not do."""
+        """Read the tokens file, if there is one.
+
+        :raises ConfigurationError: if the file is invalid.
+        """
         return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
 
     def _check_backbone(self) -> None:
@@ -114,15 +117,15 @@ class Options(ServiceOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service for ``options``.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with a one-line message if it cannot start.
     """
     try:
         service: Any = _make(options)
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"fyrehose-query: it needs {error.name}, which is not installed: pip install 'fyrehose_twisted[query]'"
+            f"fyrehose-query requires {error.name}; install it with pip install 'fyrehose_twisted[query]'"
         ) from None
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-query: {error}") from None
@@ -137,13 +140,13 @@ def _make(options: Options) -> MultiService:
 
     path: Path = options["directory"]
     serving: ServerEndpoint = options["serving"]
-    watched = [parse_scrape_target(text) for text in options["watch"]]
-    if len({one.name for one in watched}) < len(watched):
-        raise ConfigurationError("two services to --watch have the same name; give each its own")
-    # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+    targets = [parse_scrape_target(text) for text in options["watch"]]
+    if len({target.name for target in targets}) < len(targets):
+        raise ConfigurationError("two --watch options have the same name; give each service its own")
+    # twistd still has the terminal here, so report failures of binding now, in one line.
     probe_port("http", serving)
     if options["backbone"] is None and not path.is_dir():
-        raise ConfigurationError(f"--directory {path} is no directory; where do the journals lie?")
+        raise ConfigurationError(f"--directory {path} is not a directory")
     basis = QueryConfig(allowed_origin=options["allowed-origin"], hosts=tuple(options["hosts"]))
     known = limit_checks(basis, *RELOADED)
 
@@ -153,7 +156,7 @@ def _make(options: Options) -> MultiService:
     query = QueryService(
         JournalDirectory(path, strip_framing, envelope_finder=envelope_finder),
         serving.description,
-        targets=watched,
+        targets=targets,
         tokens=options["tokens"],
         config=with_limits(basis, options["limits"], known),
         reread=read if options["limits"] or options["tokens-file"] else None,

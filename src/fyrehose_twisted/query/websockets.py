@@ -1,7 +1,7 @@
-"""Streams over WebSockets (RFC 6455), for those who would rather have these than server-sent events.
+"""Record streams over WebSockets (RFC 6455), as an alternative to server-sent events.
 
-Twisted has a resource for WebSockets, which takes in messages of any length; here nothing is to be said, and what is
-said all the same ends the connection.
+Clients may not send messages; a message ends the connection. The WebSocket resource of Twisted is not used, as it
+accepts messages of any length.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fyrehose_twisted.web.response import bad_request
 from fyrehose_twisted.web.streaming import STREAM
 
 GOING_AWAY, UNSUPPORTED = 1001, 1003
-"""Codes with which connections are closed."""
+"""Close codes."""
 
 
 def wants_websocket(request: WebRequest) -> bool:
@@ -33,9 +33,9 @@ def wants_websocket(request: WebRequest) -> bool:
 
 
 def check_websocket(request: WebRequest) -> None:
-    """See whether a WebSocket can be made of a request.
+    """Validate the WebSocket handshake of a request.
 
-    :raises Problem: if not.
+    :raises HttpError: if it is invalid.
     """
     _handshake(request)
 
@@ -46,12 +46,12 @@ def _handshake(request: WebRequest) -> Any:
     try:
         handshake.initiate_upgrade_connection(headers, request.path.decode("latin-1"))
     except (RemoteProtocolError, LocalProtocolError, ValueError) as error:
-        raise bad_request(f"this is no WebSocket: {error}") from None
+        raise bad_request(f"invalid WebSocket handshake: {error}") from None
     return handshake
 
 
 class WebSocketStream(LiveStream):
-    """One client. Each message is an object: a record, or ``{"skipped": ...}``, or ``{"position": ...}``."""
+    """Record stream to one client. Each message is a record, ``{"skipped": ...}`` or ``{"position": ...}``."""
 
     _socket: Any
     _accepted: bytes
@@ -68,7 +68,7 @@ class WebSocketStream(LiveStream):
         request = self._request
         request.on_disconnect = self._disconnected
         request.setResponseCode(HTTPStatus.SWITCHING_PROTOCOLS)
-        request.startedWriting = 1  # What is written from now on is no answer.
+        request.startedWriting = 1  # Further writes are not part of the response.
         request.channel.upgraded = self._arrived
         request.registerProducer(self, True)
         request.channel.transport.write(self._accepted + first)
@@ -95,8 +95,8 @@ class WebSocketStream(LiveStream):
     def final_event(self) -> bytes:
         """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.final_event`."""
         try:
-            return bytes(self._socket.send(CloseConnection(GOING_AWAY, "the service ends it")))
-        except LocalProtocolError:  # It is closing already.
+            return bytes(self._socket.send(CloseConnection(GOING_AWAY, "the service closes the stream")))
+        except LocalProtocolError:  # The connection is already closing.
             return b""
 
     def _message(self, text: bytes) -> bytes:
@@ -107,13 +107,13 @@ class WebSocketStream(LiveStream):
             self._socket.receive_data(data)
             for event in self._socket.events():
                 if isinstance(event, Ping):
-                    if not self.paused:  # Or who does not read could have any number of answers wait.
+                    if not self.paused:  # Otherwise pongs would accumulate for a client that does not read.
                         self.write(self._socket.send(event.response()))
                 elif isinstance(event, CloseConnection):
                     self._close(event.response(), "gone")
                     return
                 elif isinstance(event, Message):
-                    self._close(CloseConnection(UNSUPPORTED, "nothing is to be said here"), "said something")
+                    self._close(CloseConnection(UNSUPPORTED, "messages are not accepted"), "said something")
                     return
         except (RemoteProtocolError, LocalProtocolError):
             self._request.transport.abortConnection()

@@ -1,1 +1,1 @@
-"""What all HTTP services of the library share: sites with limits, answers, streams, and who may ask."""
+"""HTTP infrastructure shared by the services: sites with limits, responses, event streams and access control."""

@@ -1,4 +1,4 @@
-"""Who may ask: the token, and what no page of another site may have a browser do."""
+"""Access control: bearer tokens, host names and cross-origin checks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(:[0-9]*)?")
 
 
 class AccessControl:
-    """Refuses requests that nobody should have made.
+    """Access control of one site.
 
-    A browser on the operator's machine reaches what listens on loopback, and any page can have it ask. So without a
-    token the ``Host`` has to be an address, ``localhost`` or a name that was allowed, which keeps out names of
-    strangers that lead here; and whatever a page of another site sends is refused, ``GET`` included.
+    A browser on the operator's machine can reach loopback, and any page can make it send requests. Without a token the
+    ``Host`` must therefore be an address, ``localhost`` or an allowed name, which prevents DNS rebinding. Requests from
+    pages of other sites are refused, including ``GET``.
 
-    :param tokens: clients have to know one of them; ``None`` for nothing. May be replaced at any time.
+    :param tokens: accepted tokens; ``None`` if none is required. May be replaced at any time.
     """
 
     def __init__(self, tokens: Tokens | None, config: SiteConfig) -> None:
@@ -33,11 +33,11 @@ class AccessControl:
         self._any_name_off_loopback = config.any_name_off_loopback
 
     def check(self, request: WebRequest, *, open: bool, page: bool = False) -> str:
-        """See whether a request may be answered; return whose it is: the name of a token, or an address.
+        """Check that a request is permitted; return its client: the name of a token, or an address.
 
-        :param open: whether it is for those without the token too.
-        :param page: whether it is a page, to which others may link.
-        :raises Problem: if not.
+        :param open: whether the route requires no token.
+        :param page: whether the route is a page, to which other sites may link.
+        :raises HttpError: if the request is not permitted.
         """
         if self.tokens is not None and not open:
             client = self._check_token(request, self.tokens)
@@ -52,26 +52,26 @@ class AccessControl:
         scheme, _, token = given.partition(b" ")
         name = tokens.name_of(token.strip()) if scheme.lower() == b"bearer" else None
         if name is None:
-            message = "this needs the token: Authorization: Bearer TOKEN"
+            message = "a token is required; send Authorization: Bearer TOKEN"
             raise HttpError(HTTPStatus.UNAUTHORIZED, "unauthorized", message, ((b"WWW-Authenticate", b"Bearer"),))
         return name
 
     def _check_host(self, request: WebRequest) -> None:
         host = single_header(request, b"Host")
         if host is None or not host:
-            return  # No browser leaves it out.
+            return  # Browsers always send it.
         if self._any_name_off_loopback and not _is_loopback(getattr(request.getHost(), "host", "")):
             return
         found = _HOST.fullmatch(host)
         name = "" if found is None else found[1].decode("latin-1").lower().removesuffix(".")
         if name not in self._hosts and not _is_address(name):
-            message = "this site is not asked by that name: use its address, or allow the name where it is started"
+            message = "this host name is not allowed; use the address of the site, or allow the name with --host"
             raise HttpError(HTTPStatus.MISDIRECTED_REQUEST, "wrong-host", message)
 
     def _check_origin(self, request: WebRequest, page: bool) -> None:
         origin = single_header(request, b"Origin")
         if origin is None:
-            # A link to a page is followed without harm; what a page loads by itself, without saying so, is not.
+            # Following a link to a page is harmless. Requests that a page sends by itself are not.
             site = single_header(request, b"Sec-Fetch-Site")
             if site in (None, b"none", b"same-origin"):
                 return
@@ -84,7 +84,7 @@ class AccessControl:
             scheme, _, name = origin.lower().partition(b"://")
             if scheme in (b"http", b"https") and name == host.lower():
                 return
-        raise HttpError(HTTPStatus.FORBIDDEN, "cross-origin", "pages of other sites may not ask here")
+        raise HttpError(HTTPStatus.FORBIDDEN, "cross-origin", "requests from pages of other sites are not allowed")
 
 
 def _is_address(name: str) -> bool:
@@ -102,4 +102,4 @@ def _is_loopback(address: str) -> bool:
     try:
         return ip_address(address).is_loopback
     except ValueError:
-        return True  # A Unix socket, say.
+        return True  # For example, a Unix socket.

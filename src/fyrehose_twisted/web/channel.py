@@ -1,4 +1,4 @@
-"""Connections and requests, with the limits that Twisted's own do not have."""
+"""HTTP connections and requests with limits that Twisted's own classes lack."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fyrehose_twisted.web.response import JSON, HttpError, HttpResponse, bad_req
 METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
 MIN_GZIP_BYTES = 1_024
-"""Bytes of an answer from which on it is compressed for those who can read that."""
+"""Minimum bytes of a response that is compressed."""
 
 ZERO_QUALITY = re.compile(rb"\s*q\s*=\s*0(\.0*)?\s*")
 
 LINGER_BYTES = 2**20
-"""Bytes of a body that is too long which are still read, so that its sender gets to see the answer."""
+"""Bytes of an oversized body that are still read, so that the client sees the response."""
 
 
 class ChannelSite(Protocol):
     """The part of a site that connections and requests use.
 
-    :ivar reactor: the clock of its timeouts.
-    :ivar requests: the number of answers, by route, method and status.
+    :ivar reactor: clock of the timeouts.
+    :ivar requests: number of responses by route, method and status.
     """
 
     reactor: Any
@@ -42,23 +42,23 @@ class ChannelSite(Protocol):
 
     @property
     def config(self) -> SiteConfig:
-        """The limits in force."""
+        """Current limits."""
 
     def channel_opened(self, channel: WebChannel) -> None:
-        """A connection is open."""
+        """Register an open connection."""
 
     def channel_closed(self, channel: WebChannel) -> None:
-        """A connection is closed."""
+        """Remove a closed connection."""
 
 
 class WebRequest(server.Request):
-    """A request whose body is bounded, and which knows when its client has gone.
+    """Request with a bounded body and detection of disconnected clients.
 
-    :ivar is_disconnected: nobody is there any more to be answered.
-    :ivar on_disconnect: called when that happens before the answer is complete.
-    :ivar route: what is asked for, as metrics name it.
-    :ivar client_name: whose request it is: the name of a token, or an address.
-    :ivar parts: what the braces of the route stand for, as they were in the path.
+    :ivar is_disconnected: whether the client has disconnected.
+    :ivar on_disconnect: called if the client disconnects before the response is complete.
+    :ivar route: route of the request, as named in metrics.
+    :ivar client_name: client of the request: the name of a token, or an address.
+    :ivar parts: values of the placeholders of the route, as in the path.
     """
 
     channel: Any
@@ -75,21 +75,21 @@ class WebRequest(server.Request):
 
     @property
     def web_site(self) -> ChannelSite:
-        """The site that got the request."""
+        """Site that received the request."""
         site: ChannelSite = self.channel.site
         return site
 
     def gotLength(self, length: int | None) -> None:
-        """Twisted: all headers are there, and the body is not."""
-        # Twisted takes a temporary file for a body whose length is not known.
+        """Twisted: the headers are complete, and the body follows."""
+        # Twisted would use a temporary file for a body of unknown length.
         self.content = BytesIO()
         if length is not None and length > self.web_site.config.max_body:
-            # Nobody is to be told to go on.
+            # The client must not be told to continue.
             self.requestHeaders.removeHeader(b"Expect")
             self._refuse()
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Twisted: a part of the body arrived."""
+        """Twisted: part of the body has arrived."""
         if not self._is_refused:
             if len(data) + self.content.tell() <= self.web_site.config.max_body:
                 self.content.write(data)
@@ -100,22 +100,25 @@ class WebRequest(server.Request):
             self.channel.loseConnection()
 
     def _refuse(self) -> None:
-        # Told at once; what still comes is dropped until it ends, for a client that is cut off while it sends often
-        # does not look at the answer.
+        # Respond at once and discard the rest of the body. A client that is disconnected while sending often does not
+        # read the response.
         self._is_refused = True
         self.clientproto, self.method = b"HTTP/1.1", b"POST"
         self.channel.persistent = False
         self._begin(too_large(self.web_site.config.max_body).to_response())
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """Twisted: all of it is there."""
+        """Twisted: the request is complete."""
         if self._is_refused:
             self.finish()
         else:
             super().requestReceived(command, path, version)
 
     def decompress_body(self) -> None:
-        """Take the coding off the body. :raises Problem: if that cannot be done within the limits."""
+        """Decompress the body.
+
+        :raises HttpError: if that is not possible within the limits.
+        """
         codings = self.requestHeaders.getRawHeaders(b"Content-Encoding")
         if codings is not None:
             self.content = BytesIO(
@@ -123,7 +126,7 @@ class WebRequest(server.Request):
             )
 
     def respond(self, response: HttpResponse) -> None:
-        """Give the answer, if somebody is there who wants it and has none."""
+        """Send the response, unless the client has disconnected or has a response."""
         if not (self.is_disconnected or self.finished):
             self._begin(response)
             self.finish()
@@ -133,7 +136,7 @@ class WebRequest(server.Request):
         set_header = self.responseHeaders.setRawHeaders
         body = response.body
         if self.channel.is_write_paused:
-            # Requests that follow one another would pile their answers up.
+            # Responses to pipelined requests would accumulate.
             self.channel.persistent = False
         if body:
             set_header(b"Content-Type", [response.type])
@@ -153,7 +156,7 @@ class WebRequest(server.Request):
 
     @property
     def accepts_gzip(self) -> bool:
-        """Whether the client reads what is compressed."""
+        """Whether the client accepts gzip."""
         for value in self.requestHeaders.getRawHeaders(b"Accept-Encoding", ()):
             for part in value.lower().split(b","):
                 name, _, weight = part.partition(b";")
@@ -162,7 +165,7 @@ class WebRequest(server.Request):
         return False
 
     def allow_origin(self) -> None:
-        """Let pages of the one allowed origin see the answer."""
+        """Add the headers that let pages of the allowed origin read the response."""
         origin = self.web_site.config.allowed_origin
         if origin is not None:
             headers = self.responseHeaders
@@ -171,39 +174,39 @@ class WebRequest(server.Request):
             headers.addRawHeader(b"Vary", b"Origin")
 
     def finish(self) -> None:
-        """The answer is complete."""
+        """Complete the response and count it."""
         method = self.method if self.method in METHODS else b"other"
         self.web_site.requests[self.route, method, self.code] += 1
         super().finish()
 
     def connectionLost(self, reason: Failure) -> None:
-        """Twisted: the client has gone before it had the whole answer."""
+        """Twisted: the client has disconnected before the response was complete."""
         self.is_disconnected = True
         super().connectionLost(reason)
         if self.on_disconnect is not None:
             self.on_disconnect()
 
     def fail(self, failure: Failure) -> None:
-        """As :meth:`processingFailed`, at the end of a chain of callbacks."""
+        """Handle a failure at the end of a callback chain like :meth:`processingFailed`."""
         self.processingFailed(failure)
 
     def processingFailed(self, reason: Failure) -> Failure:
-        """Answer that this program has a mistake, which is logged."""
+        """Log an internal error and respond with status 500."""
         self.log.failure("{route} failed", failure=reason, route=self.route)
         if self.startedWriting:
             if not (self.is_disconnected or self.finished):
                 self.channel.transport.abortConnection()
         else:
-            problem = HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "this should not have happened")
+            problem = HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "internal error; see the log")
             self.respond(problem.to_response())
         return reason
 
 
 class WebChannel(HTTPChannel):
-    """A connection. Bytes that are no request are answered with JSON too.
+    """Connection that responds with JSON even to invalid requests.
 
-    :ivar is_write_paused: what was answered is not read.
-    :ivar upgraded: takes what arrives, once the connection speaks something else than HTTP.
+    :ivar is_write_paused: whether the client is not reading its responses.
+    :ivar upgraded: receives all further data after an upgrade to another protocol.
     """
 
     site: ChannelSite
@@ -214,17 +217,17 @@ class WebChannel(HTTPChannel):
     _closing_since: float | None = None
 
     def connectionMade(self) -> None:
-        """Twisted: it is open."""
+        """Twisted: the connection is open."""
         super().connectionMade()
         self.site.channel_opened(self)
 
     def connectionLost(self, reason: Failure) -> None:  # type: ignore[override]
-        """Twisted: it is closed."""
+        """Twisted: the connection is closed."""
         super().connectionLost(reason)
         self.site.channel_closed(self)
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: bytes arrived."""
+        """Twisted: data has arrived."""
         if self.upgraded is not None:
             self.upgraded(data)
             return
@@ -233,12 +236,12 @@ class WebChannel(HTTPChannel):
         super().dataReceived(data)
 
     def pauseProducing(self) -> None:
-        """Twisted: the client does not read."""
+        """Twisted: the write buffer is full."""
         self.is_write_paused = True
         super().pauseProducing()
 
     def resumeProducing(self) -> None:
-        """Twisted: it does."""
+        """Twisted: the write buffer has space."""
         self.is_write_paused = False
         super().resumeProducing()
 
@@ -248,62 +251,62 @@ class WebChannel(HTTPChannel):
         super().allContentReceived()
 
     def requestDone(self, request: Any) -> None:
-        """Twisted: a request was answered. The next one may have begun."""
+        """Twisted: a response is complete. The next request may have begun."""
         if any(self._dataBuffer):
             self._since = self.site.reactor.seconds()
         super().requestDone(request)
 
     def loseConnection(self) -> None:
-        """Twisted: hang up as soon as all that was said is written."""
+        """Twisted: close the connection after pending writes."""
         if self._closing_since is None:
             self._closing_since = self.site.reactor.seconds()
         super().loseConnection()
 
     @property
     def is_idle(self) -> bool:
-        """Whether no request is being answered: none has come, or one has not come whole."""
+        """Whether no complete request is being processed."""
         return not self._handlingRequest
 
     def is_late(self, now: float) -> bool:
-        """Return whether a request takes too long to arrive."""
+        """Return whether the current request has exceeded its time to arrive."""
         if self._since is None or self._closing_since is not None:
             return False
         return now - self._since >= self.site.config.request_timeout
 
     def is_stuck(self, now: float) -> bool:
-        """Return whether the client does not read what was said before this side hung up."""
+        """Return whether the client has not read the last response in time since the connection began to close."""
         return self._closing_since is not None and now - self._closing_since >= self.site.config.idle_timeout
 
     def headerReceived(self, line: bytes) -> bool:
-        """Twisted: one header arrived."""
+        """Twisted: a header has arrived."""
         try:
             return bool(super().headerReceived(line))
-        except ValueError:  # A Content-Length of more digits than Python takes for a number.
+        except ValueError:  # A Content-Length with more digits than Python converts.
             self._respondToBadRequestAndDisconnect()
             return False
 
     def lineLengthExceeded(self, line: bytes) -> None:
-        """Twisted: a line of the head is longer than 16 KiB."""
+        """Twisted: a header line is longer than 16 KiB."""
         self._respondToBadRequestAndDisconnect()
 
     def reject(self, problem: HttpError) -> None:
-        """Answer where there is no request that could be answered, and hang up."""
+        """Send an error without a request to respond to, and close the connection."""
         self._since = None
-        if self.requests and self.requests[-1].startedWriting:  # It has its answer, and goes on all the same.
+        if self.requests and self.requests[-1].startedWriting:  # It has its response but is still sending.
             self.transport.abortConnection()
             return
-        answer = problem.to_response()
+        response = problem.to_response()
         head = b"HTTP/1.1 %d %s\r\nContent-Type: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-        reason = HTTPStatus(answer.code).phrase.encode()
-        self.transport.write(head % (answer.code, reason, JSON, len(answer.body)) + answer.body)
-        self.site.requests["other", b"other", answer.code] += 1
+        reason = HTTPStatus(response.code).phrase.encode()
+        self.transport.write(head % (response.code, reason, JSON, len(response.body)) + response.body)
+        self.site.requests["other", b"other", response.code] += 1
         self.loseConnection()
 
     def end(self) -> None:
-        """Hang up as soon as what is under way is answered."""
+        """Close the connection after the response in progress."""
         self.persistent = False
         if not self._handlingRequest:
             self.loseConnection()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        self.reject(bad_request("this is no HTTP request, or its head is longer than 16 KiB"))
+        self.reject(bad_request("invalid HTTP request, or its head is longer than 16 KiB"))

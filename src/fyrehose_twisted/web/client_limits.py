@@ -1,4 +1,4 @@
-"""What each client may have: so many requests a second, and so many streams at once."""
+"""Limits for each client: request rate and concurrent streams."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
 
 MAX_CLIENTS = 16_384
-"""Clients whose budgets are remembered; the one that was quiet for longest is forgotten first."""
+"""Clients whose budgets are kept. The least recently active one is dropped first."""
 
 
 class ClientLimits(NamedTuple):
-    """Limits for one client: that is one token or, without tokens, one address (of IPv6, a /64)."""
+    """Limits for one client, which is one token or, without tokens, one address (an IPv6 /64)."""
 
     requests: float = 200.0
-    """Requests a second, in the long run."""
+    """Sustained requests a second."""
     burst: float = 400.0
-    """Requests at once, after a pause."""
+    """Requests in a burst after a pause."""
     streams: int = 32
-    """Streams open at once."""
+    """Concurrent streams."""
 
 
 class _Budget:
@@ -30,10 +30,10 @@ class _Budget:
 
 
 class ClientBudgets:
-    """Keeps the budgets.
+    """Request and stream budgets of all clients.
 
-    :ivar limits: may be replaced at any time.
-    :ivar refused: how many requests were refused, by what was used up: ``requests`` or ``streams``.
+    :ivar limits: limits for each client; ``None`` for no limits. May be replaced at any time.
+    :ivar refused: number of refusals by exhausted budget, ``requests`` or ``streams``.
     """
 
     def __init__(self, limits: ClientLimits | None, reactor: Any) -> None:
@@ -47,7 +47,7 @@ class ClientBudgets:
         return len(self._budgets)
 
     def acquire(self, client: str, cost: float = 1.0) -> float:
-        """Take ``cost`` from the budget of requests; return 0, or in how many seconds it can be taken."""
+        """Take ``cost`` from the request budget; return 0, or the seconds until it is available."""
         limits = self.limits
         if limits is None:
             return 0.0
@@ -68,7 +68,7 @@ class ClientBudgets:
         return 0.0
 
     def stream_opened(self, client: str) -> bool:
-        """Count a stream; say whether the client may have it."""
+        """Count a stream of a client; return whether it is permitted."""
         if self.limits is not None and self._streams[client] >= self.limits.streams:
             self.refused["streams"] += 1
             return False
@@ -76,14 +76,14 @@ class ClientBudgets:
         return True
 
     def stream_closed(self, client: str) -> None:
-        """A stream has ended."""
+        """Count the end of a stream."""
         self._streams[client] -= 1
         if self._streams[client] <= 0:
             del self._streams[client]
 
 
 def client_key(host: str) -> str:
-    """Return what an address is counted as: whoever has one of IPv6 has a whole /64."""
+    """Return the key by which an address is limited. An IPv6 address counts as its /64."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

@@ -1,4 +1,4 @@
-"""The limits of a web site, and what it allows."""
+"""Limits and permissions of a web site."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from fyrehose_twisted.errors import ConfigurationError
 
 @dataclass(frozen=True)
 class SiteConfig:
-    """Everything that a client could make grow has a limit here. Times are in seconds.
+    """Limits of everything that clients could make grow. Times are in seconds.
 
-    :raises ConfigurationError: if one is out of range.
+    :raises ConfigurationError: if a limit is out of range.
     """
 
     max_body: int = 2**20
-    """Bytes of a request's body."""
+    """Bytes of a request body."""
     max_connections: int = 1_024
-    """When there are more, one that asks nothing is closed: the one that came first; without such, the new one."""
+    """Concurrent connections. Beyond that, the oldest idle connection is closed, or the new one if none is idle."""
     request_timeout: float = 30.0
-    """How long the head and the body of one request may take to arrive."""
+    """Time for the head and body of a request to arrive."""
     idle_timeout: float = 60.0
-    """How long a connection may say nothing between requests, and how long its last answer may wait to be read."""
+    """Time for which a connection may be idle between requests, and its last response may wait to be read."""
     max_streams: int = 256
-    """Streams open at once. Each holds what its transport buffers, 64 KiB, and little more."""
+    """Concurrent streams. Each holds the 64 KiB buffer of its transport, and little more."""
     keepalive: float = 15.0
-    """How often a stream on which nothing happens says that it is alive."""
+    """Interval of keepalives on an idle stream."""
     stall_timeout: float = 30.0
-    """How long the client of a stream may read nothing while something waits for it."""
+    """Time for which a stream client may read nothing while data is pending."""
     allowed_origin: str | None = None
-    """The origin, ``https://example.org``, whose pages may use this site from a browser."""
+    """Origin, such as ``https://example.org``, whose pages may use this site from a browser."""
     hosts: tuple[str, ...] = ()
-    """Names by which the site may be asked without a token, beside ``localhost`` and addresses."""
+    """Host names accepted without a token, in addition to ``localhost`` and addresses."""
     any_name_off_loopback: bool = False
-    """Whether any name will do for those who do not come over loopback: for what only shows counters."""
+    """Whether connections that are not over loopback may use any host name; for sites that only show counters."""
 
     def __post_init__(self) -> None:
         self._check()

@@ -1,4 +1,4 @@
-"""``/metrics``: what Prometheus is told. Everything is read when asked for, and costs nothing otherwise."""
+"""Route ``/metrics`` and the metrics of a site. Values are computed at each scrape."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class SiteCollector(Collector):
-    """Turns what a site counted into metrics named ``PREFIX_*``.
+    """Collector of the metrics ``PREFIX_*`` of one site.
 
-    :param prefix: such as ``fyrehose_parcels_web``.
+    :param prefix: prefix of the metric names, such as ``fyrehose_parcels_web``.
     """
 
     def __init__(self, prefix: str, site: WebSite) -> None:
@@ -28,7 +28,7 @@ class SiteCollector(Collector):
         self._site = site
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         prefix, site, streams = self._prefix, self._site, self._site.streams
         labels = ["route", "method", "status"]
         requests = CounterMetricFamily(f"{prefix}_requests", "Requests answered", labels=labels)
@@ -44,8 +44,8 @@ class SiteCollector(Collector):
             limited = CounterMetricFamily(
                 f"{prefix}_limited", "Requests refused because the client had its share", labels=["what"]
             )
-            for what, count in sorted(site.clients.refused.items()):
-                limited.add_metric([what], count)
+            for budget, count in sorted(site.clients.refused.items()):
+                limited.add_metric([budget], count)
             yield limited
         if streams is not None:
             yield GaugeMetricFamily(f"{prefix}_streams", "Streams open", value=len(streams))
@@ -59,17 +59,17 @@ class SiteCollector(Collector):
 
 
 class MetricsPage:
-    """Answers with the metrics of ``collectors``, to which more may be added."""
+    """Handler that responds with the metrics of ``collectors``. The sequence may grow later."""
 
     def __init__(self, collectors: Sequence[Collector]) -> None:
         self._collectors = collectors
 
     def collect(self) -> Iterator[Metric]:
-        """Yield those of all."""
+        """Yield the metrics of all collectors."""
         for collector in self._collectors:
             yield from collector.collect()
 
     def get(self, request: WebRequest) -> HttpResponse:
-        """Answer in the text format of Prometheus."""
+        """Respond in the Prometheus text format."""
         query_params(request)
         return HttpResponse(200, generate_latest(self), type=CONTENT_TYPE_LATEST.encode())

@@ -1,4 +1,4 @@
-"""Pieces of the descriptions of sites, as OpenAPI 3.1 has them."""
+"""Building blocks of OpenAPI 3.1 descriptions."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ FLAG: Schema = {"type": "boolean"}
 NUMBER: Schema = {"type": "number"}
 
 ERRORS = {
-    400: "the request is not as described",
+    400: "the request is invalid",
     401: "the token is missing or wrong",
-    403: "refused",
-    404: "not here",
-    405: "not with this method",
+    403: "the request is not allowed",
+    404: "not found",
+    405: "the method is not allowed",
     408: "the request took too long to arrive",
-    409: "not now, or not on this node; `next` says where a stream goes on",
-    410: "what is no longer held; `oldest` says what is",
+    409: "not possible now or on this node; `next` is where a stream continues",
+    410: "no longer held; `oldest` is the first position that is",
     413: "the body is too long",
-    415: "the body is compressed in a way that is not known here; `Accept-Encoding` says what is",
-    421: "not by this name",
-    422: "the key was used before, for something else",
-    429: "you ask too much; try again after `Retry-After` seconds",
-    500: "this program has a mistake, which is in its log",
-    503: "not now; try again after `Retry-After` seconds",
+    415: "the coding of the body is not supported; `Accept-Encoding` lists supported ones",
+    421: "the host name is not allowed",
+    422: "the key was already used for another request",
+    429: "too many requests or streams; try again after `Retry-After` seconds",
+    500: "internal error; see the log of the server",
+    503: "temporarily unavailable; try again after `Retry-After` seconds",
 }
 
 
@@ -42,43 +42,44 @@ def array_schema(items: Schema) -> Schema:
 
 
 def ref(name: str) -> Schema:
-    """Return a reference to a schema that has a name."""
+    """Return a reference to a named schema."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
 def json_content(description: str, schema: Schema, **more: Any) -> Schema:
-    """Return an answer that is JSON."""
+    """Return the description of a JSON response."""
     return {"description": description, "content": {"application/json": {"schema": schema}}, **more}
 
 
 def error_responses(*codes: int) -> dict[str, Schema]:
-    """Return those answers, and the ones that everything may have."""
+    """Return the error responses ``codes`` and those common to all operations."""
     always = 400, 405, 408, 413, 500
     return {str(code): json_content(ERRORS[code], ref("Error")) for code in sorted({*codes, *always})}
 
 
 def get_operation(id: str, summary: str, schema: Schema, *codes: int, **more: object) -> Schema:
-    """Return the operation ``id``, which gets what ``schema`` describes.
+    """Return the description of the GET operation ``id``.
 
-    :param codes: statuses of the errors that it has beside those that everything may have.
+    :param schema: schema of the response.
+    :param codes: status codes of errors in addition to those common to all operations.
     """
-    answers = {"200": json_content("it", schema), **error_responses(*codes)}
+    answers = {"200": json_content("the resource", schema), **error_responses(*codes)}
     return {"operationId": id, "summary": summary, "responses": answers, **more}
 
 
 def health_operation(question: str, good: str, bad: str) -> Schema:
-    """Return the operation that answers whether a service can do its work, without a token."""
+    """Return the description of the health check, which requires no token."""
     answers = {"200": json_content(good, ref("Health")), **error_responses(), "503": json_content(bad, ref("Health"))}
     return {"operationId": "health", "summary": question, "security": [], "responses": answers}
 
 
 def description_operation() -> Schema:
-    """Return the operation that gets the description, without a token."""
-    return get_operation("description", "This", {"type": "object"}, security=[])
+    """Return the description of the operation that gets this document, which requires no token."""
+    return get_operation("description", "Get this description", {"type": "object"}, security=[])
 
 
 def metrics_operation() -> Schema:
-    """Return the operation that gets the metrics."""
+    """Return the description of the operation that gets the metrics."""
     text = {"description": "text", "content": {"text/plain": {"schema": TEXT}}}
     return {
         "operationId": "metrics",
@@ -88,25 +89,25 @@ def metrics_operation() -> Schema:
 
 
 def query_parameter(name: str, description: str, schema: Schema) -> Schema:
-    """Return a parameter of a query."""
+    """Return the description of a query parameter."""
     return {"name": name, "in": "query", "description": description, "schema": schema}
 
 
 def request_header(name: str, description: str, schema: Schema) -> Schema:
-    """Return a header that a request may have."""
+    """Return the description of a request header."""
     return {"name": name, "in": "header", "description": description, "schema": schema}
 
 
 def response_headers(**described: str) -> dict[str, Schema]:
-    """Return the headers of an answer, which are texts."""
+    """Return the descriptions of response headers, which are strings."""
     return {name: {"description": text, "schema": TEXT} for name, text in described.items()}
 
 
 def request_body(content: dict[str, Schema]) -> Schema:
-    """Return a body that has to be there."""
+    """Return the description of a required request body."""
     return {
         "required": True,
-        "description": "As it is or, as `Content-Encoding` says, compressed with gzip; limits are for it unpacked",
+        "description": "Plain, or with `Content-Encoding: gzip`; limits apply to the decompressed body",
         "content": {kind: {"schema": schema} for kind, schema in content.items()},
     }
 
@@ -120,10 +121,10 @@ def document(
     token: bool,
     always: tuple[int, ...] = (),
 ) -> Schema:
-    """Return a whole description: each ``GET`` gets its ``HEAD``, and what needs a token says so.
+    """Return a complete description, with a ``HEAD`` for each ``GET`` and the required token.
 
-    :param token: whether there is one; what is open has ``"security": []``.
-    :param always: codes that everything may be answered with.
+    :param token: whether a token is required. Open operations have ``"security": []``.
+    :param always: status codes of errors that all operations may return.
     """
     for path in paths.values():
         for operation in list(path.values()):
@@ -140,13 +141,13 @@ def document(
             answers = {code: {"description": item["description"]} for code, item in get["responses"].items()}
             path["head"] = {**head, "responses": answers}
     schemas = {"Error": object_schema({"error": TEXT, "message": TEXT}), **schemas}
-    made: Schema = {
+    content: Schema = {
         "openapi": "3.1.0",
         "info": {"title": title, "version": "1", "description": description},
         "paths": paths,
         "components": {"schemas": schemas},
     }
     if token:
-        made["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
-        made["security"] = [{"token": []}]
-    return made
+        content["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        content["security"] = [{"token": []}]
+    return content

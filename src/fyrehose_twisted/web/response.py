@@ -1,4 +1,4 @@
-"""What is answered to requests, and how what went wrong is told."""
+"""HTTP responses and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY_AFTER: Headers = ((b"Retry-After", b"1"),)
 
 
 class HttpResponse(NamedTuple):
-    """One answer, all of it."""
+    """One complete response."""
 
     code: int
     body: bytes
@@ -32,20 +32,20 @@ class HttpResponse(NamedTuple):
 
 
 def encode_json(value: Any) -> bytes:
-    """Return ``value`` as JSON without needless spaces, all ASCII."""
+    """Encode ``value`` as compact ASCII JSON."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def json_response(value: Any, code: int = HTTPStatus.OK, headers: Headers = ()) -> HttpResponse:
-    """Return an answer that is JSON."""
+    """Return a JSON response."""
     return HttpResponse(code, encode_json(value), headers)
 
 
 class HttpError(Exception):
-    """A request will not be done; it is answered with ``{"error": ..., "message": ...}``.
+    """Error response with the body ``{"error": ..., "message": ...}``.
 
     :param error: short stable name.
-    :param more: other members of the answer.
+    :param more: other members of the body.
     """
 
     def __init__(self, code: int, error: str, message: str, headers: Headers = (), **more: Any) -> None:
@@ -55,23 +55,23 @@ class HttpError(Exception):
         self.content = {"error": error, "message": message, **more}
 
     def to_response(self) -> HttpResponse:
-        """Return how it is told."""
+        """Return the response for the error."""
         return json_response(self.content, self.code, self.headers)
 
 
 def bad_request(message: str) -> HttpError:
-    """Return the problem that the client did not say clearly what it wants."""
+    """Return the error for an invalid request."""
     return HttpError(HTTPStatus.BAD_REQUEST, "bad-request", message)
 
 
 def too_large(limit: int) -> HttpError:
-    """Return the problem that a body is longer than ``limit`` bytes."""
+    """Return the error for a body longer than ``limit`` bytes."""
     message = f"the body is longer than {limit:,} bytes"
     return HttpError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too-large", message, limit=limit)
 
 
 def to_http_error(error: BaseException) -> HttpError | None:
-    """Return what to tell of something that a node raised; ``None`` if that is a mistake in this program."""
+    """Map an exception of a node to an HTTP error; return ``None`` for an internal error."""
     if isinstance(error, HttpError):
         return error
     if isinstance(error, NotOrdered):

@@ -1,4 +1,4 @@
-"""A web site: finds who answers a request, and refuses who may not ask, or asks too much."""
+"""Web site: routing, access control, connection limits and timeouts."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from fyrehose_twisted.web.streaming import StreamingResponses
 from fyrehose_twisted.web.tokens import Tokens
 
 Render = Callable[[WebRequest], HttpResponse | None]
-"""Answers a request: at once, or later by itself if it returns ``None``."""
+"""Handler of a request. It returns the response, or ``None`` if it responds later by itself."""
 
 SWEEP_INTERVAL = 1.0
-"""Seconds between looks at what takes too long."""
+"""Seconds between checks of timeouts."""
 
 CLOSE_TIMEOUT = 2.0
-"""Seconds that clients get, when a service ends, to read the rest of what they are told."""
+"""Seconds for clients to read pending responses when a service stops."""
 
 CORS_HEADERS = b"Authorization, Content-Encoding, Content-Type, Idempotency-Key, Kept, Last-Event-ID, Publisher"
-"""What pages of the allowed origin may send."""
+"""Request headers that pages of the allowed origin may send."""
 
 _PART = re.compile(r"\{[a-z]+\}")
 
 
 class Route:
-    """What is under one path.
+    """Route of one path.
 
-    :param name: the path, as metrics and the description name it; ``{id}`` stands for anything but a slash, and is then
+    :param name: path, as named in metrics and in the description. ``{id}`` matches anything but a slash, which is then
         in :attr:`~fyrehose_twisted.web.channel.WebRequest.parts`.
-    :param open: whether it is for those without the token too.
-    :param page: whether it is a page, to which pages of others may link.
+    :param open: whether the route requires no token.
+    :param page: whether the route is a page, to which other sites may link.
     """
 
     def __init__(self, name: str, methods: Mapping[bytes, Render], *, open: bool = False, page: bool = False) -> None:
@@ -62,7 +62,7 @@ class Route:
 
 
 class RootResource(Resource):
-    """Finds the route of a request, and refuses who may not have it."""
+    """Root resource, which routes requests after access control."""
 
     isLeaf = True
 
@@ -77,16 +77,16 @@ class RootResource(Resource):
         self._preflights = config.allowed_origin is not None
 
     def render(self, request: WebRequest) -> Any:
-        """Twisted: answer."""
+        """Twisted: respond to a request."""
         try:
-            answer = self._respond(request)
+            response = self._respond(request)
         except Exception as error:
             problem = to_http_error(error)
             if problem is None:
                 raise
-            answer = problem.to_response()
-        if answer is not None:
-            request.respond(answer)
+            response = problem.to_response()
+        if response is not None:
+            request.respond(response)
         return NOT_DONE_YET
 
     def _respond(self, request: WebRequest) -> HttpResponse | None:
@@ -95,18 +95,18 @@ class RootResource(Resource):
         if route is not None:
             request.route = route.name
             if method == b"OPTIONS" and self._preflights:
-                return _preflight(route)  # Browsers ask this without the token.
+                return _preflight(route)  # Browsers send this without the token.
         request.client_name = self._access.check(
             request, open=route is not None and route.open, page=route is not None and route.page
         )
         wait = self._clients.acquire(request.client_name)
         if wait > 0:
-            raise too_many_requests("too-many-requests", "you ask too often", wait)
+            raise too_many_requests("too-many-requests", "the request rate of this client is too high", wait)
         if route is None:
-            raise HttpError(HTTPStatus.NOT_FOUND, "not-found", "there is nothing here; see /openapi.json")
+            raise HttpError(HTTPStatus.NOT_FOUND, "not-found", "no such path; see /openapi.json")
         render = route.methods.get(method)
         if render is None:
-            message = f"this is for {route.allow.decode()}"
+            message = f"method not allowed; allowed: {route.allow.decode()}"
             raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, "method-not-allowed", message, ((b"Allow", route.allow),))
         request.decompress_body()
         return render(request)
@@ -135,21 +135,21 @@ def _preflight(route: Route) -> HttpResponse:
 
 
 def too_many_requests(error: str, message: str, wait: float = 1.0) -> HttpError:
-    """Return the problem that one client wants more than it may have."""
+    """Return the error for a client that exceeds its limits."""
     retry = (b"Retry-After", b"%d" % max(1, math.ceil(wait)))
     return HttpError(HTTPStatus.TOO_MANY_REQUESTS, error, message, (retry,))
 
 
 class WebSite(Site):
-    """What clients connect to.
+    """Web site with limits.
 
-    :param routes: what there is.
-    :param tokens: clients have to know one of them to get at what is not open.
-    :param clients: keeps account of what each client may have; by default it may have as much as it likes.
-    :param streams: those of the site, which end when it is closed.
-    :ivar requests: how many were answered, by route, method and status.
-    :ivar refused: connections that were closed because there were too many.
-    :ivar sweeps: called every second with the time while there is a connection.
+    :param routes: routes of the site.
+    :param tokens: tokens accepted for routes that are not open; ``None`` if none is required.
+    :param clients: budgets of the clients; unlimited by default.
+    :param streams: streams of the site, which end when it is closed.
+    :ivar requests: number of responses by route, method and status.
+    :ivar refused: connections closed because there were too many.
+    :ivar sweeps: functions called every second with the time while there is a connection.
     """
 
     protocol = WebChannel  # type: ignore[assignment]
@@ -183,26 +183,26 @@ class WebSite(Site):
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Number of open connections."""
         return len(self._channels)
 
     def startFactory(self) -> None:
-        """Twisted: it listens. There is no log of requests, which would have what is secret in it."""
+        """Twisted: the port is open. Requests are not logged, as they may contain secrets."""
 
     def stopFactory(self) -> None:
-        """Twisted: it no longer listens."""
+        """Twisted: the port is closed."""
         super().stopFactory()
         self.close()
 
     def acceptableProtocols(self) -> list[bytes]:
-        """Twisted: what to speak on TLS. The limits are those of HTTP/1.1 connections."""
+        """Twisted: return the protocols for TLS. The limits assume HTTP/1.1 connections."""
         return [b"http/1.1"]
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
-        """Twisted: somebody connects."""
+        """Twisted: a client connects."""
         if len(self._channels) >= self.config.max_connections:
             self.refused += 1
-            # Or who only holds connections open could keep out those who ask something.
+            # Otherwise idle connections could keep out clients that send requests.
             idle = next((channel for channel in self._channels if channel.is_idle), None)
             if idle is None:
                 return None
@@ -211,20 +211,20 @@ class WebSite(Site):
         return super().buildProtocol(addr)
 
     def channel_opened(self, channel: WebChannel) -> None:
-        """A connection is open."""
+        """Register an open connection."""
         self._channels[channel] = None
         if self._sweep_call is None:
             self._sweep_call = self.reactor.callLater(SWEEP_INTERVAL, self._sweep_channels)
 
     def channel_closed(self, channel: WebChannel) -> None:
-        """A connection is closed."""
+        """Remove a closed connection."""
         self._channels.pop(channel, None)
         if not self._channels and self._sweep_call is not None:
             self._sweep_call.cancel()
             self._sweep_call = None
 
     def close(self) -> None:
-        """End all streams, and all connections as soon as what is under way is answered."""
+        """End all streams. Close each connection after the response in progress."""
         if self.streams is not None:
             self.streams.close()
         for channel in list(self._channels):
@@ -242,9 +242,9 @@ class WebSite(Site):
 
 
 async def wait_closed(reactor: Any, connections: Callable[[], int]) -> None:
-    """Wait until all ``connections`` that were told to end have done so, for :data:`CLOSE_TIMEOUT` at most.
+    """Wait until all closing ``connections`` are closed, at most :data:`CLOSE_TIMEOUT`.
 
-    What is only in their buffers when the reactor ends is not written any more.
+    Data in their buffers is lost when the reactor stops.
     """
     end = reactor.seconds() + CLOSE_TIMEOUT
     while connections() and reactor.seconds() < end:
@@ -252,7 +252,7 @@ async def wait_closed(reactor: Any, connections: Callable[[], int]) -> None:
 
 
 def constant_page(content: Any) -> Render:
-    """Return what always answers with the same JSON."""
+    """Return a handler that always responds with the same JSON."""
     fixed = json_response(content)
 
     def get(request: WebRequest) -> HttpResponse:

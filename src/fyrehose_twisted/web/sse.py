@@ -1,4 +1,4 @@
-"""The format of server-sent events (HTML standard, "Server-sent events"): writing it, and taking it apart."""
+"""Encoding and parsing of server-sent events (HTML standard, section "Server-sent events")."""
 
 from __future__ import annotations
 
@@ -8,53 +8,53 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import RemoteError
 
 MAX_FRAME = 2**20
-"""Bytes of one event on a stream that are taken in."""
+"""Limit of the bytes of one event."""
 
 _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")
 
 
 class MalformedStream(RemoteError):
-    """What a node sends is no stream of events."""
+    """The data is not a valid event stream."""
 
 
 class Frame(NamedTuple):
-    """One event of a stream, or a comment."""
+    """One event or comment of a stream."""
 
     event: str
-    """``message`` where the stream does not say, ``comment`` for a comment, ``position`` for a bare id too."""
+    """Event type: ``message`` by default, ``comment`` for a comment, ``position`` for an id without data."""
     id: str
-    """The last id on the stream."""
+    """Last id on the stream so far."""
     data: str
 
 
 def frame(data: bytes, id: bytes, event: bytes = b"") -> bytes:
-    """Return an event.
+    """Encode an event.
 
-    :param data: one line.
-    :param id: with this a client that comes back says what it has.
+    :param data: one line of data.
+    :param id: id with which a client resumes after this event.
     """
     kind = b"event: %s\n" % event if event else b""
     return b"%sdata: %s\nid: %s\n\n" % (kind, data, id)
 
 
 def position(id: bytes) -> bytes:
-    """Return an event named ``position``, with the id up to which the client has everything.
+    """Encode a ``position`` event with the id up to which the client has received everything.
 
-    It has data, too: some clients take every id for an event, and its data for JSON.
+    It has JSON data, as some clients treat every id as an event and parse its data.
     """
     return b'event: position\ndata: {"position":"%b"}\nid: %b\n\n' % (id, id)
 
 
 def comment(text: bytes) -> bytes:
-    """Return a line that clients ignore, or take for a sign of life.
+    """Encode a comment, which clients ignore or treat as a keepalive.
 
-    No empty line follows: once a stream has had an id, some clients take each of those for an event without data.
+    No empty line follows. After an id, some clients treat each empty line as an event without data.
     """
     return b": %b\n" % text
 
 
 class FrameReader:
-    """Takes a stream apart."""
+    """Incremental parser of an event stream."""
 
     def __init__(self) -> None:
         self._pieces = [b""]
@@ -64,15 +64,15 @@ class FrameReader:
         self._size = 0
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Return the frames that are complete now.
+        """Parse input; return the frames that are now complete.
 
-        :raises BadStream: if one is longer than :data:`MAX_FRAME`, or not UTF-8.
+        :raises MalformedStream: if a frame is longer than :data:`MAX_FRAME` or not UTF-8.
         """
         frames: list[Frame] = []
         self._pieces.append(data)
         self._rest += len(data)
         if b"\n" not in data and b"\r" not in data and not self._pieces[0].endswith(b"\r"):
-            parts = []  # What has no line end is not looked at again and again.
+            parts = []  # Do not rescan data without a line end.
         else:
             parts = _LINE_END.split(b"".join(self._pieces))
             self._pieces = [parts.pop()]
@@ -82,9 +82,9 @@ class FrameReader:
             try:
                 self._line(part.decode("utf-8"), frames)
             except UnicodeDecodeError:
-                raise MalformedStream("a stream of events is not UTF-8") from None
+                raise MalformedStream("the event stream is not UTF-8") from None
         if self._size + self._rest > MAX_FRAME:
-            raise MalformedStream(f"an event on a stream is longer than {MAX_FRAME:,} bytes")
+            raise MalformedStream(f"an event is longer than {MAX_FRAME:,} bytes")
         return frames
 
     def _line(self, line: str, frames: list[Frame]) -> None:

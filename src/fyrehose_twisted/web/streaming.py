@@ -1,4 +1,4 @@
-"""Streams of server-sent events, each as fast as its client reads."""
+"""Streams of server-sent events with backpressure from each client."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ STREAM = b"text/event-stream"
 
 
 def beyond_end(name: str, next: object) -> HttpError:
-    """Return the problem that a client wants to follow from beyond the end, as after a stream that began anew.
+    """Return the error for a start position beyond the end, for example after the stream has been replaced.
 
-    :param name: where it wants to begin, with its name.
-    :param next: where the next one will be.
+    :param name: requested position, with the name of its parameter.
+    :param next: position of the next record or event.
     """
-    message = f"{name} lies beyond the end; the next one here will be {next}"
+    message = f"{name} lies beyond the end; the next one will be {next}"
     return HttpError(HTTPStatus.CONFLICT, "beyond-end", message, next=next)
 
 
 @implementer(IPushProducer)
 class StreamingResponse:
-    """One client that follows. A subclass writes in :meth:`send_pending`, and keeps nothing but its position.
+    """Stream to one client. A subclass writes in :meth:`send_pending` and keeps only its position.
 
-    :ivar paused: the client reads too slowly, or the stream is over: nothing is to be written.
+    :ivar paused: whether writing is suspended, because the client reads too slowly or the stream has ended.
     """
 
     def __init__(self, streams: StreamingResponses, request: WebRequest) -> None:
-        self.paused: Any = False  # A write can change it.
+        self.paused: Any = False  # Typed Any, as a write can change it.
         self._streams = streams
         self._request = request
         self._stall: Any = None
         self._compressor: Any = None
 
     def send_pending(self) -> None:
-        """Write what there is, until there is no more or :attr:`paused`."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what to write")
+        """Write pending data until there is no more or the stream is :attr:`paused`."""
+        raise NotImplementedError(f"{type(self).__name__} must implement send_pending()")
 
     def begin(self, first: bytes, kind: bytes = STREAM) -> None:
-        """Write the head and ``first``, which every stream begins with, and then what there is already."""
+        """Write the response head, then ``first``, then pending data."""
         request = self._request
         request.on_disconnect = self._disconnected
         set_header = request.responseHeaders.setRawHeaders
         set_header(b"Content-Type", [kind])
         set_header(b"Cache-Control", [b"no-store"])
-        set_header(b"X-Accel-Buffering", [b"no"])  # nginx would hold events back.
+        set_header(b"X-Accel-Buffering", [b"no"])  # Otherwise nginx buffers events.
         if request.accepts_gzip:
             set_header(b"Content-Encoding", [b"gzip"])
             set_header(b"Vary", [b"Accept-Encoding"])
-            # A window of 4 KiB: 32 KiB of memory for each stream, and not 256.
+            # A 4 KiB window takes 32 KiB of memory for each stream instead of 256 KiB.
             self._compressor = zlib.compressobj(6, zlib.DEFLATED, 16 + 12, 5)
         request.allow_origin()
         request.registerProducer(self, True)
@@ -72,19 +72,19 @@ class StreamingResponse:
         self._request.write(data)
 
     def send_heartbeat(self, text: bytes) -> None:
-        """Say that the stream lives."""
+        """Write a keepalive."""
         if not self.paused:
             self.write(text)
 
     def pauseProducing(self) -> None:
-        """Twisted: the client reads too slowly."""
+        """Twisted: the write buffer is full."""
         self.paused = True
         if self._stall is None:
             streams = self._streams
             self._stall = streams.reactor.callLater(streams.config.stall_timeout, self._stalled)
 
     def resumeProducing(self) -> None:
-        """Twisted: the client has read."""
+        """Twisted: the write buffer has space."""
         self.paused = False
         self._cancel_stall()
         self.send_pending()
@@ -94,7 +94,7 @@ class StreamingResponse:
         self.paused = True
 
     def end(self, reason: str) -> None:
-        """End it in good order."""
+        """End the stream with a complete response."""
         self._streams.remove(self, reason)
         self._cancel_stall()
         self.paused = True
@@ -107,7 +107,7 @@ class StreamingResponse:
             request.finish()
 
     def final_event(self) -> bytes:
-        """Return what is written last."""
+        """Return the final bytes of the stream."""
         return b"" if self._compressor is None else bytes(self._compressor.flush())
 
     def _disconnected(self) -> None:
@@ -119,7 +119,7 @@ class StreamingResponse:
         self._stall = None
         self._streams.remove(self, "stalled")
         self._request.on_disconnect = None
-        # There is no use in asking it nicely: what it does not read stands before the end.
+        # An orderly close would wait for the unread data.
         self._request.transport.abortConnection()
 
     def _cancel_stall(self) -> None:
@@ -129,10 +129,10 @@ class StreamingResponse:
 
 
 class StreamingResponses:
-    """All streams of one kind of a site.
+    """All streams of one kind in a site.
 
-    :ivar ended: why streams ended, and how often.
-    :ivar skips: how often a client was told that there is something that it cannot have.
+    :ivar ended: number of ended streams by reason.
+    :ivar skips: number of times a stream had to skip records or events.
     """
 
     log = Logger()
@@ -149,23 +149,23 @@ class StreamingResponses:
         return len(self._streams)
 
     def all(self) -> list[Any]:
-        """Return those that are open."""
+        """Return the open streams."""
         return list(self._streams)
 
     @property
     def is_full(self) -> bool:
-        """Whether there may be no more streams."""
+        """Whether the limit of streams is reached."""
         return len(self._streams) >= self.config.max_streams
 
     def add(self, stream: Any) -> None:
-        """A stream is opened."""
+        """Register an open stream."""
         if not self._streams:
             self._heartbeat_call = self.reactor.callLater(self.config.keepalive, self._send_heartbeats)
             self.first_opened()
         self._streams[stream] = None
 
     def remove(self, stream: Any, reason: str) -> None:
-        """A stream has ended."""
+        """Remove an ended stream, if it is registered."""
         if stream in self._streams:
             del self._streams[stream]
             self.ended[reason] += 1
@@ -175,21 +175,21 @@ class StreamingResponses:
                 self.last_ended()
 
     def close(self) -> None:
-        """End all streams: the site is closed."""
+        """End all streams when the site closes."""
         for stream in list(self._streams):
             stream.end("closed")
 
     def first_opened(self) -> None:
-        """There is a stream now, and was none."""
+        """Hook called before the first stream is added."""
 
     def stream_ended(self, stream: Any) -> None:
-        """One has ended."""
+        """Hook called after a stream has ended."""
 
     def last_ended(self) -> None:
-        """There is no stream any more."""
+        """Hook called after the last stream has ended."""
 
     def heartbeat(self) -> bytes:
-        """Return what is written on streams on which nothing happens."""
+        """Return the keepalive text for idle streams."""
         return comment(b"alive")
 
     def _send_heartbeats(self) -> None:

@@ -1,4 +1,4 @@
-"""Bearer tokens, and whose they are."""
+"""Bearer tokens and the clients that they belong to."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from hmac import compare_digest
 from fyrehose_twisted.errors import ConfigurationError
 
 MIN_TOKEN_LENGTH = 16
-"""Characters that a token in a file must have at least."""
+"""Minimum number of characters of a token in a file."""
 MAX_FILE = 2**20
-"""Bytes of a file with tokens."""
+"""Bytes of a tokens file."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _TOKEN = re.compile(r"[!-~]{16,256}")
 
 
 class Tokens:
-    """Which tokens there are, and the name of the client that has each.
+    """Accepted tokens, each with the name of its client.
 
-    :param tokens: token by name.
-    :raises ConfigurationError: if there is none, or one is empty.
+    :param tokens: token by client name.
+    :raises ConfigurationError: if there is no token, or one is empty.
     """
 
     def __init__(self, tokens: Mapping[str, bytes]) -> None:
         if not tokens or not all(tokens.values()):
-            raise ConfigurationError("an empty token would let everybody in")
-        # Digests have the same length, so that not even that of a token is told.
+            raise ConfigurationError("an empty token would admit every client")
+        # Digests have equal lengths, so that comparisons do not leak the length of a token.
         self._digests = {name: sha256(token).digest() for name, token in tokens.items()}
 
     def name_of(self, token: bytes) -> str | None:
-        """Return whose token it is, ``None`` if nobody's."""
+        """Return the client name of a token, or ``None`` if it is unknown."""
         given = sha256(token).digest()
         found = None
-        for name, digest in self._digests.items():  # All of them: where it is found takes no less time.
+        for name, digest in self._digests.items():  # Compare with all of them, for constant time.
             if compare_digest(given, digest):
                 found = name
         return found
@@ -46,14 +46,17 @@ class Tokens:
 
 
 def shared_token(token: bytes) -> Tokens:
-    """Return tokens of which there is one, which all clients share. :raises ConfigurationError: if it is empty."""
+    """Return tokens with one token that all clients share.
+
+    :raises ConfigurationError: if it is empty.
+    """
     return Tokens({"token": token})
 
 
 def read_tokens(path: str) -> Tokens:
-    """Return the tokens in a file: on each line the name of a client, a space, and its token; ``#`` begins a comment.
+    """Read a tokens file: on each line a client name, a space and a token. ``#`` begins a comment.
 
-    :raises ConfigurationError: if the file cannot be read, can be read by everybody, or has a line that is none.
+    :raises ConfigurationError: if the file cannot be read, is accessible to other users, or has an invalid line.
     """
     try:
         with open(path, "rb") as file:
@@ -70,9 +73,9 @@ def read_tokens(path: str) -> Tokens:
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        # What the line holds is not told: it is secret.
+        # Errors do not quote the line, as it is secret.
         if len(words) != 2 or not _NAME.fullmatch(words[0]):
-            raise ConfigurationError(f"tokens file {path}, line {number}: it is not a name and a token")
+            raise ConfigurationError(f"tokens file {path}, line {number}: expected a name and a token")
         name, token = words
         if not _TOKEN.fullmatch(token):
             raise ConfigurationError(
@@ -80,7 +83,7 @@ def read_tokens(path: str) -> Tokens:
                 "printable ASCII"
             )
         if name in tokens:
-            raise ConfigurationError(f"tokens file {path}, line {number}: {name} has a token already")
+            raise ConfigurationError(f"tokens file {path}, line {number}: {name} already has a token")
         tokens[name] = token.encode()
     if not tokens:
         raise ConfigurationError(f"tokens file {path} has no token")

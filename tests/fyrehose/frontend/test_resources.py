@@ -301,7 +301,7 @@ def test_a_request_may_ask_for_more_journals_and_not_for_fewer() -> None:
     site.publish_queue.journals.holdings_received([Holding(1, 99)] * 16)
     for kept in ("1", "0", "17", "-1", "two", ""):
         response = site.put(b"x", kept=kept)
-        assert (response.code, response.json["message"][:29]) == (400, "Kept is a number from 2 to 16"), kept
+        assert (response.code, response.json["message"][:34]) == (400, "Kept must be a number from 2 to 16"), kept
     assert site.publisher.messages == []
     assert [site.put(b"x", kept=kept).code for kept in ("2", "16")] == [201, 201]
     described = site.ask("/openapi.json").json["paths"]["/messages"]["post"]["parameters"][0]

@@ -74,10 +74,10 @@ def test_with_a_query_where_there_can_be_no_header(bench: Bench, records: str) -
     [
         ("?from=5", None, "from, 5,"),
         ("?from=1:0", None, "from, 1:0,"),
-        ("?id=4", None, "what follows Last-Event-ID, 5,"),
-        ("?from=1", "4", "what follows Last-Event-ID, 5,"),
-        ("", "1:2", "what follows Last-Event-ID, 1:3,"),
-        ("", str(2**64 - 2), f"what follows Last-Event-ID, {2**64 - 1},"),
+        ("?id=4", None, "the position after Last-Event-ID, 5,"),
+        ("?from=1", "4", "the position after Last-Event-ID, 5,"),
+        ("", "1:2", "the position after Last-Event-ID, 1:3,"),
+        ("", str(2**64 - 2), f"the position after Last-Event-ID, {2**64 - 1},"),
     ],
 )
 def test_a_start_beyond_the_end_is_answered(
@@ -88,7 +88,7 @@ def test_a_start_beyond_the_end_is_answered(
     assert answer.code == 409
     assert answer.json["error"] == "beyond-end"
     assert answer.json["next"] == "4"
-    assert answer.json["message"] == f"{named} lies beyond the end; the next one here will be 4"
+    assert answer.json["message"] == f"{named} lies beyond the end; the next one will be 4"
 
 
 def test_the_next_number_is_waited_for(bench: Bench, records: str) -> None:

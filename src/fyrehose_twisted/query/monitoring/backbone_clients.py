@@ -12,27 +12,27 @@ from fyrehose_twisted.query.monitoring.trends import RECENT, STEP
 from fyrehose_twisted.web.request import parse_json
 
 MAX_ROWS = 200
-"""Clients of one backbone that are shown."""
+"""Listed clients of one backbone."""
 MAX_TEXT = 64
 """Characters of an address or a kind."""
 MAX_NUMBER = 2**63 - 1
 REJOINED = 1.0
-"""Seconds by which the time since a client joined may be off before it must have joined anew."""
+"""Seconds of deviation in the join time after which a client counts as rejoined."""
 
 RATES = ("published", "published_bytes", "delivered", "delivered_bytes")
-"""Counters of which the growth a second is shown."""
+"""Counters whose growth a second is shown."""
 UNLISTED = "without KEEPALIVE"
-"""The row of all addresses that publish without being clients."""
+"""Address of the row for all publishers that are not clients."""
 
 _TIMES = ("connected_seconds", "silent_seconds", "requested_seconds")
 _NUMBERS = ("retransmitting", "lag")
 
 
 class BackboneClients(NamedTuple):
-    """A list of clients, as a backbone tells it."""
+    """List of clients from a backbone."""
 
     total: int
-    """Clients that there are, listed or not."""
+    """Number of clients, listed or not."""
     rows: tuple[dict[str, Any], ...]
 
 
@@ -40,27 +40,27 @@ NO_CLIENTS = BackboneClients(0, ())
 
 
 class MalformedClients(MalformedPage):
-    """A page is no list of clients."""
+    """The page is not a list of clients."""
 
 
 def clients_url(metrics: str) -> str:
-    """Return where a backbone whose metrics are at ``metrics`` lists its clients."""
+    """Return the URL of the client list of a backbone, given the URL of its metrics."""
     return urljoin(metrics, f"clients?limit={MAX_ROWS}")
 
 
 def parse_clients(page: bytes) -> BackboneClients:
-    """Return the clients of a page, :data:`MAX_ROWS` of them at most; a figure that is missing is ``None``.
+    """Parse a list of clients, at most :data:`MAX_ROWS`. A missing figure is ``None``.
 
-    :raises BadClients: if it is no list of clients.
+    :raises MalformedClients: if the page is not a list of clients.
     """
     try:
         content = parse_json(page)
     except ValueError as error:
-        raise MalformedClients(f"that is no list of clients ({str(error)[:100]})") from None
+        raise MalformedClients(f"the page is not a list of clients ({str(error)[:100]})") from None
     listed = content.get("list") if isinstance(content, dict) else None
     total = _number(content.get("clients")) if isinstance(content, dict) else None
     if not isinstance(listed, list) or total is None:
-        raise MalformedClients("that is no list of clients")
+        raise MalformedClients("the page is not a list of clients")
     rows: dict[str, dict[str, Any]] = {}
     for one in listed[:MAX_ROWS]:
         row = _row(one)
@@ -84,7 +84,7 @@ def _row(one: Any) -> dict[str, Any]:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    # Neither infinity nor what is no number lies between these.
+    # This also excludes infinity and NaN.
     return value if 0 <= value <= MAX_NUMBER else None
 
 
@@ -94,13 +94,13 @@ class _Samples(NamedTuple):
 
 
 class ClientRates:
-    """Rates of the clients of all backbones, over the last seconds. Clients that are not listed are forgotten."""
+    """Recent rates of the clients of all backbones. Clients that are no longer listed are dropped."""
 
     def __init__(self) -> None:
         self._samples: dict[str, dict[str, _Samples]] = {}
 
     def describe(self, service: str, scraped: ScrapeResult[BackboneClients], now: float) -> dict[str, Any]:
-        """Return what the overview tells of the clients of a backbone."""
+        """Return the clients of a backbone as in the overview."""
         before = self._samples.get(service, {})
         samples = {
             row["address"]: _add_sample(before.get(row["address"]), row, scraped) for row in scraped.content.rows
@@ -119,9 +119,9 @@ class ClientRates:
         }
 
     def retain(self, services: Mapping[str, object]) -> None:
-        """Forget the clients of all other backbones."""
-        for gone in self._samples.keys() - services.keys():
-            del self._samples[gone]
+        """Drop the clients of all other backbones."""
+        for name in self._samples.keys() - services.keys():
+            del self._samples[name]
 
 
 def _add_sample(known: _Samples | None, row: Mapping[str, Any], scraped: ScrapeResult[BackboneClients]) -> _Samples:

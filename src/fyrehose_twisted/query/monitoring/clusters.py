@@ -1,4 +1,4 @@
-"""Clusters of watched nodes: members, leader, and how many more may fail."""
+"""Clusters of watched nodes: members, leader and remaining fault tolerance."""
 
 from __future__ import annotations
 
@@ -22,40 +22,39 @@ class ClusterView(NamedTuple):
     up: int
     """Of those, nodes that answer."""
     members: int
-    """Nodes that belong to it; 0 if unknown."""
+    """Members; 0 if unknown."""
     alive: int
-    """Of those, nodes that the others hear."""
+    """Members that the others hear from."""
     quorum: int
-    """Nodes that have to agree; 0 if unknown."""
+    """Nodes required for a quorum; 0 if unknown."""
     leaders: tuple[str, ...]
 
     @property
     def title(self) -> str:
-        """Name of it as a subject of findings."""
+        """Name of the cluster as a subject of findings."""
         return f"{self.kind} {self.name}".strip()
 
     @property
     def may_fail(self) -> int | None:
-        """How many more nodes may fail; negative without a quorum, ``None`` if unknown."""
+        """Number of further nodes that may fail; negative without a quorum, ``None`` if unknown."""
         return self.alive - self.quorum if self.quorum else None
 
 
 def clusters(services: Iterable[ServiceFigures]) -> list[ClusterView]:
     """Return the clusters that the watched services belong to."""
     found: dict[tuple[str, str], list[ServiceFigures]] = {}
-    for one in services:
-        if one.kind in ("hydra", "parcels"):
-            name = label(one.metrics, "network" if one.kind == "hydra" else "cluster")
-            found.setdefault((one.kind, name), []).append(one)
+    for service in services:
+        if service.kind in ("hydra", "parcels"):
+            name = label(service.metrics, "network" if service.kind == "hydra" else "cluster")
+            found.setdefault((service.kind, name), []).append(service)
     return [_cluster(kind, name, nodes) for (kind, name), nodes in sorted(found.items())]
 
 
 def _cluster(kind: str, name: str, nodes: list[ServiceFigures]) -> ClusterView:
-    up = [one for one in nodes if one.scrape.up]
-    # The node that hears most knows best: a node that is cut off counts only itself.
-    told = max((_member_counts(one) for one in up), default=(0, 0, 0))
-    alive, members, quorum = told
-    leaders = {leader for one in up if (leader := active_label(one.metrics, f"{kind}_leader", "leader"))}
+    up = [node for node in nodes if node.scrape.up]
+    # Use the node with the most living members: a partitioned node counts only itself.
+    alive, members, quorum = max((_member_counts(node) for node in up), default=(0, 0, 0))
+    leaders = {leader for node in up if (leader := active_label(node.metrics, f"{kind}_leader", "leader"))}
     return ClusterView(kind, name, len(nodes), len(up), members, alive, quorum, tuple(sorted(leaders)))
 
 
@@ -63,7 +62,7 @@ def _member_counts(one: ServiceFigures) -> tuple[int, int, int]:
     """Return living members, members and quorum, as one node counts them."""
     quorum = int(total(one.metrics, f"{one.kind}_quorum") or 0)
     if one.kind == "hydra":
-        # A network drops nodes that it does not hear, so all that it has are alive.
+        # A network drops nodes that it does not hear from, so all its nodes are alive.
         nodes = int(total(one.metrics, "hydra_nodes") or 0)
         return nodes, nodes, quorum
     alive = int(total(one.metrics, "parcels_members", alive="true") or 0)
@@ -71,7 +70,7 @@ def _member_counts(one: ServiceFigures) -> tuple[int, int, int]:
 
 
 def assess_cluster(cluster: ClusterView) -> Iterator[HealthFinding]:
-    """Yield what is wrong with a cluster."""
+    """Yield the findings about a cluster."""
     title, left = cluster.title, cluster.may_fail
     if not cluster.up:
         yield HealthFinding(title, DOWN, "no-node", "none of its watched nodes answers")
@@ -83,7 +82,7 @@ def assess_cluster(cluster: ClusterView) -> Iterator[HealthFinding]:
         text = f"{cluster.alive} of {cluster.members} members are alive"
         yield HealthFinding(title, ATTENTION, "members", text + (f"; {left} more may fail" if left is not None else ""))
     elif left == 0 and max(cluster.members, cluster.watched) > 2:
-        # Two nodes have none to spare from the start.
+        # A cluster of two nodes never has one to spare.
         yield HealthFinding(title, ATTENTION, "spare", "no more node may fail")
     if len(cluster.leaders) > 1:
         text = f"nodes name different leaders: {', '.join(cluster.leaders[:4])}"

@@ -21,7 +21,7 @@ MAIN = {
     "frontend": "frontend_published_total",
     "query": "query_requests_total",
 }
-"""The rate of each kind of which the page draws the history."""
+"""Metric of each kind whose rate is plotted as history."""
 
 RATES = (
     *MAIN.values(),
@@ -42,10 +42,10 @@ LABELLED_COUNTERS = {
     "parcels_refused_total": "",
     "parcels_skipped_total": "",
 }
-"""Counters of which the growth over :data:`WINDOW` is shown, and the label by which it is split."""
+"""Counters whose growth over :data:`WINDOW` is shown, each with the label that splits it."""
 
 MAX_LABELS = 64
-"""Values of one label that are kept apart."""
+"""Values of one label that are counted separately."""
 
 
 def samples(metrics: Metrics, name: str) -> list[tuple[dict[str, str], float]]:
@@ -54,60 +54,60 @@ def samples(metrics: Metrics, name: str) -> list[tuple[dict[str, str], float]]:
 
 
 def total(metrics: Metrics, name: str, **labels: str) -> float | None:
-    """Return the sum of a metric over those samples that have ``labels``; ``None`` if there are none."""
+    """Return the sum of a metric over the samples with ``labels``, or ``None`` if there are none."""
     found = [value for has, value in samples(metrics, name) if labels.items() <= has.items()]
     return sum(found) if found else None
 
 
 def label(metrics: Metrics, name: str) -> str:
-    """Return a label of ``fyrehose_info``, empty if there is none."""
+    """Return a label of ``fyrehose_info``, or ``""``."""
     return next((labels[name] for labels, _ in samples(metrics, "info") if labels.get(name)), "")
 
 
 def active_label(metrics: Metrics, name: str, label: str) -> str:
-    """Return the label of the sample that is 1, empty if there is none."""
+    """Return the label of the sample with value 1, or ``""``."""
     return next((labels.get(label, "") for labels, value in samples(metrics, name) if value == 1), "")
 
 
 def kind_of(metrics: Metrics) -> str:
-    """Return what a service says it is, or else what its metrics are called; ``other`` if neither is known."""
-    told = label(metrics, "service")
-    if told in KINDS:
-        return told
+    """Return the kind of a service by its info metric or its metric names; ``other`` if unknown."""
+    service = label(metrics, "service")
+    if service in KINDS:
+        return service
     return next((kind for kind in KINDS if any(name.startswith(f"{PREFIX}{kind}_") for name in metrics)), "other")
 
 
 def durable_journals(metrics: Metrics) -> float | None:
-    """Return how many durable journals a backbone has. An older one tells only how many clients answer repairs."""
+    """Return the number of durable journals of a backbone, or of journals if the backbone is older."""
     durable = total(metrics, "backbone_durable_journals")
     return total(metrics, "backbone_journals") if durable is None else durable
 
 
 class ServiceFigures(NamedTuple):
-    """What the metrics of a service say at a moment."""
+    """Figures of one service at one time."""
 
     scrape: ServiceScrape
     kind: str
     rates: dict[str, float | None]
-    """Growth a second of each of :data:`RATES` that the service has."""
+    """Growth a second of each metric of :data:`RATES` that the service has."""
     recent: dict[str, dict[str, float]]
-    """Growth over :data:`WINDOW` of each of :data:`LABELLED_COUNTERS` that has grown, by label."""
+    """Growth over :data:`WINDOW` of the :data:`LABELLED_COUNTERS` that have grown, by label."""
     grown: Mapping[str, float]
-    """Growth of each of :data:`LABELLED_COUNTERS` since the look before."""
+    """Growth of the :data:`LABELLED_COUNTERS` since the previous collection."""
     lost: float
-    """Messages lost during the history, or before it began."""
+    """Messages lost during the history or before its start."""
 
     @property
     def metrics(self) -> Metrics:
-        """The last metrics that there were."""
+        """Metrics of the last successful scrape."""
         return self.scrape.metrics
 
     def rate(self, name: str) -> float:
-        """Return the growth a second of a metric, 0 if it is unknown."""
+        """Return the growth a second of a metric, or 0 if it is unknown."""
         return self.rates.get(name) or 0.0
 
     def recent_growth(self, name: str, without: frozenset[str] = frozenset()) -> dict[str, float]:
-        """Return the growth of a counter by label over :data:`WINDOW`, some labels left out."""
+        """Return the growth of a counter over :data:`WINDOW` by label, excluding some labels."""
         return {label: count for label, count in self.recent.get(name, {}).items() if label not in without}
 
 
@@ -117,7 +117,7 @@ def trend_key(service: str, name: str, part: str = "") -> str:
 
 
 def read_figures(scrape: ServiceScrape, trends: Trends, now: float) -> ServiceFigures:
-    """Return the figures of a service, and note them in its trends."""
+    """Compute the figures of a service and update its trends."""
     rates: dict[str, float | None] = {}
     recent: dict[str, dict[str, float]] = {}
     grown: dict[str, float] = {}
@@ -132,7 +132,7 @@ def read_figures(scrape: ServiceScrape, trends: Trends, now: float) -> ServiceFi
             key = trend_key(scrape.name, name, part)
             known = trends.get(key)
             before = 0.0 if known is None else known.total
-            # What comes with a reason for the first time was 0 a moment ago, if the service was known then.
+            # A label that is new for a known service was 0 before.
             if known is None and by and trends.get(trend_key(scrape.name, name)) is not None:
                 trends.add(key, now, scrape.heard_at - 1, 0.0, counter=True)
             trend = trends.add(key, now, scrape.heard_at, value, counter=True)

@@ -1,4 +1,4 @@
-"""Findings about services and journals, and the recent events that they make."""
+"""Findings about services and journals, and the recent events that they cause."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ OK, ATTENTION, DOWN = "ok", "attention", "down"
 LEVELS = (OK, ATTENTION, DOWN)
 
 MAX_EVENTS = 100
-"""Events that are remembered."""
+"""Number of events kept."""
 MERGE_WINDOW = 60.0
-"""Seconds within which the same event of one subject counts up instead of being told again."""
+"""Seconds within which equal events of one subject are merged into a count."""
 
 
 class HealthFinding(NamedTuple):
-    """One reason why a subject is not OK."""
+    """One reason for which a subject is not OK."""
 
     subject: str
-    """A service or a stream, as the page names it."""
+    """Name of a service, stream or cluster."""
     level: str
     kind: str
     """Short stable name of the reason."""
     text: str
     hold: float = 0.0
-    """Seconds for which the reason has to last before it counts."""
+    """Seconds for which the reason must persist before it counts."""
 
 
 def worst(findings: Iterable[HealthFinding]) -> str:
@@ -37,21 +37,21 @@ def worst(findings: Iterable[HealthFinding]) -> str:
 
 def _levels(findings: Iterable[HealthFinding]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for one in findings:
-        found[one.subject] = max(found.get(one.subject, OK), one.level, key=LEVELS.index)
+    for finding in findings:
+        found[finding.subject] = max(found.get(finding.subject, OK), finding.level, key=LEVELS.index)
     return found
 
 
 class RecentEvents:
-    """The most recent events, bounded."""
+    """Bounded list of recent events."""
 
     def __init__(self) -> None:
         self._events: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
 
     def add(self, at: float, level: str, subject: str, text: str, count: int = 0, noun: str = "message") -> None:
-        """Tell of an event.
+        """Add an event.
 
-        :param count: how many of ``noun``, for a ``text`` with ``{count}``; the same text again soon adds to it.
+        :param count: number of ``noun`` for a ``text`` with ``{count}``. An equal event soon after adds to it.
         """
         if count:
             for event in reversed(self._events):
@@ -64,7 +64,7 @@ class RecentEvents:
         self._events.append(event)
 
     def list(self) -> list[dict[str, Any]]:
-        """Return all of them, the newest first."""
+        """Return all events, newest first."""
         return [
             {
                 **{name: event[name] for name in ("at", "level", "subject")},
@@ -80,9 +80,9 @@ def _text(event: dict[str, Any]) -> str:
 
 
 class ActiveFindings:
-    """What was found last, and since when.
+    """Active findings with their start times.
 
-    :ivar current: findings that have lasted long enough, the worst ones first.
+    :ivar current: findings that have persisted long enough, worst first.
     """
 
     def __init__(self, events: RecentEvents) -> None:
@@ -93,13 +93,13 @@ class ActiveFindings:
         self.current: list[HealthFinding] = []
 
     def update(self, found: Iterable[HealthFinding], now: float) -> None:
-        """Replace the findings, and tell of those that begin and end."""
+        """Replace the findings, and add events for changes."""
         by_key = {(one.subject, one.kind): one for one in found}
         self._since = {key: min(self._since.get(key, now), now) for key in by_key}
         current = {key: one for key, one in by_key.items() if now - self._since[key] >= one.hold}
         for key, one in current.items():
-            told = self._reported.get(key)
-            if told is None or told.level != one.level:
+            reported = self._reported.get(key)
+            if reported is None or reported.level != one.level:
                 self._events.add(now, one.level, one.subject, one.text)
         before, after = _levels(self._reported.values()), _levels(current.values())
         for subject, level in before.items():

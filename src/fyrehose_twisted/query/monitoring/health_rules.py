@@ -1,4 +1,4 @@
-"""Rules that say whether a service or a journal is OK, wants attention or is down."""
+"""Rules that assess whether a service or journal is OK, needs attention or is down."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from fyrehose_twisted.query.monitoring.findings import ATTENTION, DOWN, HealthFi
 from fyrehose_twisted.wording import pluralize
 
 MAX_LAG = 10_000
-"""Messages by which a journal or client may be behind, and those of :data:`MAX_SKEW` seconds."""
+"""Messages by which a journal or client may lag, plus the messages of :data:`MAX_SKEW` seconds."""
 MAX_SKEW = 5.0
-"""Seconds between the scrapes of two services, at most."""
+"""Maximum seconds between the scrapes of two services."""
 PERSISTENCE = 60.0
-"""Seconds after which what comes and goes in normal life is a finding."""
+"""Seconds after which a normally transient condition is a finding."""
 SETTLING = 15.0
-"""Seconds that a restart or an election may take."""
+"""Seconds that a restart or election may take."""
 
 NORMAL_DROPS = frozenset(
     {"held_already", "stopped", "buffer_full"}
     | {f"forward_{reason}" for reason in ("not_held", "unwanted", "requesters", "queue")}
 )
-"""Reasons for which packets are dropped in normal life."""
+"""Reasons of packet drops in normal operation."""
 
 Newest = Mapping[str, tuple[float, float]]
-"""The highest number of each stream that any service knows of, and how many come a second."""
+"""Highest number of each stream known to any service, and messages a second."""
 
 
 def newest_sequences(
@@ -40,7 +40,7 @@ def newest_sequences(
 ) -> dict[str, tuple[float, float]]:
     """Return the highest number and the rate of each stream.
 
-    :param streams: the journals of the directory, as the overview describes them.
+    :param streams: descriptions of the journals, as in the overview.
     """
     found: dict[str, tuple[float, float]] = {}
 
@@ -63,22 +63,22 @@ def newest_sequences(
 
 
 def _one_epoch(stream: str) -> bool:
-    """Return whether the numbers of a stream never begin anew, so that two of them can be compared."""
+    """Return whether a stream has only one epoch, so that its numbers are comparable."""
     return stream.startswith(("fyrehose://", "parcels://"))
 
 
 def measure_lag(one: ServiceFigures, newest: Newest) -> tuple[float, float] | None:
-    """Return by how many messages a service is behind, and from how many on that is too much; ``None`` if unknown."""
+    """Return the lag of a service in messages and its limit, or ``None`` if unknown."""
     found = []
     for labels, value in samples(one.metrics, "journal_next"):
         if labels.get("stream") in newest:
             found.append((labels["stream"], value - 1))
-    handed_over = total(one.metrics, "client_sequence")
-    if one.kind == "client" and handed_over is not None:
+    delivered = total(one.metrics, "client_sequence")
+    if one.kind == "client" and delivered is not None:
         own = label(one.metrics, "stream")
         streams = [own] if own in newest else [stream for stream in newest if stream.startswith("fyrehose://")]
         if len(streams) == 1:
-            found.append((streams[0], handed_over))
+            found.append((streams[0], delivered))
     lags = [(max(0.0, newest[stream][0] - number), MAX_LAG + MAX_SKEW * newest[stream][1]) for stream, number in found]
     return max(lags, key=lambda lag: lag[0] - lag[1], default=None)
 
@@ -99,11 +99,11 @@ def assess_disk(subject: str, free: float | None, least: int) -> Iterator[Health
         yield HealthFinding(subject, ATTENTION, "disk", f"its disk has {free / 2**20:,.0f} MiB left")
 
 
-def _assess_growth(one: ServiceFigures, name: str, noun: str, what: str, *without: str) -> Iterator[HealthFinding]:
-    lately = one.recent_growth(name, frozenset(without))
-    if lately:
-        parts = ", ".join(label for label in sorted(lately, key=lambda label: -lately[label])[:3] if label)
-        text = f"{pluralize(int(sum(lately.values())), noun)} {what} in 5 min" + (f" ({parts})" if parts else "")
+def _assess_growth(one: ServiceFigures, name: str, noun: str, action: str, *without: str) -> Iterator[HealthFinding]:
+    growth = one.recent_growth(name, frozenset(without))
+    if growth:
+        parts = ", ".join(label for label in sorted(growth, key=lambda label: -growth[label])[:3] if label)
+        text = f"{pluralize(int(sum(growth.values())), noun)} {action} in 5 min" + (f" ({parts})" if parts else "")
         yield HealthFinding(one.scrape.name, ATTENTION, name, text)
 
 
@@ -185,25 +185,25 @@ _RULES: dict[str, Callable[[ServiceFigures, Newest], Iterator[HealthFinding]]] =
 
 
 def assess_service(one: ServiceFigures, newest: Newest, least_free: int) -> Iterator[HealthFinding]:
-    """Yield what is wrong with a service.
+    """Yield the findings about a service.
 
-    :param least_free: bytes that a disk should have left.
+    :param least_free: free bytes that a disk should have.
     """
-    seen = one.scrape
-    if not seen.up:
-        if seen.at:
-            yield HealthFinding(seen.name, DOWN, "down", f"is down: {seen.why}")
+    scrape = one.scrape
+    if not scrape.up:
+        if scrape.at:
+            yield HealthFinding(scrape.name, DOWN, "down", f"is down: {scrape.why}")
         return
-    if seen.missed:
-        yield HealthFinding(seen.name, ATTENTION, "scrape", f"did not answer the latest scrape: {seen.why}")
+    if scrape.missed:
+        yield HealthFinding(scrape.name, ATTENTION, "scrape", f"did not answer the latest scrape: {scrape.why}")
     free = min((value for _, value in samples(one.metrics, "journal_free_bytes")), default=None)
-    yield from assess_disk(seen.name, free, least_free)
+    yield from assess_disk(scrape.name, free, least_free)
     if one.kind in _RULES:
         yield from _RULES[one.kind](one, newest)
 
 
 def assess_stream(stream: Mapping[str, Any], newest: Newest) -> Iterator[HealthFinding]:
-    """Yield what is wrong with a journal of the directory, as the overview describes it."""
+    """Yield the findings about a journal, given its description in the overview."""
     name = stream["stream"]
     if stream["problem"]:
         yield HealthFinding(name, DOWN, "problem", f"cannot be read: {stream['problem']}")

@@ -1,4 +1,4 @@
-"""State of the journals and of the watched services, as the dashboard shows it."""
+"""Overview of the journals and watched services, as shown by the dashboard."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from fyrehose_twisted.ranges import RangeSet
 from fyrehose_twisted.web.site import WebSite
 
 MAX_STREAMS = 1_000
-"""Streams of which an overview tells."""
+"""Streams in an overview."""
 
 MAX_FINDINGS = 100
-"""Findings that are told."""
+"""Findings in an overview."""
 
 MAX_SERIES = 500
-"""Streams and services of which the history is told."""
+"""Streams and services in the history."""
 
 MAX_RANGES = 1_000
-"""Ranges that are told of each epoch."""
+"""Lost or missing ranges listed for each epoch."""
 
 
 def installed_version() -> str:
@@ -51,13 +51,13 @@ def installed_version() -> str:
 
 
 def describe_source(source: JournalSource, *, ranges: bool = False) -> dict[str, Any]:
-    """Return what is told of a journal.
+    """Return the description of a journal.
 
-    :param ranges: tell which numbers are lost and missing, too, and not only how many.
+    :param ranges: whether to list the lost and missing ranges in addition to their counts.
     """
     if ranges:
         return _describe(source, ranges=True)
-    # To count what thousands of segments hold takes a while, and most journals have not changed.
+    # Cached, as counting thousands of segments takes long and most journals have not changed.
     state = source.change_token()
     if source.cached_description is None or source.cached_description[0] != state:
         source.cached_description = state, _describe(source, ranges=False)
@@ -72,7 +72,7 @@ def _describe(source: JournalSource, *, ranges: bool) -> dict[str, Any]:
         if bounds is None:
             continue
         held, lost = reader.known_ranges(epoch)
-        told: dict[str, Any] = {
+        row: dict[str, Any] = {
             "epoch": epoch,
             "first": bounds.first,
             "next": bounds.next,
@@ -82,9 +82,9 @@ def _describe(source: JournalSource, *, ranges: bool) -> dict[str, Any]:
             "missing": bounds.last - bounds.first + 1 - held.count - lost.count,
         }
         if ranges:
-            told["lost_ranges"] = list(islice(map(list, lost), MAX_RANGES))
-            told["missing_ranges"] = list(islice(_missing(held, lost, bounds), MAX_RANGES))
-        epochs.append(told)
+            row["lost_ranges"] = list(islice(map(list, lost), MAX_RANGES))
+            row["missing_ranges"] = list(islice(_missing(held, lost, bounds), MAX_RANGES))
+        epochs.append(row)
     for segment in reader.segments:
         newest = max(newest, segment.newest)
     return {
@@ -107,9 +107,9 @@ def _missing(held: RangeSet, lost: RangeSet, bounds: Bounds) -> Iterator[list[in
 
 
 class Overview:
-    """State of everything that the service sees, with what it remembers of the last hour.
+    """Overview of all journals and services, with the history of the last hour.
 
-    :ivar content: the last one that was made; it is made anew by :meth:`collect`.
+    :ivar content: last overview, replaced by :meth:`collect`.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class Overview:
 
     @property
     def is_due(self) -> bool:
-        """Whether a look is due for the sake of the history, though no client wants one."""
+        """Whether a collection is due for the history, regardless of clients."""
         return not 0 <= self._reactor.seconds() - self._collected_at < STEP
 
     def collect(self) -> None:
-        """Make it anew."""
+        """Collect a new overview."""
         now = self._collected_at = self._reactor.seconds()
         self._sources.refresh_all()
         services = [read_figures(seen, self._trends, now) for seen in self._scraper.results]
@@ -179,7 +179,7 @@ class Overview:
         }
 
     def history(self) -> dict[str, Any]:
-        """Return the rates of the last hour of streams and services, one for each step."""
+        """Return the rates of streams and services in each step of the last hour."""
         now = self._reactor.seconds()
         series: dict[str, list[float | None]] = {}
         keys = [(f"stream {source.name}", f"stream:{source.name}:records") for source in self._sources]
@@ -194,18 +194,18 @@ class Overview:
         return {"at": now, "step": STEP, "series": series}
 
     def _stream(self, source: JournalSource, now: float) -> dict[str, Any]:
-        told = describe_source(source) | {"followers": self._live_streams.follower_count(source.name)}
-        lost = float(sum(epoch["lost"] for epoch in told["epochs"]))
+        row = describe_source(source) | {"followers": self._live_streams.follower_count(source.name)}
+        lost = float(sum(epoch["lost"] for epoch in row["epochs"]))
         key = f"stream:{source.name}"
-        records = self._trends.add(f"{key}:records", now, now, told["records"], counter=False)
+        records = self._trends.add(f"{key}:records", now, now, row["records"], counter=False)
         losses = self._trends.get(f"{key}:lost")
         before = 0.0 if losses is None else losses.total
         losses = self._trends.add(f"{key}:lost", now, now, lost, counter=False)
         if losses is not None and losses.total > before:
             self._events.add(now, ATTENTION, source.stream, _LOST, int(losses.total - before))
-        told["rate"] = None if records is None else records.rate(now)
-        told["lost_lately"] = int(losses.uncertain_increase(now)) if losses is not None else int(lost)
-        return told
+        row["rate"] = None if records is None else records.rate(now)
+        row["lost_lately"] = int(losses.uncertain_increase(now)) if losses is not None else int(lost)
+        return row
 
     def _note_losses(self, services: list[ServiceFigures], now: float) -> None:
         for one in services:

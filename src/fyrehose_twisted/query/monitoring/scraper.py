@@ -15,49 +15,49 @@ from fyrehose_twisted.query.monitoring.backbone_clients import NO_CLIENTS, Backb
 from fyrehose_twisted.query.monitoring.scraping import MalformedPage, PageFetcher, PageScraper, ScrapeResult
 
 MAX_SAMPLES = 4_096
-"""Numbers of a page that are kept."""
+"""Samples kept of a page."""
 PREFIX = "fyrehose_"
-"""What else a page has is not of interest here."""
+"""Prefix of the metrics that are kept."""
 BACKBONE = f"{PREFIX}backbone_clients"
-"""A service with this metric lists its clients."""
+"""Metric of services that list their clients."""
 
 Metrics = dict[str, list[tuple[dict[str, str], float]]]
-"""Labels and value of each sample, by the name of the metric."""
+"""Labels and value of each sample, by metric name."""
 
 
 class MalformedMetrics(MalformedPage):
-    """A page is none of metrics."""
+    """The page is not a page of metrics."""
 
 
 class ScrapeTarget(NamedTuple):
-    """A service, and where its metrics are."""
+    """Name of a service and URL of its metrics."""
 
     name: str
     url: str
 
 
 class ServiceScrape(NamedTuple):
-    """What is known of a service. All times are UTC seconds since 1970, 0 before the first one."""
+    """Scrape result of a service. Times are UTC seconds since 1970, 0 before the first scrape."""
 
     name: str
     up: bool
-    """The service answered one of the last :data:`~fyrehose_twisted.query.monitoring.scraping.MAX_MISSED` scrapes."""
+    """Whether one of the last :data:`~fyrehose_twisted.query.monitoring.scraping.MAX_MISSED` scrapes succeeded."""
     why: str
-    """Error of the latest scrape; empty if it was answered."""
+    """Error of the latest scrape; empty if it succeeded."""
     at: float
-    """When the latest scrape ended."""
+    """End of the latest scrape."""
     heard_at: float
-    """When a scrape was answered last: the age of :attr:`metrics`."""
+    """Time of the last successful scrape, from which :attr:`metrics` are."""
     missed: int
-    """Scrapes in a row without an answer."""
+    """Consecutive scrapes that failed."""
     metrics: Metrics
-    """Of the last scrape that was answered."""
+    """Metrics of the last successful scrape."""
 
 
 def parse_scrape_target(text: str) -> ScrapeTarget:
-    """Return what ``NAME=URL`` means.
+    """Parse ``NAME=URL``.
 
-    :raises ConfigurationError: if it means nothing.
+    :raises ConfigurationError: if it is invalid.
     """
     name, equals, url = text.partition("=")
     parts = urlsplit(url)
@@ -66,16 +66,18 @@ def parse_scrape_target(text: str) -> ScrapeTarget:
     except ValueError:
         port = -1
     if not (equals and name and name.isprintable() and len(name) <= 64):
-        raise ConfigurationError(f"--watch {text!r} is not NAME=URL, such as backbone=http://127.0.0.1:9100/metrics")
+        raise ConfigurationError(
+            f"--watch {text!r} must have the form NAME=URL, such as backbone=http://127.0.0.1:9100/metrics"
+        )
     if parts.scheme != "http" or not parts.hostname or port == -1 or parts.username or not url.isascii():
-        raise ConfigurationError(f"--watch {text!r}: the URL is not one such as http://127.0.0.1:9100/metrics")
+        raise ConfigurationError(f"--watch {text!r}: the URL must be like http://127.0.0.1:9100/metrics")
     return ScrapeTarget(name, url)
 
 
 def parse_metrics(page: bytes) -> Metrics:
-    """Return those metrics of a page that are ours.
+    """Parse the metrics with :data:`PREFIX` from a page.
 
-    :raises BadMetrics: if it is no page of metrics, or has too many.
+    :raises MalformedMetrics: if it is not a page of metrics, or has too many samples.
     """
     found: Metrics = {}
     count = 0
@@ -86,17 +88,17 @@ def parse_metrics(page: bytes) -> Metrics:
             for sample in family.samples:
                 count += 1
                 if count > MAX_SAMPLES:
-                    raise MalformedMetrics(f"there are more than {MAX_SAMPLES:,} numbers")
+                    raise MalformedMetrics(f"the page has more than {MAX_SAMPLES:,} samples")
                 value = float(sample.value)
-                if value - value == 0:  # JSON has neither infinity nor what is no number.
+                if value - value == 0:  # JSON has neither infinity nor NaN.
                     found.setdefault(sample.name, []).append((dict(sample.labels), value))
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise MalformedMetrics(f"that is no page of metrics ({str(error)[:100]})") from None
+        raise MalformedMetrics(f"the page is not a page of metrics ({str(error)[:100]})") from None
     return found
 
 
 class MetricsScraper:
-    """Reads the metrics of services, and what clients the backbones among them have, again and again."""
+    """Periodic scraper of the metrics of services and the client lists of backbones."""
 
     def __init__(self, watched: Iterable[ScrapeTarget], config: QueryConfig, reactor: Any) -> None:
         fetcher = self._fetcher = PageFetcher(config, reactor)
@@ -112,12 +114,12 @@ class MetricsScraper:
 
     @property
     def results(self) -> list[ServiceScrape]:
-        """What is known of each service now. A service whose figures are too old is not up."""
+        """Current result for each service. A service with outdated figures is not up."""
         return [ServiceScrape(name, *scrape.result) for name, scrape in self._metrics.items()]
 
     @property
     def clients(self) -> dict[str, ScrapeResult[BackboneClients]]:
-        """What is known of the clients of each backbone."""
+        """Current result for the clients of each backbone."""
         return {name: one.result for name, one in self._clients.items() if _is_backbone(self._metrics[name])}
 
     @property
@@ -125,12 +127,12 @@ class MetricsScraper:
         return [*self._metrics.values(), *self._clients.values()]
 
     def start(self) -> None:
-        """Begin."""
+        """Start scraping."""
         for scrape in self._scrapes:
             scrape.start()
 
     def stop(self) -> None:
-        """End."""
+        """Stop scraping and close the connections."""
         for scrape in self._scrapes:
             scrape.stop()
         self._fetcher.close()

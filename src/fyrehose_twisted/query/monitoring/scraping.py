@@ -1,4 +1,4 @@
-"""Scrapes: one page of another service, read again and again."""
+"""Periodic scraping of single pages of other services."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fyrehose_twisted.process.repeating import PeriodicCall
 from fyrehose_twisted.query.config import QueryConfig
 
 MAX_PAGE = 2**20
-"""Bytes of a page."""
+"""Maximum bytes of a page."""
 MAX_MISSED = 3
-"""Scrapes in a row without an answer after which a page is down."""
+"""Consecutive failed scrapes after which a page is down."""
 
-# Twisted's, which are not annotated.
+# These classes of Twisted have no annotations.
 _Pool: Any = HTTPConnectionPool
 _Agent: Any = Agent
 _hostname_endpoint: Any = HostnameEndpoint
@@ -36,28 +36,28 @@ T = TypeVar("T")
 
 
 class MalformedPage(RemoteError):
-    """An answer is not the page that was asked for."""
+    """The response is not the expected page."""
 
 
 class ScrapeResult(NamedTuple, Generic[T]):
-    """What is known of a page. All times are UTC seconds since 1970, 0 before the first one."""
+    """Scrape result of a page. Times are UTC seconds since 1970, 0 before the first scrape."""
 
     up: bool
-    """One of the last :data:`MAX_MISSED` scrapes was answered."""
+    """Whether one of the last :data:`MAX_MISSED` scrapes succeeded."""
     why: str
-    """Error of the latest scrape; empty if it was answered."""
+    """Error of the latest scrape; empty if it succeeded."""
     at: float
-    """When the latest scrape ended."""
+    """End of the latest scrape."""
     heard_at: float
-    """When a scrape was answered last: the age of :attr:`content`."""
+    """Time of the last successful scrape, from which :attr:`content` is."""
     missed: int
-    """Scrapes in a row without an answer."""
+    """Consecutive scrapes that failed."""
     content: T
-    """Of the last scrape that was answered."""
+    """Content of the last successful scrape."""
 
 
 class PageFetcher:
-    """Gets pages over connections that stay open."""
+    """HTTP client with persistent connections."""
 
     def __init__(self, config: QueryConfig, reactor: Any) -> None:
         pool = _Pool(reactor)
@@ -67,7 +67,10 @@ class PageFetcher:
         self._pool = pool
 
     async def get(self, url: str) -> bytes:
-        """Return a page. :raises BadPage: if the answer is an error or too long."""
+        """Get a page.
+
+        :raises MalformedPage: if the response is an error or too long.
+        """
         response = await self._agent.request(b"GET", url.encode(), Headers({b"User-Agent": [b"fyrehose-query"]}))
         body = _Body()
         response.deliverBody(body)
@@ -77,17 +80,17 @@ class PageFetcher:
         return page
 
     def close(self) -> None:
-        """Close the connections that are not in use."""
+        """Close the idle connections."""
         self._pool.closeCachedConnections()
 
 
 class PageScraper(Generic[T]):
-    """Reads one page again and again, one request at a time.
+    """Periodic scraper of one page, with one request at a time.
 
-    :param name: the page, as the log names it.
-    :param parse: makes the content of a page; raises :class:`MalformedPage` if it is another one.
-    :param empty: the content before the first answer.
-    :param wanted: whether the page is to be read now; by default always.
+    :param name: name of the page in the log.
+    :param parse: parses a page; raises :class:`MalformedPage` if it is invalid.
+    :param empty: content before the first successful scrape.
+    :param wanted: returns whether to scrape now; by default always.
     """
 
     log = Logger()
@@ -112,34 +115,34 @@ class PageScraper(Generic[T]):
 
     @property
     def result(self) -> ScrapeResult[T]:
-        """What is known of the page now. A page whose content is too old is not up."""
+        """Current result. A page with outdated content is not up."""
         config, one, now = self._config, self._result, self._reactor.seconds()
         if one.up and now - one.heard_at > MAX_MISSED * (config.scrape_interval + config.scrape_timeout):
             return one._replace(up=False, why=one.why or f"not heard of for {now - one.heard_at:.0f} s")
         return one
 
     def start(self) -> None:
-        """Begin."""
+        """Start scraping."""
         self._periodic_call.start(self._config.scrape_interval)
 
     def stop(self) -> None:
-        """End."""
+        """Stop scraping."""
         self._periodic_call.stop()
         if self._request is not None:
-            asked, self._request = self._request, None
-            asked.cancel()
+            request, self._request = self._request, None
+            request.cancel()
 
     def _start_request(self) -> Deferred[None]:
         if not self._wanted():
             return succeed(None)
-        asked = self._request = Deferred.fromCoroutine(self._get())
+        request = self._request = Deferred.fromCoroutine(self._get())
         timeout = self._config.scrape_timeout
         late = MalformedPage(f"no answer within {timeout:g} s")
-        asked.addTimeout(timeout, self._reactor, lambda *_: Failure(late))
+        request.addTimeout(timeout, self._reactor, lambda *_: Failure(late))
 
         def done(result: Any) -> None:
-            if asked is not self._request:
-                return  # The scrape has stopped.
+            if request is not self._request:
+                return  # Scraping has stopped.
             self._request = None
             now, before = self._reactor.seconds(), self._result
             if isinstance(result, Failure):
@@ -152,7 +155,7 @@ class PageScraper(Generic[T]):
                     self.log.info("{name} at {url} is back", name=self._name, url=self._url)
                 self._result = ScrapeResult(True, "", now, now, 0, result)
 
-        return asked.addBoth(done)
+        return request.addBoth(done)
 
     async def _get(self) -> T:
         return self._parse(await self._fetcher.get(self._url))
@@ -166,13 +169,13 @@ def _failure_reason(problem: BaseException | None) -> str:
 
 
 class _QuietClientFactory(_HTTP11ClientFactory):
-    """Does not log each connection."""
+    """Client factory that does not log connections."""
 
     noisy = False
 
 
 class _Body(Protocol):
-    """Takes a page in, as far as it is not too long."""
+    """Receiver of a page with limited size."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -196,7 +199,7 @@ class _Body(Protocol):
             return
         if self._size > MAX_PAGE:
             self.complete.errback(MalformedPage(f"its page is longer than {MAX_PAGE:,} bytes"))
-        elif reason.check(ResponseDone, PotentialDataLoss):  # The latter is an end without a length.
+        elif reason.check(ResponseDone, PotentialDataLoss):  # The latter is a body without a length.
             self.complete.callback(b"".join(self._pieces))
         else:
             self.complete.errback(reason)
@@ -204,7 +207,7 @@ class _Body(Protocol):
 
 @implementer(IAgentEndpointFactory)
 class _Endpoints:
-    """Connects where the operator said, and nowhere else: there are no redirects."""
+    """Endpoint factory for the configured URLs. Redirects are not followed."""
 
     def __init__(self, reactor: Any, timeout: float) -> None:
         self._reactor = reactor

@@ -1,8 +1,8 @@
 """Filters on JSON payloads, written in JMESPath.
 
-JMESPath has a specification and a suite of tests that its implementations pass, people know it from the command lines
-of cloud providers, and it always comes to an end. What is left out here is what could make something larger than the
-record that it looks at: so a filter takes no longer than its own length times that of the record, and both are bounded.
+JMESPath has a specification and a compliance test suite, is known from the command lines of cloud providers, and always
+terminates. Features that could build values larger than the record are excluded. The time of a filter is therefore
+bounded by its length times that of the record, and both are limited.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ MAX_PARTS = 32
 """Operators, names and literals of a filter."""
 
 MAX_DOCUMENT = 32_768
-"""Bytes of a payload that a filter looks at: what one takes is its parts times the bytes, and nobody else has a turn
-meanwhile."""
+"""Bytes of a payload that a filter examines. Its time is proportional to its parts times these bytes, and cannot be
+interrupted."""
 
 PARTS = frozenset(
     (
@@ -31,39 +31,39 @@ PARTS = frozenset(
         *("projection", "slice", "subexpression", "value_projection"),
     )
 )
-"""Of what the tree of a filter may consist."""
+"""Node types allowed in the syntax tree of a filter."""
 
 
 class InvalidExpression(LocalError, ValueError):
-    """A filter is not JMESPath, or does what filters may not."""
+    """A filter is not valid JMESPath, or uses an excluded feature."""
 
 
 class Expression:
-    """A filter.
+    """Filter on JSON payloads.
 
-    :param text: JMESPath; a record is wanted if it gives anything but ``null``, ``false``, or what is empty.
-    :param longest: characters that it may have.
-    :ivar failed: how often it did not fit a record, as where ``length`` is asked of a number, or one is longer than
-        :data:`MAX_DOCUMENT`; such are not wanted.
-    :raises BadExpression: if it is none that may be used.
+    :param text: JMESPath expression. A record matches unless the result is ``null``, ``false`` or empty.
+    :param longest: maximum number of characters.
+    :ivar failed: number of records that it could not be applied to, for example ``length`` of a number or a payload
+        longer than :data:`MAX_DOCUMENT`. They do not match.
+    :raises InvalidExpression: if the expression is invalid or not allowed.
     """
 
     def __init__(self, text: str, longest: int = 1_024) -> None:
         if len(text) > longest:
-            raise InvalidExpression(f"the filter has {len(text):,} characters; it may have {longest:,}")
+            raise InvalidExpression(f"the filter has {len(text):,} characters; the limit is {longest:,}")
         try:
             with catch_warnings():
-                simplefilter("error")  # What is no JSON between backticks would be taken for a string.
+                simplefilter("error")  # Invalid JSON in backticks would be taken as a string.
                 self._compiled: Any = jmespath.compile(text)
         except (JMESPathError, ValueError, RecursionError, Warning) as error:
-            first = str(error).partition("\n")[0]
-            raise InvalidExpression(f"the filter is not JMESPath: {first}") from None
+            reason = str(error).partition("\n")[0]
+            raise InvalidExpression(f"the filter is not JMESPath: {reason}") from None
         self.text = text
         self.failed = 0
         _check(self._compiled.parsed)
 
     def matches(self, item: RecordView) -> bool:
-        """Return whether a record is wanted."""
+        """Return whether a record matches."""
         if len(item.payload) > MAX_DOCUMENT:
             self.failed += 1
             return False
@@ -75,7 +75,7 @@ class Expression:
         except (JMESPathError, TypeError, ValueError, ArithmeticError, RecursionError):
             self.failed += 1
             return False
-        # As JMESPath has it: 0 is true.
+        # By the rules of JMESPath, 0 is true.
         return found not in (None, False, "", [], {}) or (type(found) in (int, float))
 
 
@@ -86,14 +86,10 @@ def _check(tree: dict[str, Any]) -> None:
         parts += 1
         kind = part["type"]
         if kind not in PARTS:
-            raise InvalidExpression(
-                f"a filter may have no {kind.replace('_', ' ')}: it only says which records are wanted"
-            )
+            raise InvalidExpression(f"a filter must not contain a {kind.replace('_', ' ')}; it can only select records")
         if kind == "function_expression" and part["value"] not in FUNCTIONS:
-            raise InvalidExpression(
-                f"a filter may not call {part['value']}; it may call {', '.join(sorted(FUNCTIONS))}"
-            )
+            raise InvalidExpression(f"a filter must not call {part['value']}; allowed: {', '.join(sorted(FUNCTIONS))}")
         if kind != "slice":  # Its children are numbers.
             waiting += part["children"]
     if parts > MAX_PARTS:
-        raise InvalidExpression(f"the filter has {parts} operators, names and literals; it may have {MAX_PARTS}")
+        raise InvalidExpression(f"the filter has {parts} operators, names and literals; the limit is {MAX_PARTS}")

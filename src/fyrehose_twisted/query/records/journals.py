@@ -1,4 +1,4 @@
-"""The journals that there are, as others write them."""
+"""Journals in a directory, followed while other processes write them."""
 
 from __future__ import annotations
 
@@ -23,28 +23,26 @@ from fyrehose_twisted.query.records.query_params import EpochPosition
 from fyrehose_twisted.query.records.record_json import StripFraming
 
 MIN_WINDOW, MAX_WINDOW = 2**10, 2**14
-"""Positions of which the frames are looked up at once: more where frames are large, so that each is read once."""
+"""Positions looked up at once. The window grows where frames are large, so that each is read only once."""
 
 GATHERED_BLOCKS, GATHERED_RECORDS, GATHERED_BYTES = 64, 1_024, 64 * 2**10
-"""Blocks that are read together where they are small, until they have so many records or bytes."""
+"""Limits of small blocks that are read together: blocks, records and bytes."""
 
 CACHED_BLOCKS, CACHED_BYTES = 64, 64 * 2**20
-"""Blocks of all streams, and bytes of payloads in them, that are kept for those who read behind one another."""
+"""Cached blocks of all streams, and their payload bytes, shared by clients that read the same records."""
 
 OPEN_FILES = 4
-"""Files that each journal keeps open; there may be thousands of journals."""
+"""Open files of each journal. There may be thousands of journals."""
 
 MAX_DAMAGES = 1_000
-"""Damaged places that are remembered of each journal, so that each is counted and logged once."""
-
+"""Damaged places remembered for each journal, so that each is counted and logged once."""
 
 MANY_JOURNALS, LOOK_INTERVAL = 100, 0.8
-"""To look at more journals than this takes so long that it is done again only after so many seconds: less than from one
-look of the service to the next."""
+"""Refreshing more journals than this is limited to once in this many seconds, less than the interval of the service."""
 
 
 class BlockSpan(NamedTuple):
-    """A block, and which positions it answers for."""
+    """A block and the positions that it covers."""
 
     first: int
     last: int
@@ -53,13 +51,13 @@ class BlockSpan(NamedTuple):
 
 
 class JournalSource:
-    """The journal of one stream.
+    """Journal of one stream, with its state for clients.
 
-    :ivar name: of its directory: what it is called in paths.
-    :ivar problem: why it cannot be read; empty if it can.
-    :ivar damages: damaged places that were met.
-    :ivar marker: finds its repeats.
-    :ivar cached_description: what was told of it, and its :meth:`change_token` then.
+    :ivar name: name of its directory, which is its name in paths.
+    :ivar problem: reason why it cannot be read; empty if it can.
+    :ivar damages: number of damaged places encountered.
+    :ivar marker: marker of its repeats.
+    :ivar cached_description: last description, with its :meth:`change_token`.
     """
 
     log = Logger()
@@ -86,7 +84,7 @@ class JournalSource:
         return self.reader.stream
 
     def refresh(self) -> bool:
-        """Look what was written since; say whether anything was."""
+        """Load new writes; return whether there are any."""
         try:
             changed = self.reader.refresh()
         except (JournalError, OSError) as error:
@@ -98,38 +96,38 @@ class JournalSource:
         return changed
 
     def mark_failed(self, error: Exception) -> None:
-        """It cannot be read: say so, once."""
+        """Record that the journal cannot be read. Log it once."""
         if not self.problem:
             self.log.error("{stream}: {error}", stream=self.stream, error=error)
         self.problem = str(error)
 
     def bounds(self, epoch: int) -> Bounds | None:
-        """Return how far an epoch goes; ``None`` if nothing is known of it."""
+        """Return the bounds of an epoch, or ``None`` if the epoch is unknown."""
         return self.reader.bounds(epoch)
 
     def end(self) -> EpochPosition:
-        """Return the place after the newest record that can be read."""
+        """Return the position after the newest readable record."""
         epoch = max(self.reader.epochs(), default=0)
         bounds = self.bounds(epoch)
         return EpochPosition(epoch, 0 if bounds is None else bounds.next)
 
     def beginning(self, since: int = 0) -> EpochPosition:
-        """Return a place before which nothing is held that was received at ``since`` or later.
+        """Return a position before which no record was received at ``since`` or later.
 
         :param since: UTC microseconds since 1970.
         """
         for epoch in self.reader.epochs():
             bounds = self.bounds(epoch)
-            shelves = [
+            indexes = [
                 segment.frame_indexes[epoch] for segment in self.reader.segments if epoch in segment.frame_indexes
             ]
-            base = min((frame.base for shelf in shelves for frame in shelf if frame.newest >= since), default=None)
+            base = min((frame.base for index in indexes for frame in index if frame.newest >= since), default=None)
             if base is not None and bounds is not None:
                 return EpochPosition(epoch, min(max(base, bounds.first), bounds.next))
         return self.end()
 
     def before_end(self, count: int) -> EpochPosition:
-        """Return the place of the record that is ``count`` records before the end, or of the first one."""
+        """Return the position of the ``count``-th newest record, or of the first one."""
         place = self.end()
         for epoch in reversed(self.reader.epochs()):
             bounds = self.bounds(epoch)
@@ -143,14 +141,14 @@ class JournalSource:
         return place
 
     def next_epoch(self, epoch: int) -> int | None:
-        """Return the first epoch after ``epoch``, ``None`` if there is none yet."""
+        """Return the first epoch after ``epoch``, or ``None`` if there is none yet."""
         return min((one for one in self.reader.epochs() if one > epoch), default=None)
 
     def read_span(self, epoch: int, position: int, since: int = 0, *, keep: bool = True) -> BlockSpan | None:
-        """Return what is held from ``position`` on, as far as it is stored together; ``None`` at the end of the epoch.
+        """Return the records from ``position`` on that are stored together; ``None`` at the end of the epoch.
 
-        :param since: UTC microseconds since 1970; what was received before may be left out.
-        :param keep: whether others will read the same soon.
+        :param since: UTC microseconds since 1970. Older records may be left out.
+        :param keep: whether to cache the block for other clients.
         """
         for _ in range(3):
             bounds = self.bounds(epoch)
@@ -170,7 +168,7 @@ class JournalSource:
             try:
                 block = self._gather(epoch, position, last, since)
             except NotInJournal:
-                continue  # Retention was quicker.
+                continue  # Retention has removed it.
             except OSError as error:
                 raise OperationalError(f"{self.stream} cannot be read: {error.strerror}") from error
             if block is None:
@@ -182,7 +180,7 @@ class JournalSource:
         raise OperationalError(f"{self.stream} loses records faster than they can be read; try again")
 
     def _gather(self, epoch: int, first: int, last: int, since: int) -> Block | None:
-        """Return what is stored at the beginning of a window, a moment's work of it; ``None`` if there is nothing."""
+        """Return the first blocks of a window, merged, within limits; ``None`` if there is no record."""
         blocks: list[Block] = []
         records = size = 0
         for block in self.reader.read(epoch, first, last, self._note_damage, since):
@@ -194,33 +192,33 @@ class JournalSource:
         if not blocks:
             return None
         end = blocks[-1].last
-        if end >= last:  # Part of a block may be left, which has to be read again.
+        if end >= last:  # The last block may continue, and would be read again.
             self._window = min(MAX_WINDOW, 4 * self._window)
         elif 4 * (end - first + 1) < self._window:
             self._window = max(MIN_WINDOW, self._window // 4)
         return blocks[0] if len(blocks) == 1 else merge_blocks(blocks)
 
     def is_replaced(self) -> bool:
-        """Return whether another journal lies where this one did."""
+        """Return whether the directory now holds another journal."""
         try:
-            mark = read_position(self.reader.directory)
+            durable = read_position(self.reader.directory)
         except OSError:
             return False
-        return mark is not None and mark.tag != self.reader.tag
+        return durable is not None and durable.tag != self.reader.tag
 
     def change_token(self) -> object:
-        """Return what changes whenever what it holds does."""
+        """Return a value that changes whenever the contents do."""
         return self.reader.change_token, self.damages
 
     def size(self) -> int:
-        """Return the bytes of its files."""
+        """Return the total size of its files in bytes."""
         try:
             return sum(entry.stat().st_size for entry in os.scandir(self.path) if entry.is_file())
         except OSError:
             return 0
 
     def close(self) -> None:
-        """Let go of its files."""
+        """Close its files."""
         self._cache.forget(self.name)
         self.reader.close()
 
@@ -232,27 +230,27 @@ class JournalSource:
         if len(self._damaged) > MAX_DAMAGES:
             self._damaged.popitem(last=False)
         self.damages += 1
-        self.log.error("{stream}: left out, for it is damaged: {damage}", stream=self.stream, damage=damage)
+        self.log.error("{stream}: damaged records left out: {damage}", stream=self.stream, damage=damage)
 
 
 class BlockCache:
-    """Blocks that were read lately."""
+    """Cache of recently read blocks."""
 
     def __init__(self) -> None:
         self._spans: OrderedDict[tuple[str, int, int], BlockSpan] = OrderedDict()
         self._bytes = 0
 
     def find(self, name: str, epoch: int, position: int) -> BlockSpan | None:
-        """Return the block that has ``position``, from there on."""
-        for key, stretch in reversed(self._spans.items()):
-            if key[:2] == (name, epoch) and stretch.first <= position <= stretch.last:
+        """Return the cached block that covers ``position``, from there on."""
+        for key, span in reversed(self._spans.items()):
+            if key[:2] == (name, epoch) and span.first <= position <= span.last:
                 self._spans.move_to_end(key)
-                assert stretch.block is not None
-                return BlockSpan(position, stretch.last, stretch.block.within(position, stretch.last))
+                assert span.block is not None
+                return BlockSpan(position, span.last, span.block.within(position, span.last))
         return None
 
     def keep(self, name: str, epoch: int, span: BlockSpan) -> None:
-        """Keep a block."""
+        """Add a block."""
         assert span.block is not None
         key = name, epoch, span.first
         if key in self._spans:
@@ -263,7 +261,7 @@ class BlockCache:
             self._drop(next(iter(self._spans)))
 
     def forget(self, name: str) -> None:
-        """Drop all of one journal."""
+        """Drop all blocks of one journal."""
         for key in [key for key in self._spans if key[0] == name]:
             self._drop(key)
 
@@ -274,13 +272,14 @@ class BlockCache:
 
 
 class JournalDirectory:
-    """The journals in a directory.
+    """Journals in a directory.
 
-    :param directory: where journals lie, a directory for each stream, or of one journal.
-    :param bare: takes off payloads what their protocols put around them.
-    :param envelopes: returns what finds the envelopes of a stream's records, by which repeats are told.
-    :ivar dropped: called with a source that is no longer served.
-    :ivar problems: why a directory that looks like a journal could not be opened, by its name.
+    :param directory: directory with one subdirectory for each stream, or directory of one journal.
+    :param strip_framing: strips the protocol's framing from payloads.
+    :param open: opens a reader.
+    :param envelope_finder: returns the function that finds the envelopes of a stream, by which repeats are detected.
+    :ivar dropped: called with a source that is no longer available.
+    :ivar problems: reason why a journal could not be opened, by directory name.
     """
 
     log = Logger()
@@ -303,7 +302,7 @@ class JournalDirectory:
         self._refreshed_at = 0.0
 
     def refresh_all(self) -> None:
-        """See which journals there are now, and what each holds; where they are many, about once a second."""
+        """Rescan the directory and refresh all journals; at most about once a second if there are many."""
         now = monotonic()
         if len(self) > MANY_JOURNALS and now < self._refreshed_at + LOOK_INTERVAL:
             return
@@ -313,7 +312,7 @@ class JournalDirectory:
             source.refresh()
 
     def refresh(self) -> None:
-        """See which journals there are now."""
+        """Rescan the directory for journals."""
         try:
             paths = journal_directories(self.directory)
         except OSError as error:
@@ -333,7 +332,7 @@ class JournalDirectory:
             del self.problems[name]
 
     def get(self, name: str) -> JournalSource | None:
-        """Return the source of that name."""
+        """Return the source with a name, or ``None``."""
         return self._sources.get(name)
 
     def __iter__(self) -> Iterator[JournalSource]:
@@ -343,7 +342,7 @@ class JournalDirectory:
         return len(self._sources)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all journals."""
         while self._sources:
             self._sources.popitem()[1].close()
 

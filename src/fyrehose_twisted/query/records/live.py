@@ -1,4 +1,4 @@
-"""Streams that go on: each client gets every record once, in order, as fast as it reads."""
+"""Live record streams: each client gets every record once, in order, with backpressure."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from fyrehose_twisted.web.sse import comment, position
 from fyrehose_twisted.web.streaming import StreamingResponse, StreamingResponses
 
 STEP_RECORDS, STEP_BYTES = 256, 64 * 2**10
-"""What one stream gets before the next has its turn."""
+"""Records, and bytes, that one stream writes before the next gets its turn."""
 
 FILTERED_RECORDS, FILTERED_BYTES = 32, 16_384
-"""Records, and about how many bytes of them, at which a filter looks before the next has its turn."""
+"""Records, and approximate bytes, that a filter examines before the next stream gets its turn."""
 
 RETRY_DELAY = 1.0
-"""Seconds after which a journal that could not be read is tried again."""
+"""Seconds until reading a failed journal is retried."""
 
 
 class TailCache:
-    """The newest records of a stream that somebody follows, as they are sent.
+    """Cache of the newest records of a followed stream.
 
-    :ivar records: consecutive ones.
-    :ivar next: the place after the last of them.
+    :ivar records: consecutive records.
+    :ivar next: position after the last record.
     """
 
     def __init__(self, source: JournalSource, config: QueryConfig) -> None:
@@ -50,33 +50,33 @@ class TailCache:
         self._size = 0
 
     def refresh(self, sources: JournalDirectory) -> bool:
-        """Take in what was written since; say whether there is anything new."""
+        """Load new records; return whether there are any."""
         source = self.source
-        source.refresh()  # Somebody else may have done so since.
+        source.refresh()  # The result is ignored: another caller may have refreshed it before.
         end = source.end()
         if end == self.next:
             return False
-        # What precedes the first is read in the turns of those who follow, and not here.
+        # If marking repeats requires reading back, leave that to the turns of the streams.
         is_ready = source.marker.is_ready(*self.next)
         ahead = end.position - self.next.position
         if end.epoch != self.next.epoch or ahead > self._config.tail_records or not is_ready:
             self._restart(end)
             return True
         while self.next.position < end.position:
-            stretch = source.read_span(end.epoch, self.next.position, keep=False)
-            if stretch is None or stretch.block is None:
+            span = source.read_span(end.epoch, self.next.position, keep=False)
+            if span is None or span.block is None:
                 self._restart(end)
                 return True
-            marks = run_to_end(source.marker.marks(stretch.block))
-            for item in record_views(stretch.block, sources.strip_framing, marks):
+            marks = run_to_end(source.marker.marks(span.block))
+            for item in record_views(span.block, sources.strip_framing, marks):
                 if item.position != self.next.position:
                     self._restart(EpochPosition(end.epoch, item.position))
                 self._add(item)
-            self.next = EpochPosition(end.epoch, stretch.last + 1)
+            self.next = EpochPosition(end.epoch, span.last + 1)
         return True
 
     def since(self, place: EpochPosition) -> Iterator[RecordView] | None:
-        """Return the records from ``place`` on; ``None`` if they are not kept here."""
+        """Return the records from ``place`` on, or ``None`` if they are not cached."""
         if place.epoch != self.next.epoch or not self._first.position <= place.position < self.next.position:
             return None
         skipped = place.position - self._first.position
@@ -93,15 +93,15 @@ class TailCache:
         self._size += len(item.payload)
         config = self._config
         while len(self.records) > config.tail_records or self._size > config.tail_bytes:
-            gone = self.records.popleft()
-            self._size -= len(gone.payload)
-            self._first = EpochPosition(gone.epoch, gone.position + 1)
+            oldest = self.records.popleft()
+            self._size -= len(oldest.payload)
+            self._first = EpochPosition(oldest.epoch, oldest.position + 1)
 
 
 class LiveStream(StreamingResponse):
-    """One client. It keeps no records, only its place: what cannot be written yet is read again later.
+    """Live stream to one client. It stores only its position, and rereads records that could not be written.
 
-    :ivar position: the next record to write.
+    :ivar position: position of the next record to write.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class LiveStream(StreamingResponse):
         self._reported_position = position
 
     def start(self) -> None:
-        """Write the head, and then whatever there is, in turns with the others."""
-        # Who is cut off before the first record comes back to the right place, too.
+        """Write the response head, then available records in turns with other streams."""
+        # A client disconnected before the first record then resumes at the right position.
         self.begin(self.position_text())
 
     def send_pending(self) -> None:
@@ -133,42 +133,41 @@ class LiveStream(StreamingResponse):
             self._task = self._live_streams.scheduler.start(self.client, self._work())
 
     def send_heartbeat(self, text: bytes) -> None:
-        """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponse.send_heartbeat`: a filter may have passed much
-        over."""
+        """Write a keepalive, or the position if a filter has skipped records since the last id."""
         if not self.paused:
             self.write(self.heartbeat_text(text) if self.position == self._reported_position else self.position_text())
             self._reported_position = self.position
 
     def stop(self) -> None:
-        """Do nothing any more."""
+        """Stop writing."""
         self._is_stopped = True
         if self._task is not None:
             self._task.stop()
 
     def heartbeat_text(self, text: bytes) -> bytes:
-        """Return what says that the stream lives, where the client knows how far it is."""
+        """Return the keepalive for a client whose last id is up to date."""
         return text
 
     def position_text(self) -> bytes:
-        """Return what tells no record, only how far the client is."""
+        """Return the event that carries only the position of the client."""
         before = self.before()
         return comment(b"alive") if before is None else position(before)
 
     def record_text(self, item: RecordView, text: bytes) -> bytes:
-        """Return what tells a record."""
+        """Return the event for a record."""
         return b"data: %b\nid: %b\n\n" % (text, str(EpochPosition(item.epoch, item.position)).encode())
 
     def skipped_text(self, gap: bytes, last: EpochPosition) -> bytes:
-        """Return what tells that some cannot be had."""
+        """Return the event for records that are not available."""
         return b"event: skipped\ndata: %b\nid: %b\n\n" % (gap, str(last).encode())
 
     def before(self) -> bytes | None:
-        """Return the id before the next record; ``None`` at the beginning."""
+        """Return the id before the next record, or ``None`` at the start."""
         epoch, position = self.position
         return str(EpochPosition(epoch, position - 1)).encode() if position else None
 
     def _work(self) -> Iterator[None]:
-        """Write as long as there is something to write, and the client reads it."""
+        """Write records while there are any and the client reads them."""
         try:
             while not self.paused and (yield from self._advance()):
                 yield
@@ -176,47 +175,47 @@ class LiveStream(StreamingResponse):
             self.tail.source.mark_failed(error)
             self._live_streams.reactor.callLater(RETRY_DELAY, self.send_pending)
         except Exception:
-            # The other streams have nothing to do with it.
-            self._live_streams.log.failure("{stream} cannot be read on", stream=self.tail.source.stream)
+            # An error in one stream must not affect the others.
+            self._live_streams.log.failure("{stream}: a live stream failed", stream=self.tail.source.stream)
             self.end("failed")
         self._task = None
 
     def _advance(self) -> Generator[None, None, bool]:
-        """Write some of what there is; say whether there may be more."""
+        """Write some records; return whether there may be more."""
         source, (epoch, position) = self.tail.source, self.position
-        kept = self.tail.since(self.position)
-        if kept is not None:
-            return self._send(kept)
-        stretch = source.read_span(epoch, position)
-        if stretch is None:
+        cached = self.tail.since(self.position)
+        if cached is not None:
+            return self._send(cached)
+        span = source.read_span(epoch, position)
+        if span is None:
             return self._next_epoch(source)
-        if stretch.block is None:
-            self._skip(stretch.last)
+        if span.block is None:
+            self._skip(span.last)
             return True
-        block = stretch.block.rows(0, rows_within(stretch.block, 0, STEP_RECORDS, STEP_BYTES))
+        block = span.block.rows(0, rows_within(span.block, 0, STEP_RECORDS, STEP_BYTES))
         marks = yield from source.marker.marks(block)
         if self.paused:
             return False
         self._send(record_views(block, self._live_streams.sources.strip_framing, marks))
-        if self.position.position > block.last and len(block) == len(stretch.block) and stretch.last > block.last:
-            self._skip(stretch.last)
+        if self.position.position > block.last and len(block) == len(span.block) and span.last > block.last:
+            self._skip(span.last)
         return True
 
     def _send(self, records: Iterator[RecordView]) -> bool:
         where, plain, since = self._query.where, self._query.plain, self._query.since or 0
         repeats = self._query.repeats
         texts: list[bytes] = []
-        size = looked = 0
-        most, most_bytes = (STEP_RECORDS, STEP_BYTES) if where is None else (FILTERED_RECORDS, FILTERED_BYTES)
+        size = examined = 0
+        max_records, max_bytes = (STEP_RECORDS, STEP_BYTES) if where is None else (FILTERED_RECORDS, FILTERED_BYTES)
         for count, item in enumerate(records):
-            if count >= most or size >= STEP_BYTES or looked >= most_bytes:
+            if count >= max_records or size >= STEP_BYTES or examined >= max_bytes:
                 break
             if item.position > self.position.position:
                 if texts:
                     self.write(b"".join(texts))
                     texts = []
                 self._skip(item.position - 1)
-            looked += len(item.payload)
+            examined += len(item.payload)
             is_wanted = item.received_at >= since and (repeats or not item.is_repeat)
             if is_wanted and (where is None or where.matches(item)):
                 text = item.text(plain)
@@ -233,34 +232,34 @@ class LiveStream(StreamingResponse):
         return True
 
     def _next_epoch(self, source: JournalSource) -> bool:
-        """Go on to the epoch after this one, if it has begun."""
+        """Continue with the next epoch, if it has begun."""
         epoch, position = self.position
         later = source.next_epoch(epoch)
         if later is None:
             return False
         bounds = source.bounds(epoch)
         if bounds is not None and bounds.last >= position:
-            self._skip(bounds.last)  # There is a hole, and what is behind it may never be whole.
+            self._skip(bounds.last)  # A gap at the end of an epoch may never be filled.
         begins = source.bounds(later)
         self.position = EpochPosition(later, 0 if begins is None else begins.first)
         return True
 
     def _skip(self, last: int) -> None:
-        """Say that there is nothing to be had up to ``last``."""
+        """Report that no records are available up to ``last``."""
         epoch, first = self.position
         if last >= first:
-            told = encode_json({"epoch": epoch, "first": first, "last": last})
-            self.write(self.skipped_text(told, EpochPosition(epoch, last)))
+            gap = encode_json({"epoch": epoch, "first": first, "last": last})
+            self.write(self.skipped_text(gap, EpochPosition(epoch, last)))
             self.position = self._reported_position = EpochPosition(epoch, last + 1)
             self._live_streams.skips += 1
 
 
 class LiveStreams(StreamingResponses):
-    """All streams of a site.
+    """All live record streams of a site.
 
-    :param clients: who may have how many of them.
-    :ivar scheduler: those in which streams are written.
-    :ivar others: returns how many streams of other kinds the site has.
+    :param clients: budgets of the clients.
+    :ivar scheduler: scheduler in whose turns streams are written.
+    :ivar others: returns the number of other streams of the site.
     """
 
     def __init__(
@@ -287,11 +286,11 @@ class LiveStreams(StreamingResponses):
         place: EpochPosition | None,
         kind: type[LiveStream] = LiveStream,
     ) -> None:
-        """Let a client follow.
+        """Open a live stream.
 
-        :param place: where to begin; ``None`` for the end.
-        :param kind: how it is told.
-        :raises Problem: if there are too many streams, of this client or of all.
+        :param place: position of the first record; ``None`` for the end.
+        :param kind: class of the stream.
+        :raises HttpError: if there are too many streams, of this client or in total.
         """
         self.admit(request, self.others())
         tail = self._tails.get(source.name)
@@ -304,16 +303,17 @@ class LiveStreams(StreamingResponses):
         stream.start()
 
     def admit(self, request: WebRequest, others: int = 0) -> None:
-        """Count one more stream of a client, of these or of others that the site has.
+        """Count a new stream of a client, of any kind.
 
-        :raises Problem: if there are too many, of this client or of all.
+        :param others: number of other streams of the site.
+        :raises HttpError: if there are too many streams, of this client or in total.
         """
         if len(self) + others >= self.config.max_streams:
             raise HttpError(
-                HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "there are too many streams", RETRY_AFTER
+                HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "too many streams are open", RETRY_AFTER
             )
         if not self.clients.stream_opened(request.client_name):
-            raise too_many_requests("too-many-streams", "you have as many streams as you may")
+            raise too_many_requests("too-many-streams", "this client has too many streams")
 
     def stream_ended(self, stream: LiveStream) -> None:
         """See :meth:`~fyrehose_twisted.web.streaming.StreamingResponses.stream_ended`."""
@@ -326,14 +326,14 @@ class LiveStreams(StreamingResponses):
             del self._tails[tail.source.name]
 
     def source_gone(self, source: JournalSource) -> None:
-        """End the streams of a journal that is there no more; who comes back gets the one that took its place."""
+        """End the streams of a journal that is gone. Clients that reconnect get its replacement."""
         tail = self._tails.get(source.name)
         if tail is not None:
             for stream in list(tail.followers):
                 stream.end("replaced")
 
     def follower_count(self, name: str) -> int:
-        """Return how many follow the stream of that name."""
+        """Return the number of clients that follow a stream."""
         tail = self._tails.get(name)
         return 0 if tail is None else len(tail.followers)
 
@@ -343,10 +343,10 @@ class LiveStreams(StreamingResponses):
     def _refresh(self, tail: TailCache) -> None:
         self._poll(tail)
         try:
-            news = tail.refresh(self.sources)
+            has_new = tail.refresh(self.sources)
         except (JournalError, OperationalError, OSError) as error:
             tail.source.mark_failed(error)
             return
-        if news:
+        if has_new:
             for stream in list(tail.followers):
                 stream.send_pending()

@@ -1,7 +1,7 @@
-"""Pattern of the filters that the description of the site names: JMESPath with little nesting.
+"""Regular expression of the filters in the site's description: JMESPath with little nesting.
 
-JMESPath nests, and no pattern describes all of it. A client that goes by the description makes only filters that the
-service takes; the service takes nested ones, too. The largest that it describes has 31 parts.
+JMESPath is recursive, so no regular expression describes all of it. Every filter that matches is accepted by the
+service, which also accepts deeper nesting. The largest match has 31 parts.
 """
 
 from __future__ import annotations
@@ -34,4 +34,4 @@ _TERM = rf"(?:{_GROUP}|{_PATH}?{_FILTER}|{_OPERAND}(?:{_COMPARED}{_VALUE})?)"
 _CONDITION = rf"(?:!{_SPACE})?(?:{_TERM}|!{_SPACE}{_FIELDS})"
 
 SIMPLE_FILTER = rf"^{_SPACE}{_CONDITION}(?:{_SPACE}(?:&&|\|\|?){_SPACE}{_CONDITION})?{_SPACE}$"
-"""A condition, or two that are joined: paths, constants, calls and comparisons. The dialect is that of JSON Schema."""
+"""One condition or two joined ones, of paths, constants, calls and comparisons, in the JSON Schema regex dialect."""

@@ -1,4 +1,4 @@
-"""What a request wants of a stream: from where to where, which records, in which form."""
+"""Query parameters of record requests: range, filter and format."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from fyrehose_twisted.web.response import bad_request
 MAX_POSITION = 2**64 - 2
 
 RANGE_PARAMS = (b"from", b"to", b"since", b"until", b"where", b"limit", b"last", b"encoding", b"repeats")
-"""Parameters of a range."""
+"""Parameters of a range request."""
 FOLLOW_PARAMS = (b"from", b"since", b"where", b"last", b"encoding", b"repeats", b"id")
-"""Parameters of a stream that goes on; ``id`` is for those who cannot send ``Last-Event-ID``."""
+"""Parameters of a live stream; ``id`` is for clients that cannot send ``Last-Event-ID``."""
 
 _PLACE = re.compile(r"(?:([0-9]{1,20}):)?([0-9]{1,20})")
 _SECONDS = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,6})?")
@@ -34,33 +34,33 @@ class EpochPosition(NamedTuple):
 
 
 class RecordQuery(NamedTuple):
-    """What is wanted."""
+    """Parsed query of one request."""
 
     first: EpochPosition | None = None
-    """``None``: from the beginning, or of a stream that goes on, from now on."""
+    """First position; ``None`` for the start of a range, or the end for a live stream."""
     last: EpochPosition | None = None
-    """Inclusive; ``None``: up to the end."""
+    """Last position, inclusive; ``None`` for the end."""
     since: int | None = None
-    """UTC microseconds since 1970: what was received then or later."""
+    """Earliest receive time, inclusive, UTC microseconds since 1970."""
     until: int | None = None
-    """What was received before."""
+    """End of the receive times, exclusive."""
     where: Expression | None = None
     limit: int | None = None
-    """At most so many."""
+    """Maximum number of records."""
     newest: int | None = None
-    """The newest so many of those."""
+    """Number of newest records to return."""
     plain: bool = False
-    """Payloads as base64, whatever they are."""
+    """Whether all payloads are encoded as base64."""
     repeats: bool = False
-    """Messages that were published before as well, marked."""
+    """Whether to include and mark repeats."""
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it may pass over many records for each that is wanted."""
+        """Whether the query may skip many records for each match."""
         return self.where is not None or self.since is not None or self.until is not None
 
     def next_query(self, place: EpochPosition) -> str:
-        """Return the query that goes on at ``place``."""
+        """Return the query string that continues at ``place``."""
         words = [f"from={place.epoch}:{place.position}"]
         if self.last is not None:
             words.append(f"to={self.last.epoch}:{self.last.position}")
@@ -70,7 +70,7 @@ class RecordQuery(NamedTuple):
         return self._joined(words)
 
     def previous_query(self, place: EpochPosition) -> str:
-        """Return the query for the newest up to ``place``."""
+        """Return the query string for the newest records up to ``place``."""
         words = [f"last={self.newest}", f"to={place.epoch}:{place.position}"]
         if self.first is not None:
             words.append(f"from={self.first.epoch}:{self.first.position}")
@@ -93,11 +93,11 @@ class RecordQuery(NamedTuple):
 def parse_record_query(
     query: Mapping[bytes, bytes], contents: IJournalContents, *, longest: int, page: int
 ) -> RecordQuery:
-    """Return what a query wants.
+    """Parse the query of a request.
 
-    :param longest: characters that a filter may have.
-    :param page: records of an answer, which ``limit`` and ``last`` cannot exceed.
-    :raises Problem: if it makes no sense.
+    :param longest: maximum number of characters of a filter.
+    :param page: maximum number of records in a response, for ``limit`` and ``last``.
+    :raises HttpError: if a parameter is invalid.
     """
     words = {name.decode(): _decoded(name, value) for name, value in query.items()}
     first, last = (_optional_position(name, words.get(name), contents) for name in ("from", "to"))
@@ -105,10 +105,10 @@ def parse_record_query(
     newest = _count("last", words.get("last"), page)
     encoding = words.get("encoding")
     if encoding not in (None, "base64"):
-        raise bad_request("encoding is base64, or left out")
+        raise bad_request("encoding must be base64, or be left out")
     repeats = words.get("repeats")
     if repeats not in (None, "marked"):
-        raise bad_request("repeats is marked, or left out")
+        raise bad_request("repeats must be marked, or be left out")
     where = None
     if "where" in words:
         try:
@@ -122,21 +122,21 @@ def parse_record_query(
 
 
 def parse_position(name: str, text: str, contents: IJournalContents) -> EpochPosition:
-    """Return the place that is written as ``SEQUENCE`` or ``EPOCH:SEQUENCE``.
+    """Parse a position of the form ``SEQUENCE`` or ``EPOCH:SEQUENCE``.
 
-    :param name: of what says so.
-    :raises Problem: if it is none, or it is not clear of which epoch it is.
+    :param name: name of the parameter.
+    :raises HttpError: if it is invalid, or its epoch is ambiguous.
     """
     found = _PLACE.fullmatch(text)
     if found is None or int(found[2]) > MAX_POSITION or int(found[1] or 0) >= 2**64:
-        raise bad_request(f"{name} is SEQUENCE or EPOCH:SEQUENCE, and not {text[:40]!r}")
+        raise bad_request(f"{name} must be SEQUENCE or EPOCH:SEQUENCE, not {text[:40]!r}")
     if found[1] is not None:
         return EpochPosition(int(found[1]), int(found[2]))
     epochs = contents.epochs()
     if epochs and epochs != [0]:
         if len(epochs) > 1:
             raise bad_request(
-                f"of which epoch is {name}={text}? There are {epochs[0]} to {epochs[-1]}; say EPOCH:{text}"
+                f"the epoch of {name}={text} is ambiguous: there are {epochs[0]} to {epochs[-1]}; use EPOCH:{text}"
             )
         return EpochPosition(epochs[0], int(found[2]))
     return EpochPosition(0, int(found[2]))
@@ -158,7 +158,7 @@ def _count(name: str, text: str | None, limit: int) -> int | None:
         return None
     if re.fullmatch("[0-9]{1,9}", text) and 1 <= int(text) <= limit:
         return int(text)
-    raise bad_request(f"{name} is a number from 1 to {limit}, and not {text[:40]!r}")
+    raise bad_request(f"{name} must be a number from 1 to {limit}, not {text[:40]!r}")
 
 
 def _time(name: str, text: str | None) -> int | None:
@@ -168,11 +168,11 @@ def _time(name: str, text: str | None) -> int | None:
         whole, _, fraction = text.partition(".")
         return int(whole) * 1_000_000 + int(fraction.ljust(6, "0") or 0)
     try:
-        # A plus in a query is a space, unless it is written as %2B.
+        # A plus sign in a query decodes to a space, unless written as %2B.
         time = datetime.fromisoformat(text.replace(" ", "+") if "T" in text else text)
     except ValueError:
         raise bad_request(
-            f"{name} is a time such as 2026-01-31T12:00:00Z, or seconds since 1970, and not {text[:40]!r}"
+            f"{name} must be a time such as 2026-01-31T12:00:00Z, or seconds since 1970, not {text[:40]!r}"
         ) from None
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Records as they are sent. Each is put into a format once, however many want it."""
+"""JSON encoding of records. Each record is encoded once, however many clients receive it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fyrehose_twisted.web.request import parse_json
 from fyrehose_twisted.web.response import encode_json
 
 StripFraming = Callable[[str, list[bytes]], list[bytes]]
-"""Given the URI of a stream and payloads of it, returns them without what their protocol put around them."""
+"""Given a stream's URI and payloads, returns the payloads without the protocol's framing."""
 
 NOT_JSON: Any = object()
-"""The document of a record that has none."""
+"""Document of a record whose payload is not JSON."""
 
 _LINES = bytes.maketrans(b"\r\n", b"  ")
 
 
 class RecordView:
-    """One record.
+    """One record with its cached encodings.
 
-    :ivar position: the sequence number; where those wrap it goes on.
-    :ivar payload: what the application said, without what its protocol put around it.
-    :ivar is_repeat: whether the message was published before.
+    :ivar position: sequence number without its wrap-around.
+    :ivar payload: payload without the protocol's framing.
+    :ivar is_repeat: whether the message is a repeat.
     """
 
     __slots__ = (
@@ -55,19 +55,19 @@ class RecordView:
 
     @property
     def document(self) -> Any:
-        """What is written in the payload, if it is a JSON text; else :data:`NOT_JSON`."""
+        """Parsed payload if it is JSON; otherwise :data:`NOT_JSON`."""
         if self._document is None:
             try:
-                # ``None`` is a document, too: it is kept as what no other is.
+                # Wrapped in a tuple, as ``None`` is a valid document.
                 self._document = (parse_json(self.payload),)
             except ValueError:
                 self._document = (NOT_JSON,)
         return self._document[0]
 
     def text(self, plain: bool) -> bytes:
-        """Return the record as JSON on one line.
+        """Return the record as one line of JSON.
 
-        :param plain: give the payload as ``data``, which is base64, whatever it is.
+        :param plain: whether to encode any payload as base64 in ``data``.
         """
         text = self._texts[plain]
         if text is None:
@@ -87,7 +87,7 @@ class RecordView:
             head += b'"repeat":true,'
         if not plain:
             if self.document is not NOT_JSON:
-                # As it was written, so that no number loses digits on the way. In JSON line ends only separate.
+                # Verbatim, so that numbers keep their digits. Line ends in JSON are only whitespace.
                 return head + b'"json":%b}' % self.payload.translate(_LINES)
             try:
                 return head + b'"text":%b}' % encode_json(self.payload.decode())
@@ -97,9 +97,9 @@ class RecordView:
 
 
 def record_views(block: Block, strip_framing: StripFraming, marks: Marks | None = None) -> Iterator[RecordView]:
-    """Yield the records of a block.
+    """Yield views of the records in a block.
 
-    :param marks: which of them are repeats; ``None`` if none is known to be.
+    :param marks: mask of the repeats; ``None`` if there are none.
     """
     stream = encode_json(block.stream)
     payloads = strip_framing(block.stream, block.payloads())
@@ -112,8 +112,7 @@ def record_views(block: Block, strip_framing: StripFraming, marks: Marks | None 
 
 
 def rows_within(block: Block, low: int, max_rows: int, size: int) -> int:
-    """Return the row after those from ``low`` on that are at most ``max_rows``, and about ``size`` bytes; at least
-    one."""
+    """Return the end of the rows from ``low`` within ``max_rows`` and about ``size`` bytes, but at least one row."""
     last = min(low + max_rows, len(block))
     limit = int(block.offsets[low]) + size
     return min(last, max(low + 1, int(block.offsets.searchsorted(limit, "right")) - 1))

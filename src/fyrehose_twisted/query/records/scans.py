@@ -1,4 +1,4 @@
-"""Ranges of records, searched in small steps: no client waits for the long search of another."""
+"""Scans of record ranges in small steps, so that no client waits for a long scan of another."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from fyrehose_twisted.query.records.turns import FairScheduler, SchedulerStopped
 from fyrehose_twisted.web.response import RETRY_AFTER, HttpError
 
 STEP_RECORDS, STEP_BYTES = 256, 16_384
-"""Records, and about how many bytes of them, that are looked at in one step."""
+"""Records, and approximate bytes, examined in one step."""
 
 FILTERED_STEP = 32
-"""Records at which a filter looks in one step."""
+"""Records examined by a filter in one step."""
 
 MARKED_RECORDS = 1_024
-"""Records that are searched for repeats at once."""
+"""Records searched for repeats at once."""
 
 RECORD_BYTES = 1_024
-"""A record of more counts for several, where it is counted how many were looked at."""
+"""Bytes of a record in the scan limit. A larger record counts as several."""
 
 MAX_POSITIONS = 65_536
-"""Positions that are looked at at once when the newest records are wanted."""
+"""Positions examined at once in a backward scan."""
 
 MAX_LATE_RECORDS = 100_000
-"""After so many records in a row that were received after the end of a range, no earlier one is expected any more:
-repairs are received late, so times do not only grow."""
+"""Consecutive records received after the end of a time range that end the scan. Repairs arrive late, so times are not
+monotonic."""
 
 
 class RangeScan:
-    """Looks for the records of one answer.
+    """Scan for the records of one response.
 
-    :ivar records: the records.
-    :ivar next: where to go on, if that was not all.
-    :ivar previous: where to go on backwards, if the newest were wanted, and there may be more.
-    :ivar is_sparse: whether it may look at many records for the few that are wanted.
+    :ivar records: records found.
+    :ivar next: position at which to continue, if there may be more.
+    :ivar previous: position at which to continue backwards, if the newest records were requested and more may exist.
+    :ivar is_sparse: whether it may examine many records for each match.
     """
 
     def __init__(
@@ -66,15 +66,15 @@ class RangeScan:
         self._late = 0
 
     def steps(self) -> Iterator[None]:
-        """Search; yield after each step."""
+        """Run the scan; yield after each step."""
         self._source.refresh()
         if self._query.newest is not None:
             return self._backwards(self._query.newest)
         return self._forwards()
 
     def _forwards(self) -> Iterator[None]:
-        selection, source, config = self._query, self._source, self._config
-        first, last = selection.first, selection.last
+        source, config = self._source, self._config
+        first, last = self._query.first, self._query.last
         size = 0
         for epoch in source.reader.epochs():
             if (first is not None and epoch < first.epoch) or (last is not None and epoch > last.epoch):
@@ -100,7 +100,7 @@ class RangeScan:
                     size += len(item.payload)
 
     def _backwards(self, wanted: int) -> Iterator[None]:
-        """Find the newest records, window by window."""
+        """Find the newest records with a backward scan in windows."""
         source, config = self._source, self._config
         first, last = self._query.first, self._query.last
         size, width = 0, max(wanted, STEP_RECORDS) if self.is_sparse else wanted
@@ -134,12 +134,12 @@ class RangeScan:
                     self.previous = self._before(oldest)
                     return
                 end, width = begin - 1, min(2 * width, MAX_POSITIONS)
-                if not newest:  # There may be nothing for long.
+                if not newest:  # Skip a long gap.
                     end = max((high for _, high in source.reader.held(epoch, low, end)), default=-1)
                 yield
 
     def _before(self, place: EpochPosition) -> EpochPosition | None:
-        """Return where to look for what is before ``place``, ``None`` if there is nothing."""
+        """Return the position before ``place``, or ``None`` if there is none in the requested range."""
         for epoch in reversed(self._source.reader.epochs()):
             bounds = self._source.bounds(epoch)
             if bounds is not None and epoch <= place.epoch:
@@ -150,15 +150,15 @@ class RangeScan:
         return None
 
     def _range(self, epoch: int, at: int, end: int) -> Iterator[RecordView | None]:
-        """Yield the records that are wanted, and ``None`` after each step."""
+        """Yield the matching records, and ``None`` after each step."""
         while at <= end:
-            stretch = self._source.read_span(epoch, at, self._query.since or 0)
-            if stretch is None:
+            span = self._source.read_span(epoch, at, self._query.since or 0)
+            if span is None:
                 return
-            if stretch.block is not None:
-                yield from self._select(stretch.block.within(at, end))
-            at = stretch.last + 1
-            self._at = min(stretch.last, end)
+            if span.block is not None:
+                yield from self._select(span.block.within(at, end))
+            at = span.last + 1
+            self._at = min(span.last, end)
             yield None
 
     def _select(self, block: Block) -> Iterator[RecordView | None]:
@@ -202,7 +202,7 @@ class RangeScan:
 
 
 class _ScanLane:
-    """Searches of one kind: those that are under way, and those that wait for these."""
+    """Running and waiting scans of one kind."""
 
     def __init__(self) -> None:
         self.running: Counter[str] = Counter()
@@ -210,12 +210,12 @@ class _ScanLane:
 
 
 class ScanScheduler:
-    """Lets searches take turns, client by client.
+    """Scheduler of scans, fair between clients.
 
-    Those that may look at many records for the few that are wanted have limits of their own, so that those which look
-    at no more than they find do not wait for them.
+    Sparse scans, which may examine many records for each match, have separate limits, so that other scans do not wait
+    for them.
 
-    :ivar config: may be replaced at any time.
+    :ivar config: limits. May be replaced at any time.
     """
 
     def __init__(self, config: QueryConfig, scheduler: FairScheduler) -> None:
@@ -228,16 +228,16 @@ class ScanScheduler:
 
     @property
     def waiting(self) -> int:
-        """How many have not begun."""
+        """Number of scans that have not started."""
         return sum(len(queue) for lane in self._lanes.values() for queue in lane.waiting.values())
 
     def run(self, search: RangeScan, client: str = "") -> Deferred[RangeScan]:
-        """Return a Deferred of the search when it is done.
+        """Run a scan; return a Deferred that fires with it when it is done.
 
-        :raises Problem: if too many wait.
+        :raises HttpError: if too many scans wait.
         """
         if self.waiting >= self.config.max_waiting:
-            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many searches wait; try again", RETRY_AFTER)
+            raise HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "busy", "too many requests wait; try again", RETRY_AFTER)
         lane = self._lanes[search.is_sparse]
         done: Deferred[RangeScan] = Deferred(lambda _: _dequeue(lane, client, done))
         lane.waiting.setdefault(client, deque()).append((search, done))
@@ -245,7 +245,7 @@ class ScanScheduler:
         return done
 
     def stop(self) -> None:
-        """End all of them."""
+        """Stop all scans."""
         for lane in self._lanes.values():
             waiting = [done for queue in lane.waiting.values() for _, done in queue]
             lane.waiting.clear()
@@ -254,20 +254,20 @@ class ScanScheduler:
         self._scheduler.stop()
 
     def _next(self, lane: _ScanLane) -> None:
-        """Begin what may begin: of each client in turn, and of none more than its share."""
-        config, begun = self.config, True
-        while begun and lane.running.total() < config.max_reads:
-            begun = False
+        """Start waiting scans within the limits, one of each client in turn."""
+        config, has_started = self.config, True
+        while has_started and lane.running.total() < config.max_reads:
+            has_started = False
             for client in list(lane.waiting):
                 if lane.running[client] < config.reads_per_client and lane.running.total() < config.max_reads:
                     self._begin(lane, client)
-                    begun = True
+                    has_started = True
 
     def _begin(self, lane: _ScanLane, client: str) -> None:
         queue = lane.waiting.pop(client)
         search, done = queue.popleft()
         if queue:
-            lane.waiting[client] = queue  # Behind all others.
+            lane.waiting[client] = queue  # At the end of the line.
         lane.running[client] += 1
 
         def ended(failure: Failure | None) -> None:
@@ -294,12 +294,12 @@ def _until_called(search: RangeScan, done: Deferred[RangeScan]) -> Iterator[None
 def _dequeue(lane: _ScanLane, client: str, done: Deferred[RangeScan]) -> None:
     queue = lane.waiting.get(client)
     if queue is not None:
-        left = deque(one for one in queue if one[1] is not done)
-        if left:
-            lane.waiting[client] = left
+        remaining = deque(entry for entry in queue if entry[1] is not done)
+        if remaining:
+            lane.waiting[client] = remaining
         else:
             del lane.waiting[client]
 
 
 def _stopping_error() -> HttpError:
-    return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the service stops", RETRY_AFTER)
+    return HttpError(HTTPStatus.SERVICE_UNAVAILABLE, "stopping", "the service is stopping", RETRY_AFTER)

@@ -1,4 +1,4 @@
-"""Turns of work that takes long, so that no client waits for what another wants."""
+"""Fair scheduling of long work between clients."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from twisted.python.failure import Failure
 
 SLICE_SECONDS, SLICE_STEPS = 0.002, 16
-"""Seconds, and steps, that a client has before it is the turn of the one that has had least."""
+"""Seconds, and steps, of a client before the least-served client gets its turn."""
 
 TURN_SECONDS, TURN_STEPS = 0.005, 256
-"""Seconds, and steps, before the reactor looks at its sockets again."""
+"""Seconds, and steps, before control returns to the reactor."""
 
 Done = Callable[[Failure | None], object]
-"""Told that all steps were taken, or what one of them raised."""
+"""Callback with ``None`` after all steps, or with the failure of a step."""
 
 
 class SchedulerStopped(Exception):
-    """The work was ended before it was done."""
+    """The scheduler was stopped before the task was done."""
 
 
 class ScheduledTask:
-    """Work of one client, step by step."""
+    """Task of one client, as an iterator of steps."""
 
     __slots__ = ("client", "done", "steps", "stopped")
 
@@ -35,7 +35,7 @@ class ScheduledTask:
         self.stopped = False
 
     def stop(self) -> None:
-        """Take no more steps; nobody is told."""
+        """Take no more steps, without calling ``done``."""
         self.stopped = True
 
 
@@ -48,7 +48,7 @@ class _Share:
 
 
 class FairScheduler:
-    """Shares the processor between clients by the time that each takes. The tasks of a client share its part.
+    """Scheduler that divides processor time equally between clients. The tasks of a client share its time.
 
     :param clock: returns seconds, by which work is measured.
     """
@@ -61,11 +61,11 @@ class FairScheduler:
         self._call: Any = None
 
     def start(self, client: str, steps: Iterator[object], done: Done = lambda failure: None) -> ScheduledTask:
-        """Begin work; its first step comes with the next turn."""
+        """Start a task. Its first step is taken in the next turn."""
         task = ScheduledTask(client, steps, done)
         share = self._shares.get(client)
         if share is None:
-            # It has not had less than the others for having wanted nothing.
+            # A client earns no credit while it is idle.
             share = self._shares[client] = _Share(self._used)
         share.tasks.append(task)
         if self._call is None:
@@ -73,7 +73,7 @@ class FairScheduler:
         return task
 
     def stop(self) -> None:
-        """End all work."""
+        """Stop all tasks."""
         shares, self._shares = self._shares, {}
         if self._call is not None and self._call.active():
             self._call.cancel()
@@ -94,7 +94,7 @@ class FairScheduler:
         self._call = self._reactor.callLater(0, self._turn) if self._shares else None
 
     def _slice(self, share: _Share) -> int:
-        """Let the tasks of a client take steps, one after the other; return how many."""
+        """Run steps of the tasks of a client in turn; return the number of steps."""
         began, steps = self._clock(), 0
         while share.tasks and steps < SLICE_STEPS and self._clock() < began + SLICE_SECONDS:
             steps += 1
