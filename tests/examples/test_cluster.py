@@ -1,4 +1,4 @@
-"""The cluster on one machine does what it says."""
+"""The cluster example survives a kill of its leader, and detects a wrong event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo does what it says, on a few of the flights."""
+"""The demo runs on a few flights, and cleans up when it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of a protocol of one's own holds, and fails with the bug that it invites the reader to put in."""
+"""The gossip example passes, and fails with the bug that its docstring suggests."""
 
 from __future__ import annotations
 
