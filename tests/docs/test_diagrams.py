@@ -1,4 +1,4 @@
-"""What the pages draw is what the code does."""
+"""The diagrams of the pages match the transition tables of the code."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PLANTED: dict[str, tuple[dict[Any, Any], tuple[Any, str], tuple[Any, str], Any]]
     "roles": (roles.TRANSITIONS, (Role.VOTER, "led"), (Role.OUTSIDER, "pledged"), Role.GONE),
     "phases": (PHASES, (StreamPhase.RESTARTING, "found"), (StreamPhase.RESTARTING, "torn_down"), StreamPhase.SEARCHING),
 }
-"""By drawing: what the code has, a move to leave out, and one to put in."""
+"""By drawing: the transitions of the code, one to leave out, and one to add."""
 
 each = pytest.mark.parametrize("kind", PLANTED)
 
 
 @pytest.fixture(scope="module")
 def diagrams() -> Any:
-    """``docs/diagrams.py``, which is in no package."""
+    """Import ``docs/diagrams.py``, which is in no package."""
     spec = spec_from_file_location("diagrams", DOCS / "diagrams.py")
     assert spec is not None
     assert spec.loader is not None
@@ -59,12 +59,12 @@ def named(moves: dict[Any, Any]) -> list[tuple[str, str, str]]:
 
 
 @each
-def test_drawing_has_every_move_once_and_no_other(diagrams: Any, kind: str) -> None:
+def test_diagram_has_every_transition_exactly_once(diagrams: Any, kind: str) -> None:
     assert drawn(draw(diagrams, kind)) == named(PLANTED[kind][0])
 
 
 @each
-def test_drawing_follows_the_table(diagrams: Any, kind: str) -> None:
+def test_diagram_changes_with_the_table(diagrams: Any, kind: str) -> None:
     original, less, more, target = PLANTED[kind]
     assert less in original
     moves = {key: value for key, value in original.items() if key != less} | {more: target}
@@ -72,26 +72,26 @@ def test_drawing_follows_the_table(diagrams: Any, kind: str) -> None:
 
 
 @each
-def test_drawing_says_why(diagrams: Any, kind: str) -> None:
+def test_diagram_names_every_cause(diagrams: Any, kind: str) -> None:
     texts = " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", draw(diagrams, kind)))
     assert {cause for _, cause in PLANTED[kind][0] if cause.replace("_", " ") not in texts} == set()
 
 
 @each
-def test_file_is_what_the_code_draws(diagrams: Any, kind: str) -> None:
+def test_diagram_on_disk_is_up_to_date(diagrams: Any, kind: str) -> None:
     path = getattr(diagrams, kind.upper())
-    assert path.read_text(encoding="utf-8") == draw(diagrams, kind), "make docs draws it anew"
+    assert path.read_text(encoding="utf-8") == draw(diagrams, kind), "run make docs to redraw it"
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [("modes", "one-order.md"), ("roles", "one-leader.md"), ("phases", "protocol/freenet.md")]
 )
-def test_page_uses_the_drawing(diagrams: Any, kind: str, name: str) -> None:
+def test_page_shows_the_diagram(diagrams: Any, kind: str, name: str) -> None:
     assert f"{getattr(diagrams, kind.upper()).name})" in (DOCS / name).read_text(encoding="utf-8")
 
 
 def ways_to(moves: dict[Any, Any], first: Any) -> dict[Any, list[str]]:
-    """Return by which causes one gets anywhere."""
+    """Return a path of causes from ``first`` to every state."""
     states: Any = type(first)
     ways: dict[Any, list[str]] = {first: []}
     for _ in states:
@@ -102,7 +102,7 @@ def ways_to(moves: dict[Any, Any], first: Any) -> dict[Any, list[str]]:
     return ways
 
 
-def test_modes_move_as_the_table_says() -> None:
+def test_mode_machine_follows_its_table() -> None:
     for mode, way in ways_to(modes.TRANSITIONS, Mode.DSC).items():
         for cause in [name for name in vars(modes.ModeInputs) if not name.startswith("_")]:
             machine = modes.ModeMachine()
@@ -113,7 +113,7 @@ def test_modes_move_as_the_table_says() -> None:
             assert machine.mode is modes.TRANSITIONS.get((mode, cause), mode), (mode, cause)
 
 
-def test_roles_move_as_the_table_says() -> None:
+def test_role_machine_follows_its_table() -> None:
     for role, way in ways_to(roles.TRANSITIONS, Role.OUTSIDER).items():
         for cause in [name for name in vars(roles.RoleInputs) if not name.startswith("_")]:
             machine = roles.RoleMachine()

@@ -1,4 +1,4 @@
-"""The documentation is true: what it shows runs and prints what it says, and its links lead somewhere."""
+"""The documentation is correct: its commands run and print the output shown, and its links resolve."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_table_of_drop_reasons_is_complete() -> None:
 
 
 @pytest.mark.extended
-def test_example_explains_itself(example: Path) -> None:
+def test_example_has_a_help_text(example: Path) -> None:
     done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"usage: {example.name}")
 
 
-def test_job_that_ends_before_the_signal_comes_is_not_in_the_output(shell: Terminal) -> None:
+def test_message_about_a_job_that_ended_before_the_signal_is_not_in_the_output(shell: Terminal) -> None:
     shell.run("sleep 1000 &")
     shell.run(f"kill $(jobs -pr) {2**22}; wait")  # No process has such a number.
     shell.run("echo and on", "and on\n")
@@ -95,7 +95,7 @@ def test_relay_loses_and_the_subscriber_repairs(terminal: Terminal) -> None:
 
 
 @pytest.mark.extended
-def test_log_shipper_goes_on_where_it_stopped(terminal: Terminal) -> None:
+def test_log_shipper_continues_where_it_stopped(terminal: Terminal) -> None:
     terminal.run(BACKBONE)
     terminal.run("python examples/log_shipper.py collect all.log &")
     terminal.run("grep joined backbone.log", JOINED)
@@ -119,14 +119,14 @@ def test_page_runs(running_page: Page, page_runs: dict[str, Future[None]]) -> No
     page_runs[running_page.name].result()
 
 
-def test_every_page_that_runs_says_first_what_to_install(page: Page) -> None:
+def test_every_page_names_its_requirements_before_the_first_command(page: Page) -> None:
     first = next((block for block in page.blocks if block.runs), None)
     if first is not None:
         assert page.installs, f"{page.name} says nowhere what to install"
         assert page.installs[0].line < first.line, f"{page.name}:{first.line} runs before anything is installed"
 
 
-def test_every_port_of_a_page_is_replaced(page: Page) -> None:
+def test_every_port_of_a_page_is_known_to_the_terminal(page: Page) -> None:
     texts = [block.text for block in page.blocks if block.runs or block.file_name]
     named = set(re.findall(r"(?:\b(?:tcp|udp)|127\.0\.0\.1|localhost)[:/](\d{4,5})\b", "\n".join(texts)))
     assert named <= {*DEFAULT_PORTS}, "name them in documented/terminal.py"
@@ -137,7 +137,7 @@ def test_every_port_of_a_page_is_replaced(page: Page) -> None:
 
 @pytest.fixture
 def a_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Page]:
-    """Make a page out of text."""
+    """Return a function that makes a page from text."""
 
     def make(text: str) -> Page:
         path = tmp_path_factory.mktemp("planted") / "planted.md"
@@ -148,7 +148,7 @@ def a_page(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Page]:
 
 
 class NoEnvironments(Environments):
-    """Environments for commands that need no Python: none is made."""
+    """Environments for commands without Python; creates none."""
 
     def programs(self, requirements: frozenset[str]) -> Path:
         return self._directory
@@ -169,7 +169,7 @@ def planted(commands: str, install: str = "`pip install .`") -> str:
         ("...\nlast\n", "first\nsecond\n", False),
     ],
 )
-def test_output_that_a_page_shows(shown: str, output: str, matches: bool) -> None:
+def test_wildcards_of_shown_output_match(shown: str, output: str, matches: bool) -> None:
     assert bool(re.fullmatch(pattern_of(shown), output)) == matches
 
 
@@ -190,7 +190,7 @@ def test_output_that_a_page_shows(shown: str, output: str, matches: bool) -> Non
         ("catch", False),
     ],
 )
-def test_only_commands_that_change_nothing_are_repeated(command: str, looks: bool) -> None:
+def test_only_commands_without_effects_are_repeated(command: str, looks: bool) -> None:
     assert bool(LOOKS.match(command)) == looks
 
 
@@ -206,7 +206,7 @@ def test_only_commands_that_change_nothing_are_repeated(command: str, looks: boo
         ("$ echo fine\nfine\n$ echo fine again; sleep 1000\n", r"md:8: .*\ndoes not end within 1 s; .*\nfine again"),
     ],
 )
-def test_planted_wrong_command_fails(
+def test_wrong_command_on_a_page_fails(
     a_page: Callable[[str], Page], tmp_path: Path, free_port: Any, commands: str, complaint: str
 ) -> None:
     # A second is long enough only for commands that never end, and output that never comes.
@@ -218,9 +218,7 @@ def test_planted_wrong_command_fails(
         terminal.close()
 
 
-def test_daemon_that_a_page_leaves_behind_is_ended(
-    a_page: Callable[[str], Page], tmp_path: Path, free_port: Any
-) -> None:
+def test_daemon_left_behind_by_a_page_is_stopped(a_page: Callable[[str], Page], tmp_path: Path, free_port: Any) -> None:
     terminal = Terminal(tmp_path, free_port)
     started = "$ (setsid sleep 1000 & echo $! > started)\n$ cat started\n...\n"
     run_page(a_page(planted(started)), terminal, NoEnvironments(tmp_path))
@@ -243,7 +241,7 @@ def test_page_that_uses_an_extra_that_it_does_not_install_fails(
 
 
 @pytest.mark.extended
-def test_page_has_an_extra_from_the_line_that_installs_it(
+def test_extra_is_available_after_the_line_that_installs_it(
     a_page: Callable[[str], Page], shell: Terminal, environments: Environments
 ) -> None:
     before = planted('$ python -c "import jmespath" 2> error || tail -n 1 error\n...No module named...\n')
@@ -251,7 +249,7 @@ def test_page_has_an_extra_from_the_line_that_installs_it(
 
 
 @pytest.mark.extended
-def test_services_need_no_extra_to_be_listed(shell: Terminal, environments: Environments) -> None:
+def test_services_are_listed_without_extras(shell: Terminal, environments: Environments) -> None:
     shell.enter(environments.programs(CORE))
     shell.run("twistd --help | grep -c -E '^    (fyrehose|freenet|hydra|parcels)-'", "8\n")
 
@@ -261,7 +259,7 @@ def test_page_that_installs_nothing_fails(a_page: Callable[[str], Page], shell: 
     with pytest.raises(AssertionError, match="no line above says what to install"):
         run_page(page, shell, NoEnvironments(tmp_path))
     with pytest.raises(AssertionError, match="says nowhere what to install"):
-        test_every_page_that_runs_says_first_what_to_install(page)
+        test_every_page_names_its_requirements_before_the_first_command(page)
 
 
 @pytest.mark.parametrize(
@@ -277,22 +275,22 @@ def test_page_that_installs_nothing_fails(a_page: Callable[[str], Page], shell: 
         ("pip installs nothing", set()),
     ],
 )
-def test_requirements_of_a_line(line: str, requirements: set[str]) -> None:
+def test_requirements_are_parsed_from_a_line(line: str, requirements: set[str]) -> None:
     assert installs_of(line) == requirements
 
 
 @pytest.mark.parametrize("target", ["missing.md", "../../nowhere/at-all.py", "#no-such-heading", "planted.md#nor-this"])
-def test_planted_wrong_link_fails(a_page: Callable[[str], Page], target: str) -> None:
+def test_wrong_link_on_a_page_fails(a_page: Callable[[str], Page], target: str) -> None:
     with pytest.raises(AssertionError):
         test_links_resolve(a_page(f"# Planted\n\nSee [it]({target}).\n"))
 
 
-def test_planted_wrong_python_fails(a_page: Callable[[str], Page]) -> None:
+def test_wrong_python_on_a_page_fails(a_page: Callable[[str], Page]) -> None:
     with pytest.raises(SyntaxError):
         test_python_blocks_compile(a_page("```python\nawait = 1\n```\n"))
 
 
-def test_right_links_and_wildcards_pass(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
+def test_correct_links_and_wildcards_pass(a_page: Callable[[str], Page], shell: Terminal, tmp_path: Path) -> None:
     page = a_page(
         "# A heading: two\n\n[here](#a-heading-two)\n" + planted("$ echo 1 2 3; echo; echo 4\n1 ... 3\n...\n4\n")
     )

@@ -39,7 +39,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(("command", "extra"), COMMANDS, ids=[command for command, _ in COMMANDS])
-def test_without_the_extra_a_command_says_what_to_install(terminal: Terminal, command: str, extra: str) -> None:
+def test_command_without_its_extra_names_it(terminal: Terminal, command: str, extra: str) -> None:
     (terminal.directory / "make.py").write_text(JOURNAL)
     terminal.run("python make.py && cp -r kept other")
     before = sorted(os.listdir(terminal.directory))
@@ -52,13 +52,13 @@ def test_without_the_extra_a_command_says_what_to_install(terminal: Terminal, co
 
 
 @pytest.mark.parametrize("name", ["cluster.py", "counter.py"])
-def test_without_the_extra_an_example_says_what_to_install(terminal: Terminal, name: str) -> None:
+def test_example_without_its_extra_names_it(terminal: Terminal, name: str) -> None:
     terminal.run(f"python examples/{name} 2> said && echo it started || true")
     assert terminal.output == ""
     assert (terminal.directory / "said").read_text().endswith(" pip install 'fyrehose_twisted[web]'\n")
 
 
-def test_doctor_says_which_extras_are_not_installed(shell: Terminal, environments: Environments) -> None:
+def test_doctor_lists_missing_extras(shell: Terminal, environments: Environments) -> None:
     shell.enter(environments.programs(CORE))
     missing = "ok    extras          usable: none; not installed: keys, parquet, query, report, spark, web\n"
     shell.run("fyrehose doctor | grep -m 1 extras", missing)

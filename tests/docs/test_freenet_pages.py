@@ -1,4 +1,4 @@
-"""What the pages about freenet say of the code is so."""
+"""The pages about freenet match the code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def page(name: str) -> str:
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Return the first table below a heading, without its head."""
+    """Return the rows of the first table below a heading."""
     lines = text.partition(f"\n{heading}\n")[2].splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
     table = []
@@ -52,7 +52,7 @@ def test_bytes_on_the_page_are_those_of_the_codec() -> None:
     assert FreenetCodec().encode(Unsubscribe(bytes(20))) == bytes.fromhex(shown)
 
 
-def test_keys_on_the_page_lie_where_it_says() -> None:
+def test_locations_of_keys_on_the_page_are_correct() -> None:
     told = [float(row[1]) for row in rows(PROTOCOL, "## The ring")]
     assert told == [key_location(bytes(20)), key_location(bytes(range(20)))]
     assert f"`{KEY_PREFIX.hex()}`" in PROTOCOL
@@ -91,7 +91,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
     assert tree.__doc__
 
 
-def test_what_is_counted_is_told() -> None:
+def test_every_counter_is_documented() -> None:
     told = set(re.findall(r"`([a-z_]+)`", page("howto/freenet").partition("What is counted:")[2]))
     counted = set(re.findall(r'counters\["([a-z_]+)"\]', CODE))
     counted |= {f"refused_{why}" for why in re.findall(r'_refuse\(peer, "([a-z_]+)"', CODE)}
@@ -114,7 +114,7 @@ def test_table_of_options_is_complete() -> None:
     assert set(re.findall(r"--[a-z-]+", table)) == known
 
 
-def test_every_reason_that_a_node_gives_is_explained() -> None:
+def test_every_reason_for_a_failed_publish_has_a_text() -> None:
     given = set(re.findall(r'(?:NotPublished\(|_fail\((?:stream|\*found)|PublishFailed\()[^"\n]*, "([a-z-]+)"', CODE))
     assert len(given) >= 6
     assert given <= set(FAILURE_REASONS)

@@ -1,4 +1,4 @@
-"""The page about the frontend has the options, limits, errors and metrics that there are, and JavaScript that runs."""
+"""The page about the frontend lists all options, limits, errors and metrics, and its JavaScript runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def code(*paths: str) -> str:
     return "\n".join((SOURCE / path).read_text(encoding="utf-8") for path in paths)
 
 
-def test_options() -> None:
+def test_table_of_options_is_complete() -> None:
     options: Any = tap.Options()
     known = {name.rstrip("=") for name in options.longOpt} - {"version", "help"}
     told = {row[0].strip("`").split()[0].removeprefix("--"): row[1].strip("`") for row in rows("Options")}
@@ -48,7 +48,7 @@ def test_options() -> None:
     assert {name: default for name, default in told.items() if default} == defaults
 
 
-def test_limits() -> None:
+def test_table_of_limits_is_complete() -> None:
     config = FrontendConfig()
     # There are no streams at this site.
     numbers = {one.name for one in fields(config) if type(getattr(config, one.name)) in (int, float)}
@@ -57,7 +57,7 @@ def test_limits() -> None:
     assert f"{MAX_ENVELOPED:,} bytes" in PAGE
 
 
-def test_error_words_of_lines() -> None:
+def test_table_of_errors_of_the_line_protocol_is_complete() -> None:
     lines = code("fyrehose/frontend/line_protocol.py").splitlines()
     replies = [line for line in lines if re.search(r"_error_reply\(|_refuse\(", line)]
     words = set(re.findall(r'b"([a-z-]+)(?: %d)?"', "\n".join(replies)))
@@ -65,7 +65,7 @@ def test_error_words_of_lines() -> None:
     assert {row[0].strip("`") for row in rows("A message a line")} == words
 
 
-def test_errors_over_http() -> None:
+def test_table_of_http_errors_is_complete() -> None:
     told = {name for row in rows("Over HTTP") for name in names(row[1])}
     ours = code("fyrehose/frontend/resources.py", "fyrehose/frontend/publish_queue.py")
     shared = (
@@ -77,7 +77,7 @@ def test_errors_over_http() -> None:
     assert told == found - {"internal"}
 
 
-def test_metrics() -> None:
+def test_table_of_metrics_is_complete() -> None:
     service = FrontendService("127.0.0.1:2323", http=None, lines=None, reactor=Clock())
     collectors = (
         FrontendCollector(service.publish_queue, service.lines, IdempotencyKeys(service.publish_queue)),
@@ -107,7 +107,7 @@ def test_metrics() -> None:
 
 
 @pytest.mark.extended
-def test_javascript(terminal: Any, program: Any) -> None:
+def test_javascript_example_publishes(terminal: Any, program: Any) -> None:
     program("node", "nodejs")
     [block] = re.findall(r"^```js\n// publish.mjs\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     (terminal.directory / "publish.mjs").write_text(terminal.spell_ports(block), encoding="utf-8")

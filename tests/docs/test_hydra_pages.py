@@ -1,4 +1,4 @@
-"""What the pages about hydra say of the code is so."""
+"""The pages about hydra match the code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page(name: str) -> str:
 
 
 def rows(text: str, heading: str) -> list[list[str]]:
-    """Return the first table below a heading, without its head."""
+    """Return the rows of the first table below a heading."""
     lines = text.partition(f"\n{heading}\n")[2].splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("|"))
     table = []
@@ -50,7 +50,7 @@ def test_table_of_messages_is_complete() -> None:
         assert [field for field in fields if field.startswith("[")] == [f"[{name}]" for name in kind._field_defaults]
 
 
-def test_commands_of_irc_are_all_named() -> None:
+def test_all_irc_commands_are_documented() -> None:
     text = (
         page("protocol/hydra").partition("### Lines of IRC")[2].partition("\n\n")[2].partition("The leader leaves")[0]
     )
@@ -59,7 +59,7 @@ def test_commands_of_irc_are_all_named() -> None:
     assert set(re.findall(r"`([A-Z]+)`", receives)) == {command.decode() for command in E_RECV - E_SEND}
 
 
-def test_lines_on_the_page_are_messages() -> None:
+def test_lines_on_the_page_are_valid_messages() -> None:
     shown = re.findall(r"^    ((?:PING|SEND|RECV) .*)$", page("protocol/hydra"), re.MULTILINE)
     assert len(shown) == 3
     for line in shown:
@@ -91,7 +91,7 @@ def test_limits_on_the_page_are_those_of_the_code() -> None:
         assert re.search(rf"\b{value:,}\b", text), value
 
 
-def test_waits_on_the_page_are_those_of_the_code() -> None:
+def test_timers_on_the_page_are_those_of_the_code() -> None:
     told = {row[0]: row[1] for row in rows(page("one-leader"), "## How long it takes")}
     timers = Timers()
     low, high = timers.max_vote
@@ -108,14 +108,14 @@ def test_waits_on_the_page_are_those_of_the_code() -> None:
     assert timers.promise / timers.lease > 1.3 / 0.7
 
 
-def test_tables_of_what_is_refused_are_complete() -> None:
+def test_every_reason_for_a_bad_line_is_documented() -> None:
     text = page("protocol/hydra").partition("## What is refused")[2]
     reasons = set(re.findall(r'(?:BadLine\(|_integer\(word, )"([a-z-]+)"', CODE))
     assert len(reasons) > 6
     assert reasons <= set(re.findall(r"`([a-z-]+)`", text))
 
 
-def test_what_is_counted_is_told() -> None:
+def test_every_counter_is_documented() -> None:
     text = page("protocol/hydra").partition("## What is refused")[2]
     text += page("howto/hydra-operate").partition("## What to watch")[2]
     told = set(re.findall(r"`([a-z_]+)[^`\n]*`", text))
@@ -151,12 +151,12 @@ def test_table_of_options_is_complete() -> None:
     assert set(re.findall(r"--[a-z-]+", table)) == known
 
 
-def test_links_on_the_page_can_be_dialled() -> None:
+def test_links_on_the_page_can_be_parsed() -> None:
     shown = [row[0].strip("`") for row in rows(page("howto/hydra"), "### Links")]
     assert [parse_link(link).kind for link in shown] == list(EXAMPLES)
 
 
-def test_rules_that_the_code_names_are_on_the_page() -> None:
+def test_safety_rules_named_by_the_code_are_on_the_page() -> None:
     rules = set(re.findall(r"\bS[1-9]\b", CODE))
     assert rules == set(re.findall(r"^\*\*(S[1-9])\.", page("one-leader"), re.MULTILINE))
 

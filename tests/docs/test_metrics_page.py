@@ -1,4 +1,4 @@
-"""The tables of the page about metrics name all that services tell, and nothing else."""
+"""The tables of the page about metrics list all metrics of the services, and no others."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def table(section: str) -> dict[str, Row]:
 
 
 def rows(collectors: Collectors) -> dict[str, Row]:
-    """Return what collectors tell; their metrics need no values yet."""
+    """Return the metrics of collectors; values are not needed."""
     found = {}
     for collector in collectors:
         for family in collector.collect():
@@ -151,7 +151,7 @@ SERVICES: dict[str, Callable[[Path], Collectors]] = {
     "Freenet": freenet,
     "Spark": spark,
 }
-"""What each section of the page is about."""
+"""Collectors by section of the page."""
 
 
 @pytest.mark.parametrize("section", SERVICES)
@@ -165,6 +165,6 @@ def test_table_of_metrics_is_complete(section: str, tmp_path: Path) -> None:
         assert set(found) == {documented[some]}
 
 
-def test_no_table_is_left_out() -> None:
+def test_every_table_of_the_page_is_checked() -> None:
     sections = re.findall(r"^## (.+)\n(?:(?!## ).*\n)*?\| metric \|", PAGE, re.MULTILINE)
     assert sections == list(SERVICES)

@@ -1,4 +1,4 @@
-"""The page for operators has the limits and the units that there are."""
+"""The page for operators lists all reloadable limits and all units."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def row(name: str) -> set[str]:
     return set(re.findall(r"`([a-z-]+)`", found))
 
 
-def test_limits() -> None:
+def test_table_of_limits_is_complete() -> None:
     assert row("backbone") == set(LIMITS)
     assert row("query") == {name.replace("_", "-") for name in OF_QUERY}
     assert row("frontend") == {name.replace("_", "-") for name in OF_FRONTEND}
 
 
-def test_units() -> None:
+def test_table_of_units_is_complete() -> None:
     units = {path.name.removesuffix(".service") for path in (ROOT / "deploy" / "systemd").glob("*.service")}
     assert set(re.findall(r"^\| `([a-z-]+)\.service`", PAGE, re.MULTILINE)) == units
 
 
-def test_what_it_overrides_is_as_in_the_unit() -> None:
+def test_example_override_starts_with_the_command_of_the_unit() -> None:
     unit = (ROOT / "deploy" / "systemd" / "fyrehose-backbone.service").read_text()
     (line,) = re.findall(r"^ExecStart=(?:.*\\\n)*.*$", unit, re.MULTILINE)
     assert f"{line} --secret-file=%d/secret\n" in PAGE

@@ -1,4 +1,4 @@
-"""The tables about parcels are complete."""
+"""The pages about parcels match the code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "protocol" / "parcels.md").read_text(encoding="utf-8")
 PACKAGE = ROOT / "src" / "fyrehose_twisted" / "parcels"
 
 
-def test_table_of_our_parcels_is_complete() -> None:
+def test_table_of_parcels_is_complete() -> None:
     table = re.findall(r"^\| `(\w+)` \| (yes)? ?\| `\[(.*)\]` \|$", PAGE, re.MULTILINE)
     ours = [kind for kind in get_args(Message) if kind is not Parcel]
     assert table == [(WIRE_NAMES[kind], "yes" * (kind in RESPONSES), ", ".join(kind._fields)) for kind in ours]
@@ -27,7 +27,7 @@ def test_table_of_refusals_is_complete() -> None:
     assert table == [(str(int(why)), why.name.lower().replace("_", "-")) for why in RefusalReason]
 
 
-def test_tables_of_what_is_refused_are_complete() -> None:
+def test_every_reason_for_a_drop_is_documented() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in sorted(PACKAGE.glob("**/*.py")))
     counted = set(re.findall(r'(?:counters|drops)\["([a-z-]+)"\]', code))
     malformed = set(re.findall(r'BadParcel\(\s*"([a-z-]+)"', code))

@@ -17,7 +17,7 @@ README = PAGES[0].path.read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def picture() -> Any:
-    """``docs/repair.py``, which is in no package."""
+    """Import ``docs/repair.py``, which is in no package."""
     spec = spec_from_file_location("repair", ROOT / "docs" / "repair.py")
     assert spec is not None
     assert spec.loader is not None
@@ -26,7 +26,7 @@ def picture() -> Any:
     return module
 
 
-def test_nodes_repair_as_the_page_says(picture: Any) -> None:
+def test_picture_shows_the_five_steps_of_a_repair(picture: Any) -> None:
     rounds = picture.rounds_of(picture.follow())
     assert [(each[0].source, each[0].kind) for each in rounds] == [
         ("publisher", "PUSH"),
@@ -39,7 +39,7 @@ def test_nodes_repair_as_the_page_says(picture: Any) -> None:
     assert rounds[-1][0].target == "subscriber-b"
 
 
-def test_picture_has_each_packet_once_and_no_other(picture: Any) -> None:
+def test_picture_has_each_packet_exactly_once(picture: Any) -> None:
     steps = picture.follow()
     drawn = [line.attrib["data-step"] for line in ElementTree.fromstring(picture.draw(steps)).iter(f"{SVG}line")]
     told = [f"{step.source} {step.kind} {step.target}{' lost' * step.lost}" for step in steps]
@@ -48,11 +48,11 @@ def test_picture_has_each_packet_once_and_no_other(picture: Any) -> None:
     assert len(list(fewer.iter(f"{SVG}line"))) == len(steps) - 1
 
 
-def test_file_is_what_the_code_draws(picture: Any) -> None:
-    assert picture.REPAIR.read_text(encoding="utf-8") == picture.draw(), "make docs draws it anew"
+def test_picture_on_disk_is_up_to_date(picture: Any) -> None:
+    assert picture.REPAIR.read_text(encoding="utf-8") == picture.draw(), "run make docs to redraw it"
 
 
-def test_everything_is_on_the_sheet(picture: Any) -> None:
+def test_no_text_leaves_the_picture(picture: Any) -> None:
     root = ElementTree.fromstring(picture.draw())
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     for text in root.iter(f"{SVG}text"):
@@ -63,11 +63,11 @@ def test_everything_is_on_the_sheet(picture: Any) -> None:
         assert float(text.attrib["y"]) < height, text.text
 
 
-def test_readme_uses_the_picture_and_says_what_it_shows() -> None:
+def test_readme_shows_the_picture_with_a_description() -> None:
     assert re.search(r"!\[[^\]]{40,}\]\(docs/repair\.svg\)", README)
 
 
-def test_figures_stand_among_the_benchmarks() -> None:
+def test_figures_are_those_of_the_benchmarks() -> None:
     race = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8").partition("\n## The race\n")[2]
     race = race.partition("\n## ")[0]
     figures = re.findall(

@@ -1,4 +1,4 @@
-"""The page about tuning quotes what was measured, defaults that are so, and benchmarks that take what it says."""
+"""The page about tuning quotes measured figures, real defaults, and options that the benchmarks accept."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ SPELT = {"parcels": {"2", "3", "5"}}
 """Numbers that a section has in words."""
 
 
-def test_every_figure_stands_where_it_is_quoted_from() -> None:
+def test_every_figure_is_in_the_section_that_it_is_quoted_from() -> None:
     assert check_quotations(PAGE, BENCHMARKS) > 60
 
 
@@ -106,7 +106,7 @@ def test_a_wrong_figure_is_found(right: str, wrong: str) -> None:
         check_quotations(PAGE.replace(right, wrong), BENCHMARKS)
 
 
-def test_every_measured_cell_has_its_source() -> None:
+def test_every_measured_cell_names_its_source() -> None:
     for row in rows(PAGE):
         cell = row.get("measured", "")
         assert bool(cell) == bool(LINK.search(cell)), cell
@@ -146,11 +146,11 @@ def test_defaults_are_those_of_the_code() -> None:
     assert checked >= 18
 
 
-def test_library_asks_for_what_the_page_says() -> None:
+def test_requested_receive_buffer_is_as_on_the_page() -> None:
     assert f"asks for {KERNEL_BUFFER // 2**20} MiB" in PAGE
 
 
-def test_benchmarks_take_what_the_page_says() -> None:
+def test_benchmarks_accept_the_options_on_the_page() -> None:
     commands = re.findall(r"^\.venv/bin/python (benchmarks/\w+\.py)(.*)$", PAGE, re.MULTILINE)
     assert len(commands) >= 10
     for path, arguments in commands:

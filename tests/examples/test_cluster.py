@@ -1,4 +1,4 @@
-"""The cluster on one machine does what it says."""
+"""The cluster example survives a kill of its leader, and detects a wrong event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.extended
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.py"
 
 
-def test_what_was_acknowledged_outlives_the_node_that_ordered_it() -> None:
+def test_acknowledged_events_survive_a_kill_of_the_leader() -> None:
     ran = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stderr == ""
@@ -33,7 +33,7 @@ def test_what_was_acknowledged_outlives_the_node_that_ordered_it() -> None:
     assert "\n990 events were acknowledged by three nodes" in ran.stdout
 
 
-def test_it_says_when_something_is_wrong() -> None:
+def test_example_reports_a_wrong_event() -> None:
     broken = (
         f"import sys; sys.path.insert(0, {str(EXAMPLE.parent)!r});"
         "import cluster; from contextlib import ExitStack;"
@@ -50,7 +50,7 @@ def test_it_says_when_something_is_wrong() -> None:
     assert "cluster: Ada has something other than was acknowledged" in ran.stderr
 
 
-def test_it_serves_until_it_is_interrupted() -> None:
+def test_example_serves_until_it_is_interrupted() -> None:
     command = [sys.executable, str(EXAMPLE), "--serve"]
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running,

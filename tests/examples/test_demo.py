@@ -1,4 +1,4 @@
-"""The demo does what it says, on a few of the flights."""
+"""The demo runs on a few flights, and cleans up when it is interrupted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run(*options: object, shell: str = 'exec "$0" "$@"', **environment: str) -> 
     )
 
 
-def test_demo(tmp_path: Path) -> None:
+def test_demo_without_spark_runs(tmp_path: Path) -> None:
     ran = run("--flights", 1_000, "--no-spark", TMPDIR=str(tmp_path))
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "WRONG" not in ran.stdout
@@ -45,7 +45,7 @@ def test_demo(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_demo_where_nothing_is_as_usual(tmp_path: Path) -> None:
+def test_demo_runs_in_an_unusual_environment(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     nonsense = "http://proxy.invalid:1"
@@ -67,7 +67,7 @@ def test_demo_where_nothing_is_as_usual(tmp_path: Path) -> None:
 
 
 @pytest.mark.extended
-def test_it_says_when_something_is_wrong() -> None:
+def test_demo_reports_failed_checks() -> None:
     broken = (
         "import sys; sys.argv = ['demo.py'];"
         f"sys.path.insert(0, {str(EXAMPLES)!r});"
@@ -84,7 +84,7 @@ def test_it_says_when_something_is_wrong() -> None:
 
 
 @pytest.mark.extended
-def test_a_process_that_dies_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
+def test_demo_names_a_dead_process_with_the_end_of_its_log(tmp_path: Path) -> None:
     with running_demo(tmp_path) as demo:
         (victim,) = [pid for pid, command in processes_in(tmp_path).items() if "demo_relay.py" in command]
         os.kill(victim, signal.SIGKILL)
@@ -103,7 +103,7 @@ def test_a_process_that_dies_is_named_with_the_end_of_its_log(tmp_path: Path) ->
         pytest.param(signal.SIGHUP, marks=pytest.mark.extended),
     ],
 )
-def test_a_signal_ends_it_with_all_that_it_started(tmp_path: Path, number: signal.Signals) -> None:
+def test_signal_ends_the_demo_and_its_processes(tmp_path: Path, number: signal.Signals) -> None:
     with running_demo(tmp_path) as demo:
         assert len(processes_in(tmp_path)) == 9
         demo.send_signal(number)
@@ -114,7 +114,7 @@ def test_a_signal_ends_it_with_all_that_it_started(tmp_path: Path, number: signa
     assert_nothing_is_left(tmp_path)
 
 
-def test_a_signal_in_a_finalizer_ends_it_too(tmp_path: Path) -> None:
+def test_signal_in_a_finalizer_ends_the_demo(tmp_path: Path) -> None:
     program = """if True:
         import os, signal, sys, pathlib, demo_processes
         class Garbage:
@@ -150,7 +150,7 @@ def verdict(printed: str) -> str:
 
 
 @pytest.mark.extended
-def test_numbers_that_were_given_and_never_sent_are_explained(tmp_path: Path) -> None:
+def test_demo_explains_numbers_that_were_assigned_and_never_sent(tmp_path: Path) -> None:
     program = f"""if True:
         import argparse, pathlib, struct, sys
         sys.path.insert(0, {str(EXAMPLES)!r})
@@ -179,7 +179,7 @@ def test_numbers_that_were_given_and_never_sent_are_explained(tmp_path: Path) ->
 
 
 @pytest.mark.extended
-def test_demo_with_spark(tmp_path: Path) -> None:
+def test_demo_with_spark_compares_journals(tmp_path: Path) -> None:
     ran = run(
         *("--flights", 3_000, "--out", tmp_path / "out"),
         shell=UNFRIENDLY,

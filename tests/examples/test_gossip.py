@@ -1,4 +1,4 @@
-"""The example of a protocol of one's own holds, and fails with the bug that it invites the reader to put in."""
+"""The gossip example passes, and fails with the bug that its docstring suggests."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def rumours() -> type[Scenario]:
     return load(f"{GOSSIP}:Rumours")
 
 
-def test_gossip_spreads_whatever_goes_wrong(rumours: type[Scenario]) -> None:
+def test_rumours_spread_despite_faults(rumours: type[Scenario]) -> None:
     summary = run_seeds(rumours, range(10), jobs=0)
     assert summary.failures == []
     assert (summary.operations, summary.faults) == (400, 200)
 
 
-def test_told_once_it_gets_lost(rumours: type[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rumours_sent_once_get_lost(rumours: type[Scenario], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rumours.spread.__globals__, "EACH_ONCE", True)  # type: ignore[attr-defined]
     summary = run_seeds(rumours, range(10), jobs=0)
     assert {outcome.violation.invariant for outcome in summary.failures if outcome.violation} == {"everybody knows"}

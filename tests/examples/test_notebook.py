@@ -27,7 +27,7 @@ nbformat.write(notebook, written)
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "trees.ipynb"
 
 
-def test_it_is_kept_without_outcomes() -> None:
+def test_notebook_is_stored_without_outputs() -> None:
     content = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
     for cell in content["cells"]:
         if cell["cell_type"] == "code":
@@ -35,7 +35,7 @@ def test_it_is_kept_without_outcomes() -> None:
 
 
 @pytest.mark.extended
-def test_it_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notebook_runs(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")

@@ -1,4 +1,4 @@
-"""The table of the examples has all of them."""
+"""The README of the examples lists all of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def test_all_are_there() -> None:
+def test_every_example_is_listed() -> None:
     rows = re.findall(r"^\| (`.*?) \|", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
     named = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
     found = {path.name for path in EXAMPLES.iterdir() if not path.name.startswith((".", "__"))} - {"README.md"}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.extended
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tree_experiment.py"
 
 
-def test_a_tree_is_in_fewer_parts_if_the_location_of_its_root_counts(tmp_path: Path) -> None:
+def test_root_locations_keep_trees_in_fewer_parts(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE), "--nodes", "300", "--runs", "3", "--page", "heal.html"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
