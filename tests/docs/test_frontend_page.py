@@ -59,8 +59,8 @@ def test_limits() -> None:
 
 def test_error_words_of_lines() -> None:
     lines = code("fyrehose/frontend/line_protocol.py").splitlines()
-    said = [line for line in lines if re.search(r"_error\(|_refuse\(|\bwhy = ", line)]
-    words = set(re.findall(r'b"([a-z-]+)"', "\n".join(said)))
+    said = [line for line in lines if re.search(r"_error_reply\(|_refuse\(", line)]
+    words = set(re.findall(r'b"([a-z-]+)(?: %d)?"', "\n".join(said)))
     assert len(words) > 6
     assert {row[0].strip("`") for row in rows("A message a line")} == words
 
@@ -70,9 +70,9 @@ def test_errors_over_http() -> None:
     ours = code("fyrehose/frontend/resources.py", "fyrehose/frontend/publish_queue.py")
     shared = (
         code("web/site.py", "web/access.py", "web/channel.py", "web/coding.py")
-        + code("web/response.py").partition("problem_of")[0]
+        + code("web/response.py").partition("to_http_error")[0]
     )
-    found = set(re.findall(r'(?:too_many\(|_fail\(batch, |HTTPStatus\.[A-Z_]+,\s*)"([a-z-]+)"', ours + shared))
+    found = set(re.findall(r'(?:too_many_requests\(|_fail\(batch, |HTTPStatus\.[A-Z_]+,\s*)"([a-z-]+)"', ours + shared))
     assert {"busy", "timeout", "stopping", "too-many-messages", "cross-origin"} <= found
     assert told == found - {"internal"}
 
@@ -94,7 +94,7 @@ def test_metrics() -> None:
     documented = {row[0].strip("`"): (row[1], names(row[2])) for row in rows("Metrics")}
     assert documented == told
     events = next(row[4] for row in rows("Metrics") if "line_events" in row[0])
-    counted = set(re.findall(r'counts\["([a-z_]+)"\]', code("fyrehose/frontend/line_protocol.py")))
+    counted = set(re.findall(r'counters\["([a-z_]+)"\]', code("fyrehose/frontend/line_protocol.py")))
     assert names(events) == counted
     reasons = next(row[4] for row in rows("Metrics") if "failed" in row[0])
     counting = [
