@@ -10,22 +10,22 @@ START = 1_700_000_000.0
 
 
 class TestTokenBucket:
-    def test_a_new_one_is_full(self) -> None:
+    def test_a_new_bucket_is_full(self) -> None:
         bucket = TokenBucket(10.0, 5.0, START)
         assert bucket.available(START) == 5
         assert [bucket.take(1, START) for _ in range(6)] == [True] * 5 + [False]
 
-    def test_what_is_refused_costs_nothing(self) -> None:
+    def test_a_refused_amount_costs_nothing(self) -> None:
         bucket = TokenBucket(10.0, 5.0, START)
         assert not bucket.take(5.5, START)
         assert bucket.take(5, START)
 
-    def test_it_fills_at_its_rate_and_not_over_its_brim(self) -> None:
+    def test_a_bucket_refills_at_its_rate_up_to_the_burst(self) -> None:
         bucket = TokenBucket(4.0, 8.0, START)
         assert bucket.take(8, START)
         assert [bucket.available(START + seconds) for seconds in (0.5, 1.0, 2.0, 100.0)] == [2, 4, 8, 8]
 
-    def test_a_debt_is_paid_first(self) -> None:
+    def test_a_debt_is_paid_before_anything_is_available(self) -> None:
         bucket = TokenBucket(4.0, 8.0, START)
         bucket.spend(12)
         assert bucket.available(START) == -4
@@ -33,16 +33,16 @@ class TestTokenBucket:
         assert not bucket.take(1, START + 1.0)
         assert bucket.take(2, START + 1.5)
 
-    def test_more_than_it_holds_is_ready_when_it_is_full(self) -> None:
+    def test_more_than_the_burst_is_ready_when_the_bucket_is_full(self) -> None:
         bucket = TokenBucket(4.0, 8.0, START)
         bucket.spend(8)
         assert bucket.ready_at(1_000) == START + 2
 
-    def test_what_is_there_is_ready_now(self) -> None:
+    def test_an_available_amount_is_ready_now(self) -> None:
         bucket = TokenBucket(4.0, 8.0, START)
         assert bucket.ready_at(8) == START
 
-    def test_a_clock_that_was_set_back_neither_fills_nor_shuts_it(self) -> None:
+    def test_a_clock_that_was_set_back_neither_fills_nor_blocks_a_bucket(self) -> None:
         bucket = TokenBucket(4.0, 8.0, START)
         assert bucket.take(8, START)
         assert bucket.available(START - 3_600) == 0
@@ -64,7 +64,7 @@ class TestTokenBucket:
             assert taken <= (burst + rate * (now - START)) * (1 + 1e-9)
 
     @given(rate=st.floats(0.5, 1e7), burst=st.floats(1.0, 1e7), spent=st.floats(0, 1e7), part=st.floats(0, 1))
-    def test_when_it_says_that_it_is_ready_it_all_but_is(
+    def test_the_amount_is_available_at_the_ready_time(
         self, rate: float, burst: float, spent: float, part: float
     ) -> None:
         bucket = TokenBucket(rate, burst, START)
@@ -75,12 +75,12 @@ class TestTokenBucket:
 
 
 class TestBuckets:
-    def test_each_key_has_its_own(self) -> None:
+    def test_each_key_has_its_own_bucket(self) -> None:
         buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 10)
         assert [buckets.bucket("a", START).take(1, START) for _ in range(3)] == [True, True, False]
         assert buckets.bucket("b", START).take(2, START)
 
-    def test_only_those_used_last_are_remembered(self) -> None:
+    def test_only_the_most_recently_used_buckets_are_kept(self) -> None:
         buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 2)
         for key in "abac":
             buckets.bucket(key, START).take(1, START)
@@ -90,7 +90,7 @@ class TestBuckets:
         assert len(buckets) == 2
 
     @pytest.mark.parametrize("known", [True, False])
-    def test_one_that_was_forgotten_is_full(self, known: bool) -> None:
+    def test_a_bucket_is_full_after_its_eviction(self, known: bool) -> None:
         buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 2)
         if known:
             buckets.bucket("a", START).spend(2)

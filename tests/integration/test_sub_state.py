@@ -107,15 +107,15 @@ def test_the_state_of_another_stream_is_refused(start: Any, backbone: Any, keepe
     file.close()
     other = start(*command, "--count", 1)
     assert (other.finish(), other.out) == (1, "")
-    assert f"state file {state} belongs to another stream" in other.err
-    assert "message 10 is another one" in other.err
+    assert f"state file {state} does not belong to the stream of " in other.err
+    assert "message 10 is different" in other.err
 
     file = PositionFile(state)
     file.write(file.position._replace(next=1_000, checksum=None))
     file.close()
     ahead = start(*command, "--count", 1)
     assert (ahead.finish(), ahead.out) == (1, "")
-    assert "its numbers end at 20, and 999 was handed over" in ahead.err
+    assert "its numbers end at 20, and 999 was printed before" in ahead.err
 
 
 def test_two_cannot_share_a_state(start: Any, backbone: Any, tmp_path: Path) -> None:

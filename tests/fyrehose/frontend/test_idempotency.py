@@ -1,4 +1,4 @@
-"""Requests that are repeated with their idempotency key."""
+"""Idempotency keys of the frontend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fired(deferred: Deferred[Any]) -> list[Any]:
     return found
 
 
-def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Frontend) -> None:
+def test_a_repeated_request_gets_the_same_numbers_and_publishes_nothing(frontend: Frontend) -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
     for _ in range(2):
         assert fired(keys.publish("ann", "k", b"d", [b"1", b"2"])) == [[1, 2]]
@@ -38,7 +38,7 @@ def test_a_repeated_request_gets_its_numbers_and_publishes_nothing(frontend: Fro
     assert frontend.publisher.messages == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(frontend: Frontend) -> None:
+def test_a_repeated_request_waits_for_the_pending_messages(frontend: Frontend) -> None:
     keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     waiting = [keys.publish("ann", "k", b"d", [b"1"]) for _ in range(3)]
     gone = fired(waiting[0])
@@ -50,7 +50,7 @@ def test_a_request_that_is_repeated_too_early_waits_for_the_same_messages(fronte
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_a_request_whose_client_has_gone_goes_on(frontend: Frontend) -> None:
+def test_a_request_continues_after_its_client_has_disconnected(frontend: Frontend) -> None:
     keys, frontend.publisher.full = IdempotencyKeys(frontend.publish_queue), True
     keys.publish("ann", "k", b"d", [b"1"]).addErrback(lambda failure: failure.trap(CancelledError)).cancel()
     frontend.publisher.make_room()
@@ -58,7 +58,7 @@ def test_a_request_whose_client_has_gone_goes_on(frontend: Frontend) -> None:
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_a_key_stands_for_one_content(frontend: Frontend) -> None:
+def test_a_key_with_another_body_is_refused(frontend: Frontend) -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
     keys.publish("ann", "k", b"d", [b"1"])
     with pytest.raises(IdempotencyKeyReused):
@@ -66,7 +66,7 @@ def test_a_key_stands_for_one_content(frontend: Frontend) -> None:
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_what_may_be_published_is_not_published_again(frontend: Frontend) -> None:
+def test_messages_with_unknown_outcome_are_not_published_again(frontend: Frontend) -> None:
     keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     first = fired(keys.publish("ann", "k", b"d", [b"1"]))
     frontend.publisher.answer(PublishTimeout("late"))
@@ -76,7 +76,7 @@ def test_what_may_be_published_is_not_published_again(frontend: Frontend) -> Non
     assert frontend.publisher.messages == [b"1"]
 
 
-def test_what_is_not_published_is_published_when_it_is_repeated(frontend: Frontend) -> None:
+def test_a_repeated_request_publishes_messages_that_certainly_failed(frontend: Frontend) -> None:
     keys = IdempotencyKeys(frontend.publish_queue)
     frontend.publish_queue.connection_changed(False)
     first = fired(keys.publish("ann", "k", b"d", [b"1"]))
@@ -87,7 +87,7 @@ def test_what_is_not_published_is_published_when_it_is_repeated(frontend: Fronte
     assert fired(keys.publish("ann", "k", b"d", [b"1"])) == [[1]]
 
 
-def test_what_is_refused_is_not_remembered() -> None:
+def test_a_refused_request_is_not_remembered() -> None:
     frontend = Frontend(FrontendConfig(waiting_bytes=100))
     frontend.publisher.full = True
     keys = IdempotencyKeys(frontend.publish_queue)
@@ -97,7 +97,7 @@ def test_what_is_refused_is_not_remembered() -> None:
     assert (len(keys), keys.size) == (1, ONE)
 
 
-def test_the_oldest_of_a_client_is_forgotten_first() -> None:
+def test_the_oldest_request_of_a_client_is_discarded_first() -> None:
     frontend = Frontend(FrontendConfig(remembered_bytes=8 * ONE))
     keys = IdempotencyKeys(frontend.publish_queue)
     for number in range(10):
@@ -114,7 +114,7 @@ def test_the_oldest_of_a_client_is_forgotten_first() -> None:
     assert len(frontend.publisher.messages) == count + 1
 
 
-def test_a_new_client_finds_room_however_many_there_are() -> None:
+def test_a_new_client_finds_room_among_many_clients() -> None:
     frontend = Frontend(FrontendConfig(remembered_bytes=4 * ONE))
     keys = IdempotencyKeys(frontend.publish_queue)
     for client in range(20):
@@ -124,7 +124,7 @@ def test_a_new_client_finds_room_however_many_there_are() -> None:
     assert len(frontend.publisher.messages) == 20
 
 
-def test_what_is_under_way_is_not_forgotten() -> None:
+def test_a_pending_request_is_not_discarded() -> None:
     frontend = Frontend(FrontendConfig(remembered_bytes=2 * ONE))
     keys, frontend.publisher.held = IdempotencyKeys(frontend.publish_queue), []
     keys.publish("ann", "1", b"d", [b"x"])

@@ -1,4 +1,4 @@
-"""What waits for durable journals, and how far a frontend may be ahead of them."""
+"""Waits for durable journals, and the limit of unsynced bytes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Bench:
         self.journals.tick(seconds)
 
 
-def test_messages_are_kept_once_so_many_journals_have_synced_all_of_them() -> None:
+def test_messages_are_kept_once_enough_journals_have_synced_all_of_them() -> None:
     bench = Bench()
     kept = bench.when_kept([4, 7, 6], 2)
     bench.journals.holdings_received([Holding(1, 7), Holding(1, 6)])
@@ -53,7 +53,7 @@ def test_messages_are_kept_once_so_many_journals_have_synced_all_of_them() -> No
     assert bench.when_kept([7], 2) == [[7]]
 
 
-def test_a_journal_that_lost_a_part_does_not_count() -> None:
+def test_a_journal_that_lost_a_part_of_the_messages_does_not_count() -> None:
     bench = Bench()
     kept = bench.when_kept([4, 7], 1)
     bench.journals.holdings_received([Holding(5, 9)])
@@ -65,7 +65,7 @@ def test_a_journal_that_lost_a_part_does_not_count() -> None:
     assert str(error) == "2 messages are published, and 0 of 1 durable journals had synced them in time"
 
 
-def test_a_message_that_is_not_kept_in_time_is_given_up() -> None:
+def test_a_wait_for_journals_fails_after_the_timeout() -> None:
     bench = Bench(keep_timeout=5.0)
     bench.journals.holdings_received([Holding(1, 9), Holding(1, 3)])
     kept, later = bench.when_kept([7], 2), bench.when_kept([1_000], 1)
@@ -79,7 +79,7 @@ def test_a_message_that_is_not_kept_in_time_is_given_up() -> None:
     assert bench.when_kept([7], 2) == [[7]]
 
 
-def test_a_wait_can_be_cancelled() -> None:
+def test_a_wait_for_journals_can_be_cancelled() -> None:
     bench = Bench()
     kept = bench.when_kept([7], 1)
     bench.waiting.cancel()
@@ -89,7 +89,7 @@ def test_a_wait_can_be_cancelled() -> None:
     assert (bench.journals.not_kept, len(bench.journals)) == (0, 0)
 
 
-def test_nothing_waits_any_more_when_it_stops() -> None:
+def test_stopping_fails_all_waits_for_journals() -> None:
     bench = Bench()
     kept = bench.when_kept([7], 1)
     bench.journals.stop()
@@ -100,7 +100,7 @@ def test_nothing_waits_any_more_when_it_stops() -> None:
     st.lists(st.tuples(st.integers(1, 20), st.integers(1, 3))),
     st.lists(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 20)), max_size=3)),
 )
-def test_a_message_is_kept_as_soon_as_the_journals_say_so(
+def test_a_message_is_kept_as_soon_as_enough_journals_report_it(
     messages: list[tuple[int, int]], told: list[list[tuple[int, int]]]
 ) -> None:
     bench = Bench()
@@ -117,13 +117,13 @@ def test_a_message_is_kept_as_soon_as_the_journals_say_so(
         assert [bool(one) for one in kept] == expected
 
 
-def test_where_there_is_no_journal_nothing_is_held_back() -> None:
+def test_publishing_is_not_limited_without_journals() -> None:
     bench = Bench(unsynced_bytes=100)
     bench.journals.published(7, 1_000)
     assert bench.journals.allowance(1_000) == inf
 
 
-def test_it_is_ahead_of_the_journals_by_so_many_bytes_at_most() -> None:
+def test_publishing_stays_within_the_unsynced_bytes_limit() -> None:
     bench = Bench(unsynced_bytes=100)
     bench.journals.holdings_received([Holding(1, 6), Holding(1, 7)])
     bench.journals.published(6, 1_000)
@@ -136,7 +136,7 @@ def test_it_is_ahead_of_the_journals_by_so_many_bytes_at_most() -> None:
     assert bench.journals.allowance(0) == 100
 
 
-def test_a_journal_that_catches_up_is_not_waited_for() -> None:
+def test_a_journal_that_catches_up_does_not_limit_publishing() -> None:
     bench = Bench(unsynced_bytes=100)
     bench.journals.holdings_received([Holding(1, 500)])
     bench.journals.published(500, 90)
@@ -150,7 +150,7 @@ def test_a_journal_that_catches_up_is_not_waited_for() -> None:
     assert bench.journals.allowance(0) == 10
 
 
-def test_a_journal_that_stands_still_is_soon_not_waited_for() -> None:
+def test_a_stalled_journal_soon_does_not_limit_publishing() -> None:
     bench = Bench(unsynced_bytes=100, min_rate=30)
     bench.journals.holdings_received([Holding(1, 5), Holding(1, 5)])
     for sequence in (6, 7, 8):
@@ -161,7 +161,7 @@ def test_a_journal_that_stands_still_is_soon_not_waited_for() -> None:
     assert bench.journals.allowance(0) == 100
 
 
-def test_a_journal_that_is_slow_is_waited_for() -> None:
+def test_a_slow_journal_limits_publishing() -> None:
     bench = Bench(unsynced_bytes=100, min_rate=30)
     bench.journals.holdings_received([Holding(1, 5), Holding(1, 5)])
     bench.journals.published(5, 40)
@@ -173,7 +173,7 @@ def test_a_journal_that_is_slow_is_waited_for() -> None:
         bench.pass_time(1)
 
 
-def test_a_little_is_let_out_however_far_behind_journals_are() -> None:
+def test_the_minimum_rate_is_published_however_far_behind_journals_are() -> None:
     bench = Bench(unsynced_bytes=100, min_rate=30)
     bench.journals.holdings_received([Holding(1, 5)])
     for sequence in (6, 7, 8):
@@ -187,7 +187,7 @@ def test_a_little_is_let_out_however_far_behind_journals_are() -> None:
     assert bench.journals.allowance(0) == 100
 
 
-def test_journals_that_are_gone_hold_nothing_back() -> None:
+def test_publishing_is_not_limited_after_all_journals_are_gone() -> None:
     bench = Bench(unsynced_bytes=100)
     bench.journals.holdings_received([Holding(1, 5)])
     bench.journals.published(6, 200)

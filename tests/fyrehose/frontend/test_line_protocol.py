@@ -1,4 +1,4 @@
-"""A message a line, an answer a line."""
+"""Line protocol of the frontend."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fyrehose_twisted.web.tokens import Tokens
 TOKENS = Tokens({"ann": b"a" * 16, "bob": b"b" * 16})
 
 
-def test_lines_are_numbered(frontend: Frontend) -> None:
+def test_each_line_is_answered_with_its_number(frontend: Frontend) -> None:
     client = frontend.connect().send(b"one\ntwo\r\n")
     assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
     client.send(b"thr").send(b"ee\nfo")
     assert client.answers == ["1", "2", "3"]
 
 
-def test_lines_are_answered_when_journals_have_synced_them() -> None:
+def test_kept_lines_are_answered_after_journals_have_synced_them() -> None:
     frontend = Frontend(kept=1)
     client = frontend.connect().send(b"one\n\ntwo\n").send(b"three\n")
     frontend.publish_queue.journals.holdings_received([Holding(1, 2)])
@@ -39,24 +39,24 @@ def test_lines_are_answered_when_journals_have_synced_them() -> None:
     assert client.answers[4:] == ["error not-kept 4", "error not-kept 5"]
 
 
-def test_the_last_line_need_not_end(frontend: Frontend) -> None:
+def test_the_last_line_needs_no_newline(frontend: Frontend) -> None:
     client = frontend.connect().send(b"one\ntwo").end()
     assert (client.answers, frontend.publisher.messages) == (["1", "2"], [b"one", b"two"])
     assert client.wire.disconnecting
     assert client.wire.producer is None
 
 
-def test_nothing_at_all(frontend: Frontend) -> None:
+def test_an_empty_connection_is_closed_without_a_reply(frontend: Frontend) -> None:
     client = frontend.connect().end()
     assert (client.answers, client.wire.disconnecting) == ([], True)
 
 
-def test_empty_lines(frontend: Frontend) -> None:
+def test_empty_lines_are_answered_with_an_error(frontend: Frontend) -> None:
     client = frontend.connect().send(b"\none\n\r\n\ntwo\n")
     assert client.answers == ["error empty", "1", "error empty", "error empty", "2"]
 
 
-def test_lines_that_are_too_long(frontend: Frontend) -> None:
+def test_lines_that_are_too_long_are_answered_with_an_error(frontend: Frontend) -> None:
     longest = b"x" * MAX_ENVELOPED
     client = frontend.connect()
     client.send(b"one\n" + longest + b"\n" + longest + b"\r\n" + longest + b"y\ntwo\n")
@@ -68,7 +68,7 @@ def test_lines_that_are_too_long(frontend: Frontend) -> None:
     assert client.answers[7:] == ["error too-large"]
 
 
-def test_answers_keep_the_order_of_lines(frontend: Frontend) -> None:
+def test_replies_keep_the_order_of_lines(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n").send(b"\n").send(b"2\n")
     assert client.answers == []
@@ -79,7 +79,7 @@ def test_answers_keep_the_order_of_lines(frontend: Frontend) -> None:
     assert client.answers == ["1", "error empty", "2"]
 
 
-def test_what_is_no_message_costs_no_turn(frontend: Frontend) -> None:
+def test_invalid_lines_do_not_split_batches(frontend: Frontend) -> None:
     client = frontend.connect().send(b"x\n\n" * 1_000)
     assert client.answers == [answer for number in range(1, 1_001) for answer in (str(number), "error empty")]
     # The lines between are told with the messages: as a batch each they would hold up all other clients.
@@ -87,7 +87,7 @@ def test_what_is_no_message_costs_no_turn(frontend: Frontend) -> None:
     assert len(frontend.publisher.runs) == 8
 
 
-def test_errors_keep_their_place_where_messages_fail(frontend: Frontend) -> None:
+def test_error_replies_keep_their_order_when_a_batch_fails(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n\n2\n" + b"x" * (MAX_ENVELOPED + 1) + b"\n3\n")
     frontend.publisher.answer(PublishTimeout("late"))
@@ -96,7 +96,7 @@ def test_errors_keep_their_place_where_messages_fail(frontend: Frontend) -> None
     assert frontend.lines.counters["lines"] == 0
 
 
-def test_who_says_no_more_and_does_not_read_is_cut_off(frontend: Frontend) -> None:
+def test_a_half_closed_connection_is_aborted_if_the_client_does_not_read(frontend: Frontend) -> None:
     client = frontend.connect().send(b"x\n").end()
     assert client.wire.disconnecting
     frontend.clock.advance(29)
@@ -108,7 +108,7 @@ def test_who_says_no_more_and_does_not_read_is_cut_off(frontend: Frontend) -> No
     assert frontend.clock.getDelayedCalls() == []
 
 
-def test_what_was_not_published(frontend: Frontend) -> None:
+def test_failed_lines_are_answered_with_an_error(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n")
     frontend.publisher.answer(PublishTimeout("late"))
@@ -118,7 +118,7 @@ def test_what_was_not_published(frontend: Frontend) -> None:
     assert client.answers == ["error unknown", "error unknown", "error not-published"]
 
 
-def test_answers_come_before_the_end(frontend: Frontend) -> None:
+def test_all_replies_are_sent_before_the_connection_is_closed(frontend: Frontend) -> None:
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n").end()
     assert not client.wire.disconnecting
@@ -126,7 +126,7 @@ def test_answers_come_before_the_end(frontend: Frontend) -> None:
     assert (client.answers, client.wire.disconnecting) == (["1", "2"], True)
 
 
-def test_no_more_is_read_than_is_published() -> None:
+def test_reading_pauses_while_too_many_lines_are_unanswered() -> None:
     frontend = Frontend(FrontendConfig(unanswered_lines=10))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 9)
@@ -138,7 +138,7 @@ def test_no_more_is_read_than_is_published() -> None:
     assert client.answers == [str(number) for number in range(1, 11)]
 
 
-def test_no_more_is_read_than_may_wait() -> None:
+def test_reading_pauses_while_the_publish_queue_is_full() -> None:
     frontend = Frontend(FrontendConfig(waiting_bytes_per_client=1_000))
     frontend.publisher.full = True
     client = frontend.connect().send(b"x" * 900 + b"\n").send(b"y" * 900 + b"\n")
@@ -149,7 +149,7 @@ def test_no_more_is_read_than_may_wait() -> None:
     assert client.answers == ["1", "2"]
 
 
-def test_of_one_read_no_more_is_under_way_than_may_be() -> None:
+def test_lines_of_one_read_respect_the_limit_of_unanswered_lines() -> None:
     frontend = Frontend(FrontendConfig(unanswered_lines=600))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 5_000 + b"\n" * 2_000)
@@ -163,7 +163,7 @@ def test_of_one_read_no_more_is_under_way_than_may_be() -> None:
     assert client.answers == [str(number) for number in range(1, 5_001)] + ["error empty"] * 2_000
 
 
-def test_a_long_line_is_answered_in_its_place() -> None:
+def test_a_line_that_is_too_long_is_answered_in_order() -> None:
     frontend = Frontend(FrontendConfig(unanswered_lines=600))
     frontend.publisher.held = []
     client = frontend.connect().send(b"x\n" * 2_000 + b"y" * (MAX_ENVELOPED + 2))
@@ -178,7 +178,7 @@ def test_a_long_line_is_answered_in_its_place() -> None:
 
 
 @pytest.mark.parametrize("is_gone", [False, True])
-def test_what_ends_at_once_for_many_connections(is_gone: bool) -> None:
+def test_many_waiting_connections_are_all_answered_at_once(is_gone: bool) -> None:
     frontend = Frontend(FrontendConfig(unanswered_lines=4))
     frontend.publisher.full = True
     clients = [frontend.connect(f"127.0.{number // 50}.1").send(b"x\n" * 12) for number in range(400)]
@@ -193,7 +193,7 @@ def test_what_ends_at_once_for_many_connections(is_gone: bool) -> None:
     assert all(client.is_read for client in clients)
 
 
-def test_what_is_no_message_is_charged() -> None:
+def test_invalid_lines_count_against_the_rate_limit() -> None:
     frontend = Frontend(FrontendConfig(messages_per_client=100, burst=1))
     client = frontend.connect().send(b"\n" * 400)
     assert (len(client.answers), client.is_read) == (256, False)
@@ -205,7 +205,7 @@ def test_what_is_no_message_is_charged() -> None:
     assert other.answers == []
 
 
-def test_who_is_too_fast_is_not_read() -> None:
+def test_reading_pauses_while_a_client_is_above_its_rate() -> None:
     frontend = Frontend(FrontendConfig(messages_per_client=10, burst=1))
     client = frontend.connect().send(b"x\n" * 20).send(b"y\n")
     assert (len(client.answers), client.is_read) == (20, False)
@@ -220,7 +220,7 @@ def test_who_is_too_fast_is_not_read() -> None:
     assert frontend.connect("127.0.0.2").send(b"z\n").answers != []
 
 
-def test_who_does_not_read_answers_is_not_read(frontend: Frontend) -> None:
+def test_reading_pauses_while_a_client_does_not_read_replies(frontend: Frontend) -> None:
     client = frontend.connect()
     client.wire.producer.pauseProducing()
     assert not client.is_read
@@ -247,7 +247,7 @@ def test_who_does_not_read_answers_is_not_read(frontend: Frontend) -> None:
     ],
 )
 @pytest.mark.parametrize("tokens", [None, TOKENS])
-def test_no_page_can_have_a_browser_publish(request_: bytes, tokens: Any) -> None:
+def test_requests_of_browsers_are_refused(request_: bytes, tokens: Any) -> None:
     frontend = Frontend(tokens=tokens)
     client = frontend.connect()
     for byte in request_:
@@ -259,7 +259,7 @@ def test_no_page_can_have_a_browser_publish(request_: bytes, tokens: Any) -> Non
 
 @pytest.mark.parametrize("size", [1_000, 65_536, 2**20])
 @pytest.mark.parametrize("tokens", [None, TOKENS])
-def test_nor_with_a_path_that_is_too_long(size: int, tokens: Any) -> None:
+def test_http_requests_with_a_long_path_are_refused(size: int, tokens: Any) -> None:
     frontend = Frontend(tokens=tokens)
     client = frontend.connect()
     request = b"POST /" + b"x" * (2 * MAX_ENVELOPED) + b" HTTP/1.1\r\nHost: localhost\r\n\r\nmessage\n"
@@ -271,7 +271,7 @@ def test_nor_with_a_path_that_is_too_long(size: int, tokens: Any) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, MAX_ENVELOPED + 2])
-def test_a_first_line_that_is_too_long(frontend: Frontend, cut: int) -> None:
+def test_a_first_line_that_is_too_long_ends_the_connection(frontend: Frontend, cut: int) -> None:
     client = frontend.connect()
     line = b"x" * (MAX_ENVELOPED + 2) + b"\nmore\n"
     client.send(line[:cut]).send(line[cut:])
@@ -279,32 +279,32 @@ def test_a_first_line_that_is_too_long(frontend: Frontend, cut: int) -> None:
     assert frontend.publisher.messages == []
 
 
-def test_a_later_line_may_look_like_that(frontend: Frontend) -> None:
+def test_a_later_line_may_look_like_an_http_request(frontend: Frontend) -> None:
     client = frontend.connect().send(b"GET it\nGET / HTTP/1.1\n")
     assert client.answers == ["1", "2"]
 
 
 class TestTokens:
-    def test_one_is_needed(self) -> None:
+    def test_a_connection_without_a_token_is_refused(self) -> None:
         frontend = Frontend(tokens=TOKENS)
         for first in (b"message\n", b"token\n", b"token \n", b"token " + b"c" * 16 + b"\n", b"x" * 600):
             client = frontend.connect().send(first + b"more\n")
             assert (client.answers, client.wire.disconnecting) == (["error token"], True), first
         assert frontend.publisher.messages == []
 
-    def test_who_knows_one(self) -> None:
+    def test_a_connection_with_a_valid_token_is_admitted(self) -> None:
         frontend = Frontend(tokens=TOKENS)
         client = frontend.connect().send(b"token " + b"a" * 16 + b"\r\none\n")
         assert (client.answers, frontend.publisher.messages) == (["1"], [b"one"])
         assert client.protocol.client == "ann"
 
-    def test_it_may_not_take_for_ever(self) -> None:
+    def test_a_connection_without_a_token_times_out(self) -> None:
         frontend = Frontend(tokens=TOKENS)
         client = frontend.connect().send(b"token")
         frontend.clock.advance(30)
         assert (client.answers, client.wire.disconnecting) == (["error timeout"], True)
 
-    def test_limits_are_those_of_the_token(self) -> None:
+    def test_limits_apply_per_token(self) -> None:
         frontend = Frontend(FrontendConfig(line_connections_per_client=1), TOKENS)
         clients = [frontend.connect().send(b"token " + token * 16 + b"\nx\n") for token in (b"a", b"a", b"b")]
         assert [client.answers for client in clients] == [["1"], ["error too-many-connections"], ["2"]]
@@ -312,7 +312,7 @@ class TestTokens:
         assert frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n").answers == ["3"]
 
 
-def test_connections_have_a_limit() -> None:
+def test_the_number_of_connections_is_limited() -> None:
     frontend = Frontend(FrontendConfig(max_line_connections=3, line_connections_per_client=2))
     clients = [frontend.connect() for _ in range(2)]
     third = frontend.connect()
@@ -328,7 +328,7 @@ def test_connections_have_a_limit() -> None:
     assert not frontend.lines._connections_by_client
 
 
-def test_who_hangs_up_leaves_nothing_behind(frontend: Frontend) -> None:
+def test_a_closed_connection_leaves_nothing_pending(frontend: Frontend) -> None:
     frontend.publisher.full = True
     client = frontend.connect().send(b"one\n")
     client.close()
@@ -339,7 +339,7 @@ def test_who_hangs_up_leaves_nothing_behind(frontend: Frontend) -> None:
     assert frontend.clock.getDelayedCalls() == []
 
 
-def test_stopping() -> None:
+def test_stopping_answers_pending_lines_and_closes_connections() -> None:
     frontend = Frontend(FrontendConfig(messages_per_client=10, burst=0.1))
     frontend.publisher.held = []
     client = frontend.connect().send(b"1\n2\n").send(b"3\n4\n")
@@ -350,7 +350,7 @@ def test_stopping() -> None:
     assert client.wire.disconnecting
 
 
-def test_however_bytes_are_cut() -> None:
+def test_replies_do_not_depend_on_how_bytes_are_split() -> None:
     @given(st.lists(st.binary(max_size=12), max_size=30), st.integers(0, 2**32))
     def check(lines: list[bytes], seed: int) -> None:
         lines = [line.replace(b"\n", b"").rstrip(b"\r") for line in lines]
@@ -371,7 +371,7 @@ def test_however_bytes_are_cut() -> None:
     check()
 
 
-def test_who_has_no_token_makes_room() -> None:
+def test_an_unauthenticated_connection_is_closed_for_a_new_one() -> None:
     frontend = Frontend(FrontendConfig(max_line_connections=2), TOKENS)
     known, stranger = frontend.connect().send(b"token " + b"a" * 16 + b"\nx\n"), frontend.connect().send(b"token")
     other = frontend.connect().send(b"token " + b"b" * 16 + b"\ny\n")
@@ -383,7 +383,7 @@ def test_who_has_no_token_makes_room() -> None:
     assert frontend.lines.refused == 2
 
 
-def test_what_is_left_unread_takes_no_answers_away() -> None:
+def test_unread_lines_do_not_discard_replies() -> None:
     frontend = Frontend()
     client = frontend.connect().send(b"1\n")
     frontend.lines.close()

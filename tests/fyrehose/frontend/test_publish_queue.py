@@ -1,4 +1,4 @@
-"""What waits, in which order it is sent, and what becomes of it."""
+"""Publish queue of the frontend: order, limits and failures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def failure(deferred: Deferred[Any]) -> Any:
     return result(deferred).value
 
 
-def test_numbers_come_back(frontend: Frontend) -> None:
+def test_a_batch_returns_its_numbers(frontend: Frontend) -> None:
     assert result(frontend.publish_queue.submit("a", [b"1", b"2"])) == [1, 2]
     assert result(frontend.publish_queue.submit("a", [b"3"])) == [3]
     assert (
@@ -54,7 +54,7 @@ def test_clients_take_turns(frontend: Frontend) -> None:
     assert result(long) == [*range(1, 257), *range(258, 1_002)]
 
 
-def test_it_waits_for_room(frontend: Frontend) -> None:
+def test_a_batch_waits_for_room_in_the_publisher(frontend: Frontend) -> None:
     frontend.publisher.full = True
     waiting = [frontend.publish_queue.submit("a", [b"%d" % number]) for number in range(3)]
     assert frontend.publisher.messages == []
@@ -63,7 +63,7 @@ def test_it_waits_for_room(frontend: Frontend) -> None:
     assert [result(one) for one in waiting] == [[1], [2], [3]]
 
 
-def test_it_waits_for_the_backbone(frontend: Frontend) -> None:
+def test_a_batch_waits_until_the_backbone_answers(frontend: Frontend) -> None:
     frontend.publish_queue.connection_changed(False)
     waiting = frontend.publish_queue.submit("a", [b"1"])
     assert frontend.publisher.messages == []
@@ -71,7 +71,7 @@ def test_it_waits_for_the_backbone(frontend: Frontend) -> None:
     assert result(waiting) == [1]
 
 
-def test_not_for_ever(frontend: Frontend) -> None:
+def test_a_waiting_batch_times_out(frontend: Frontend) -> None:
     frontend.publish_queue.connection_changed(False)
     waiting = frontend.publish_queue.submit("a", [b"1"])
     frontend.clock.advance(29)
@@ -86,7 +86,7 @@ def test_not_for_ever(frontend: Frontend) -> None:
     assert frontend.publish_queue.failed == {"timeout": 1}
 
 
-def test_what_does_not_come_back_may_have_been_published(frontend: Frontend) -> None:
+def test_the_outcome_of_unacknowledged_messages_is_unknown(frontend: Frontend) -> None:
     frontend.publisher.held = []
     waiting = frontend.publish_queue.submit("a", [b"1"] * 300)
     frontend.publisher.answer(PublishTimeout("late"))
@@ -96,9 +96,7 @@ def test_what_does_not_come_back_may_have_been_published(frontend: Frontend) -> 
     assert frontend.publish_queue.waiting_bytes == 0
 
 
-def test_an_exception_does_not_end_the_looks_for_what_takes_too_long(
-    frontend: Frontend, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_timeout_sweep_continues_after_an_exception(frontend: Frontend, monkeypatch: pytest.MonkeyPatch) -> None:
     frontend.publisher.full = True
     done = frontend.publish_queue.submit("a", [b"1"])
 
@@ -113,7 +111,7 @@ def test_an_exception_does_not_end_the_looks_for_what_takes_too_long(
     assert failure(done).reason == "timeout"
 
 
-def test_a_batch_of_which_some_was_sent(frontend: Frontend) -> None:
+def test_the_outcome_of_a_partly_sent_batch_is_unknown(frontend: Frontend) -> None:
     frontend.publisher.held = []
     original = frontend.publisher.publish_many
 
@@ -129,7 +127,7 @@ def test_a_batch_of_which_some_was_sent(frontend: Frontend) -> None:
     assert frontend.publish_queue.published == 256
 
 
-def test_who_has_gone_is_left_out(frontend: Frontend) -> None:
+def test_a_cancelled_batch_is_not_sent(frontend: Frontend) -> None:
     frontend.publisher.full = True
     gone, stays = frontend.publish_queue.submit("a", [b"1"]), frontend.publish_queue.submit("a", [b"2"])
     gone.cancel()
@@ -140,7 +138,7 @@ def test_who_has_gone_is_left_out(frontend: Frontend) -> None:
     assert frontend.publish_queue.failed == {"abandoned": 1}
 
 
-def test_limits() -> None:
+def test_a_full_queue_refuses_more_batches() -> None:
     frontend = Frontend(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
     frontend.publisher.full = True
     kept = [frontend.publish_queue.submit("a", [b"x" * 200])]
@@ -157,7 +155,7 @@ def test_limits() -> None:
     assert frontend.publish_queue.waiting_bytes == 0
 
 
-def test_there_is_room_for_one_more_client_however_many_want_as_much_as_they_can() -> None:
+def test_a_new_client_finds_room_beside_many_busy_ones() -> None:
     frontend = Frontend(FrontendConfig(waiting_bytes=1_000_000, waiting_bytes_per_client=1_000_000))
     frontend.publisher.full = True
     greedy = [f"greedy {number}" for number in range(9)]
@@ -184,18 +182,18 @@ def test_clients_take_turns_by_bytes() -> None:
     assert len(frontend.publisher.messages) == 101
 
 
-def test_little_waits_in_the_publisher_which_knows_no_clients() -> None:
+def test_the_publisher_queues_little_because_it_does_not_know_clients() -> None:
     config = publisher_config(FrontendConfig(), None)
     assert config.outbox.queue_bytes // 2 > TURN_BYTES
     assert config.outbox.queue_bytes < FrontendConfig().waiting_bytes // 8
 
 
-def test_one_batch_may_always_wait() -> None:
+def test_an_empty_queue_accepts_a_batch_of_any_size() -> None:
     frontend = Frontend(FrontendConfig(waiting_bytes=10, waiting_bytes_per_client=10))
     assert result(frontend.publish_queue.submit("a", [b"x" * 200])) == [1]
 
 
-def test_what_fits_no_datagram(frontend: Frontend) -> None:
+def test_a_message_that_fits_no_datagram_is_refused(frontend: Frontend) -> None:
     with pytest.raises(MessageTooLarge):
         frontend.publish_queue.submit("a", [b"1", b"x" * (MAX_ENVELOPED + 1)])
     assert frontend.publisher.messages == []
@@ -203,7 +201,7 @@ def test_what_fits_no_datagram(frontend: Frontend) -> None:
     assert result(frontend.publish_queue.submit("a", [b"x" * MAX_ENVELOPED])) == [1]
 
 
-def test_rates() -> None:
+def test_messages_per_client_are_rate_limited() -> None:
     frontend = Frontend(FrontendConfig(messages_per_client=10, bytes_per_client=1e6, burst=1))
     frontend.publish_queue.submit("a", [b"1"] * 10)
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 0
@@ -217,13 +215,13 @@ def test_rates() -> None:
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 1
 
 
-def test_rates_of_bytes() -> None:
+def test_bytes_per_client_are_rate_limited() -> None:
     frontend = Frontend(FrontendConfig(bytes_per_client=1_000, burst=1))
     frontend.publish_queue.submit("a", [b"x" * 2_936])
     assert frontend.publish_queue.rate_limiter.wait_time("a") == 2
 
 
-def test_no_more_is_sent_ahead_of_the_journals_than_may_be() -> None:
+def test_sending_pauses_while_journals_are_too_far_behind() -> None:
     frontend = Frontend(FrontendConfig(unsynced_bytes=500, min_rate=1))
     frontend.publish_queue.journals.holdings_received([Holding(1, 0)])
     waiting = [frontend.publish_queue.submit("a", [b"x" * 236]) for _ in range(4)]
@@ -235,7 +233,7 @@ def test_no_more_is_sent_ahead_of_the_journals_than_may_be() -> None:
     assert [result(one) for one in waiting] == [[1], [2], [3], [4]]
 
 
-def test_as_many_journals_are_waited_for_as_have_to_keep_a_message() -> None:
+def test_sending_waits_for_as_many_journals_as_have_to_keep_a_message() -> None:
     frontend = Frontend(FrontendConfig(unsynced_bytes=500), kept=2)
     frontend.publish_queue.journals.holdings_received([Holding(1, 0), Holding(1, 9)])
     for _ in range(4):
@@ -245,7 +243,7 @@ def test_as_many_journals_are_waited_for_as_have_to_keep_a_message() -> None:
     assert len(frontend.publisher.messages) == 3
 
 
-def test_what_has_not_come_back_counts_as_ahead_of_the_journals() -> None:
+def test_unacknowledged_bytes_count_as_unsynced() -> None:
     frontend = Frontend(FrontendConfig(unsynced_bytes=500))
     frontend.publish_queue.journals.holdings_received([Holding(1, 99)])
     frontend.publisher.held = []
@@ -258,7 +256,7 @@ def test_what_has_not_come_back_counts_as_ahead_of_the_journals() -> None:
     assert [result(one) for one in waiting[2:]] == [[3], [4]]
 
 
-def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Frontend) -> None:
+def test_the_queue_is_idle_only_without_waits_for_journals(frontend: Frontend) -> None:
     waiting = frontend.publish_queue.when_kept([7], 1)
     idle = frontend.publish_queue.when_idle()
     assert not idle.called
@@ -266,7 +264,7 @@ def test_it_is_idle_when_nothing_waits_to_be_kept(frontend: Frontend) -> None:
     assert (result(idle), result(waiting)) == (None, [7])
 
 
-def test_stopping(frontend: Frontend) -> None:
+def test_stopping_fails_all_pending_batches(frontend: Frontend) -> None:
     idle = frontend.publish_queue.when_idle()
     assert result(idle) is None
     frontend.publisher.full = True
@@ -279,7 +277,7 @@ def test_stopping(frontend: Frontend) -> None:
     assert frontend.clock.getDelayedCalls() == []
 
 
-def test_the_publisher_stopped(frontend: Frontend) -> None:
+def test_batches_fail_after_the_publisher_has_stopped(frontend: Frontend) -> None:
     frontend.publisher.gone = True
     waiting = frontend.publish_queue.submit("a", [b"1"])
     frontend.clock.pump([1] * 31)

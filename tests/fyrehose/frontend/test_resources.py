@@ -1,4 +1,4 @@
-"""What publishers over HTTP are answered."""
+"""HTTP resources of the frontend."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def site() -> Site:
 
 
 @pytest.mark.parametrize("kind", ["", "text/plain", "application/octet-stream", "application/x-www-form-urlencoded"])
-def test_a_body_is_a_message(site: Site, kind: str) -> None:
+def test_a_body_is_published_as_one_message(site: Site, kind: str) -> None:
     body = b"one\ntwo\r\n\x00\xff"
     response = site.put(body, **({"content_type": kind} if kind else {}))
     assert (response.code, response.json) == (201, {"sequence": 1})
@@ -118,7 +118,7 @@ def test_a_body_is_a_message(site: Site, kind: str) -> None:
     assert site.put(b"x").json == {"sequence": 2}
 
 
-def test_a_compressed_body_is_published_unpacked_or_not_at_all(site: Site) -> None:
+def test_a_gzip_body_is_published_decompressed_and_other_codings_are_refused(site: Site) -> None:
     packed = gzip.compress(b'{"n": 1}\n{"n": 2}\n')
     assert site.put(packed, content_type=NDJSON, content_encoding="gzip").json == {"sequences": [1, 2]}
     assert site.put(gzip.compress(b"x"), content_encoding="gzip").json == {"sequence": 3}
@@ -131,7 +131,7 @@ def test_a_compressed_body_is_published_unpacked_or_not_at_all(site: Site) -> No
 
 
 @pytest.mark.parametrize("kind", ["application/json", "Application/JSON; charset=utf-8"])
-def test_what_is_said_to_be_json_has_to_be(site: Site, kind: str) -> None:
+def test_an_invalid_json_body_is_refused(site: Site, kind: str) -> None:
     body = b' {"a":  [1, 2]}\n'
     assert site.put(body, content_type=kind).code == 201
     assert site.publisher.messages == [body]
@@ -143,7 +143,7 @@ def test_what_is_said_to_be_json_has_to_be(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "application/ndjson;charset=utf-8", "application/jsonl"])
-def test_a_message_a_line(site: Site, kind: str) -> None:
+def test_each_line_of_an_ndjson_body_is_a_message(site: Site, kind: str) -> None:
     response = site.put(b'{"n": 1}\n 2 \r\n"3"\n', content_type=kind)
     assert (response.code, response.json) == (201, {"sequences": [1, 2, 3]})
     assert site.publisher.messages == [b'{"n": 1}', b" 2 ", b'"3"']
@@ -161,7 +161,7 @@ def test_a_message_a_line(site: Site, kind: str) -> None:
         (b"1\n" * 11, "there are 11 lines; one request may have 10"),
     ],
 )
-def test_all_lines_or_none(body: bytes, said: str) -> None:
+def test_an_invalid_line_refuses_the_whole_ndjson_body(body: bytes, said: str) -> None:
     site = Site(FrontendConfig(batch_messages=10))
     response = site.put(body, content_type=NDJSON)
     assert (response.code, response.json["error"]) == (400, "bad-request")
@@ -172,13 +172,13 @@ def test_all_lines_or_none(body: bytes, said: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/json", NDJSON])
-def test_nothing_is_no_message(site: Site, kind: str) -> None:
+def test_an_empty_body_is_refused(site: Site, kind: str) -> None:
     response = site.put(b"", content_type=kind)
     assert (response.code, response.json["message"]) == (400, "there is no message of no bytes")
     assert site.publisher.messages == []
 
 
-def test_too_large() -> None:
+def test_a_body_or_line_that_is_too_large_is_refused() -> None:
     site = Site(FrontendConfig(max_body=200_000))
     longest = b'"' + b"x" * (MAX_ENVELOPED - 2) + b'"'
     assert site.put(longest).code == 201
@@ -195,7 +195,7 @@ def test_too_large() -> None:
     assert len(site.publisher.messages) == published
 
 
-def test_how_much_a_client_may_publish() -> None:
+def test_messages_per_client_are_rate_limited() -> None:
     site = Site(FrontendConfig(messages_per_client=10, burst=1))
     assert site.put(b"1\n" * 35, content_type=NDJSON).code == 201
     response = site.put(b"x")
@@ -206,7 +206,7 @@ def test_how_much_a_client_may_publish() -> None:
     assert site.put(b"x").code == 201
 
 
-def test_how_much_of_a_client_may_wait() -> None:
+def test_queued_bytes_per_client_are_limited() -> None:
     site = Site(FrontendConfig(waiting_bytes=1_000, waiting_bytes_per_client=600))
     site.publisher.full = True
     for _ in range(2):
@@ -219,13 +219,13 @@ def test_how_much_of_a_client_may_wait() -> None:
     assert all_.json["unknown"] is False
 
 
-def test_how_often_a_client_may_ask() -> None:
+def test_requests_per_client_are_rate_limited() -> None:
     site = Site(FrontendConfig(requests_per_client=1))
     assert [site.put(b"x").code for _ in range(3)] == [201, 201, 429]
     assert site.put(b"x").json["error"] == "too-many-requests"
 
 
-def test_it_is_answered_when_it_is_published(site: Site) -> None:
+def test_a_request_is_answered_when_its_message_is_published(site: Site) -> None:
     site.publisher.held = []
     one, many = site.begin("/messages", b"x"), site.begin("/messages", b"1\n2", content_type=NDJSON)
     assert (one.answered, many.answered) == (False, False)
@@ -233,7 +233,7 @@ def test_it_is_answered_when_it_is_published(site: Site) -> None:
     assert (one.response.json, many.response.json) == ({"sequence": 1}, {"sequences": [2, 3]})
 
 
-def test_what_was_not_sent_is_not_published(site: Site) -> None:
+def test_a_message_that_was_not_sent_is_reported_as_not_published(site: Site) -> None:
     site.publish_queue.connection_changed(False)
     client = site.begin("/messages", b"x")
     site.clock.pump([1] * 31)
@@ -245,7 +245,7 @@ def test_what_was_not_sent_is_not_published(site: Site) -> None:
     assert site.publisher.messages == []
 
 
-def test_what_did_not_come_back_may_be(site: Site) -> None:
+def test_the_outcome_of_an_unacknowledged_message_is_unknown(site: Site) -> None:
     site.publisher.held = []
     client = site.begin("/messages", b"1\n2\n", content_type=NDJSON)
     site.publisher.answer(PublishTimeout("late"))
@@ -253,7 +253,7 @@ def test_what_did_not_come_back_may_be(site: Site) -> None:
     assert (response.code, response.json["error"], response.json["unknown"]) == (503, "timeout", True)
 
 
-def test_it_is_answered_when_as_many_journals_as_wanted_have_synced_it() -> None:
+def test_a_request_is_answered_when_enough_journals_have_synced_its_message() -> None:
     site = Site(kept=1)
     one, two = site.begin("/messages", b"x"), site.begin("/messages", b"1\n2", content_type=NDJSON, kept="2")
     assert not one.answered
@@ -263,7 +263,7 @@ def test_it_is_answered_when_as_many_journals_as_wanted_have_synced_it() -> None
     assert (two.response.code, two.response.json) == (201, {"sequences": [2, 3]})
 
 
-def test_a_message_that_too_few_journals_have_is_answered_with_its_number(site: Site) -> None:
+def test_a_message_with_too_few_journals_is_answered_with_its_number(site: Site) -> None:
     site.publish_queue.journals.holdings_received([Holding(1, 9), Holding(1, 0)])
     one = site.begin("/messages", b"x", kept="2")
     many = site.begin("/messages", b"1\n2", content_type=NDJSON, kept="16")
@@ -289,7 +289,7 @@ def test_a_repeated_request_waits_for_the_same_message_to_be_kept(site: Site) ->
     assert "\nfyrehose_frontend_keys 1.0\n" in site.ask("/metrics").body.decode()
 
 
-def test_a_client_that_hangs_up_is_not_waited_for_until_its_message_is_kept(site: Site) -> None:
+def test_a_wait_for_journals_ends_when_the_client_disconnects(site: Site) -> None:
     client = site.begin("/messages", b"x", kept="1")
     assert len(site.publish_queue) == 1
     client.hang_up()
@@ -310,7 +310,7 @@ def test_a_request_may_ask_for_more_journals_and_not_for_fewer() -> None:
     assert (described["name"], taken) == ("Kept", list(range(2, MAX_HOLDINGS + 1)))
 
 
-def test_what_is_said_of_keys(site: Site) -> None:
+def test_errors_of_idempotency_keys(site: Site) -> None:
     assert site.put(b"x", idempotency_key="k").code == 201
     other = site.put(b"y", idempotency_key="k")
     assert (other.code, other.json["error"]) == (422, "key-reused")
@@ -326,7 +326,7 @@ def test_what_is_said_of_keys(site: Site) -> None:
     assert site.publisher.messages == [b"x", b"1", b"z"]
 
 
-def test_stopping(site: Site) -> None:
+def test_stopping_answers_pending_requests(site: Site) -> None:
     site.publisher.full = True
     client = site.begin("/messages", b"x")
     site.publish_queue.stop()
@@ -334,7 +334,7 @@ def test_stopping(site: Site) -> None:
     assert client.response.json["unknown"] is False
 
 
-def test_who_has_gone_is_not_waited_for(site: Site) -> None:
+def test_messages_of_a_disconnected_client_are_not_sent(site: Site) -> None:
     site.publisher.full = True
     client = site.begin("/messages", b"x")
     client.hang_up()
@@ -349,7 +349,7 @@ def test_who_has_gone_is_not_waited_for(site: Site) -> None:
     assert site.publish_queue.published == 1  # It is published all the same, and counted.
 
 
-def test_who_goes_with_the_answer_abandons_nothing(site: Site) -> None:
+def test_a_client_that_disconnects_after_the_answer_abandons_nothing(site: Site) -> None:
     site.publisher.held = []
     client = site.begin("/messages", b"x")
     site.publisher.answer()
@@ -359,7 +359,7 @@ def test_who_goes_with_the_answer_abandons_nothing(site: Site) -> None:
     assert site.publish_queue.failed == {}
 
 
-def test_health(site: Site) -> None:
+def test_health_reports_whether_the_backbone_answers(site: Site) -> None:
     assert site.ask("/health").json == {"backbone": True, "waiting_bytes": 0}
     site.publish_queue.connection_changed(False)
     site.begin("/messages", b"x" * 36)
@@ -368,7 +368,7 @@ def test_health(site: Site) -> None:
     assert response.json == {"backbone": False, "waiting_bytes": 100}
 
 
-def test_the_description() -> None:
+def test_openapi_describes_the_resources() -> None:
     content = Site().ask("/openapi.json").json
     assert content["openapi"] == "3.1.0"
     assert set(content["paths"]) == {"/messages", "/health", "/metrics", "/openapi.json"}
@@ -379,7 +379,7 @@ def test_the_description() -> None:
     assert with_token["paths"]["/health"]["get"]["security"] == []
 
 
-def test_metrics(site: Site) -> None:
+def test_metrics_of_the_frontend_and_its_site(site: Site) -> None:
     site.put(b"12345")
     site.publish_queue.connection_changed(False)
     site.begin("/messages", b"x").hang_up()
@@ -394,7 +394,7 @@ def test_metrics(site: Site) -> None:
         assert f"\n{line}\n" in text
 
 
-def test_what_is_not_understood(site: Site) -> None:
+def test_invalid_requests_are_refused(site: Site) -> None:
     assert site.put(b"x", method="GET").code == 405
     assert site.ask("/messages").headers["allow"] == "POST"
     assert site.ask("/").code == 404
@@ -414,7 +414,7 @@ def test_what_is_not_understood(site: Site) -> None:
         {"sec_fetch_site": "cross-site", "sec_fetch_mode": "no-cors"},
     ],
 )
-def test_what_pages_have_browsers_send(site: Site, headers: dict[str, str], kind: str) -> None:
+def test_cross_origin_requests_of_browsers_are_refused(site: Site, headers: dict[str, str], kind: str) -> None:
     host = {"Host": headers["host"]} if "host" in headers else {}
     names = {name.replace("_", "-").title(): value for name, value in headers.items() if name != "host"}
     client = Client(site.site, "127.0.0.1").send("/messages", b"1\n", {"Content-Type": kind, **names, **host})
@@ -422,7 +422,7 @@ def test_what_pages_have_browsers_send(site: Site, headers: dict[str, str], kind
     assert site.publisher.messages == []
 
 
-def test_pages_of_the_allowed_origin() -> None:
+def test_pages_of_the_allowed_origin_may_publish() -> None:
     site = Site(FrontendConfig(allowed_origin="https://good.example"))
     asked = site.ask("/messages", method="OPTIONS", origin="https://good.example")
     assert (asked.code, asked.headers["access-control-allow-methods"]) == (204, "POST")
@@ -431,7 +431,7 @@ def test_pages_of_the_allowed_origin() -> None:
     assert site.put(b"x", origin="https://evil.example").code == 403
 
 
-def test_tokens() -> None:
+def test_requests_need_a_valid_token() -> None:
     site = Site(FrontendConfig(messages_per_client=10, burst=1), Tokens({"ann": b"a" * 16, "bob": b"b" * 16}))
     for wrong in ({}, {"authorization": "Bearer " + "c" * 16}, {"authorization": "Basic " + "a" * 16}):
         assert site.put(b"x", **wrong).code == 401

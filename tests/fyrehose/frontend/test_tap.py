@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd fyrehose-frontend``, and what is said back: one line."""
+"""Options of ``twistd fyrehose-frontend``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def service_of(text: str) -> FrontendService:
         ("--http tcp:x", r"--http 'tcp:x' has no port from 0 to 65535, such as tcp:8481"),
         ("--lines tcp:65536", r"--lines 'tcp:65536' has no port from 0 to 65535, such as tcp:8482"),
         ("--lines udp:8482", r"--lines 'udp:8482' is on UDP, where nobody would be heard; choose tcp:8482"),
-        ("--http none --lines none", r"--http and --lines are both none: where shall messages come from\?"),
+        ("--http none --lines none", r"--http and --lines are both none; at least one endpoint is required"),
         (
             "--http tcp:8481:interface=0.0.0.0",
             r"--http tcp:8481:interface=0.0.0.0 is not on loopback, .*: give --tokens-file, or --open",
@@ -71,13 +71,13 @@ def service_of(text: str) -> FrontendService:
         ("--limits tokens", r"limits file .*/tokens is not TOML"),
     ],
 )
-def test_what_makes_no_sense_is_said_in_one_line(arguments: str, complaint: str) -> None:
+def test_invalid_options_are_reported_in_one_line(arguments: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as refused:
         options_of(arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_what_nobody_said() -> None:
+def test_defaults_of_options() -> None:
     options = options_of("")
     assert options["http-listening"].description == "tcp:8481:interface=127.0.0.1"
     assert options["lines-listening"].description == "tcp:8482:interface=127.0.0.1"
@@ -85,7 +85,7 @@ def test_what_nobody_said() -> None:
     assert options["config"] == FrontendConfig()
 
 
-def test_what_is_said_is_understood() -> None:
+def test_options_are_parsed() -> None:
     arguments = "--tokens-file tokens --limits limits.toml --secret-file secret --host Node.example --host node"
     options = options_of(f"{arguments} --allowed-origin https://example.org --http tcp:0:interface=0.0.0.0")
     assert options["config"] == FrontendConfig(
@@ -96,18 +96,18 @@ def test_what_is_said_is_understood() -> None:
 
 
 @pytest.mark.parametrize("how", ["--open", "--tokens-file tokens"])
-def test_whom_to_serve_can_be_said(how: str) -> None:
+def test_endpoints_other_than_loopback_need_tokens_or_open(how: str) -> None:
     assert not options_of(f"--lines tcp:0:interface=0.0.0.0 {how}")["lines-listening"].local
 
 
-def test_every_limit_that_changes_can_be_said(in_tmp_path: Path) -> None:
+def test_every_reloadable_limit_is_accepted_in_the_limits_file(in_tmp_path: Path) -> None:
     names = [name.replace("_", "-") for name in RELOADABLE]
     (in_tmp_path / "all.toml").write_text("".join(f"{name} = 9\n" for name in names))
     config = options_of("--limits all.toml")["config"]
     assert {getattr(config, name) for name in RELOADABLE} == {9}
 
 
-def test_both_files_are_read_anew(in_tmp_path: Path) -> None:
+def test_limits_and_tokens_are_reloaded(in_tmp_path: Path) -> None:
     options = options_of("--tokens-file tokens --limits limits.toml")
     (in_tmp_path / "tokens").write_text("eve " + "e" * 16)
     (in_tmp_path / "limits.toml").write_text("burst = 4\n")
@@ -119,7 +119,7 @@ def test_both_files_are_read_anew(in_tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["http", "lines"])
-def test_a_port_in_use_is_said_at_once(option: str, taken: int) -> None:
+def test_a_port_in_use_is_reported_before_the_service_starts(option: str, taken: int) -> None:
     other = "lines" if option == "http" else "http"
     with pytest.raises(SystemExit) as refused:
         service_of(f"--{option} tcp:{taken} --{other} none")
@@ -129,7 +129,7 @@ def test_a_port_in_use_is_said_at_once(option: str, taken: int) -> None:
     assert "\n" not in said
 
 
-def test_what_is_made_of_it() -> None:
+def test_make_service_passes_the_options_on() -> None:
     service = service_of(
         "--http none --lines tcp:0 --backbone 127.0.0.1:7 --limits limits.toml --secret-file secret --kept 2"
     )
@@ -139,11 +139,11 @@ def test_what_is_made_of_it() -> None:
     assert service.publish_queue.kept == 2
 
 
-def test_more_journals_than_a_backbone_tells_of_are_refused() -> None:
+def test_a_kept_number_above_16_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="kept=17: choose 0 to 16 journals"):
         FrontendService("127.0.0.1:7", http=None, lines=None, kept=17)
 
 
-def test_an_endpoint_that_is_none() -> None:
+def test_an_invalid_endpoint_is_refused() -> None:
     with pytest.raises(SystemExit, match=r"fyrehose-frontend: --http 'haproxy:x' is not an endpoint such as"):
         service_of("--http haproxy:x --open --lines none")

@@ -1,4 +1,4 @@
-"""``fyrehose pub``: publish a message a line."""
+"""Command ``fyrehose pub``: publish lines of standard input or a file as messages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from fyrehose_twisted.process.terminal import LinePublisher, open_input, print_e
 from fyrehose_twisted.wording import pluralize
 
 LEAVE_HINT_DELAY = QUIET_TIME + 0.5
-"""Seconds after which a publisher that has not left says why."""
+"""Seconds after which a publisher that is still leaving prints a hint."""
 
 
 class MessagePublisher(LinePublisher):
-    """Publishes lines to a backbone."""
+    """Publisher of input lines."""
 
     def __init__(self, publisher: PublisherProtocol, kept: int) -> None:
         super().__init__(MAX_DELIVERABLE if publisher.config.outbox.raw else MAX_ENVELOPED, "messages")
@@ -41,9 +41,9 @@ class MessagePublisher(LinePublisher):
 
 
 class ResumingPublisher(MessagePublisher):
-    """Passes over the lines that are published already, and stops at one that cannot be published.
+    """Publisher with a state file. It skips lines that are published already, and stops at the first failure.
 
-    :ivar has_partial_line: whether the input ended within a line, which is not published: it may grow.
+    :ivar has_partial_line: whether the input ended within a line, which is not published because it may grow.
     """
 
     def __init__(self, publisher: PublisherProtocol, kept: int, state: PublisherState) -> None:
@@ -86,9 +86,8 @@ class ResumingPublisher(MessagePublisher):
     def _refuse(self, reason: str) -> None:
         self.end(
             StateFileError(
-                f"state file {self._state.path} does not fit the input: {reason}; start again with the same "
-                "input, which"
-                " may have grown"
+                f"state file {self._state.path} does not fit the input: {reason}; start again with the same input,"
+                " which may have grown"
             )
         )
 
@@ -121,20 +120,20 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
     if isinstance(lines.problem, StateFileError):
         return print_error(lines.problem)
     if lines.problem is not None:
-        what = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
-        return print_error(f"{missing:,} of {pluralize(lines.lines_read, 'message')} {what}: {lines.problem}")
+        outcome = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
+        return print_error(f"{missing:,} of {pluralize(lines.lines_read, 'message')} {outcome}: {lines.problem}")
     if isinstance(lines, ResumingPublisher) and lines.has_partial_line:
         print_error("the input ends within a line, which may grow: it was not published")
     return 0
 
 
 async def _leave(publisher: PublisherProtocol, reactor: Any, *, at_once: bool) -> None:
-    """Leave, which takes a while where subscribers ask for what they missed; interrupted, leave at once."""
-    telling = reactor.callLater(LEAVE_HINT_DELAY, print_hint, "still answering repairs; interrupt to leave")
+    """Leave after answering repair requests, or at once if interrupted."""
+    hint = reactor.callLater(LEAVE_HINT_DELAY, print_hint, "still answering repairs; interrupt to leave")
     try:
         await publisher.leave(at_once=at_once)
     except CancelledError:
         await publisher.leave(at_once=True)
     finally:
-        if telling.active():
-            telling.cancel()
+        if hint.active():
+            hint.cancel()

@@ -1,4 +1,4 @@
-"""``fyrehose sub``: print messages in order."""
+"""Command ``fyrehose sub``: print messages in order."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from fyrehose_twisted.interfaces import IDatagramNode
 from fyrehose_twisted.process.terminal import StandardOutput, print_error, secret_from_options
 
 SAVE_INTERVAL = 0.5
-"""Seconds between two times that the state is written, at least."""
+"""Minimum number of seconds between two writes of the state file."""
 
 
 class MessagePrinter(SubscriberProtocol):
-    """Prints what it receives on standard output, no faster than that takes it."""
+    """Subscriber that prints messages on standard output, with backpressure."""
 
     def __init__(
         self,
@@ -56,14 +56,14 @@ class MessagePrinter(SubscriberProtocol):
         print(f"fyrehose: lost {first} to {last}: nobody has them, or they were never given", file=sys.stderr)
 
     def finish(self) -> None:
-        """Print nothing more."""
+        """Stop printing messages."""
         self._remaining = 0
 
 
 class ResumingPrinter(MessagePrinter):
-    """Keeps its place in a file, and goes on there.
+    """Subscriber that prints messages and resumes at the position in a state file.
 
-    :param file: from which it goes on; what is new is written there once standard output has taken it.
+    :param file: state file, which is updated after standard output has accepted the messages.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class ResumingPrinter(MessagePrinter):
         node = super().make_node(now)
         assert isinstance(node, Client)
         if self._position is not None:
-            # The message before comes once more, to see that it is the same.
+            # The previous message is received again, in order to compare it.
             for run in runs_before(self._position.runs, self._position.next - (self._position.checksum is not None)):
                 node.repeats.add(run)
         return node
@@ -97,13 +97,13 @@ class ResumingPrinter(MessagePrinter):
         """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_connected`."""
         last = 0 if self.node is None else self.node.reported_last
         if self._position is not None and 0 < last < self._position.next - 1:
-            self._refuse(f"its numbers end at {last}, and {self._position.next - 1} was handed over")
+            self._refuse(f"its numbers end at {last}, and {self._position.next - 1} was printed before")
 
     def messages_received(self, messages: Sequence[Message]) -> None:
         place = self._position
         if place is not None and messages[0].sequence < place.next:
             if messages[0].sequence == place.next - 1 and zlib.crc32(messages[0].payload) != place.checksum:
-                self._refuse(f"message {place.next - 1} is another one")
+                self._refuse(f"message {place.next - 1} is different")
                 return
             messages = [message for message in messages if message.sequence >= place.next]
         if self._remaining is not None:
@@ -123,14 +123,14 @@ class ResumingPrinter(MessagePrinter):
                 self.output_drained()
 
     def output_drained(self) -> None:
-        """Standard output has taken all that was written: remember so, now or soon."""
+        """Save the position, now or soon, after standard output has accepted all messages."""
         if self._position != self._written_position and self._save_call is None:
             self._save_call = self._reactor.callLater(max(0.0, self._save_at - self._reactor.seconds()), self._save_due)
         if self._is_save_due:
             self._try_to_save()
 
     def save(self) -> None:
-        """Write the place to the file. :raises StateFileError: if that fails."""
+        """Write the position to the file. :raises StateFileError: if it cannot be written."""
         if self._save_call is not None and self._save_call.active():
             self._save_call.cancel()
         self._save_call, self._is_save_due = None, False
@@ -157,9 +157,8 @@ class ResumingPrinter(MessagePrinter):
         self._remaining = 0
         self.fail(
             StateFileError(
-                f"state file {self._file.path} belongs to another stream than that of {host}:{port}: {reason}; "
-                "give each"
-                " stream a --state of its own"
+                f"state file {self._file.path} does not belong to the stream of {host}:{port}: {reason};"
+                " give each stream its own --state"
             )
         )
 

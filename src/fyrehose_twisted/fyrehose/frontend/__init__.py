@@ -1,1 +1,1 @@
-"""Where applications without the library publish: over HTTP, or a message a line over TCP."""
+"""Frontend for applications without this library: publishing over HTTP, or as lines over TCP."""

@@ -1,4 +1,4 @@
-"""The limits of a frontend."""
+"""Configuration of the frontend."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ RELOADABLE = (
     *("messages_per_client", "bytes_per_client", "burst", "waiting_bytes", "waiting_bytes_per_client"),
     *("keep_timeout", "unsynced_bytes", "min_rate", "remembered_bytes"),
 )
-"""What may change while the service runs."""
+"""Settings that may change while the service runs."""
 
 
 @dataclass(frozen=True)
 class FrontendConfig(SiteConfig):
-    """Everything that a client could make grow has a limit here. Times are in seconds.
+    """Limits of a frontend. Times are in seconds.
 
-    A client is one token or, without tokens, one address.
+    A client is identified by its token or, without tokens, by its address.
 
-    :raises ConfigurationError: if one is out of range.
+    :raises ConfigurationError: if a limit is out of range.
     """
 
     publish_timeout: float = 30.0
-    """How long messages may wait to be sent to the backbone, and then to come back from it."""
+    """Maximum wait of messages in the queue, and after that for their acknowledgement."""
     keep_timeout: float = 30.0
-    """How long published messages may wait until as many journals as wanted have synced them."""
+    """Maximum wait of published messages until the required number of journals have synced them."""
     unsynced_bytes: int = 16 * 2**20
-    """Bytes that are published ahead of what durable journals have synced, where there are any: half of what a backbone
-    remembers by default, so that journals can have repaired what they missed."""
+    """Maximum bytes published ahead of durable journals, if there are any: half of the default retransmit buffer of a
+    backbone, so that journals can repair missing messages."""
     min_rate: float = 2.0**20
-    """Bytes a second that are published in any case, however far behind all journals are."""
+    """Bytes per second that are always published, however far behind the journals are."""
     remembered_bytes: int = 64 * 2**20
-    """Memory for the requests that had an idempotency key, and their numbers."""
+    """Memory in bytes for requests with an idempotency key and their numbers."""
     batch_messages: int = 10_000
-    """Messages of one request."""
+    """Maximum messages per request."""
     waiting_bytes: int = 64 * 2**20
-    """Bytes of messages that may wait to be sent, of all clients. None may have more of them than are left, so that
-    one that publishes little finds room beside any number that publish as much as they can."""
+    """Maximum bytes in the queue, of all clients. A client may use at most as much as is left, so that a client that
+    publishes little finds room next to any number of busy ones."""
     waiting_bytes_per_client: int = 8 * 2**20
-    """Bytes that may wait of one client."""
+    """Maximum bytes in the queue per client."""
     messages_per_client: float = 50_000.0
-    """Messages a second of one client, in the long run."""
+    """Average messages per second and client."""
     bytes_per_client: float = 50.0 * 2**20
-    """Bytes a second of one client, in the long run."""
+    """Average bytes per second and client."""
     burst: float = 2.0
-    """For how many seconds' worth of these a client may publish at once, after a pause."""
+    """Burst of a client after a pause, in seconds of these rates."""
     requests_per_client: float = 2_000.0
-    """HTTP requests a second of one client."""
+    """HTTP requests per second and client."""
     max_line_connections: int = 1_024
-    """Connections for lines. When there are more, one that has shown no token is closed, or else the new one."""
+    """Maximum line connections. Above it, an unauthenticated connection is closed, or else the new one."""
     line_connections_per_client: int = 64
     unanswered_lines: int = 1_024
-    """Lines of one connection that may wait for their answers; it is read on when there are fewer."""
+    """Maximum unanswered lines per connection, above which the connection is not read."""
     stop_timeout: float = 5.0
-    """How long what is under way may take when the service stops."""
+    """Maximum wait for pending batches when the service stops."""
 
     @property
     def client_limits(self) -> ClientLimits:
-        """What each client may have of the site."""
+        """Limits of the HTTP site per client."""
         return ClientLimits(self.requests_per_client, 2 * self.requests_per_client, 1)

@@ -1,4 +1,4 @@
-"""Idempotency keys: a request that is repeated with its key publishes nothing again."""
+"""Idempotency keys, with which repeated requests do not publish their messages again."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fyrehose_twisted.wording import pluralize
 
 
 class IdempotencyKeyReused(OperationalError):
-    """A key was used before, for other messages."""
+    """The key was used before for other messages."""
 
 
 class OutcomeUnknown(OperationalError):
-    """Messages of this key may be published, and nothing will tell any more."""
+    """The messages of the key may or may not be published, and their outcome stays unknown."""
 
 
 ENTRY_BYTES, NUMBER_BYTES = 512, 8
-"""Bytes that a remembered request takes, and each number of it."""
+"""Bytes of memory per remembered request, and per number in it."""
 
 
 class _Entry:
@@ -38,11 +38,11 @@ class _Entry:
 
 
 class IdempotencyKeys:
-    """Requests with a key, and the numbers of their messages. They are in memory only.
+    """Requests with an idempotency key and their numbers, in memory.
 
-    A client that hangs up leaves a request with a key to go on, so that the next one with that key gets its numbers.
+    A request with a key continues after its client has disconnected, so that a repeated request gets its numbers.
 
-    :ivar size: bytes in use; when ``config.remembered_bytes`` are, the oldest requests are forgotten.
+    :ivar size: bytes in use. Above ``config.remembered_bytes``, the oldest requests are discarded.
     """
 
     def __init__(self, publish_queue: PublishQueue) -> None:
@@ -55,15 +55,15 @@ class IdempotencyKeys:
         return sum(map(len, self._clients.values()))
 
     def publish(self, client: str, key: str, digest: bytes, messages: Sequence[bytes]) -> Deferred[Sequence[int]]:
-        """Publish messages, or find those of an earlier request with this key.
+        """Publish messages, or return the numbers of an earlier request with this key.
 
-        :param digest: of the request's content.
-        :return: Deferred of their numbers. It fails with :class:`~.intake.NotPublished`; a request that is known not to
-            be published is forgotten then.
-        :raises KeyReused: if the content differs.
-        :raises OutcomeUnknown: if the earlier messages may be published or not.
-        :raises MessageTooLarge: see :meth:`~.intake.Intake.submit`.
-        :raises TooMuchWaits: see there, and if as much as may be remembered is under way.
+        :param digest: digest of the request body.
+        :return: Deferred of the numbers. It fails with :class:`~.publish_queue.BatchFailed`. A request that certainly
+            was not published is discarded then.
+        :raises IdempotencyKeyReused: if the body differs.
+        :raises OutcomeUnknown: if the earlier messages may or may not be published.
+        :raises MessageTooLarge: see :meth:`~.publish_queue.PublishQueue.submit`.
+        :raises QueueFull: see there, and if all remembered requests are still pending.
         """
         own = self._clients.get(client)
         entry = None if own is None else own.get(key)
@@ -96,8 +96,8 @@ class IdempotencyKeys:
         entry.is_publishing = False
         entry.sequences = array("Q", sequences)
         waiting, entry.waiters = entry.waiters, []
-        for one in waiting:
-            one.callback(entry.sequences)
+        for waiter in waiting:
+            waiter.callback(entry.sequences)
 
     def _failed(self, failure: Failure, client: str, key: str, entry: _Entry) -> None:
         failure.trap(BatchFailed)
@@ -107,11 +107,11 @@ class IdempotencyKeys:
         if not error.unknown:
             self._forget(client, key)
         waiting, entry.waiters = entry.waiters, []
-        for one in waiting:
-            one.errback(BatchFailed(error.reason, str(error), unknown=error.unknown))
+        for waiter in waiting:
+            waiter.errback(BatchFailed(error.reason, str(error), unknown=error.unknown))
 
     def _make_room(self, client: str, size: int) -> None:
-        """Forget the oldest requests: the client's own if it has as much as is left for others, or else any."""
+        """Discard the oldest requests: those of the client if it uses as much as is left for others, else any."""
         limit = self._publish_queue.config.remembered_bytes
         while self.size and self._sizes[client] + size > limit - self.size:
             own = self._sizes[client] > 0

@@ -1,4 +1,4 @@
-"""Durable journals of a frontend's backbone: how far they have synced, and the messages that wait for that."""
+"""Progress of durable journals, and messages of the frontend that wait for it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fyrehose_twisted.fyrehose.wire.packets import Holding
 from fyrehose_twisted.wording import pluralize
 
 JOURNALS_GONE_AFTER = 2.0
-"""Seconds without a journal until there is none: a backbone that was started anew hears of them within one."""
+"""Seconds without a journal after which there is none. A restarted backbone receives their reports within 1 s."""
 
 
 class TooFewJournals(OperationalError):
-    """Messages were published, and fewer durable journals than wanted had them in time.
+    """Messages were published, but too few durable journals synced them in time.
 
-    :ivar sequences: their numbers.
-    :ivar had: journals that had synced all of them.
-    :ivar wanted: journals that were to.
+    :ivar sequences: numbers of the messages.
+    :ivar had: number of journals that have synced all of them.
+    :ivar wanted: required number of journals.
     """
 
     def __init__(self, sequences: Sequence[int], had: int, wanted: int, reason: str) -> None:
@@ -48,13 +48,13 @@ class _DurabilityWait(NamedTuple):
 
 
 class JournalProgress:
-    """Journals that the backbone tells of, and what they have yet to sync.
+    """Progress of the durable journals of the backbone, and messages that wait for it.
 
     :param config: limits; may be replaced at any time.
-    :param changed: called when journals have synced more.
-    :param least: how many journals are waited for in any case before more is published.
-    :ivar unsynced_bytes: bytes of messages that came back from the backbone and that a followed journal has not synced.
-    :ivar not_kept: messages for which :meth:`when_kept` gave up.
+    :param on_change: called after each report, and when more may be published.
+    :param min_journals: minimum number of journals whose progress limits publishing.
+    :ivar unsynced_bytes: bytes of published messages that a followed journal has not synced.
+    :ivar not_kept: number of messages for which :meth:`when_kept` failed.
     """
 
     def __init__(
@@ -76,35 +76,35 @@ class JournalProgress:
         self._tickets = 0
 
     def __len__(self) -> int:
-        """Return how many runs of messages wait to be kept."""
+        """Return the number of pending waits."""
         return len(self._waits)
 
     @property
     def count(self) -> int:
-        """Durable journals that the backbone tells of."""
+        """Number of durable journals that the backbone reports."""
         return len(self._holdings)
 
     def allowance(self, in_flight: int) -> float:
-        """Return the bytes that may be published now.
+        """Return the number of bytes that may be published now.
 
-        Messages are published no further than ``config.unsynced_bytes`` ahead of the journals that are followed. Those
-        are the ones that have synced most, and those that have synced all before, so that one that catches up is not
-        waited for. Where there has been no durable journal for :data:`JOURNALS_GONE_AFTER` nothing is held back.
+        Publishing stays within ``config.unsynced_bytes`` of the followed journals. These are the most advanced journals
+        and those that have synced all earlier messages, so that a journal that catches up does not slow publishing
+        down. There is no limit after :data:`JOURNALS_GONE_AFTER` seconds without a durable journal.
 
-        :param in_flight: bytes that have not come back from the backbone.
+        :param in_flight: bytes that are not acknowledged by the backbone.
         """
         if not self._holdings and self._reactor.seconds() >= self._gone_at:
             return inf
         return self.config.unsynced_bytes - self.unsynced_bytes - in_flight
 
     def published(self, last: int, size: int) -> None:
-        """Count ``size`` bytes of messages, of which ``last`` is the highest number, until the journals have them."""
+        """Count ``size`` bytes of messages up to number ``last`` as unsynced."""
         self.unsynced_bytes += size
         heapq.heappush(self._unsynced, (last, size))
         self._release()
 
     def holdings_received(self, holdings: Sequence[Holding]) -> None:
-        """Take in how far the journals have synced."""
+        """Record the progress of the journals."""
         self._holdings = holdings
         if holdings:
             self._gone_at = self._reactor.seconds() + JOURNALS_GONE_AFTER
@@ -113,14 +113,14 @@ class JournalProgress:
             reached = self._durable_in(wanted)
             while heap and heap[0].last <= reached:
                 wait = heapq.heappop(heap)
-                # A run of which a journal lost a part waits for its deadline, outside of the heap.
+                # Messages of which a journal lost a part leave the heap and wait for their deadline.
                 if wait.ticket in self._waits and self._count_durable(wait.first, wait.last) >= wanted:
                     del self._waits[wait.ticket]
                     wait.done.callback(wait.sequences)
         self._on_change()
 
     def when_kept(self, sequences: Sequence[int], wanted: int) -> Deferred[Sequence[int]]:
-        """Wait until ``wanted`` durable journals have synced messages that are published.
+        """Wait until ``wanted`` durable journals have synced published messages.
 
         :return: Deferred of their numbers. It fails with :class:`TooFewJournals` after ``config.keep_timeout`` seconds.
         """
@@ -135,11 +135,11 @@ class JournalProgress:
         return done
 
     def tick(self, seconds: float) -> None:
-        """Give up what has waited for too long, and let out what may be published in any case.
+        """Fail timed-out waits, and release the bytes of the minimum rate.
 
-        A journal that has made less progress than that is not followed any more, until it has caught up.
+        A journal that is slower than the minimum rate is not followed until it has caught up.
 
-        :param seconds: since this was called last.
+        :param seconds: seconds since the last call.
         """
         now = self._reactor.seconds()
         self._give_up([wait for wait in self._waits.values() if wait.deadline <= now], "in time")
@@ -158,7 +158,7 @@ class JournalProgress:
         self._on_change()
 
     def stop(self) -> None:
-        """Wait no longer for any message."""
+        """Fail all pending waits."""
         self._give_up(list(self._waits.values()), "when the service stopped")
 
     def _give_up(self, late: Sequence[_DurabilityWait], reason: str) -> None:
@@ -181,7 +181,7 @@ class JournalProgress:
             self._released_up_to = max(self._released_up_to, last)
 
     def _durable_in(self, wanted: int) -> int:
-        """Return the last number up to which so many journals have synced, 0 if there are fewer."""
+        """Return the number up to which ``wanted`` journals have synced, or 0 if there are fewer journals."""
         durable = sorted((holding.durable for holding in self._holdings), reverse=True)
         return durable[wanted - 1] if len(durable) >= wanted else 0
 

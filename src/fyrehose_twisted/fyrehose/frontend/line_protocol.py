@@ -1,4 +1,4 @@
-"""A message a line over TCP, and an answer a line: its number, or ``error REASON``."""
+"""Line protocol of the frontend: a message per line over TCP, and a reply per line, a number or ``error REASON``."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fyrehose_twisted.web.client_limits import client_key
 from fyrehose_twisted.web.tokens import Tokens
 
 MAX_TOKEN_LINE = 512
-"""Bytes of the line with the token."""
+"""Maximum size in bytes of the line with the token."""
 
 _TOO_LONG = bytes(MAX_ENVELOPED + 1)
-"""Stands for a line that is longer than any message, of which nothing is kept."""
+"""Placeholder of a line that is too long, whose content is discarded."""
 
 _HTTP = re.compile(rb"[A-Za-z]{1,20} \S.* HTTP/[0-9.]+\r?|PRI \* HTTP/2\.0\r?")
 _TLS = b"\x16\x03"
 _STUN = re.compile(rb"(?s:..)?\x00[\x01\x03](?s:..)\x21\x12\xa4\x42")
-"""How WebRTC greets what a page calls a relay or, with a length before it, a peer (RFC 8489, RFC 4571)."""
+"""STUN request that WebRTC sends to a relay or, with a length prefix, to a peer (RFC 8489, RFC 4571)."""
 
 
 class _LineReplies:
-    """The answers of lines that came together, some of which may be no messages."""
+    """Replies to lines that were received together. Some lines may not be messages."""
 
     __slots__ = ("count", "errors", "text")
 
@@ -44,7 +44,7 @@ class _LineReplies:
         self.errors = {} if errors is None else errors
 
     def set_text(self, text: bytes) -> None:
-        """Say what became of the messages, a line each."""
+        """Set the replies to the messages, one line each."""
         if self.errors:
             messages = iter(text.splitlines(keepends=True))
             text = b"".join(self.errors[row] if row in self.errors else next(messages) for row in range(self.count))
@@ -53,9 +53,9 @@ class _LineReplies:
 
 @implementer(IHalfCloseableProtocol, IPushProducer)
 class LineProtocol(Protocol):
-    """One connection. It is read no faster than its messages are published, and its answers are read.
+    """Connection of a client. It is read only as fast as messages are published and the client reads its replies.
 
-    :ivar client: whose it is: the name of a token, or an address.
+    :ivar client: client of the connection: the name of a token, or an address.
     """
 
     transport: Any
@@ -85,11 +85,11 @@ class LineProtocol(Protocol):
 
     @property
     def is_authenticated(self) -> bool:
-        """Whether the client has shown a token, where one is needed."""
+        """Whether the client has sent a valid token, or needs none."""
         return self._line_factory.tokens is None or self._has_begun
 
     def connectionMade(self) -> None:
-        """Twisted: it is open."""
+        """Twisted: the connection is open."""
         self.transport.registerProducer(self, True)
         self._line_factory.connection_opened(self)
         if self._line_factory.tokens is None:
@@ -119,9 +119,9 @@ class LineProtocol(Protocol):
             self._buffer = b""
 
     def _lines_received(self, lines: list[bytes]) -> None:
-        if self._too_long:  # The end of one that was too long already.
+        if self._too_long:  # The end of a line that is too long.
             self._too_long = False
-            lines[0] = _TOO_LONG  # In its place, so that its answer is in its place.
+            lines[0] = _TOO_LONG  # Keep the order of the replies.
         if not self._has_begun and lines:
             if not self._check_first_line(lines[0]):
                 return
@@ -131,14 +131,14 @@ class LineProtocol(Protocol):
         self._publish()
 
     def _check_first_line(self, line: bytes) -> bool:
-        """Look at the first line; return whether the connection may go on."""
+        """Check the first line. Return whether the connection may continue."""
         if _HTTP.fullmatch(line) or line.startswith(_TLS) or _STUN.match(line):
-            # A page could have a browser send its lines in the body of a request.
+            # A web page could make a browser send lines in the body of a request.
             self._line_factory.counters["http"] += 1
             self._refuse(b"http")
             return False
         if len(line) > MAX_ENVELOPED + 1 and self._line_factory.tokens is None:
-            self._refuse(b"too-large")  # As one that is not there as a whole, of which nobody knows what it is.
+            self._refuse(b"too-large")  # As for an incomplete line, which cannot be checked.
             return False
         if self._line_factory.tokens is not None:
             word, _, token = line.rstrip(b"\r").partition(b" ")
@@ -162,8 +162,8 @@ class LineProtocol(Protocol):
         return self._is_counted
 
     def _publish(self) -> None:
-        """Publish what is held, as far as that may be now."""
-        # Some of it may fail at once, which brings us here again.
+        """Publish queued lines as far as the limits allow."""
+        # A batch that fails at once calls this again.
         if self._is_publishing or self._retry_call is not None:
             return
         self._is_publishing = True
@@ -195,7 +195,7 @@ class LineProtocol(Protocol):
             if answers.errors:
                 lines.publish_queue.rate_limiter.charge(
                     self.client, len(answers.errors), 0
-                )  # To answer them is work as well.
+                )  # Error replies cost work, too.
             if published is None:
                 answers.set_text(b"")
             self._queue_replies(answers)
@@ -210,7 +210,7 @@ class LineProtocol(Protocol):
                 done.addCallback(self._publish_done, published)
 
     def _error_replies(self, lines: list[bytes]) -> dict[int, bytes]:
-        """Return what is answered to those that are no messages, by row."""
+        """Return the replies to lines that are not messages, by row."""
         return {
             row: self._error_reply(b"too-large" if line else b"empty")
             for row, line in enumerate(lines)
@@ -273,15 +273,15 @@ class LineProtocol(Protocol):
         if not self._write_closed:
             self._write_closed = True
             if self._stall_call is None:
-                # Nothing tells any more whether it reads what is left, and without that the connection stays open.
+                # Without a producer, only a timeout closes the connection of a client that does not read.
                 self._stall_call = self._line_factory.reactor.callLater(
                     self._line_factory.config.stall_timeout, self._stalled
                 )
-            self.transport.unregisterProducer()  # Or the connection would stay open for it.
+            self.transport.unregisterProducer()  # A registered producer would keep the connection open.
             if self._read_closed or ISSLTransport.providedBy(self.transport):
                 self.transport.loseConnection()
             else:
-                # With bytes of the client unread, the kernel would take back answers that it has not read.
+                # With unread bytes of the client, the kernel would reset the connection and discard unread replies.
                 self.transport.resumeProducing()
                 self.transport.loseWriteConnection()
 
@@ -320,7 +320,7 @@ class LineProtocol(Protocol):
         self._refuse(b"timeout")
 
     def readConnectionLost(self) -> None:
-        """Twisted: the client says no more; it may still wait for answers."""
+        """Twisted: the client has half-closed the connection and may wait for replies."""
         self._read_closed = True
         if self._write_closed:
             self.transport.loseConnection()
@@ -328,15 +328,15 @@ class LineProtocol(Protocol):
             return
         rest, self._buffer = self._buffer, b""
         if rest or self._too_long:
-            self._lines_received([rest])  # Many programs do not end their last line.
+            self._lines_received([rest])  # Many programs do not terminate their last line.
         self._input_ended = True
         self._flush()
 
     def writeConnectionLost(self) -> None:
-        """Twisted: our side is closed."""
+        """Twisted: the write side is closed."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Twisted: it is closed."""
+        """Twisted: the connection is closed."""
         self._input_ended = self._write_closed = True
         self._queued_lines = []
         for call in (self._timeout_call, self._retry_call, self._stall_call):
@@ -347,7 +347,7 @@ class LineProtocol(Protocol):
         self._line_factory.connection_closed(self, self.client if self._is_counted else None)
 
     def pauseProducing(self) -> None:
-        """Twisted: the client does not read its answers."""
+        """Twisted: the client does not read its replies."""
         self._write_blocked = True
         if self._stall_call is None:
             self._stall_call = self._line_factory.reactor.callLater(
@@ -356,7 +356,7 @@ class LineProtocol(Protocol):
         self._throttle()
 
     def resumeProducing(self) -> None:
-        """Twisted: it does."""
+        """Twisted: the client reads its replies again."""
         self._write_blocked = False
         if self._stall_call is not None:
             self._stall_call.cancel()
@@ -373,7 +373,7 @@ class LineProtocol(Protocol):
         self.transport.abortConnection()
 
     def stop(self) -> None:
-        """Take no more, and hang up once everything is answered."""
+        """Accept no more lines, and close the connection after all replies."""
         held, self._queued_lines = self._queued_lines, []
         self._buffer = b""
         self._input_ended = True
@@ -383,11 +383,11 @@ class LineProtocol(Protocol):
 
 
 class LineFactory(Factory):
-    """Lets clients in.
+    """Factory of line connections.
 
-    :param tokens: clients begin with ``token TOKEN``; ``None`` for no such line.
-    :ivar counters: ``lines`` that were published, ``errors`` that were answered, and why connections ended.
-    :ivar refused: connections that were closed because there were too many.
+    :param tokens: tokens of which clients have to send one in the first line, ``token TOKEN``; ``None`` for none.
+    :ivar counters: published ``lines``, ``errors`` sent, and reasons for which connections were closed.
+    :ivar refused: number of connections closed because there were too many.
     """
 
     noisy = False
@@ -409,27 +409,27 @@ class LineFactory(Factory):
         return len(self._connections)
 
     def logPrefix(self) -> str:
-        """Twisted: what to call it in the log."""
+        """Twisted: return the name for the log."""
         return "lines"
 
     def buildProtocol(self, addr: Any) -> LineProtocol | None:
-        """Twisted: somebody has connected."""
+        """Twisted: accept a connection."""
         if len(self._connections) >= self.config.max_line_connections:
             self.refused += 1
-            # Or who has no token could keep out those who have one.
-            stranger = next((one for one in self._connections if not one.is_authenticated), None)
-            if stranger is None:
+            # Otherwise clients without a token could block clients with one.
+            victim = next((connection for connection in self._connections if not connection.is_authenticated), None)
+            if victim is None:
                 return None
-            stranger.transport.abortConnection()
-            self._connections.pop(stranger, None)
+            victim.transport.abortConnection()
+            self._connections.pop(victim, None)
         return LineProtocol(self, client_key(getattr(addr, "host", "local")))
 
     def connection_opened(self, connection: LineProtocol) -> None:
-        """A connection is open."""
+        """Record an open connection."""
         self._connections[connection] = None
 
     def admit(self, client: str) -> bool:
-        """Count a connection of a client; return whether it may have it."""
+        """Count a connection of a client. Return whether it is within the limit."""
         if self._connections_by_client[client] >= self.config.line_connections_per_client:
             self.refused += 1
             return False
@@ -437,7 +437,7 @@ class LineFactory(Factory):
         return True
 
     def connection_closed(self, connection: LineProtocol, client: str | None) -> None:
-        """A connection is closed."""
+        """Record a closed connection."""
         self._connections.pop(connection, None)
         if client is not None:
             self._connections_by_client[client] -= 1
@@ -445,6 +445,6 @@ class LineFactory(Factory):
                 del self._connections_by_client[client]
 
     def close(self) -> None:
-        """Take no more from anybody."""
+        """Stop all connections."""
         for connection in list(self._connections):
             connection.stop()

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a frontend, read when it asks."""
+"""Prometheus collector of the frontend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.net.metrics import info_metric
 
 
 class FrontendCollector(Collector):
-    """Turns the state of a frontend into metrics named ``fyrehose_frontend_*``."""
+    """Collector of the metrics ``fyrehose_frontend_*``."""
 
     def __init__(self, publish_queue: PublishQueue, lines: LineFactory, keys: IdempotencyKeys) -> None:
         self._publish_queue = publish_queue
@@ -23,27 +23,27 @@ class FrontendCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics as they are now."""
-        intake, lines, journals = self._publish_queue, self._lines, self._publish_queue.journals
+        queue, lines, journals = self._publish_queue, self._lines, self._publish_queue.journals
         yield info_metric("frontend")
         yield CounterMetricFamily(
-            "fyrehose_frontend_published", "Messages that came back from the backbone", value=intake.published
+            "fyrehose_frontend_published", "Messages that came back from the backbone", value=queue.published
         )
         yield CounterMetricFamily(
-            "fyrehose_frontend_published_bytes", "Bytes of these messages", value=intake.published_bytes
+            "fyrehose_frontend_published_bytes", "Bytes of these messages", value=queue.published_bytes
         )
         failed = CounterMetricFamily(
             "fyrehose_frontend_failed", "Messages not published, as far as is known", labels=["reason"]
         )
-        for reason, count in sorted(intake.failed.items()):
+        for reason, count in sorted(queue.failed.items()):
             failed.add_metric([reason], count)
         yield failed
         yield CounterMetricFamily(
             "fyrehose_frontend_unkept", "Messages that too few journals had synced in time", value=journals.not_kept
         )
-        yield GaugeMetricFamily("fyrehose_frontend_backbone", "Whether the backbone answers", value=intake.is_connected)
-        yield GaugeMetricFamily("fyrehose_frontend_batches", "Requests and runs of lines under way", value=len(intake))
+        yield GaugeMetricFamily("fyrehose_frontend_backbone", "Whether the backbone answers", value=queue.is_connected)
+        yield GaugeMetricFamily("fyrehose_frontend_batches", "Requests and runs of lines under way", value=len(queue))
         yield GaugeMetricFamily(
-            "fyrehose_frontend_waiting_bytes", "Bytes that wait to be sent", value=intake.waiting_bytes
+            "fyrehose_frontend_waiting_bytes", "Bytes that wait to be sent", value=queue.waiting_bytes
         )
         yield GaugeMetricFamily(
             "fyrehose_frontend_unsynced_bytes",

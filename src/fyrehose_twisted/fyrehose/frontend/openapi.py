@@ -1,4 +1,4 @@
-"""``/openapi.json``: the description of the site, for people and for programs that write clients."""
+"""OpenAPI description of the frontend, served as ``/openapi.json``."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _SCHEMAS = {
 
 
 def describe_openapi(config: FrontendConfig, *, token: bool, kept: int = 0) -> Schema:
-    """Return the description.
+    """Return the OpenAPI description.
 
-    :param token: whether one is needed.
-    :param kept: durable journals that must have synced a message where a request does not ask for more.
+    :param token: whether clients need a token.
+    :param kept: default number of durable journals that must sync a message before the response.
     """
     post = {
         "operationId": "publish",

@@ -1,4 +1,4 @@
-"""What clients want published, and its way to the backbone: in turns, and no faster than it is taken."""
+"""Publish queue of the frontend, in which clients take turns and the publisher exerts backpressure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.wording import pluralize
 
 TURN_MESSAGES, TURN_BYTES = 256, 256 * 2**10
-"""Messages of one client, and about how many bytes of them, that are sent before the next client has its turn."""
+"""Messages, and approximate bytes, that are sent in one turn of a client."""
 
 SWEEP_INTERVAL = 1.0
-"""Seconds between two looks for what has waited for too long."""
+"""Seconds between two checks for timed-out batches."""
 
 MESSAGE_OVERHEAD = 64
-"""Bytes that a message takes beside its own."""
+"""Bytes of memory per message in addition to its data."""
 
 
 class BatchFailed(OperationalError):
-    """Messages were not published, as far as is known.
+    """A batch of messages was not published, or its outcome is unknown.
 
     :ivar reason: short stable name of the reason.
-    :ivar unknown: whether some of them may have been all the same.
+    :ivar unknown: whether some of the messages may be published.
     """
 
     def __init__(self, reason: str, detail: str, *, unknown: bool) -> None:
@@ -41,9 +41,9 @@ class BatchFailed(OperationalError):
 
 
 class QueueFull(OperationalError):
-    """More waits to be published than may.
+    """The publish queue is full.
 
-    :ivar is_client_limit: whether it is the client's own.
+    :ivar is_client_limit: whether the limit of the client was reached, not that of all clients.
     """
 
     def __init__(self, detail: str, *, is_client_limit: bool) -> None:
@@ -69,16 +69,17 @@ class _Batch:
 
 
 class PublishQueue:
-    """Takes messages in.
+    """Queue of batches of all clients.
 
-    :param publisher: sends them to the backbone.
-    :param kept: durable journals that must have synced a message before its number is told; a request may ask for more.
-    :ivar rate_limiter: what each client may publish.
-    :ivar published: messages that came back.
-    :ivar published_bytes: bytes of them.
-    :ivar failed: messages that did not, by reason.
-    :ivar waiting_bytes: bytes that wait to be sent.
-    :ivar journals: what durable journals have synced.
+    :param publisher: publisher that sends the messages to the backbone.
+    :param kept: number of durable journals that must sync a message before it is acknowledged. Requests may ask for
+        more.
+    :ivar rate_limiter: rate limits per client.
+    :ivar published: number of published messages.
+    :ivar published_bytes: bytes of published messages.
+    :ivar failed: number of failed messages by reason.
+    :ivar waiting_bytes: bytes in the queue.
+    :ivar journals: progress of durable journals.
     """
 
     def __init__(self, publisher: Any, config: FrontendConfig, reactor: Any, kept: int = 0) -> None:
@@ -106,16 +107,16 @@ class PublishQueue:
         return len(self._open_batches) + len(self.journals)
 
     def reconfigure(self, config: FrontendConfig) -> None:
-        """Go by other limits from now on."""
+        """Apply new limits."""
         self.config = self.rate_limiter.config = self.journals.config = config
 
     def submit(self, client: str, messages: Sequence[bytes]) -> Deferred[Sequence[int]]:
-        """Publish messages, in this order, as soon as there is room.
+        """Queue a batch of messages, which are published in order.
 
-        :return: Deferred of their numbers. It fails with :class:`BatchFailed`; cancelled, it leaves out what was not
-            sent yet.
-        :raises MessageTooLarge: if one does not fit a datagram; then none is published.
-        :raises TooMuchWaits: if too much waits already.
+        :return: Deferred of their numbers. It fails with :class:`BatchFailed`. Cancelling it removes the messages that
+            were not sent yet.
+        :raises MessageTooLarge: if a message does not fit a datagram. No message is queued then.
+        :raises QueueFull: if the queue is full.
         """
         longest = max(map(len, messages))
         if longest > MAX_ENVELOPED:
@@ -130,7 +131,7 @@ class PublishQueue:
                 f"{pluralize(self._waiting_bytes_by_client[client], 'byte')} of yours wait to be published",
                 is_client_limit=True,
             )
-        # A client may have as much as is left: however many want more, something is left for the next one.
+        # A client may use at most as much as is left, so that some room is always left for another one.
         if (
             self.waiting_bytes
             and self._waiting_bytes_by_client[client] + size > config.waiting_bytes - self.waiting_bytes
@@ -148,7 +149,7 @@ class PublishQueue:
         return done
 
     def when_kept(self, sequences: Sequence[int], kept: int) -> Deferred[Sequence[int]]:
-        """Wait until durable journals have synced messages; see :meth:`.Journals.when_kept`."""
+        """Wait until durable journals have synced messages; see :meth:`.JournalProgress.when_kept`."""
         waiting = self.journals.when_kept(sequences, kept)
         self._schedule_sweep()
         return waiting.addBoth(self._durability_resolved)
@@ -158,19 +159,19 @@ class PublishQueue:
         return result
 
     def connection_changed(self, is_connected: bool) -> None:
-        """The backbone answers, or does so no more."""
+        """Record whether the backbone answers."""
         self.is_connected = is_connected
         self._pump()
 
     def when_idle(self) -> Deferred[None]:
-        """Return a Deferred that fires when nothing is under way."""
+        """Return a Deferred that fires when no batch is pending."""
         idle: Deferred[None] = Deferred()
         self._idle_waiters.append(idle)
         self._notify_idle()
         return idle
 
     def stop(self) -> None:
-        """Give up what is left."""
+        """Fail all pending batches."""
         for batch in list(self._open_batches):
             self._fail(batch, "stopping", "the service stops")
         self.journals.stop()
@@ -180,7 +181,7 @@ class PublishQueue:
 
     def _pump(self) -> None:
         if self._pumping:
-            return  # What fails at once brings more; whoever is at it goes on with that.
+            return  # Called again by a batch that failed at once; the outer call continues.
         self._pumping = True
         try:
             self._send_turns()
@@ -288,8 +289,8 @@ class PublishQueue:
     def _notify_idle(self) -> None:
         if not len(self):
             idle, self._idle_waiters = self._idle_waiters, []
-            for one in idle:
-                one.callback(None)
+            for waiter in idle:
+                waiter.callback(None)
 
     def _schedule_sweep(self) -> None:
         if self._sweep_call is None and len(self):

@@ -1,4 +1,4 @@
-"""The client of the backbone that publishes for all clients of a frontend."""
+"""Publisher of the frontend, which is a client of the backbone."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 MAX_IN_FLIGHT_BYTES = 4 * 2**20
-"""Bytes that the publisher takes before those under way have come back. It sends them in the order in which it got
-them, so only what waits outside of it waits in turns."""
+"""Maximum bytes in the send queue of the publisher. It sends in order, so clients take turns only in the queue before
+it."""
 
 
 HISTORY_BYTES = 32 * 2**20
-"""Memory for the latest messages of the stream, which are sent to clients that missed them."""
+"""Bytes of memory for messages from which the publisher answers repair requests."""
 
 BUFFER_BYTES = 16 * 2**20
-"""Memory for messages that wait for others before them to be repaired."""
+"""Bytes of memory for the reorder buffer."""
 
 
 class FrontendPublisher(PublisherProtocol):
-    """The client of the backbone that publishes for all.
+    """Publisher for all clients of a frontend.
 
-    :ivar publish_queue: told when the backbone comes and goes.
+    :ivar publish_queue: publish queue, which is notified of connections and journal progress.
     """
 
     publish_queue: PublishQueue
@@ -44,10 +44,9 @@ class FrontendPublisher(PublisherProtocol):
 
 
 def publisher_config(config: FrontendConfig, secret: bytes | None) -> ClientConfig:
-    """Return what the publisher of a frontend is told.
+    """Return the client settings of the publisher.
 
-    It subscribes, so that it can send what it published to clients that missed it, and is told the lowest number of a
-    message that has several.
+    It subscribes, so that it can answer repair requests and knows the lowest number of retransmitted messages.
     """
     outbox = OutboxConfig(timeout=config.publish_timeout, queue_bytes=MAX_IN_FLIGHT_BYTES)
     return ClientConfig(

@@ -1,4 +1,4 @@
-"""How much each client may publish."""
+"""Rate limits per client of the frontend."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 
 MAX_CLIENTS = 16_384
-"""Clients whose budgets are remembered; the one that was quiet for longest is forgotten first."""
+"""Maximum number of budgets. The budget of the client that was idle for longest is evicted first."""
 
 
 class _Budget:
@@ -21,9 +21,9 @@ class _Budget:
 
 
 class ClientRateLimiter:
-    """Budgets of messages and bytes. One may be overdrawn once, and is then paid back before anything else.
+    """Budgets of messages and bytes by client. A batch may overdraw a budget, and the client then has to wait.
 
-    :ivar config: may be replaced at any time.
+    :ivar config: limits; may be replaced at any time.
     """
 
     def __init__(self, config: FrontendConfig, reactor: Any) -> None:
@@ -35,28 +35,28 @@ class ClientRateLimiter:
         return len(self._budgets)
 
     def wait_time(self, client: str) -> float:
-        """Return in how many seconds a client may publish; 0 if it may now."""
+        """Return the seconds until a client may publish; 0 if it may publish now."""
         budget, config = self._budget_for(client), self.config
         return max(0.0, -budget.messages / config.messages_per_client, -budget.size / config.bytes_per_client)
 
     def charge(self, client: str, messages: int, size: int) -> None:
-        """Count what a client publishes."""
+        """Charge published messages to the budget of a client."""
         budget = self._budget_for(client)
         budget.messages -= messages
         budget.size -= size
 
     def _budget_for(self, client: str) -> _Budget:
         config, now = self.config, self._reactor.seconds()
-        most_messages, most_size = config.messages_per_client * config.burst, config.bytes_per_client * config.burst
+        max_messages, max_size = config.messages_per_client * config.burst, config.bytes_per_client * config.burst
         budget = self._budgets.get(client)
         if budget is None:
-            budget = self._budgets[client] = _Budget(most_messages, most_size, now)
+            budget = self._budgets[client] = _Budget(max_messages, max_size, now)
             if len(self._budgets) > MAX_CLIENTS:
                 self._budgets.popitem(last=False)
             return budget
         self._budgets.move_to_end(client)
         passed = max(0.0, now - budget.updated_at)
-        budget.messages = min(most_messages, budget.messages + passed * config.messages_per_client)
-        budget.size = min(most_size, budget.size + passed * config.bytes_per_client)
+        budget.messages = min(max_messages, budget.messages + passed * config.messages_per_client)
+        budget.size = min(max_size, budget.size + passed * config.bytes_per_client)
         budget.updated_at = now
         return budget

@@ -1,4 +1,4 @@
-"""``/messages``: publish, and be told the numbers."""
+"""HTTP resources ``/messages`` and ``/health`` of the frontend."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fyrehose_twisted.web.response import RETRY_AFTER, HttpError, HttpResponse, 
 from fyrehose_twisted.web.site import too_many_requests
 
 NDJSON = (b"application/x-ndjson", b"application/ndjson", b"application/jsonl")
-"""What says that there is a message a line."""
+"""Content types of bodies with one message per line."""
 
 
 class MessageResource:
-    """Where messages are put.
+    """HTTP resource that publishes messages.
 
-    :ivar keys: what was published with an idempotency key.
+    :ivar keys: requests with an idempotency key.
     """
 
     def __init__(self, publish_queue: PublishQueue, config: FrontendConfig) -> None:
@@ -38,7 +38,7 @@ class MessageResource:
         self._config = config
 
     def post(self, request: WebRequest) -> None:
-        """Publish the body, or each of its lines, and answer with the numbers."""
+        """Publish the body, or each of its lines, and respond with the numbers."""
         query_params(request)
         body: bytes = request.content.getvalue()
         kind = (single_header(request, b"Content-Type") or b"").partition(b";")[0].strip().lower()
@@ -77,7 +77,7 @@ class MessageResource:
         return self._publish_queue.submit(client, messages)
 
     def health(self, request: WebRequest) -> HttpResponse:
-        """Answer whether messages can be published now."""
+        """Return whether the backbone answers, and the bytes in the queue."""
         query_params(request)
         content = {"backbone": self._publish_queue.is_connected, "waiting_bytes": self._publish_queue.waiting_bytes}
         if self._publish_queue.is_connected:

@@ -1,4 +1,4 @@
-"""A frontend under ``twistd``."""
+"""Frontend service under ``twistd``."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from fyrehose_twisted.wording import pluralize
 
 
 class FrontendService(DatagramService):
-    """Publishes for those who speak HTTP or lines.
+    """Frontend that publishes messages received over HTTP or the line protocol.
 
     :param backbone: ``HOST:PORT``.
     :param http: server endpoint for HTTP; ``None`` for none.
     :param lines: server endpoint for lines; ``None`` for none.
-    :param tokens: clients have to know one of them.
-    :param secret: the backbone's.
-    :param kept: durable journals that must have synced a message before its number is told.
-    :param reread: called on SIGHUP; returns limits and tokens to go by from then on.
-    :ivar site: what answers HTTP.
-    :raises ConfigurationError: if an endpoint is none, or a backbone does not tell of so many journals.
+    :param tokens: tokens of which clients have to send one; ``None`` for none.
+    :param secret: shared secret of the backbone.
+    :param kept: number of durable journals that must sync a message before it is acknowledged.
+    :param reload: called on SIGHUP; returns the new limits and tokens.
+    :ivar site: HTTP site.
+    :raises ConfigurationError: if an endpoint is invalid, or ``kept`` is out of range.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class FrontendService(DatagramService):
 
     @property
     def addresses(self) -> dict[str, list[str]]:
-        """What is listened on, by option."""
+        """Listening addresses by option."""
         return self._listening_ports.addresses
 
     def privilegedStartService(self) -> None:
-        """Twisted: start what needs privileges."""
+        """Twisted: bind the ports, which may need privileges."""
         super().privilegedStartService()
         self._listening_ports.bind()
 
@@ -97,7 +97,7 @@ class FrontendService(DatagramService):
             systemd_notifier.ready(self.reactor, f"listening on {self._listening_ports}")
 
     def stopService(self) -> Deferred[None]:
-        """Twisted: take nothing more, finish what is under way, and stop."""
+        """Twisted: stop accepting messages, wait for pending batches, and stop."""
         super().stopService()
         return Deferred.fromCoroutine(self._stop())
 
@@ -120,12 +120,12 @@ class FrontendService(DatagramService):
 
     def _reconfigure(self, read: tuple[FrontendConfig, Tokens | None]) -> list[str]:
         config, tokens = read
-        told = diff(self.config, config)
+        changes = diff(self.config, config)
         self.config = self.site.config = self.lines.config = config
         self.publish_queue.reconfigure(config)
         self.site.clients.limits = config.client_limits
         self.site.access.tokens = self.lines.tokens = tokens
-        return [*told, *([] if tokens is None else [pluralize(len(tokens), "token")])]
+        return [*changes, *([] if tokens is None else [pluralize(len(tokens), "token")])]
 
     def _cannot_listen(self, error: Exception) -> None:
         self.log.critical("stopping: {error}", error=error)
@@ -145,6 +145,6 @@ def _make_site(
         Route("/openapi.json", {b"GET": constant_page(description)}, open=True),
     ]
     clients = ClientBudgets(config.client_limits, reactor)
-    made = WebSite(routes, config, reactor, tokens=tokens, clients=clients)
-    metrics.append(SiteCollector("fyrehose_frontend_web", made))
-    return made
+    site = WebSite(routes, config, reactor, tokens=tokens, clients=clients)
+    metrics.append(SiteCollector("fyrehose_frontend_web", site))
+    return site

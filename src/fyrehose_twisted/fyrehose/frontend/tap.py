@@ -1,4 +1,4 @@
-"""``twistd fyrehose-frontend``."""
+"""Options and service of ``twistd fyrehose-frontend``."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from fyrehose_twisted.web.tokens import Tokens, read_tokens
 DEFAULT_HTTP, DEFAULT_LINES = "tcp:8481", "tcp:8482"
 
 DISABLED = "none"
-"""Where nothing is listened on."""
+"""Value of an endpoint option that turns the endpoint off."""
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of the frontend."""
 
     synopsis = "[options]"
     longdesc = (
@@ -67,7 +67,7 @@ class Options(ServiceOptions):
         self["hosts"].append(name)
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check the options and build the configuration."""
         try:
             self._check()
         except (FyrehoseError, ValueError) as error:
@@ -75,7 +75,7 @@ class Options(ServiceOptions):
 
     def _check(self) -> None:
         parse_host_port(self["backbone"])
-        # twistd goes there before the service starts.
+        # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         for option in ("limits", "tokens-file"):
             self[option] = (start / self[option]).absolute() if self[option] else None
@@ -89,30 +89,30 @@ class Options(ServiceOptions):
             listening = self[f"{option}-listening"] = parse_server_endpoint(option, self[option], example)
             require_protection(option, listening, protected, "--tokens-file")
         if self["http-listening"] is None and self["lines-listening"] is None:
-            raise usage.UsageError("--http and --lines are both none: where shall messages come from?")
+            raise usage.UsageError("--http and --lines are both none; at least one endpoint is required")
         self["config"] = self.read_config()
 
     def read_config(self) -> FrontendConfig:
-        """Return what options and limits say now. :raises ConfigurationError: if the file with limits will not do."""
+        """Return the configuration from the options and limits file. :raises ConfigurationError: if it is invalid."""
         basis = FrontendConfig(allowed_origin=self["allowed-origin"], hosts=tuple(self["hosts"]))
         return with_limits(basis, self["limits"], limit_checks(basis, *RELOADABLE))
 
     def read_tokens(self) -> Tokens | None:
-        """Return the tokens that there are now. :raises ConfigurationError: if their file will not do."""
+        """Read the tokens file, if any. :raises ConfigurationError: if it is invalid."""
         return read_tokens(str(self["tokens-file"])) if self["tokens-file"] else None
 
     def reload(self) -> tuple[FrontendConfig, Tokens | None]:
-        """Return both."""
+        """Return the current configuration and tokens."""
         return self.read_config(), self.read_tokens()
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service for ``options``.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with a message of one line, if the service could not start.
     """
     try:
-        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        # Report errors now, in one line, while twistd still has the terminal.
         probe_ports([(option, options[f"{option}-listening"]) for option in ("http", "lines")])
         service: Any = FrontendService(
             options["backbone"],

@@ -1,4 +1,4 @@
-"""A host that nobody knows and that sends whatever it likes."""
+"""Adversary that sends valid, damaged and random datagrams to the nodes."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from fyrehose_twisted.sim.network import Network
 ADVERSARY_ADDRESS: Address = ("10.0.9.9", 6_666)
 
 SEND_INTERVAL = 0.5
-"""Seconds between two of its datagrams."""
+"""Seconds between two datagrams."""
 
 FORGERY_PROBABILITY = 0.1
-"""How often one that forges repairs sends some: four in a row."""
+"""Probability of four forged repairs in a row, if the adversary forges repairs."""
 
 MAX_FORGED_SEQUENCE = 300
-"""Below this it looks for numbers that somebody may have asked for."""
+"""Upper limit of the numbers of forged repairs."""
 
 
 @implementer(IDatagramNode)
 class Adversary:
-    """Sends packets that are right in form, some damaged, some mere noise, to ``victims``, by default to
-    anybody, until ``lasts`` are over.
+    """Node that sends well-formed, damaged and random packets to ``victims``, by default to all hosts, for ``duration``
+    seconds.
 
-    Its DELIVERs have numbers that nobody asks for, unless it ``forges`` repairs: one that is asked for is taken from
-    anybody, and nothing in the protocol tells a forged one from a true one until the backbone sends that number too.
+    Its DELIVERs have numbers that no client requests, unless ``forges_repairs`` is set. Clients accept requested
+    numbers from any source and cannot recognise a forged repair until the backbone sends that number too.
     """
 
     def __init__(

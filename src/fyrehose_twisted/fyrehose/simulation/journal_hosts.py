@@ -1,4 +1,4 @@
-"""Hosts of simulated runs that keep the stream in a durable journal, on a disk that does what disks may do."""
+"""Simulated hosts with a durable journal on a faulty disk."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from fyrehose_twisted.sim.network import Network
 STREAM = "fyrehose://simulated"
 
 JOURNAL_CONFIG = JournalConfig(segment_bytes=16_384, segment_frames=100, frame_records=64)
-"""Segments so small that several are filled in a run."""
+"""Configuration with small segments, of which a run fills several."""
 
 MAINTENANCE_INTERVAL = 7.0
-"""Seconds between looks at whether segments are to be put in order."""
+"""Seconds between two compactions."""
 
 RESTART_DELAY = 2.0
-"""Seconds until a supervisor starts a journal again whose disk failed."""
+"""Seconds until a supervisor restarts a journal after a disk error."""
 
 
 MAX_FAILED_STARTS = 6
-"""Starts in a row that fail until an operator puts an empty disk in."""
+"""Consecutive failed starts after which an operator replaces the disk by an empty one."""
 
 
 class JournalHost(Participant):
-    """The host of one client with a journal.
+    """Host of one client with a journal.
 
-    :ivar disk: outlives its crashes.
-    :ivar journal: the one that it has open now.
-    :ivar disk_losses: how often it lost its disk.
+    :ivar disk: disk, which survives crashes of the host.
+    :ivar journal: currently open journal.
+    :ivar disk_losses: number of times that the disk was lost.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class JournalHost(Participant):
 
     @property
     def has_started(self) -> bool:
-        """Whether there is anything to look at yet."""
+        """Whether the client has started at least once."""
         return hasattr(self, "application")
 
-    def _persist(self, unsaved: Any) -> None:
-        unsaved.save(self.journal)
+    def _persist(self, pending: Any) -> None:
+        pending.save(self.journal)
 
     def _maintain(self) -> None:
         self._network.call_in(MAINTENANCE_INTERVAL, self._maintain)
@@ -94,6 +94,6 @@ class JournalHost(Participant):
         try:
             self.journal.compact()
             self.journal.trim()
-        except OperationalError:  # What a service does then.
+        except OperationalError:  # As the service does.
             self.host.stop()
             self._network.call_in(RESTART_DELAY, self.host.start)

@@ -1,4 +1,4 @@
-"""Who takes part in a simulated run: the backbone's host, clients' hosts, and what their applications saw."""
+"""Participants of a simulated run: hosts of the backbone and clients, and the applications on them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ BACKBONE: Address = ("10.0.0.1", 2323)
 
 
 class BackboneHost:
-    """The host of the backbone.
+    """Host of the backbone.
 
-    :ivar complete: whether the backbone that runs knew all of its clients when it started.
+    :ivar complete: whether the running backbone started with a complete client table.
     """
 
     def __init__(self, network: Network, config: BackboneConfig, rng: Random) -> None:
@@ -47,19 +47,19 @@ class BackboneHost:
 
     @property
     def node(self) -> Backbone:
-        """The backbone that runs now."""
+        """Running backbone."""
         node = self.host.node
         assert isinstance(node, Backbone)
         return node
 
     def start_at(self, last: int) -> None:
-        """Start with a new state file, after an operator said which number was the last."""
+        """Start with a new state file whose last number an operator has set."""
         self.host.persisted = SequenceCheckpoint(last, last)
         self._is_current = False
         self.host.start()
 
     def _start(self, boot: Boot) -> Backbone:
-        # What a state file makes of each crash; see SequenceFile.
+        # The same as SequenceFile after each kind of crash.
         mark = boot.persisted
         killed = boot.last_crash is CrashMode.KILLED and mark is not None
         self.complete, self._is_current = self._is_current and killed, True
@@ -90,17 +90,17 @@ class BackboneHost:
 
 
 class Application:
-    """What the application on a client's host saw since that host started last.
+    """Application on the host of a client, from one start of the client to the next.
 
-    :ivar next: the lowest number that may still be handed over or reported; ``None`` before the first.
-    :ivar first: the first number that was handed over or reported.
-    :ivar handed: numbers handed over.
+    :ivar next: lowest number that may still be delivered or reported; ``None`` before the first.
+    :ivar first: first number that was delivered or reported.
+    :ivar handed: delivered numbers.
     :ivar lost: numbers reported as lost.
-    :ivar envelopes: envelopes of messages handed over.
-    :ivar payloads: what it published, by ticket.
-    :ivar published: sequence numbers of acknowledged messages, by ticket.
+    :ivar envelopes: envelopes of delivered messages.
+    :ivar payloads: published payloads by ticket.
+    :ivar published: sequence numbers of acknowledged messages by ticket.
     :ivar unpublished: tickets of messages that were not published, or not kept, in time.
-    :ivar failure: why the client stopped for good, if it did.
+    :ivar failure: error that stopped the client, or ``None``.
     """
 
     def __init__(self, config: ClientConfig, client: Client, store: MemoryStore | JournalStore) -> None:
@@ -118,16 +118,16 @@ class Application:
         self.failure: Exception | None = None
 
     def data_of(self, ticket: int) -> bytes:
-        """Return DATA as a message was published."""
+        """Return the DATA of a published message."""
         payload, outbox = self.payloads[ticket], self.client.send_queue
         return payload if outbox.config.raw else wrap(outbox.publisher, ticket, payload)
 
     def has_received(self, sequence: int, data: bytes) -> bool:
-        """Say whether this message was handed over, under this number or, in its envelope, under another."""
+        """Return whether a message was delivered, under this number or, with its envelope, under another."""
         return sequence in self.handed or (not self.config.raw and unwrap(data) in self.envelopes)
 
     def on_event(self, event: object) -> None:
-        """Take in what the client told."""
+        """Record an event of the client."""
         match event:
             case MessagesDelivered(messages):
                 for message in messages:
@@ -144,12 +144,12 @@ class Application:
             case MessagesExpired(tickets):
                 self.unpublished.update(tickets)
             case DurabilityExpired(messages):
-                self.unpublished.update(one.ticket for one in messages)
+                self.unpublished.update(message.ticket for message in messages)
             case ClientFailed(error):
                 self.failure = error
 
     def digest(self) -> str:
-        """Return a digest of all of this."""
+        """Return a digest of the delivered, lost and published messages."""
         seen = (self.next, list(self.handed), list(self.lost), sorted(self.published.items()), sorted(self.unpublished))
         return sha256(repr((seen, sorted(self.envelopes))).encode()).hexdigest()
 
@@ -160,12 +160,12 @@ class Application:
 
 
 class Participant:
-    """The host of one client.
+    """Host of one client.
 
-    :param resumes: whether its application remembers, through crashes, where in the stream it was.
-    :ivar application: what its application saw since the last start.
-    :ivar former_applications: what it saw before, one for each crash.
-    :ivar kept: how many durable journals are to have what it publishes.
+    :param resumes: whether the application resumes at its position in the stream after a crash.
+    :ivar application: application since the last start.
+    :ivar former_applications: applications before, one for each crash.
+    :ivar kept: number of durable journals that must sync its messages.
     """
 
     def __init__(
@@ -192,17 +192,17 @@ class Participant:
 
     @property
     def has_started(self) -> bool:
-        """Whether there is anything to look at yet."""
+        """Whether the client has started at least once."""
         return self.host.boots > 0
 
     @property
     def applications(self) -> list[Application]:
-        """What its applications saw, one for each start."""
+        """All applications, one for each start."""
         return [*self.former_applications, self.application] if self.has_started else []
 
     @property
     def is_live(self) -> bool:
-        """Whether its client runs and follows the stream."""
+        """Whether the client runs and subscribes."""
         return self.host.running and self.config.subscribe
 
     def _start(self, boot: Boot) -> Client:
@@ -211,9 +211,9 @@ class Participant:
             self.former_applications.append(self.application)
             if self.resumes and self.application.next is not None:
                 config = replace(config, start=self.application.next)
-        history = MemoryStore(config.history_bytes if config.journal else 0)
-        client = Client(BACKBONE, config, Random(self._rng.getrandbits(64)), boot.now, store=history)
-        self.application = Application(config, client, history)
+        store = MemoryStore(config.history_bytes if config.journal else 0)
+        client = Client(BACKBONE, config, Random(self._rng.getrandbits(64)), boot.now, store=store)
+        self.application = Application(config, client, store)
         return client
 
     def _on_event(self, event: object) -> None:

@@ -37,7 +37,7 @@ from fyrehose_twisted.sim.link import Link
 
 
 class Storm(FyrehoseScenario):
-    """Every kind of client, late joiners, and every kind of fault at once."""
+    """All kinds of clients, late joiners, and all kinds of faults at once."""
 
     name: ClassVar[str] = "fyrehose.storm"
 
@@ -55,7 +55,7 @@ class Storm(FyrehoseScenario):
 
 
 class Restarts(FyrehoseScenario):
-    """The backbone is killed and loses power again and again, also between storing a number and sending it."""
+    """The backbone is killed and loses power repeatedly, also between storing a number and sending it."""
 
     name: ClassVar[str] = "fyrehose.restarts"
 
@@ -75,7 +75,7 @@ class Restarts(FyrehoseScenario):
 
 
 class Partitions(FyrehoseScenario):
-    """Hosts are cut off from the backbone or from one another for long, in one direction or both."""
+    """Hosts are partitioned from the backbone or from one another for a long time, in one or both directions."""
 
     name: ClassVar[str] = "fyrehose.partitions"
 
@@ -89,8 +89,7 @@ class Partitions(FyrehoseScenario):
 
 
 class Journals(FyrehoseScenario):
-    """Durable journals on disks that lose power in the midst of writing, fill up, and cannot be read or written for a
-    while."""
+    """Durable journals on disks that lose power during writes, fill up, and temporarily cannot be read or written."""
 
     name: ClassVar[str] = "fyrehose.journals"
     messages: ClassVar[int] = 1_200
@@ -128,7 +127,7 @@ class Journals(FyrehoseScenario):
 
 
 class Rot(Journals):
-    """Bits flip on the disks of journals, which lose power as well; what is damaged is named, and comes from others."""
+    """Bit rot and power failures on the disks of journals. Damaged records are reported and repaired."""
 
     name: ClassVar[str] = "fyrehose.rot"
 
@@ -167,8 +166,8 @@ class Crowd(FyrehoseScenario):
 
 
 class Bystanders(FyrehoseScenario):
-    """One client holds the whole stream, many others joined late and hold its end, and packets get lost: whoever wants
-    the beginning gets it. In half of the runs the holder keeps a durable journal, in the others memory."""
+    """One client holds the whole stream, many others joined late and hold its end, and packets are lost. Late joiners
+    still receive the beginning. In half of the runs the holder has a durable journal, in the others memory."""
 
     name: ClassVar[str] = "fyrehose.bystanders"
     pause_count: ClassVar[int] = 0
@@ -206,8 +205,8 @@ class Bystanders(FyrehoseScenario):
 
 
 class Garbage(FyrehoseScenario):
-    """Damaged datagrams are delivered, and a stranger sends whatever it likes: nothing raises, nothing grows, and good
-    traffic goes on."""
+    """Damaged datagrams are delivered, and an adversary sends arbitrary ones. No node raises, memory stays bounded, and
+    valid traffic continues."""
 
     name: ClassVar[str] = "fyrehose.garbage"
 
@@ -215,7 +214,7 @@ class Garbage(FyrehoseScenario):
         """See :class:`~fyrehose_twisted.sim.scenario.Scenario`."""
         super().build()
         rng = self._make_rng()
-        # A number too high is contradicted while the stream goes on, and believed in the end if it stands still.
+        # A steady stream contradicts numbers that are too high. An idle stream would accept them in the end.
         for second in range(3, int(self.duration + DRAIN_TIME), 3):
             self.network.call_in(second, partial(self._publish, rng.choice(self.publishers), b"tick"))
         self.network.add(
@@ -227,8 +226,8 @@ class Garbage(FyrehoseScenario):
     def add_invariants(self, participants: Participants) -> None:
         """See :class:`FyrehoseScenario`.
 
-        What arrives damaged may say anything, so contents prove nothing; and one subscriber may have begun at a number
-        that was damaged when nothing else came, and wait for the stream to get there.
+        Damaged packets may contain anything, so contents are not checked. A subscriber may also have started at a
+        damaged number, and wait until the stream reaches it.
         """
         self.content = NumbersDurableFirst(participants)
         self.progress = StreamProgress(participants, self.content, share=0.9)
@@ -245,7 +244,7 @@ class Garbage(FyrehoseScenario):
 
 
 class Amnesia(FyrehoseScenario):
-    """The backbone loses its disk again and again; an operator makes it go on above all numbers that anyone saw."""
+    """The backbone loses its disk repeatedly, and an operator restarts it above all numbers that clients have seen."""
 
     name: ClassVar[str] = "fyrehose.amnesia"
 
@@ -261,7 +260,7 @@ class Amnesia(FyrehoseScenario):
     def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
         """See :class:`FyrehoseScenario`.
 
-        Links are as good as they are: a backbone that nobody can answer while it asks may count anew.
+        There are no link faults, because a backbone whose queries get no answer may restart its numbers.
         """
         return (
             (
@@ -292,7 +291,7 @@ class Amnesia(FyrehoseScenario):
 
 
 class Limits(FyrehoseScenario):
-    """More clients than the backbone serves come and go, strangers do not know its secret, and little may be queued."""
+    """More clients join and leave than the backbone serves, an adversary lacks the secret, and queues are small."""
 
     name: ClassVar[str] = "fyrehose.limits"
     messages: ClassVar[int] = 1_500
@@ -359,4 +358,4 @@ SCENARIOS: tuple[type[FyrehoseScenario], ...] = (
     Limits,
     Garbage,
 )
-"""What ``fyrehose simulate --list`` shows."""
+"""Scenarios that ``fyrehose simulate --list`` shows."""

@@ -1,4 +1,4 @@
-"""Clients that come and go, take what they get and give nothing back."""
+"""Clients that join and leave repeatedly and answer no requests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fyrehose_twisted.fyrehose.node.client.keepalive import KeepaliveSession
 from fyrehose_twisted.interfaces import IDatagramNode, Outputs
 
 STAY_RANGE, ABSENCE_RANGE = (3.0, 60.0), (1.0, 60.0)
-"""Shortest and longest, in seconds."""
+"""Minimum and maximum of each phase in seconds."""
 
 
 @implementer(IDatagramNode)
 class TransientClient:
-    """Is served for a while, is silent for a while, and so on until ``until``. It says that it keeps messages, and
-    answers nobody."""
+    """Node that alternates between sending KEEPALIVEs and silence until ``until``. It claims to store messages, but
+    answers no FORWARD."""
 
     def __init__(self, backbone: Address, config: ClientConfig, rng: Random, now: float, until: float) -> None:
         self._backbone = backbone

@@ -1,4 +1,4 @@
-"""What the scenarios of this wing have in common: a backbone and its clients, a workload, and what must hold."""
+"""Base of the fyrehose scenarios: a backbone, clients, a workload and invariants."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from fyrehose_twisted.sim.scenario import Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule
 
 DRAIN_TIME = 5.0
-"""Seconds before the last words: what is on its way arrives."""
+"""Seconds before the final messages, in which datagrams in flight arrive."""
 
 FINAL_MESSAGES = 3
-"""Messages of each publisher once faults are over, so that everybody can know how far the stream goes."""
+"""Number of messages that each publisher sends after the last fault, so that subscribers detect missing messages."""
 
 
 RETRANSMIT_SIZES = (0, 4_000, BackboneConfig().retransmit)
-"""Bytes that a backbone keeps to send again: nothing, a few dozen messages, or all."""
+"""Sizes of the retransmit buffer in bytes: for no message, a few dozen messages, or all."""
 
 
 class ClientProfile(NamedTuple):
-    """A client of a scenario."""
+    """Profile of a client in a scenario."""
 
     name: str
     config: ClientConfig = ClientConfig()
@@ -64,9 +64,9 @@ class ClientProfile(NamedTuple):
     resumes: bool = False
     start_delay: float = 0.0
     has_journal: bool = False
-    """Whether it keeps a durable journal."""
+    """Whether it has a durable journal."""
     kept: int = 0
-    """How many durable journals are to have what it publishes."""
+    """Number of durable journals that must sync its messages."""
 
 
 RAW_CONFIG = ClientConfig(raw=True, outbox=OutboxConfig(raw=True))
@@ -88,13 +88,13 @@ ALL_PROFILES = (
 
 
 class FyrehoseScenario(Scenario):
-    """Base of the wing's scenarios: one backbone, :attr:`profiles`, a workload, and :meth:`fault_mix` of faults.
+    """Base of the fyrehose scenarios: one backbone, :attr:`profiles`, a workload, and :meth:`fault_mix` of faults.
 
-    :cvar messages: how many are published before the last words.
-    :cvar large: share of them that has up to 20,000 bytes; the others have about 20.
-    :cvar pauses: how often an application stops taking messages for a while.
-    :cvar fault_counts: fewest and most faults of a run.
-    :cvar secret: shared by the backbone and its clients, if there is one.
+    :cvar messages: number of messages published before the final ones.
+    :cvar large_share: share of messages with up to 20,000 bytes; the others have about 20.
+    :cvar pause_count: number of times that an application pauses delivery for a while.
+    :cvar fault_counts: minimum and maximum number of faults of a run.
+    :cvar secret: shared secret of the backbone and its clients, or ``None``.
     """
 
     profiles: ClassVar[Sequence[ClientProfile]] = ALL_PROFILES
@@ -118,7 +118,7 @@ class FyrehoseScenario(Scenario):
         self.add_invariants(Participants(self.network, self.backbone, self.participants))
 
     def backbone_config(self) -> BackboneConfig:
-        """Return what the backbone is told: in two runs of three it soon needs clients to answer REQUESTs."""
+        """Return the backbone configuration. In two of three runs, the retransmit buffer is small or empty."""
         retransmit = Random(f"{self.seed}/retransmit").choice(RETRANSMIT_SIZES)
         return BackboneConfig(secret=self.secret, retransmit=retransmit)
 
@@ -129,7 +129,7 @@ class FyrehoseScenario(Scenario):
         return Network(self.seed, self.make_link(rng), moment=moment, split=0.3, split_seed=split_seed)
 
     def make_link(self, rng: Random) -> Link:
-        """Return what links are like without faults: in every other run nothing is lost or overtaken."""
+        """Return the link without faults. In every other run, nothing is lost or reordered."""
         bad = rng.random() < 0.5
         return Link(
             loss=bad * rng.uniform(0.0, 0.05),
@@ -139,11 +139,11 @@ class FyrehoseScenario(Scenario):
         )
 
     def add_invariants(self, participants: Participants) -> None:
-        """Say what must hold."""
+        """Add the invariants."""
         self.content: NumbersDurableFirst = OneMessagePerNumber(participants)
         self.progress = StreamProgress(participants, self.content)
         for invariant in (
-            self.progress,  # The first to be checked: where nothing goes on, the others can only follow.
+            self.progress,  # First, because without progress the other invariants fail too.
             self.content,
             InOrder(participants, self.content),
             ExactlyOnce(participants),
@@ -166,7 +166,7 @@ class FyrehoseScenario(Scenario):
         return FaultSchedule.draw(rng, count, until=self.duration - 30, kinds=kinds) if count else FaultSchedule()
 
     def fault_mix(self) -> Sequence[tuple[float, fault_generators.FaultGenerator]]:
-        """Return how often which kind of fault is drawn."""
+        """Return the kinds of faults with their relative frequencies."""
         return ()
 
     def finish(self) -> None:
@@ -215,10 +215,10 @@ class FyrehoseScenario(Scenario):
 
     def _arrange_workload(self) -> None:
         rng, network = self.rng, self.network
-        left = self.messages
-        while left > 0:
-            burst = min(left, rng.choice((1, 1, 1, 2, 5, 40)))
-            left -= burst
+        remaining = self.messages
+        while remaining > 0:
+            burst = min(remaining, rng.choice((1, 1, 1, 2, 5, 40)))
+            remaining -= burst
             at, publisher = rng.uniform(5.0, self.duration), rng.choice(self.publishers)
             for number in range(burst):
                 network.call_in(at + number * rng.choice((0.0, 0.001)), partial(self._publish, publisher, b""))
@@ -232,7 +232,7 @@ class FyrehoseScenario(Scenario):
             )
 
     def _publish(self, publisher: Participant, text: bytes) -> None:
-        # No two payloads are equal: without an envelope equal ones acknowledge each other.
+        # Payloads are unique, because equal ones without an envelope acknowledge each other.
         payload = b"%s/%d %s" % (publisher.name.encode(), self.operations, text)
         if self.rng.random() < self.large_share:
             payload += bytes(self.rng.randrange(20_000))

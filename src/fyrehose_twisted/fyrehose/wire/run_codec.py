@@ -33,7 +33,7 @@ _LAST_BYTES = bytes(range(256)) * 256
 
 
 def count_leading_pushes(buffer: bytearray, run: DatagramRun) -> int:
-    """Return with how many PUSHes of version 2 the run begins; either all of them with CONFIRM, or none."""
+    """Return the number of version 2 PUSHes at the start of a run, either all with CONFIRM or all without."""
     start, stop, size, count, _, truncated = run
     if truncated or size < DATA_HEADER.size:
         return 0
@@ -44,7 +44,7 @@ def count_leading_pushes(buffer: bytearray, run: DatagramRun) -> int:
 
 
 def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: int) -> None:
-    """Turn PUSHes of version 2, ``size`` bytes each, into DELIVERs from number ``first`` on, where they lie."""
+    """Convert PUSHes of version 2, ``size`` bytes each, in place into DELIVERs, starting with number ``first``."""
     count = (stop - start) // size
     if count < VECTOR_MINIMUM:
         for sequence, position in enumerate(range(start, stop, size), first):
@@ -67,7 +67,7 @@ def number_pushes(buffer: bytearray, start: int, stop: int, size: int, first: in
 
 
 def encode_pushes(messages: Sequence[bytes], dialect: Dialect, confirm: bool, again: bool = False) -> list[Burst]:
-    """Return a burst of PUSHes for each stretch of ``messages`` of one length; each of them must fit a datagram."""
+    """Return a burst of PUSHes for each run of ``messages`` of equal length. Each message must fit a datagram."""
     bursts = []
     for length, equal in groupby(messages, len):
         header = push_header(length, dialect, confirm, again)
@@ -91,7 +91,7 @@ def split_delivers(buffer: bytearray, run: DatagramRun) -> list[tuple[int, list[
         return [(first, [bytes(buffer[start + DATA_HEADER.size : stop])])]
     if _count_uniform(buffer, start, stop, size, count) != count:
         return None
-    # Of all ways to cut equal pieces out of a buffer this is the fastest that Python has.
+    # The fastest way in Python to split a buffer into pieces of equal size.
     pieces = struct.iter_unpack(f"{DATA_HEADER.size}x{length}s", memoryview(buffer)[start:stop])
     data: list[bytes] = [piece for (piece,) in pieces]
     if _is_consecutive(buffer, start, stop, size, count, first):
@@ -105,7 +105,7 @@ def split_delivers(buffer: bytearray, run: DatagramRun) -> list[tuple[int, list[
 
 
 def _is_consecutive(buffer: bytearray, start: int, stop: int, size: int, count: int, first: int) -> bool:
-    """Say whether the SEQUENCEs of a run are rising numbers from ``first`` on."""
+    """Return whether the SEQUENCEs of a run are consecutive numbers, starting with ``first``."""
     near, position = first % _CYCLE, start + _SEQUENCE_OFFSET
     if near + count > _CYCLE:
         return False  # Or not as far as this can tell.
@@ -118,7 +118,7 @@ def _is_consecutive(buffer: bytearray, start: int, stop: int, size: int, count: 
 
 
 def _count_uniform(buffer: bytearray, start: int, stop: int, size: int, count: int) -> int:
-    """Return how many datagrams at the beginning of a run have the type and the LENGTH of the first one."""
+    """Return the number of datagrams at the start of a run that have the type and LENGTH of the first one."""
     if count > 1:
         for position in range(start, start + _TYPE_AND_LENGTH.size):
             column, value = buffer[position:stop:size], buffer[position]

@@ -208,7 +208,7 @@ class TestNumbersAndFanOut:
         assert bench.to(ALICE) == [Deliver(number + 1, b"x") for number in range(size)]
 
     @SIZES
-    def test_every_message_goes_to_every_living_subscriber_and_to_nobody_else(self, size: int) -> None:
+    def test_every_message_goes_to_every_live_subscriber_and_no_other_client(self, size: int) -> None:
         bench = Bench()
         bench.join(ALICE, BOB)
         bench.join(CAROL, flags=Flags.NOSUBSCRIBE)
@@ -217,7 +217,7 @@ class TestNumbersAndFanOut:
         assert set(bench.sent) == {ALICE, BOB}
 
     @SIZES
-    def test_a_message_is_numbered_though_nobody_listens(self, size: int) -> None:
+    def test_a_message_is_numbered_without_subscribers(self, size: int) -> None:
         bench = Bench()
         bench.hear(STRANGER, *[Push(b"xyz")] * size)
         assert (bench.sent, bench.stored.last, bench.node.counters.published) == ({}, size, size)
@@ -233,7 +233,7 @@ class TestNumbersAndFanOut:
         ]
         assert [client.dialect for client in bench.node.clients] == [Dialect.V1, Dialect.V2]
 
-    def test_who_joins_in_the_middle_of_a_batch_gets_what_follows(self) -> None:
+    def test_a_client_that_joins_within_a_batch_receives_the_following_messages(self) -> None:
         for size in (3, VECTOR_MINIMUM):
             bench = Bench()
             bench.join(ALICE)
@@ -250,7 +250,7 @@ class TestNumbersAndFanOut:
         bench.receive(*[push] * size, (encode(Keepalive(token=TOKEN)), ALICE), *[push] * size)
         assert [type(packet) for packet in bench.to(ALICE)] == [*[Deliver] * size, KeepaliveAck, *[Deliver] * size]
 
-    def test_what_was_decided_for_those_who_lived_then_is_not_added_to_when_one_has_expired(self) -> None:
+    def test_earlier_messages_keep_their_receivers_when_a_client_expires(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.now += 1
@@ -261,14 +261,14 @@ class TestNumbersAndFanOut:
         bench.drain()
         assert (bench.sequences(ALICE), bench.sequences(BOB)) == ([1], [1, 2])
 
-    def test_an_empty_message_is_a_message(self) -> None:
+    def test_an_empty_message_is_delivered(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.hear(BOB, Push(b"", Dialect.V1), Push(b""))
         assert bench.to(ALICE) == [Deliver(1, b""), Deliver(2, b"")]
 
     @SIZES
-    def test_counters_count(self, size: int) -> None:
+    def test_counters_of_messages_and_bytes(self, size: int) -> None:
         bench = Bench()
         bench.join(ALICE, BOB)
         bench.hear(STRANGER, *[Push(b"xyz")] * size)
@@ -277,7 +277,7 @@ class TestNumbersAndFanOut:
         assert (counters.published, counters.published_bytes) == (size, 3 * size)
         assert (counters.delivered, counters.delivered_bytes) == (2 * size, 6 * size)
 
-    def test_persist_is_asked_for_only_when_numbers_were_given_or_clients_were_heard_of(self) -> None:
+    def test_a_checkpoint_is_persisted_only_after_new_numbers_or_keepalives(self) -> None:
         bench = Bench()
         bench.node.receive_batch(Batch.pack([(encode(Keepalive()), ALICE)]), START)
         alice = KnownClient(ALICE, ALICE, Flags.NONE, Dialect.V2, 0, START)
@@ -303,7 +303,7 @@ class TestTooLong:
         assert (bench.sent, bench.drops) == ({}, {"too_long": 1})
         assert bench.stored.last == 0
 
-    def test_it_takes_no_number_from_its_neighbours_in_a_batch(self) -> None:
+    def test_a_push_that_is_too_long_takes_no_number_within_a_batch(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         fits, long = Push(b"x"), Push(bytes(MAX_DELIVERABLE + 1), Dialect.V1)
@@ -326,7 +326,7 @@ class TestKeepalive:
         assert bench.to(ALICE) == list(map(KeepaliveAck, tokens))
 
     @pytest.mark.parametrize("flags", [Flags.NOSUBSCRIBE, Flags.NOJOURNAL, NOTHING, 2**48 - 1])
-    def test_one_with_flags_is_answered_too(self, flags: int) -> None:
+    def test_a_keepalive_with_flags_is_answered(self, flags: int) -> None:
         bench = Bench()
         bench.hear(ALICE, Keepalive(flags=flags, token=TOKEN))
         status = [Status(TOKEN, 0, 0)] if flags & Flags.EXTENSIONS else []
@@ -342,7 +342,7 @@ class TestKeepalive:
         assert bench.to(ALICE) == [Deliver(1, b"early")]
         assert [type(event) for event in bench.events] == [ClientExpired]
 
-    def test_a_keepalive_renews_it(self) -> None:
+    def test_a_keepalive_renews_a_client(self) -> None:
         bench = Bench()
         bench.join(ALICE, BOB)
         bench.now += 4
@@ -353,7 +353,7 @@ class TestKeepalive:
         bench.hear(STRANGER, Push(b""))
         assert set(bench.sent) == {ALICE}
 
-    def test_the_node_wants_to_be_called_when_the_first_of_its_clients_expires(self) -> None:
+    def test_the_deadline_is_the_expiry_of_the_first_client(self) -> None:
         bench = Bench()
         assert bench.node.next_deadline() is None
         bench.join(ALICE)
@@ -367,7 +367,7 @@ class TestKeepalive:
         bench.wait(0.001)
         assert (bench.addresses, bench.node.next_deadline()) == ([], None)
 
-    def test_joining_and_expiring_is_told_once(self) -> None:
+    def test_joining_and_expiring_are_reported_once(self) -> None:
         bench = Bench()
         bench.hear(ALICE, Keepalive(), Keepalive())
         (joined,) = bench.events
@@ -377,7 +377,7 @@ class TestKeepalive:
         bench.wait(60)
         assert [type(event) for event in bench.events] == [ClientJoined, ClientExpired]
 
-    def test_a_client_that_sets_nosubscribe_later_gets_nothing_more_until_it_takes_it_back(self) -> None:
+    def test_a_client_can_stop_and_resume_its_subscription_by_nosubscribe(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.hear(BOB, Push(b""))
@@ -387,7 +387,7 @@ class TestKeepalive:
         bench.hear(BOB, Push(b""))
         assert bench.sequences(ALICE) == [1, 3]
 
-    def test_when_the_clock_leaps_ahead_they_have_a_moment_to_say_that_they_live(self) -> None:
+    def test_clients_get_a_grace_time_after_the_clock_was_set_forward(self) -> None:
         bench = Bench()
         bench.join(ALICE, BOB)
         bench.leap(1e6)
@@ -397,7 +397,7 @@ class TestKeepalive:
         assert bench.addresses == []
         assert len(bench.events) == 2
 
-    def test_nobody_lives_longer_than_5_seconds_because_the_clock_was_set_back(self) -> None:
+    def test_clients_expire_after_5_seconds_although_the_clock_was_set_back(self) -> None:
         bench = Bench()
         bench.join(ALICE, BOB)
         bench.now -= 3_600
@@ -409,7 +409,7 @@ class TestKeepalive:
         bench.hear(CAROL, Push(b""))
         assert (bench.addresses, bench.sent) == ([], {})
 
-    def test_who_was_heard_of_before_the_clock_was_set_back_does_not_keep_others_alive(self) -> None:
+    def test_a_client_from_before_a_clock_change_does_not_delay_the_expiry_of_others(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.now -= 3_600
@@ -421,7 +421,7 @@ class TestKeepalive:
         bench.wait(5)
         assert bench.addresses == []
 
-    def test_nobody_lives_longer_though_the_clock_was_set_back_by_little(self) -> None:
+    def test_clients_expire_on_time_although_the_clock_was_set_back_a_little(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.now -= 4
@@ -434,13 +434,13 @@ class TestAddresses:
     @pytest.mark.parametrize(
         "address", [ANY_ADDRESS, ALICE, (ALICE[0], 0), ("0.0.0.0", ALICE[1])], ids=lambda address: f"{address}"
     )
-    def test_zeros_mean_where_the_packet_came_from(self, address: Address) -> None:
+    def test_a_zero_address_means_the_source_of_the_keepalive(self, address: Address) -> None:
         bench = Bench()
         bench.hear(ALICE, Keepalive(address))
         assert bench.addresses == [ALICE]
         assert set(bench.sent) == {ALICE}
 
-    def test_another_port_of_the_same_host_is_where_everything_goes(self) -> None:
+    def test_messages_go_to_the_announced_port_of_the_same_host(self) -> None:
         bench = Bench()
         elsewhere = (ALICE[0], 9999)
         bench.hear(ALICE, Keepalive(elsewhere, token=TOKEN))
@@ -449,20 +449,20 @@ class TestAddresses:
         assert bench.to(elsewhere) == [KeepaliveAck(TOKEN), Deliver(1, b"x")]
 
     @pytest.mark.parametrize("keepalive", [Keepalive(BOB), Keepalive(BOB, token=b"", dialect=Dialect.V1)])
-    def test_nobody_can_aim_the_stream_at_another_host(self, keepalive: Keepalive) -> None:
+    def test_a_keepalive_for_another_host_is_refused(self, keepalive: Keepalive) -> None:
         bench = Bench()
         bench.hear(ALICE, keepalive)
         bench.hear(ALICE, Push(b""))
         assert (bench.addresses, bench.sent, bench.drops) == ([], {}, {"foreign_address": 1})
 
-    def test_trust_addresses_lifts_that(self) -> None:
+    def test_trust_addresses_admits_a_keepalive_for_another_host(self) -> None:
         bench = Bench(trust_addresses=True)
         bench.hear(ALICE, Keepalive(BOB, token=TOKEN))
         bench.hear(STRANGER, Push(b"x"))
         assert bench.sent.keys() == {BOB}
         assert bench.to(BOB) == [KeepaliveAck(TOKEN), Deliver(1, b"x")]
 
-    def test_a_refused_keepalive_does_not_end_the_life_of_the_client_that_it_names(self) -> None:
+    def test_a_refused_keepalive_does_not_remove_the_client_that_it_names(self) -> None:
         bench = Bench()
         bench.join(BOB)
         bench.hear(ALICE, Keepalive(BOB, flags=NOTHING))
@@ -471,7 +471,7 @@ class TestAddresses:
 
 
 class TestRequest:
-    def test_it_goes_to_another_client_as_a_forward_that_names_the_requester(self) -> None:
+    def test_a_request_is_forwarded_to_another_client_with_the_requesters_address(self) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE, BOB)
         bench.hear(ALICE, Request(ALICE, 3, MAX_SEQUENCE))
@@ -479,13 +479,13 @@ class TestRequest:
         assert bench.to(BOB) == [Forward(ALICE, 3, GIVEN)]
         assert (bench.node.counters.requests, bench.node.counters.forwards) == (1, 1)
 
-    def test_zeros_mean_where_it_came_from(self, vectors: dict[str, Vector]) -> None:
+    def test_a_zero_address_means_the_source_of_the_request(self, vectors: dict[str, Vector]) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE, BOB)
         bench.receive((vectors["request_addr_zero"]["datagram"], ALICE))
         assert bench.to(BOB) == [Forward(ALICE, 1, 2)]
 
-    def test_the_policy_chooses_among_living_clients_without_nojournal(self) -> None:
+    def test_the_policy_chooses_among_live_clients_without_nojournal(self) -> None:
         policy = FirstForward()
         bench = Bench(policy, last=GIVEN)
         bench.join(ALICE)
@@ -503,7 +503,7 @@ class TestRequest:
         assert policy.journals == [ALICE]
 
     @given(seed=st.integers(0, 2**32), flags=st.lists(st.integers(0, 3), min_size=1, max_size=6), robin=st.booleans())
-    def test_it_never_goes_back_to_the_requester_nor_to_who_keeps_nothing(
+    def test_a_request_is_not_forwarded_to_the_requester_or_to_clients_with_nojournal(
         self, seed: int, flags: list[int], robin: bool
     ) -> None:
         bench = Bench(RoundRobinForward() if robin else RandomForward(Random(seed)), last=GIVEN)
@@ -519,14 +519,14 @@ class TestRequest:
             assert set(bench.sent) <= others
             bench.forget()
 
-    def test_where_nobody_else_keeps_messages_it_is_a_counted_drop(self) -> None:
+    def test_a_request_without_other_journals_is_a_counted_drop(self) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE)
         bench.join(BOB, flags=Flags.NOJOURNAL)
         bench.hear(ALICE, Request(ALICE, 1, 1))
         assert (bench.sent, bench.drops) == ({}, {"request_unanswerable": 1})
 
-    def test_only_the_address_of_a_living_client_gets_an_answer(self, vectors: dict[str, Vector]) -> None:
+    def test_a_request_for_an_address_without_a_client_is_dropped(self, vectors: dict[str, Vector]) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE, BOB)
         bench.hear(STRANGER, Request(STRANGER, 1, 1))
@@ -536,20 +536,20 @@ class TestRequest:
         assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 4})
         assert bench.node.counters.requests == 4
 
-    def test_nobody_can_ask_in_the_name_of_another(self) -> None:
+    def test_a_request_for_a_client_on_another_host_is_dropped(self) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE, BOB)
         bench.hear(STRANGER, Request(ALICE, 1, 1))
         bench.hear(BOB, Request(ALICE, 1, 1))
         assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 2})
 
-    def test_a_client_may_ask_from_another_port_of_its_host(self) -> None:
+    def test_a_client_may_request_from_another_port_of_its_host(self) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE, BOB)
         bench.hear((ALICE[0], 9), Request(ALICE, 1, 1))
         assert bench.to(BOB) == [Forward(ALICE, 1, 1)]
 
-    def test_a_client_whose_address_was_taken_on_trust_asks_from_where_its_keepalives_come(self) -> None:
+    def test_a_client_with_a_trusted_address_requests_from_its_keepalive_source(self) -> None:
         bench = Bench(last=GIVEN, trust_addresses=True)
         bench.join(BOB)
         bench.hear(ALICE, Keepalive(CAROL))
@@ -559,7 +559,7 @@ class TestRequest:
         bench.hear(ALICE, Request(CAROL, 1, 1))
         assert bench.to(BOB) == [Forward(CAROL, 1, 1)]
 
-    def test_an_expired_client_is_a_stranger(self) -> None:
+    def test_requests_of_an_expired_client_are_dropped(self) -> None:
         bench = Bench(last=GIVEN)
         bench.join(ALICE)
         bench.now += 5
@@ -568,7 +568,7 @@ class TestRequest:
         assert (bench.sent, bench.drops) == ({}, {"request_for_stranger": 1})
 
     @pytest.mark.parametrize("size", [10, VECTOR_MINIMUM + 10])
-    def test_each_client_has_its_rate(self, size: int) -> None:
+    def test_each_client_has_its_own_request_rate(self, size: int) -> None:
         bench = Bench(last=GIVEN, request_rate=2.0, request_burst=3.0)
         bench.join(ALICE, BOB)
         bench.hear(ALICE, *[Request(ALICE, 1, 1)] * size)
@@ -580,21 +580,21 @@ class TestRequest:
         bench.hear(ALICE, *[Request(ALICE, 1, 1)] * size)
         assert len(bench.to(BOB)) == 5
 
-    def test_strangers_use_up_nothing_of_a_clients_rate(self) -> None:
+    def test_dropped_requests_of_other_hosts_do_not_use_a_clients_rate(self) -> None:
         bench = Bench(last=GIVEN, request_rate=1.0, request_burst=1.0)
         bench.join(ALICE, BOB)
         bench.hear(STRANGER, *[Request(ALICE, 1, 1)] * 10)
         bench.hear(ALICE, Request(ALICE, 1, 1))
         assert len(bench.to(BOB)) == 1
 
-    def test_a_client_has_one_rate_however_many_ports_it_asks_from(self) -> None:
+    def test_requests_from_several_ports_share_one_rate(self) -> None:
         bench = Bench(last=GIVEN, request_rate=1.0, request_burst=3.0)
         bench.join(ALICE, BOB)
         for port in range(1, 11):
             bench.hear((ALICE[0], port), Request(ALICE, 1, 1))
         assert (len(bench.to(BOB)), bench.drops) == (3, {"request_rate": 7})
 
-    def test_a_client_whose_source_changed_asks_from_the_new_one_only(self) -> None:
+    def test_a_client_whose_source_changed_requests_from_the_new_source_only(self) -> None:
         bench = Bench(last=GIVEN, trust_addresses=True)
         bench.join(STRANGER)
         bench.hear(ALICE, Keepalive(BOB))
@@ -610,7 +610,7 @@ class TestJournals:
     def keeps(self, bench: Bench, peer: Address, oldest: int, since: int, durable: int, token: bytes = TOKEN) -> None:
         bench.hear(peer, Holds(token, oldest, Holding(since, durable)))
 
-    def test_those_that_watch_are_told_what_has_become_durable_and_others_are_not(self) -> None:
+    def test_only_watching_clients_receive_journal_progress(self) -> None:
         bench = Bench()
         bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
         bench.join(BOB, flags=Flags.EXTENSIONS | Flags.WATCHES)
@@ -627,7 +627,7 @@ class TestJournals:
         bench.hear(CAROL, Keepalive(flags=Flags.EXTENSIONS, token=TOKEN))
         assert bench.to(CAROL) == [Status(TOKEN, 1, 5), KeepaliveAck(TOKEN)]
 
-    def test_only_a_durable_journal_that_knows_its_token_is_believed(self) -> None:
+    def test_holds_are_accepted_only_from_a_durable_journal_with_its_token(self) -> None:
         bench = Bench()
         bench.join(ALICE, flags=Flags.DURABLE)
         bench.join(BOB)
@@ -637,7 +637,7 @@ class TestJournals:
         assert bench.drops == {"holds_of_stranger": 3}
         assert [client.holds for client in bench.node.clients] == [None, None]
 
-    def test_after_a_start_the_last_number_is_not_told_before_one_was_given(self) -> None:
+    def test_a_restarted_backbone_reports_no_last_number_before_it_assigns_one(self) -> None:
         bench = Bench(last=GIVEN)
         keepalive = Keepalive(flags=Flags.EXTENSIONS, token=TOKEN)
         bench.hear(ALICE, keepalive)
@@ -675,19 +675,19 @@ class TestBackpressure:
         assert bench.node.sequencer.last == 2 * self.COUNT - dropped
         return dropped > 0
 
-    def test_publishers_are_slowed_down_before_what_a_subscriber_misses_is_dropped(self) -> None:
+    def test_publishers_are_slowed_down_before_a_missing_message_leaves_the_buffer(self) -> None:
         assert self.slowed(self.waits_for_repair(min_rate=1.0))
 
-    def test_they_are_not_for_what_will_stay_in_memory_for_long(self) -> None:
+    def test_publishers_are_not_slowed_down_for_a_recent_message(self) -> None:
         assert not self.slowed(self.waits_for_repair(min_rate=1.0, first=90))
 
-    def test_they_are_not_for_one_that_joined_later(self) -> None:
+    def test_publishers_are_not_slowed_down_for_a_client_that_joined_later(self) -> None:
         assert not self.slowed(self.waits_for_repair(min_rate=1.0, early=False))
 
-    def test_they_are_not_for_what_a_durable_journal_has(self) -> None:
+    def test_publishers_are_not_slowed_down_for_a_message_in_a_durable_journal(self) -> None:
         assert not self.slowed(self.waits_for_repair(min_rate=1.0, flags=Flags.DURABLE))
 
-    def test_they_are_not_where_the_operator_does_not_want_it(self) -> None:
+    def test_publishers_are_not_slowed_down_without_a_minimum_rate(self) -> None:
         assert not self.slowed(self.waits_for_repair(min_rate=None))
 
 
@@ -711,7 +711,7 @@ class TestAheadOfJournals:
     def has(self, bench: Bench, reached: int, peer: Address = ALICE) -> None:
         bench.hear(peer, Holds(TOKEN, 1, Holding(1, 0), reached))
 
-    def test_publishers_wait_for_the_only_one(self) -> None:
+    def test_publishers_wait_for_the_only_journal(self) -> None:
         bench = self.bench(min_rate=1.0)
         assert 50 <= self.numbered(bench) <= 52
         assert bench.drops["repairs_behind"] == 200 - bench.node.sequencer.last
@@ -720,7 +720,7 @@ class TestAheadOfJournals:
         self.has(bench, 10)  # It cannot have less than before, but say so it can.
         assert self.numbered(bench) == 0
 
-    def test_they_are_allowed_the_minimum_in_any_case(self) -> None:
+    def test_publishers_may_send_at_the_minimum_rate_while_the_journal_is_behind(self) -> None:
         bench = self.bench(min_rate=100.0 * self.SIZE)
         self.numbered(bench)
         bench.now += 10
@@ -728,14 +728,14 @@ class TestAheadOfJournals:
         bench.wait(0.1)
         assert 9 <= self.numbered(bench) <= 12
 
-    def test_they_wait_for_the_one_that_has_most(self) -> None:
+    def test_publishers_wait_for_the_most_advanced_journal(self) -> None:
         bench = self.bench(min_rate=1.0)
         bench.join(BOB, flags=Flags.DURABLE | Flags.EXTENSIONS)
         for numbered in range(25, 500, 25):
             assert self.numbered(bench, 25) == 25
             self.has(bench, numbered, BOB)
 
-    def test_a_journal_that_catches_up_holds_nobody_up(self) -> None:
+    def test_a_journal_that_catches_up_does_not_slow_publishers_down(self) -> None:
         bench = Bench(retransmit=100 * (self.SIZE + 137), min_rate=1.0)
         assert self.numbered(bench) == 200
         bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
@@ -744,12 +744,12 @@ class TestAheadOfJournals:
         assert self.numbered(bench) == 200
 
     @pytest.mark.parametrize("options", [{"min_rate": None}, {"retransmit": 0}])
-    def test_they_do_not_wait_where_that_is_not_wanted_or_would_not_help(self, options: dict[str, Any]) -> None:
+    def test_publishers_do_not_wait_for_journals_without_minimum_rate_or_buffer(self, options: dict[str, Any]) -> None:
         bench = Bench(**{"retransmit": 100_000, "min_rate": 1.0} | options)
         bench.join(ALICE, flags=Flags.DURABLE | Flags.EXTENSIONS)
         assert self.numbered(bench) == 200
 
-    def test_what_was_numbered_before_the_restart_is_not_waited_for(self) -> None:
+    def test_publishers_do_not_wait_for_messages_numbered_before_a_restart(self) -> None:
         known = KnownClient(ALICE, ALICE, Flags.DURABLE | Flags.EXTENSIONS, Dialect.V2, 5, START - 1)
         bench = Bench(last=1_000, known=[known], retransmit=100 * (self.SIZE + 137), min_rate=1.0)
         assert 50 <= self.numbered(bench) <= 52
@@ -757,7 +757,7 @@ class TestAheadOfJournals:
 
 class TestAgain:
     @SIZES
-    def test_a_message_that_has_a_number_gets_no_second_one(self, size: int) -> None:
+    def test_a_retransmitted_push_gets_no_second_number(self, size: int) -> None:
         bench = Bench()
         bench.join(CAROL)
         messages = [wrap(b"12345678", counter, b"x") for counter in range(size)]
@@ -768,20 +768,20 @@ class TestAgain:
         assert bench.to(CAROL) == []
         assert (bench.node.sequencer.last, bench.node.counters.repeated) == (size, size)
 
-    def test_one_that_has_none_gets_one(self) -> None:
+    def test_a_retransmitted_push_without_a_number_is_numbered(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.hear(ALICE, Push(wrap(b"12345678", 1, b"x"), again=True))
         bench.hear(ALICE, Push(wrap(b"12345678", 1, b"another"), again=True))
         assert bench.sequences(ALICE) == [1, 2]
 
-    def test_without_an_envelope_every_push_is_a_message(self) -> None:
+    def test_a_retransmitted_push_without_an_envelope_is_numbered_again(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.hear(ALICE, Push(b"short"), Push(b"short", again=True), Push(bytes(100)), Push(bytes(100), again=True))
         assert bench.sequences(ALICE) == [1, 2, 3, 4]
 
-    def test_one_that_the_backbone_has_no_longer_gets_a_new_one(self) -> None:
+    def test_a_retransmitted_push_of_a_dropped_message_gets_a_new_number(self) -> None:
         bench = Bench(retransmit=2_000)
         bench.join(ALICE)
         messages = [wrap(b"12345678", counter, bytes(100)) for counter in range(50)]
@@ -795,7 +795,9 @@ class TestAgain:
 class TestConfirm:
     @SIZES
     @pytest.mark.parametrize("dialect", Dialect)
-    def test_who_does_not_subscribe_gets_its_own_message_back(self, size: int, dialect: Dialect) -> None:
+    def test_a_confirmed_push_is_returned_to_a_publisher_that_does_not_subscribe(
+        self, size: int, dialect: Dialect
+    ) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.join(BOB, flags=Flags.NOSUBSCRIBE)
@@ -806,13 +808,13 @@ class TestConfirm:
         assert bench.sequences(ALICE) == list(range(1, 2 * size + 1))
 
     @SIZES
-    def test_a_subscriber_gets_it_once(self, size: int) -> None:
+    def test_a_confirmed_push_is_delivered_once_to_a_subscribing_publisher(self, size: int) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.hear(ALICE, *[Push(b"x", confirm=True)] * size)
         assert bench.sequences(ALICE) == list(range(1, size + 1))
 
-    def test_it_comes_back_to_the_source_though_the_client_listens_elsewhere(self) -> None:
+    def test_a_confirmed_push_is_returned_to_its_source_address(self) -> None:
         bench = Bench()
         elsewhere = (ALICE[0], 9999)
         bench.hear(ALICE, Keepalive(elsewhere))
@@ -821,7 +823,7 @@ class TestConfirm:
         assert bench.to(ALICE) == bench.to(elsewhere) == [Deliver(1, b"x")]
 
     @SIZES
-    def test_only_the_pushes_that_ask_are_confirmed(self, size: int) -> None:
+    def test_only_pushes_with_confirm_are_returned(self, size: int) -> None:
         bench = Bench()
         bench.hear(STRANGER, *[Push(b"a"), Push(b"b", confirm=True), Push(b"c", Dialect.V1)] * size)
         assert bench.to(STRANGER) == [Deliver(2 + 3 * number, b"b") for number in range(size)]
@@ -836,13 +838,13 @@ class TestConfirm:
 
 
 class TestNarrowing:
-    def test_anyone_may_push(self) -> None:
+    def test_any_host_may_push_by_default(self) -> None:
         bench = Bench()
         bench.hear(STRANGER, Push(b""))
         assert (bench.stored.last, bench.drops) == (1, {})
 
     @SIZES
-    def test_allow_is_whom_to_serve_at_all(self, size: int) -> None:
+    def test_allow_restricts_keepalives_and_pushes(self, size: int) -> None:
         bench = Bench(allow=AddressList(["192.0.2.0/24"]))
         bench.join(ALICE)
         bench.hear(STRANGER, Keepalive(), *[Push(b"no")] * size)
@@ -851,13 +853,13 @@ class TestNarrowing:
         assert set(bench.sent) == {ALICE}
         assert bench.drops == {"not_allowed": 1, "push_not_allowed": size}
 
-    def test_allow_goes_by_the_source_and_not_by_what_a_packet_says(self) -> None:
+    def test_allow_applies_to_the_source_and_not_to_the_announced_address(self) -> None:
         bench = Bench(allow=AddressList(["192.0.2.0/24"]), trust_addresses=True)
         bench.hear(STRANGER, Keepalive(ALICE))
         assert (bench.addresses, bench.drops) == ([], {"not_allowed": 1})
 
     @SIZES
-    def test_allow_push_is_whose_pushes_to_number(self, size: int) -> None:
+    def test_allow_push_restricts_pushes(self, size: int) -> None:
         bench = Bench(allow_push=AddressList(["192.0.2.8/32"]))
         bench.join(ALICE)
         pushes = [(encode(Push(b"yes")), BOB), (encode(Push(b"no")), ALICE)]
@@ -866,7 +868,7 @@ class TestNarrowing:
         assert bench.drops == {"push_not_allowed": size}
 
     @SIZES
-    def test_allow_push_narrows_allow_and_does_not_widen_it(self, size: int) -> None:
+    def test_allow_push_does_not_extend_allow(self, size: int) -> None:
         bench = Bench(allow=AddressList(["192.0.2.0/24"]), allow_push=AddressList(["192.0.2.8/32", "198.51.100.0/24"]))
         for peer in (ALICE, BOB, STRANGER):
             bench.hear(peer, *[Push(b"")] * size)
@@ -911,18 +913,18 @@ class TestSecret:
             "other host",
         ],
     )
-    def test_anything_else_is_refused_in_silence(self, make: Callable[[], Keepalive], reason: str) -> None:
+    def test_an_invalid_token_is_refused_without_an_answer(self, make: Callable[[], Keepalive], reason: str) -> None:
         bench = Bench(secret=SECRET)
         bench.hear(ALICE, make())
         assert (bench.sent, bench.addresses, bench.drops) == ({}, [], {reason: 1})
 
-    def test_a_token_does_not_work_from_elsewhere(self) -> None:
+    def test_a_token_is_refused_from_another_address(self) -> None:
         bench = Bench(secret=SECRET)
         bench.hear(BOB, token_keepalive(ALICE, bench.now))
         assert (bench.sent, bench.drops) == ({}, {"foreign_address": 1})
 
     @SIZES
-    def test_only_the_admitted_may_push(self, size: int) -> None:
+    def test_only_admitted_clients_may_push_with_a_secret(self, size: int) -> None:
         bench = Bench(secret=SECRET)
         bench.hear(ALICE, *[Push(b"before")] * size)
         bench.hear(ALICE, token_keepalive(ALICE, bench.now))
@@ -935,7 +937,7 @@ class TestSecret:
         bench.hear(ALICE, *[Push(b"expired")] * size)
         assert bench.drops == {"push_not_allowed": 3 * size}
 
-    def test_only_the_admitted_may_request(self) -> None:
+    def test_only_admitted_clients_may_request_with_a_secret(self) -> None:
         bench = Bench(last=GIVEN, secret=SECRET)
         for peer in (ALICE, BOB):
             bench.hear(peer, token_keepalive(peer, bench.now))
@@ -946,7 +948,7 @@ class TestSecret:
         bench.hear(ALICE, Request(ALICE, 1, 1))
         assert bench.to(BOB) == [Forward(ALICE, 1, 1)]
 
-    def test_with_trust_the_source_that_was_admitted_may_push(self) -> None:
+    def test_with_trusted_addresses_the_admitted_source_may_push(self) -> None:
         bench = Bench(secret=SECRET, trust_addresses=True)
         bench.hear(ALICE, token_keepalive(BOB, bench.now))
         bench.hear(ALICE, Push(b"yes"))
@@ -954,12 +956,12 @@ class TestSecret:
         assert (bench.sequences(BOB), bench.drops) == ([1], {"push_not_allowed": 1})
 
     @pytest.mark.parametrize("address", [ANY_ADDRESS, (ALICE[0], 0), ("0.0.0.0", ALICE[1])])
-    def test_with_trust_the_address_still_has_to_be_given(self, address: Address) -> None:
+    def test_with_trusted_addresses_and_a_secret_the_address_must_be_explicit(self, address: Address) -> None:
         bench = Bench(secret=SECRET, trust_addresses=True)
         bench.hear(ALICE, token_keepalive(address, bench.now))
         assert (bench.sent, bench.drops) == ({}, {"foreign_address": 1})
 
-    def test_a_client_that_moves_takes_its_right_to_push_with_it_and_nobody_elses(self) -> None:
+    def test_a_client_that_changes_its_source_moves_only_its_own_right_to_push(self) -> None:
         bench = Bench(secret=SECRET, trust_addresses=True)
         for source, address in ((ALICE, ALICE), (ALICE, BOB), (CAROL, ALICE)):
             bench.hear(source, token_keepalive(address, bench.now))
@@ -970,7 +972,7 @@ class TestSecret:
         bench.hear(ALICE, Push(b"for nobody"))
         assert (bench.stored.last, bench.drops) == (2, {"push_not_allowed": 1})
 
-    def test_who_expires_takes_the_right_to_push_of_nobody_else_behind_the_same_source(self) -> None:
+    def test_an_expired_client_keeps_the_right_to_push_of_others_with_the_same_source(self) -> None:
         bench = Bench(secret=SECRET, trust_addresses=True)
         bench.hear(CAROL, token_keepalive(ALICE, bench.now))
         bench.now += 1
@@ -990,7 +992,7 @@ class TestOwnAddress:
 
 
 class TestTableFull:
-    def test_one_more_gets_no_ack_and_no_messages(self) -> None:
+    def test_a_client_beyond_the_table_limit_gets_no_ack_and_no_messages(self) -> None:
         bench = Bench(max_clients=2)
         bench.join(ALICE, BOB)
         bench.hear(CAROL, Keepalive())
@@ -998,13 +1000,13 @@ class TestTableFull:
         assert set(bench.sent) == {ALICE, BOB}
         assert bench.drops == {"table_full": 1}
 
-    def test_those_in_it_are_still_renewed(self) -> None:
+    def test_clients_in_a_full_table_are_renewed(self) -> None:
         bench = Bench(max_clients=1)
         bench.join(ALICE)
         bench.hear(ALICE, Keepalive(token=TOKEN))
         assert (bench.to(ALICE), bench.drops) == ([KeepaliveAck(TOKEN)], {})
 
-    def test_who_expires_makes_room(self) -> None:
+    def test_an_expired_client_makes_room_in_a_full_table(self) -> None:
         bench = Bench(max_clients=1)
         bench.join(ALICE)
         bench.now += 5
@@ -1015,7 +1017,7 @@ class TestTableFull:
 class TestExhaustion:
     @pytest.mark.parametrize("size", [5, VECTOR_MINIMUM, VECTOR_MINIMUM + 20])
     @pytest.mark.parametrize("left", [1, 3, 5, VECTOR_MINIMUM])
-    def test_the_last_number_is_given_and_then_nothing_is(self, size: int, left: int) -> None:
+    def test_no_message_is_numbered_after_the_last_number(self, size: int, left: int) -> None:
         bench = Bench(last=MAX_SEQUENCE - left, bound=MAX_SEQUENCE)
         bench.join(ALICE)
         bench.hear(BOB, *[Push(b"x", confirm=True)] * size)
@@ -1028,7 +1030,7 @@ class TestExhaustion:
         assert bench.drops == ({"not_numbering": size - left} if size > left else {})
         assert bench.stored.bound == MAX_SEQUENCE
 
-    def test_afterwards_every_push_is_a_counted_drop(self) -> None:
+    def test_a_push_after_the_last_number_is_a_counted_drop(self) -> None:
         bench = Bench(last=MAX_SEQUENCE - 1)
         bench.join(ALICE)
         bench.hear(BOB, Push(b""))
@@ -1038,14 +1040,14 @@ class TestExhaustion:
         assert (bench.sent, bench.drops) == ({}, {"not_numbering": 51})
         assert bench.node.sequencer.last == MAX_SEQUENCE
 
-    def test_a_backbone_that_starts_full_says_so(self) -> None:
+    def test_a_backbone_that_starts_after_the_last_number_reports_exhaustion(self) -> None:
         node = Backbone(BackboneConfig(), FirstForward(), last=MAX_SEQUENCE, settle_until=START)
         assert (node.state, node.drain().events) == (BackboneState.EXHAUSTED, [NumbersExhausted()])
         assert node.next_deadline() is None
 
 
 class TestSettling:
-    def test_it_asks_each_journal_for_everything_in_its_own_name(self) -> None:
+    def test_a_settling_backbone_queries_each_journal_for_all_messages(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         bench.hear(ALICE, Keepalive(token=TOKEN))
         bench.hear(BOB, V1_KEEPALIVE)
@@ -1055,7 +1057,7 @@ class TestSettling:
         assert bench.to(BOB) == [KeepaliveAck(b""), everything]
         assert bench.to(CAROL) == [KeepaliveAck(TOKEN)]
 
-    def test_without_ask_it_only_waits(self) -> None:
+    def test_a_settling_backbone_without_queries_only_waits(self) -> None:
         bench = Bench(settle=SETTLE_TIME, ask=False, last=7)
         bench.hear(ALICE, Keepalive(token=TOKEN))
         assert bench.to(ALICE) == [KeepaliveAck(TOKEN)]
@@ -1064,7 +1066,7 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert bench.sequences(ALICE) == [8]
 
-    def test_where_an_answer_comes_it_refuses_to_number(self) -> None:
+    def test_an_answer_to_the_query_makes_the_backbone_refuse_to_number(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         bench.hear(ALICE, Push(b"held"))
         bench.hear(ALICE, Keepalive())
@@ -1077,7 +1079,7 @@ class TestSettling:
         assert (bench.node.state, bench.sequences(ALICE), bench.stored.last) == (BackboneState.REFUSING, [], 0)
         assert bench.drops == {"not_numbering": 51}
 
-    def test_one_of_several_is_not_believed_and_the_operator_is_told(self) -> None:
+    def test_a_single_claim_among_several_clients_is_rejected_and_reported(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         for peer in (ALICE, BOB, CAROL):
             bench.hear(peer, Keepalive())
@@ -1088,7 +1090,7 @@ class TestSettling:
         assert bench.events == [StreamClaimRejected(BOB, 2**40, 2)]
         assert (bench.node.state, bench.sequences(ALICE)) == (BackboneState.SERVING, [1])
 
-    def test_two_of_them_are_believed_at_once(self) -> None:
+    def test_two_claims_are_accepted_at_once(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         for peer in (ALICE, BOB, CAROL):
             bench.hear(peer, Keepalive())
@@ -1097,7 +1099,7 @@ class TestSettling:
         bench.hear(CAROL, Deliver(7, b"old"))
         assert (bench.node.state, bench.events) == (BackboneState.REFUSING, [ExistingStreamDetected(CAROL, 7)])
 
-    def test_two_clients_of_one_host_do_not_outweigh_another_host(self) -> None:
+    def test_two_claims_of_one_host_are_rejected_if_another_host_was_queried(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         liars = ALICE, (ALICE[0], 9)
         for peer in (*liars, BOB):
@@ -1108,7 +1110,7 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert (bench.node.state, bench.events) == (BackboneState.SERVING, [StreamClaimRejected(ALICE, 2**40, 1)])
 
-    def test_where_all_are_on_one_host_two_of_them_are_believed(self) -> None:
+    def test_two_claims_are_accepted_if_all_clients_are_on_one_host(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         peers = [(ALICE[0], port) for port in (1, 2, 3)]
         for peer in peers:
@@ -1117,7 +1119,7 @@ class TestSettling:
             bench.hear(peer, Deliver(5, b"old"))
         assert bench.node.state is BackboneState.REFUSING
 
-    def test_one_that_proves_the_secret_is_believed_at_once(self) -> None:
+    def test_a_single_claim_is_accepted_with_a_secret(self) -> None:
         bench = Bench(settle=SETTLE_TIME, secret=SECRET)
         for peer in (ALICE, BOB):
             bench.hear(peer, Keepalive(peer, 0, make_token(SECRET, peer, 0, START)))
@@ -1125,7 +1127,7 @@ class TestSettling:
         bench.hear(BOB, Deliver(5, b"old"))
         assert (bench.node.state, bench.events) == (BackboneState.REFUSING, [ExistingStreamDetected(BOB, 5)])
 
-    def test_only_those_who_were_asked_are_believed(self) -> None:
+    def test_claims_of_clients_that_were_not_queried_are_dropped(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         bench.hear(BOB, Keepalive(flags=Flags.NOJOURNAL))
         bench.hear(ALICE, Keepalive())
@@ -1135,7 +1137,7 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert bench.node.state is BackboneState.SERVING
 
-    def test_where_none_comes_what_was_held_is_numbered_in_order(self) -> None:
+    def test_waiting_pushes_are_numbered_in_order_without_a_claim(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         bench.hear(STRANGER, *(Push(bytes([number]), confirm=number == 0) for number in range(50)))
         bench.join(ALICE)
@@ -1152,14 +1154,14 @@ class TestSettling:
         bench.hear(STRANGER, Push(b"next"))
         assert bench.sequences(ALICE)[-1] == 52
 
-    def test_it_wants_to_be_called_for_what_comes_first(self) -> None:
+    def test_the_deadline_while_settling_is_the_earliest_event(self) -> None:
         bench = Bench(settle=60)
         bench.join(ALICE)
         assert bench.node.next_deadline() == START + CLIENT_LIFETIME
         bench.wait(CLIENT_LIFETIME)
         assert bench.node.next_deadline() == START + 60
 
-    def test_it_asks_no_more_when_it_has_settled(self) -> None:
+    def test_a_settled_backbone_sends_no_queries(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         bench.wait(SETTLE_TIME)
         bench.hear(ALICE, Keepalive(token=TOKEN))
@@ -1167,7 +1169,7 @@ class TestSettling:
         bench.hear(ALICE, Deliver(1, b""))
         assert (bench.node.state, bench.drops) == (BackboneState.SERVING, {"unexpected": 1})
 
-    def test_no_more_messages_wait_than_allowed(self) -> None:
+    def test_the_backlog_is_limited_in_messages(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         bench.join(ALICE)
         bench.hear(BOB, *[Push(b"")] * (HELD_MESSAGES + 3))
@@ -1175,7 +1177,7 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert bench.sequences(ALICE) == list(range(1, HELD_MESSAGES + 1))
 
-    def test_no_more_bytes_wait_than_allowed(self) -> None:
+    def test_the_backlog_is_limited_in_bytes(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         size = 2**15
         bench.hear(BOB, *[Push(bytes(size))] * (HELD_BYTES // size))
@@ -1185,7 +1187,7 @@ class TestSettling:
         bench.wait(SETTLE_TIME)
         assert bench.stored.last == HELD_BYTES // size
 
-    def test_an_impatient_publisher_gets_one_number_for_one_message(self) -> None:
+    def test_a_push_retransmitted_while_settling_gets_one_number(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         first, second = (Push(wrap(b"publish!", counter, b"x")) for counter in (1, 2))
         bench.hear(BOB, first, first, Push(b"raw"), second, Push(b"raw"), first)
@@ -1210,13 +1212,13 @@ class TestSettling:
         bench.hear(BOB, first)
         assert bench.sequences(ALICE)[-1] == 8
 
-    def test_who_may_not_push_is_not_held(self) -> None:
+    def test_a_push_that_is_not_allowed_does_not_enter_the_backlog(self) -> None:
         bench = Bench(settle=SETTLE_TIME, allow_push=AddressList(["192.0.2.8/32"]))
         bench.hear(ALICE, Push(b""))
         bench.hear(BOB, Push(bytes(MAX_DELIVERABLE + 1), Dialect.V1))
         assert bench.drops == {"push_not_allowed": 1, "too_long": 1}
 
-    def test_what_was_held_may_use_up_the_numbers(self) -> None:
+    def test_the_backlog_may_exhaust_the_numbers(self) -> None:
         bench = Bench(settle=SETTLE_TIME, ask=False, last=MAX_SEQUENCE - 2)
         bench.join(ALICE)
         bench.hear(BOB, *[Push(b"")] * 3)
@@ -1224,7 +1226,7 @@ class TestSettling:
         assert bench.sequences(ALICE) == [MAX_SEQUENCE - 1, MAX_SEQUENCE]
         assert (bench.drops, bench.events.count(NumbersExhausted())) == ({"not_numbering": 1}, 1)
 
-    def test_clients_that_are_known_are_served_at_once(self) -> None:
+    def test_restored_clients_are_served_at_once(self) -> None:
         known = KnownClient(ALICE, ALICE, Flags.NONE, Dialect.V2, 5, START - 1)
         bench = Bench(last=7, known=[known])
         assert [event.client.address for event in bench.events if isinstance(event, ClientJoined)] == [ALICE]
@@ -1233,7 +1235,7 @@ class TestSettling:
         bench.wait(CLIENT_LIFETIME)
         assert [type(event) for event in bench.events] == [ClientJoined, ClientExpired]
 
-    def test_a_known_client_is_told_nothing_before_it_has_sent_a_token(self) -> None:
+    def test_a_restored_client_receives_no_status_before_it_has_sent_a_token(self) -> None:
         flags = Flags.EXTENSIONS | Flags.WATCHES
         bench = Bench(last=7, known=[KnownClient(ALICE, ALICE, flags, Dialect.V2, 5, START - 1)])
         bench.join(CAROL, flags=Flags.DURABLE | Flags.EXTENSIONS)
@@ -1244,7 +1246,7 @@ class TestSettling:
         bench.hear(ALICE, Keepalive(flags=flags, token=TOKEN))
         assert [type(packet) for packet in bench.to(ALICE)] == [Status, KeepaliveAck]
 
-    def test_it_asks_with_each_keepalive_because_what_it_asked_may_be_lost(self) -> None:
+    def test_queries_are_repeated_with_each_keepalive(self) -> None:
         bench = Bench(settle=SETTLE_TIME)
         for _ in range(2):
             bench.forget()
@@ -1283,7 +1285,7 @@ class TestDrops:
             assert (bench.sent, bench.stored.last) == ({}, 2 * padding)
 
     @SIZES
-    def test_what_was_cut_on_receipt_is_malformed_however_whole_it_looks(
+    def test_a_truncated_datagram_is_malformed_although_it_looks_complete(
         self, vectors: dict[str, Vector], size: int
     ) -> None:
         bench = Bench()
@@ -1295,7 +1297,7 @@ class TestDrops:
     @pytest.mark.parametrize(
         "packet", [Deliver(1, b"x"), Forward(ALICE, 1, 2), KeepaliveAck(TOKEN), KeepaliveAck(b"")], ids=repr
     )
-    def test_what_only_clients_take_is_a_counted_drop(self, packet: Packet, size: int) -> None:
+    def test_packets_for_clients_are_counted_drops(self, packet: Packet, size: int) -> None:
         bench = Bench()
         bench.join(ALICE)
         bench.hear(ALICE, *[packet] * size)
@@ -1303,7 +1305,7 @@ class TestDrops:
         assert len(bench.events) == 1
 
     @given(st.lists(st.binary(max_size=40), max_size=80))
-    def test_no_bytes_raise(self, datagrams: list[bytes]) -> None:
+    def test_arbitrary_datagrams_do_not_raise(self, datagrams: list[bytes]) -> None:
         bench = Bench()
         bench.receive(*((datagram, ALICE) for datagram in datagrams))
 
@@ -1398,7 +1400,7 @@ class TestBatches:
         assert outcome(options, stream, cuts) == singly
         assert outcome(options, stream, []) == singly
 
-    def test_a_run_of_pushes_leaves_as_one_burst_from_where_it_lies(self) -> None:
+    def test_a_run_of_pushes_is_sent_as_one_burst_without_a_copy(self) -> None:
         bench = Bench()
         bench.join(ALICE)
         batch = Batch.pack([(encode(Push(b"abc")), BOB)] * 100)

@@ -21,7 +21,7 @@ def publish(pressure: Backpressure, start: float, seconds: float, rate: float, *
     return numbered
 
 
-def test_nothing_is_limited_while_repairs_keep_up() -> None:
+def test_there_is_no_limit_while_repairs_keep_up() -> None:
     pressure = Backpressure(10_000, START)
     assert publish(pressure, START, 2, 1e6) == 2_000_000
     assert (pressure.rate, pressure.allowance(START + 2)) == (None, inf)
@@ -36,7 +36,7 @@ def test_the_rate_falls_to_the_minimum_while_a_subscriber_stays_behind() -> None
     assert 0.9 * 200_000 < numbered < 1.2 * 200_000
 
 
-def test_the_rate_rises_once_none_is_behind_until_there_is_no_limit() -> None:
+def test_the_rate_rises_until_there_is_no_limit_once_no_subscriber_is_behind() -> None:
     pressure = Backpressure(10_000, START)
     publish(pressure, START, 1, 1e6)
     publish(pressure, START + 1, 0.5, 1e6, behind=True)
@@ -48,7 +48,7 @@ def test_the_rate_rises_once_none_is_behind_until_there_is_no_limit() -> None:
     assert pressure.rate is None
 
 
-def test_one_step_changes_the_rate_once_however_many_are_behind() -> None:
+def test_the_rate_changes_once_per_step_however_many_subscribers_are_behind() -> None:
     pressure = Backpressure(1, START)
     publish(pressure, START, 1, 1e6)
     for _ in range(100):

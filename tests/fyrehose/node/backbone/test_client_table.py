@@ -24,13 +24,13 @@ def clients() -> ClientTable:
     return table
 
 
-def test_an_expiry_on_time_is_one() -> None:
+def test_a_client_expires_on_time() -> None:
     table = clients()
     assert [client.address for client in table.expire(CLIENT_LIFETIME)] == [ALICE]
     assert (table.subscribers, table.memory_journals) == ((BOB,), [BOB])
 
 
-def test_after_a_time_in_which_nobody_looked_the_living_get_the_chance_to_say_so() -> None:
+def test_clients_get_a_grace_time_after_a_late_expiry() -> None:
     table = clients()
     late = CLIENT_LIFETIME + 60
     assert table.expire(late) == []
@@ -65,7 +65,7 @@ def known(address: Address, heard_at: float, flags: int = 0) -> KnownClient:
     return KnownClient(address, address, flags, Dialect.V2, 7, heard_at)
 
 
-def test_what_changes_is_told_once() -> None:
+def test_each_change_is_returned_once() -> None:
     table = clients()
     assert table.take_changes() == (
         (ALICE, known(ALICE, 0.0)._replace(joined_sequence=0)),
@@ -76,7 +76,7 @@ def test_what_changes_is_told_once() -> None:
     assert table.take_changes() == ((ALICE, None),)
 
 
-def test_a_restarted_backbone_serves_those_whom_it_knew_for_as_long_as_one_that_was_heard_of() -> None:
+def test_a_restarted_backbone_serves_restored_clients_for_the_usual_lifetime() -> None:
     table = ClientTable(BackboneConfig())
     restored = table.restore([known(ALICE, 9.0), known(BOB, 6.0, Flags.NOSUBSCRIBE)], 10.0)
     assert [client.address for client in restored] == [BOB, ALICE]
@@ -87,7 +87,7 @@ def test_a_restarted_backbone_serves_those_whom_it_knew_for_as_long_as_one_that_
     assert [client.address for client in table.expire(15.0)] == [BOB]
 
 
-def test_after_a_long_outage_the_living_have_two_intervals_to_say_so() -> None:
+def test_restored_clients_have_two_intervals_after_a_long_outage() -> None:
     table = ClientTable(BackboneConfig())
     table.restore([known(ALICE, 0.0), known(BOB, 1.0)], 3_600.0)
     assert set(table.subscribers) == {ALICE, BOB}
@@ -95,7 +95,7 @@ def test_after_a_long_outage_the_living_have_two_intervals_to_say_so() -> None:
     assert [client.address for client in table.expire(3_600.0 + EXPIRY_GRACE)] == [ALICE]
 
 
-def test_those_who_are_not_allowed_any_more_are_forgotten() -> None:
+def test_restored_clients_that_are_no_longer_allowed_are_discarded() -> None:
     table = ClientTable(BackboneConfig(max_clients=1, allow=AddressList(["10.0.0.0/24"])))
     stranger = known(("10.0.1.9", 9), 9.0)
     table.restore([known(ALICE, 7.0), stranger, known(BOB, 6.0)], 10.0)
@@ -112,7 +112,7 @@ def refused(table: ClientTable, address: Address, source: Address) -> str | None
 
 
 @pytest.mark.parametrize(("limit", "admitted"), [(None, 16), (5, 5)])
-def test_one_host_leaves_room_for_others(limit: int | None, admitted: int) -> None:
+def test_the_number_of_clients_per_host_is_limited(limit: int | None, admitted: int) -> None:
     table = ClientTable(BackboneConfig(max_clients=40, max_per_host=limit))
     addresses = [("10.0.0.9", port) for port in range(30)]
     refusals = [refused(table, address, address) for address in addresses]
@@ -123,7 +123,7 @@ def test_one_host_leaves_room_for_others(limit: int | None, admitted: int) -> No
     assert refused(table, addresses[-1], addresses[-1]) is None
 
 
-def test_one_socket_keeps_few_clients_alive() -> None:
+def test_the_number_of_clients_per_socket_is_limited() -> None:
     table = ClientTable(BackboneConfig())
     refusals = [refused(table, (ALICE[0], port), ALICE) for port in range(100, 120)]
     assert refusals == [None] * MAX_PER_SOURCE + ["host_full"] * (20 - MAX_PER_SOURCE)

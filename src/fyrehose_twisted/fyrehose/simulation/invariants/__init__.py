@@ -1,1 +1,1 @@
-"""Invariants of fyrehose."""
+"""Invariants of fyrehose scenarios."""

@@ -1,4 +1,4 @@
-"""What nodes owe one another beside the stream itself: no number wasted, nothing forgotten, no stranger let in."""
+"""Invariants of numbering, journals, start positions and access control."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fyrehose_twisted.sim.observer import SimPacket
 
 
 class NoNumbersWasted(FyrehoseInvariant):
-    """The numbers that a backbone gives are continuous from its start to its end, and a power failure costs no more of
-    them than were reserved."""
+    """A backbone assigns consecutive numbers between its start and its end, and a power failure skips at most the
+    reserved ones."""
 
     name: ClassVar[str] = "no number is wasted"
 
     RESERVE: ClassVar[int] = MINIMUM_RESERVE
-    """Numbers that may be durable and not given, at the rates of these scenarios."""
+    """Maximum count of reserved numbers at the rates of these scenarios."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -52,7 +52,7 @@ class NoNumbersWasted(FyrehoseInvariant):
     def arrived(self, packet: SimPacket, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         if host is self.participants.backbone.host and not self.participants.backbone.node._client_table.subscribers:
-            self._previous = None  # What is given while nobody is there is sent to nobody.
+            self._previous = None  # Without subscribers, numbered messages are not sent.
 
     def sent(self, packet: SimPacket) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
@@ -75,9 +75,10 @@ class NoNumbersWasted(FyrehoseInvariant):
 
 
 class LowestNumberReported(FyrehoseInvariant):
-    """A publisher that subscribes is told the lowest number under which its message stands, for that is the one under
-    which subscribers see it. It cannot know of a number that it was told is lost, nor of one of a PUSH that it
-    sent once and the network doubled."""
+    """A subscribing publisher reports the lowest number of its message, under which subscribers see it.
+
+    It cannot know of a number that was reported as lost, nor of one of a PUSH that the network duplicated.
+    """
 
     name: ClassVar[str] = "the number that is told is the number that is seen"
 
@@ -102,17 +103,17 @@ class LowestNumberReported(FyrehoseInvariant):
             if not one.config.subscribe or one.config.raw or one.config.outbox.raw:
                 continue
             for application in one.applications:
-                for ticket, told in application.published.items():
+                for ticket, reported in application.published.items():
                     data = application.data_of(ticket)
-                    seen = lowest.get(data, told)
+                    seen = lowest.get(data, reported)
                     excused = application.first is None or seen < application.first or seen in application.lost
-                    if seen < told and not excused and self._push_counts[data] > 1:
-                        what = f"message {ticket} is told to be {told}, and subscribers see it as {seen}"
-                        self.violated(what, one.host)
+                    if seen < reported and not excused and self._push_counts[data] > 1:
+                        description = f"message {ticket} is told to be {reported}, and subscribers see it as {seen}"
+                        self.violated(description, one.host)
 
 
 class JournalMatchesDelivery(FyrehoseInvariant):
-    """A journal holds what its application was handed, repairs like all else, for as long as it has room."""
+    """A journal holds all messages delivered to its application, including repairs, while it has room."""
 
     name: ClassVar[str] = "journals keep what they got"
 
@@ -137,8 +138,8 @@ class JournalMatchesDelivery(FyrehoseInvariant):
 
 
 class StartsAtOldestConfirmed(FyrehoseInvariant):
-    """A subscriber that looks for its first message begins with the lowest that came and that others near it confirm:
-    of all, if it wants the oldest, or of those from the backbone."""
+    """A joining subscriber starts with the lowest received number that another one confirms: of all messages if it
+    wants the oldest, otherwise of those from the backbone."""
 
     name: ClassVar[str] = "the beginning is the lowest number"
 
@@ -165,16 +166,16 @@ class StartsAtOldestConfirmed(FyrehoseInvariant):
         if application is None or application.first is not None or not isinstance(event, MessagesDelivered):
             return
         if application.client.drops.counts["buffer_full"]:
-            return  # There was no room for all that came.
-        came, first = self._arrived_numbers[host], event.messages[0].sequence
-        for number in came:
-            near = any(0 < abs(other - number) <= MAX_JUMP for other in came)
+            return  # Some messages did not fit the buffer.
+        arrived, first = self._arrived_numbers[host], event.messages[0].sequence
+        for number in arrived:
+            near = any(0 < abs(other - number) <= MAX_JUMP for other in arrived)
             if number < first and (near or number <= MAX_JUMP):
                 self.violated(f"the first that is handed over is {first}, and {number} had come", host)
 
 
 class AccessControlled(FyrehoseInvariant):
-    """Who does not know the secret is not served, and nothing that it pushes gets a number."""
+    """A host without the secret is not served, and its PUSHes are not numbered."""
 
     name: ClassVar[str] = "strangers are not served"
 

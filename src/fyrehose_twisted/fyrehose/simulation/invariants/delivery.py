@@ -1,4 +1,4 @@
-"""What must hold of any run of the fyrehose wing, whatever the network and the machines do."""
+"""Invariants of numbering, delivery and progress that hold in every fyrehose scenario."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.observer import SimPacket
 
 ADVERSARY = "stranger"
-"""Name of a host that may send whatever it likes."""
+"""Name of the host that sends arbitrary datagrams."""
 
 
 class Participants(NamedTuple):
-    """Who takes part."""
+    """Network, backbone and clients of a run."""
 
     network: Network
     backbone: BackboneHost
@@ -39,7 +39,7 @@ class Participants(NamedTuple):
 
 
 class FyrehoseInvariant(Invariant):
-    """Base of these invariants."""
+    """Base of the fyrehose invariants."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants.network)
@@ -48,9 +48,9 @@ class FyrehoseInvariant(Invariant):
 
 
 class NumbersDurableFirst(FyrehoseInvariant):
-    """The backbone gives a number once, after it was made durable that it is.
+    """The backbone assigns each number once, and only after the assignment is durable.
 
-    :ivar truth: DATA by number, as the backbone sent it.
+    :ivar truth: DATA by number, as sent by the backbone.
     """
 
     name: ClassVar[str] = "one number, one content"
@@ -66,7 +66,7 @@ class NumbersDurableFirst(FyrehoseInvariant):
             self.deliver_sent(packet.source, *parse_deliver(packet.data))
 
     def deliver_sent(self, source: Host, sequence: int, data: bytes) -> None:
-        """Somebody sends a number."""
+        """Check a DELIVER that ``source`` sends."""
         if source is not self.participants.backbone.host:
             return
         known = self.truth.setdefault(sequence, data)
@@ -80,8 +80,7 @@ class NumbersDurableFirst(FyrehoseInvariant):
 
 
 class OneMessagePerNumber(NumbersDurableFirst):
-    """A number is given once, after it was made durable that it is, to something that was pushed, and stands for that
-    content ever after, whoever sends it."""
+    """A number is assigned once, durably, to a message that was pushed, and every DELIVER of it has that content."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -110,8 +109,8 @@ class OneMessagePerNumber(NumbersDurableFirst):
 
 
 class InOrder(FyrehoseInvariant):
-    """A subscriber sees increasing numbers, each once, with their true content, and what it does not see is reported
-    as lost or was a repeat of a message that it has seen."""
+    """A subscriber receives increasing numbers with the content that the backbone sent. Each missing number is reported
+    as lost, or is a repeat of a delivered message."""
 
     name: ClassVar[str] = "in order, each once, without holes"
 
@@ -155,7 +154,7 @@ class InOrder(FyrehoseInvariant):
 
 
 class ExactlyOnce(FyrehoseInvariant):
-    """An enveloped message is handed over once, however often it was published and under whatever numbers."""
+    """An enveloped message is delivered once, however often it was published, and under whatever numbers."""
 
     name: ClassVar[str] = "every enveloped message exactly once"
 
@@ -178,8 +177,8 @@ class ExactlyOnce(FyrehoseInvariant):
 
 
 class AcknowledgedArePublished(FyrehoseInvariant):
-    """A message whose publication was acknowledged is the one under that number, and every live subscriber has it or
-    was told that it is lost. No message is reported twice."""
+    """An acknowledged message has the reported number, and every live subscriber has received it or reported it as
+    lost. No message is reported twice."""
 
     name: ClassVar[str] = "what is acknowledged is published"
 
@@ -229,16 +228,16 @@ class AcknowledgedArePublished(FyrehoseInvariant):
 
 
 class LiveClientsServed(FyrehoseInvariant):
-    """Who was heard of, and for whom there was room, is served with every message, also by a backbone that was killed
-    and started again. Who was not heard of for long is not, for it may have left."""
+    """A client with recent KEEPALIVEs and a place in the table is sent every message, also by a restarted backbone.
+    A client without KEEPALIVEs expires."""
 
     name: ClassVar[str] = "who is heard of is served, and nobody else"
 
     MUST_SERVE_FOR: ClassVar[float] = 4.0
     MUST_EXPIRE_AFTER: ClassVar[float] = 9.0
-    """Seconds: the lifetime of 5, and what the table grants when nobody looked in time."""
+    """Seconds: the lifetime of 5, and the grace time of the table after a late expiry."""
     RESTORED_FOR: ClassVar[float] = 1.9
-    """Seconds for which a restarted backbone serves those whom it knew, however long it was away."""
+    """Seconds for which a restarted backbone serves its restored clients, however long the outage was."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -259,11 +258,11 @@ class LiveClientsServed(FyrehoseInvariant):
         wanted = self._expected_receivers.get(sequence)
         if wanted is None:
             if sequence <= self._last:
-                return  # It is sent again, to a client that missed it.
+                return  # A retransmission.
             self._last = sequence
             wanted = self._subscribers()
             if self._before[0] == self.network.now:
-                wanted &= self._before[1]  # Others joined later in the same batch.
+                wanted &= self._before[1]  # The others joined later in the same batch.
             self._expected_receivers[sequence] = wanted
         wanted.discard(packet.to)
 
@@ -343,14 +342,14 @@ class LiveClientsServed(FyrehoseInvariant):
         return {client.address for client in clients if not client.flags & Flags.NOSUBSCRIBE}
 
     def _disturb(self, duration: float = 0.0) -> None:
-        # A clock that was set, or a process that stood still, makes for expiries that come early or late.
+        # After a clock change or a pause of the process, expiries may be early or late.
         self._disturbed_until = max(self._disturbed_until, self.network.now + duration + 3 * self.MUST_EXPIRE_AFTER)
 
 
 class StreamProgress(FyrehoseInvariant):
-    """When faults are over, whatever is published reaches everybody, nobody has stopped and nothing waits.
+    """After the last fault, all messages reach all subscribers, every client runs, and nothing is pending.
 
-    :param share: what has to arrive of what is published then, where damaged datagrams may have cost some.
+    :param share: share of the messages published then that must arrive; below 1 where datagrams may be damaged.
     """
 
     name: ClassVar[str] = "the stream goes on"
@@ -363,7 +362,7 @@ class StreamProgress(FyrehoseInvariant):
         self._first_tickets: dict[Host, int] = {}
 
     def faults_ended(self) -> None:
-        """Faults are over."""
+        """Record the end of the faults."""
         self._first_after_faults = self._content.last + 1
         self._first_tickets = {one.host: len(one.application.payloads) for one in self.participants.clients}
 
@@ -378,7 +377,7 @@ class StreamProgress(FyrehoseInvariant):
                 self.violated(f"message {max(tickets)}, published after the last fault, was given up", host)
 
     def find_unsettled(self) -> tuple[Participant, str] | None:
-        """Return who is not done, and with what; ``None`` if everybody is."""
+        """Return a participant with pending work and a description, or ``None``."""
         last = self._content.last
         for one in self.participants.clients:
             if not one.host.running:
@@ -395,8 +394,8 @@ class StreamProgress(FyrehoseInvariant):
         """See :class:`~fyrehose_twisted.sim.invariants.Invariant`."""
         unsettled = self.find_unsettled()
         if unsettled is not None:
-            who, what = unsettled
-            self.violated(f"{what}, long after the last fault", who.host)
+            participant, description = unsettled
+            self.violated(f"{description}, long after the last fault", participant.host)
         first = self._content.last + 1 if self._first_after_faults is None else self._first_after_faults
         wanted = [
             (one, sequence, data)
@@ -406,12 +405,13 @@ class StreamProgress(FyrehoseInvariant):
         ]
         missed = [(one, sequence) for one, sequence, data in wanted if not one.application.has_received(sequence, data)]
         if len(missed) > (1.0 - self._share) * len(wanted):
-            what = f"{len(missed)} of {len(wanted)} messages that were published after the last fault did not come"
-            self.violated(f"{what}, the first of them {missed[0][1]}", *dict.fromkeys(one.host for one, _ in missed))
+            description = f"{len(missed)} of {len(wanted)} messages published after the last fault did not arrive"
+            hosts = dict.fromkeys(one.host for one, _ in missed)
+            self.violated(f"{description}, the first of them {missed[0][1]}", *hosts)
 
 
 def _is_keepalive(packet: SimPacket) -> bool:
-    """Say whether its source is served because of it; a KEEPALIVE may arrive damaged and still be read."""
+    """Return whether this is a valid KEEPALIVE of its source. A damaged one may still be valid."""
     if not packet.data or packet.data[0] != PacketType.KEEPALIVE:
         return False
     if not (packet.damaged or packet.truncated):
@@ -421,7 +421,7 @@ def _is_keepalive(packet: SimPacket) -> bool:
 
 
 def _decode_packet(packet: SimPacket) -> Any:
-    """Return what a node reads in a datagram that arrives; ``None`` if it is malformed."""
+    """Return the packet that a node decodes, or ``None`` if the datagram is malformed."""
     try:
         return decode(packet.data, truncated=packet.truncated)
     except MalformedPacket:
@@ -429,6 +429,6 @@ def _decode_packet(packet: SimPacket) -> Any:
 
 
 def parse_deliver(datagram: bytes) -> tuple[int, bytes]:
-    """Return number and DATA of a DELIVER that one of our nodes sent."""
+    """Return the number and DATA of a well-formed DELIVER."""
     _, _, high, low = DATA_HEADER.unpack_from(datagram)
     return high << 32 | low, datagram[DATA_HEADER.size :]

@@ -1,4 +1,4 @@
-"""What must hold of durable journals, whatever networks, machines and disks do."""
+"""Invariants of durable journals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fyrehose_twisted.sim.host import Host
 
 
 class _JournalInvariant(FyrehoseInvariant):
-    """Base of these invariants."""
+    """Base of the journal invariants."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -28,11 +28,11 @@ class _JournalInvariant(FyrehoseInvariant):
 
 
 class DurableRecordsSurvive(_JournalInvariant):
-    """What a journal has made durable is there after any crash, byte for byte, or reported as damaged; and it holds
-    nothing that the backbone did not send.
+    """Durable records survive every crash byte for byte, or are reported as damaged, and a journal holds only messages
+    of the backbone.
 
-    What is below the watermark never changes, and what is above it only to what the backbone sent later. All that was
-    handed over or reported as lost is below the watermark.
+    Records below the watermark never change. Records above it change only to what the backbone sent later. All numbers
+    that were delivered or reported as lost are below the watermark.
     """
 
     name: ClassVar[str] = "what is durable stays"
@@ -88,7 +88,7 @@ class DurableRecordsSurvive(_JournalInvariant):
 
 
 class DurabilityReportsHold(_JournalInvariant):
-    """A message that a publisher was told is kept by so many journals has been durable in so many."""
+    """A message that was reported as kept by a number of journals was durable in as many."""
 
     name: ClassVar[str] = "what is told to be kept is durable"
 
@@ -104,7 +104,7 @@ class DurabilityReportsHold(_JournalInvariant):
 
     def started(self, host: Host) -> None:
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
-        if host in self.journal_hosts:  # It may have stopped when it had written, and before that was seen.
+        if host in self.journal_hosts:  # It may have stopped after a write that was not observed.
             journal = self.journal_hosts[host].journal
             bounds = journal.bounds(EPOCH)
             held = [] if bounds is None else journal.held(EPOCH, bounds.first, bounds.last)
@@ -123,12 +123,12 @@ class DurabilityReportsHold(_JournalInvariant):
 
 
 class StableBelowWatermark(_JournalInvariant):
-    """What a reader in another process finds below the watermark is whole, and the same for ever after."""
+    """The records that a reader in another process finds below the watermark are complete and never change."""
 
     name: ClassVar[str] = "what a reader saw stays as it was"
 
     INTERVAL: ClassVar[int] = 10
-    """Samples between looks."""
+    """Samples between two checks."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -161,7 +161,7 @@ class StableBelowWatermark(_JournalInvariant):
         try:
             reader = JournalReader(keeper.disk)
         except JournalError:
-            return  # The disk cannot be read at the moment.
+            return  # The disk is temporarily unreadable.
         bounds = reader.bounds(EPOCH)
         if bounds is None:
             return
@@ -170,7 +170,7 @@ class StableBelowWatermark(_JournalInvariant):
         for first, last in reader.losses(EPOCH, bounds.first, bounds.next - 1):
             now |= dict.fromkeys(range(first, last + 1))
         if damages:
-            return  # Something is missing then, and it says so.
+            return  # Missing records are reported as damaged.
         if len(now) != bounds.next - bounds.first:
             self.violated(f"{len(now):,} numbers from {bounds.first} to {bounds.next - 1}", host)
         for number, payload in self._seen[host].items():
@@ -180,7 +180,7 @@ class StableBelowWatermark(_JournalInvariant):
 
 
 def _explained_damages(damages: list[Damage], keeper: JournalHost) -> list[Damage]:
-    """Return the damage that the disk of a host explains: it flipped bits, or cannot be read at the moment."""
+    """Return the damages that the disk of a host explains by bit rot or temporary read errors."""
     if keeper.disk.has_bit_rot:
         return [damage for damage in damages if damage.reason not in (NUMBERS_MISSING, TRUNCATED, FILE_MISSING)]
     return [damage for damage in damages if damage.reason.startswith("it cannot be read")]

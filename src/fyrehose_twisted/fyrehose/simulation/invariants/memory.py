@@ -1,4 +1,4 @@
-"""How much the nodes hold of everything that a peer or an application can make grow."""
+"""Invariant of bounded memory: usage and limits of everything that peers or applications can make grow."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE_MESSAGE = MAX_DELIVERABLE + MESSAGE_OVERHEAD
 
 
 class Usage(NamedTuple):
-    """How much of something is in use."""
+    """Usage of one resource and its limit."""
 
     resource: str
     used: int
@@ -35,7 +35,7 @@ class Usage(NamedTuple):
 
 
 def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
-    """Yield what a backbone holds."""
+    """Yield the resource usage of a backbone."""
     limit = backbone.config.max_clients
     yield Usage("clients", len(backbone.clients), limit)
     yield Usage("budgets for REQUESTs", len(backbone._request_budgets), limit)
@@ -49,7 +49,7 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
 
 
 def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[Usage]:
-    """Yield what a client holds."""
+    """Yield the resource usage of a client."""
     config, outbox, answers = client.config, client.send_queue, client.repair_responder
     if isinstance(store, MemoryStore):
         yield Usage("bytes of history", store.size, store.limit)
@@ -74,10 +74,10 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
     yield Usage("ranges asked for", len(repairs._requested) + len(repairs._requested_before), 2 * MAX_REMEMBERED_RANGES)
     yield Usage("ranges searched for", len(repairs._still_searched), MAX_REMEMBERED_RANGES)
     if stream is not None:
-        # Planned anew when the first is due, so there may be more for a moment: what an answer to a tail probe lacks.
+        # The schedule is rebuilt when its first entry is due, so it may be larger for a moment.
         yield Usage("repairs planned", len(repairs), 4 * max(MAX_PLANNED, 2 * len(stream.missing)))
-        # What waits in the middle of a gap makes two of it, and so does what was asked for and finds no room.
-        # What is planned on its own may be given up before its neighbours are.
+        # A message inside a gap splits it, and so does a request whose answer did not fit the buffer.
+        # Entries of the schedule may count as lost before adjacent ones.
         ranges = MAX_GAPS + 1 + config.buffer_bytes // MESSAGE_OVERHEAD + config.repair.in_flight + MAX_PLANNED
         yield Usage("gaps", len(stream.missing), ranges)
         yield Usage("ranges given up", len(stream._lost), ranges)
@@ -86,9 +86,9 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
 
 
 class MemoryBounded(FyrehoseInvariant):
-    """Whatever a peer or an application can make grow stays within its limit.
+    """Every resource that peers or applications can make grow stays within its limit.
 
-    :ivar peaks: the most of everything that was in use, as a share of its limit.
+    :ivar peaks: highest usage of each resource as a share of its limit.
     """
 
     name: ClassVar[str] = "memory is bounded"
@@ -106,8 +106,8 @@ class MemoryBounded(FyrehoseInvariant):
                 self._check(one.host, client_usage(one.application.client, one.application.store))
 
     def _check(self, host: Host, usage: Iterator[Usage]) -> None:
-        for what, used, limit in usage:
+        for resource, used, limit in usage:
             if used > limit:
-                self.violated(f"{what}: {used:,} in use, the limit is {limit:,}", host)
+                self.violated(f"{resource}: {used:,} in use, the limit is {limit:,}", host)
             if limit:
-                self.peaks[what] = max(self.peaks.get(what, 0.0), used / limit)
+                self.peaks[resource] = max(self.peaks.get(resource, 0.0), used / limit)

@@ -1,4 +1,4 @@
-"""The invariants about repairs: what somebody holds, and a way led to, is not given up."""
+"""Invariants of repairs: reachable messages are not lost, and requests are forwarded."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.observer import SimPacket
 
 REFUSAL_REASONS = ("buffer_full", "implausible", "stopped", "forward_queue", "forward_requesters")
-"""Reasons for which either end may have refused a repair, and counted it."""
+"""Drop reasons of refused repairs, at either end."""
 
 
 class OwedRepair(NamedTuple):
-    """A FORWARD for a number arrived at somebody who holds it."""
+    """FORWARD that arrived at a client which holds the number."""
 
     journal: Host
     boots: int
     forwarded_at: float
     drops: int
-    """How many packets the two ends had refused by then."""
+    """Number of packets that the two ends had refused by then."""
 
 
 class LossOnlyAfterRetries(FyrehoseInvariant):
-    """A number is reported as lost only after all attempts, and if none of them found a way without faults: REQUEST to
-    the backbone, FORWARD to somebody who holds it, DELIVER from there."""
+    """A number is reported as lost only after all attempts, and only if faults prevented each of them: the REQUEST to
+    the backbone, the FORWARD to a client that holds it, or the DELIVER from there."""
 
     name: ClassVar[str] = "nothing is lost that could be had"
 
     GRACE: ClassVar[float] = 1.0
-    """Seconds for a holder to answer and for the answer to be looked at."""
+    """Seconds for the answer to be sent and handled."""
 
     def __init__(self, participants: Participants) -> None:
         super().__init__(participants)
@@ -57,7 +57,7 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
         """See :class:`~fyrehose_twisted.sim.observer.Observer`."""
         answer = self._repairs_in_flight.pop(packet.number, None)
         if packet.damaged or packet.truncated:
-            # Nothing was promised by what cannot be read, and such an answer is as good as dropped.
+            # A damaged FORWARD creates no obligation, and a damaged answer counts as dropped.
             if answer is not None and host in self._owed:
                 self._excuse(packet.source, host, answer[2])
         elif (
@@ -103,15 +103,15 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
             self._check_owed(host, sequence)
 
     def sample(self) -> None:
-        """Forget what was handed over long ago."""
+        """Discard the state of delivered numbers."""
         for one in self.participants.clients:
             if not one.has_started:
                 continue
             done = one.application.next or 0
-            self._requested[one.host] = [asked for asked in self._requested[one.host] if asked[1] >= done]
-            promises = self._owed[one.host]
-            for sequence in [sequence for sequence in promises if sequence < done]:
-                del promises[sequence]
+            self._requested[one.host] = [request for request in self._requested[one.host] if request[1] >= done]
+            owed = self._owed[one.host]
+            for sequence in [sequence for sequence in owed if sequence < done]:
+                del owed[sequence]
 
     def _record_owed(self, forward: bytes, journal: Participant) -> None:
         requester = self._by_address.get(_requester(forward))
@@ -128,7 +128,7 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
         for promise in self._owed[host].get(sequence, ()):
             journal = promise.journal
             if self.by_host[journal].application.store.get(sequence) is None:
-                continue  # What came in the same batch as the FORWARD has pushed it out.
+                continue  # Messages in the batch of the FORWARD have displaced it.
             long_ago = self.network.now - promise.forwarded_at >= self.GRACE
             late = (journal, host.address, sequence) in self._repairs_in_flight.values()
             refused = _count_refusals(self.by_host[journal], self.by_host[host]) != promise.drops
@@ -151,8 +151,8 @@ class LossOnlyAfterRetries(FyrehoseInvariant):
 
 
 class HeldMessagesFound(FyrehoseInvariant):
-    """A number is not reported as lost while a client that runs holds it; for scenarios in which packets get lost, but
-    no host stops and no link is cut."""
+    """A number is not reported as lost while a running client holds it. For scenarios with packet loss, but without
+    crashes and partitions."""
 
     name: ClassVar[str] = "what a living client holds is found"
 
@@ -168,8 +168,8 @@ class HeldMessagesFound(FyrehoseInvariant):
 
 
 class RequestsForwarded(FyrehoseInvariant):
-    """The backbone passes on every REQUEST of a client that it serves, if there is anybody else to answer it. It counts
-    those that it does not pass on, and lets nobody else be sent anything."""
+    """The backbone answers or forwards every REQUEST of a client if another client stores messages, and counts those
+    that it refuses. It forwards no REQUEST for other hosts."""
 
     name: ClassVar[str] = "every REQUEST is passed on or counted"
 

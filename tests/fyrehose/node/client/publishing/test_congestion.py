@@ -17,7 +17,7 @@ def rounds(window: CongestionWindow, count: int, *, lost: float = 0.0, round_tri
                 window.acknowledged(round_trip)
 
 
-def test_it_doubles_while_messages_return_in_time_up_to_its_maximum() -> None:
+def test_the_window_doubles_up_to_its_maximum_while_messages_return_in_time() -> None:
     window = CongestionWindow(WindowConfig(initial=64, maximum=1_000))
     rounds(window, 1)
     assert window.size == 128
@@ -25,7 +25,7 @@ def test_it_doubles_while_messages_return_in_time_up_to_its_maximum() -> None:
     assert window.size == 1_000
 
 
-def test_it_halves_when_many_get_lost_down_to_its_minimum_and_then_grows_slowly() -> None:
+def test_the_window_halves_down_to_its_minimum_after_losses_and_then_grows_slowly() -> None:
     window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     rounds(window, 1, lost=0.3)
     assert window.size == 32
@@ -35,13 +35,13 @@ def test_it_halves_when_many_get_lost_down_to_its_minimum_and_then_grows_slowly(
     assert window.size == 18
 
 
-def test_a_link_that_always_loses_some_does_not_close_it() -> None:
+def test_a_constant_low_loss_does_not_shrink_the_window() -> None:
     window = CongestionWindow(WindowConfig())
     rounds(window, 30, lost=0.1)
     assert window.size == WindowConfig().maximum
 
 
-def test_a_queue_that_builds_up_shrinks_it() -> None:
+def test_a_growing_round_trip_shrinks_the_window() -> None:
     window = CongestionWindow(WindowConfig(initial=512))
     rounds(window, 1)
     before = window.size
@@ -58,7 +58,7 @@ def test_the_timer_is_that_of_rfc_6298() -> None:
     assert window.timeout == pytest.approx(0.45 + 4 * (0.15 + 0.1))
 
 
-def test_it_has_limits() -> None:
+def test_the_timer_has_limits() -> None:
     window = CongestionWindow(WindowConfig(minimum_timeout=0.2, maximum_timeout=4.0))
     for _ in range(100):
         window.acknowledged(0.001)
@@ -68,7 +68,7 @@ def test_it_has_limits() -> None:
     assert window.timeout == 4.0
 
 
-def test_it_doubles_once_a_round_and_until_a_message_came_back_that_was_sent_once() -> None:
+def test_the_timer_backs_off_once_per_round_until_an_unambiguous_acknowledgement() -> None:
     window = CongestionWindow(WindowConfig(maximum_timeout=60.0))
     window.acknowledged(0.1)
     once = window.timeout
@@ -83,7 +83,7 @@ def test_it_doubles_once_a_round_and_until_a_message_came_back_that_was_sent_onc
     assert window.timeout <= once
 
 
-def test_patience_grows_with_each_needless_retransmission_and_fades() -> None:
+def test_the_reordering_window_grows_with_spurious_retransmissions_and_decays() -> None:
     window = CongestionWindow(WindowConfig(maximum=128))
     window.acknowledged(0.1)
     before = window.reordering_window
@@ -94,14 +94,14 @@ def test_patience_grows_with_each_needless_retransmission_and_fades() -> None:
     assert window.reordering_window == pytest.approx(before)
 
 
-def test_it_shrinks_when_everything_gets_lost() -> None:
+def test_the_window_shrinks_when_all_messages_are_lost() -> None:
     window = CongestionWindow(WindowConfig(initial=64, minimum=16))
     for _ in range(64 + 32):
         window.loss_detected()
     assert window.size == 16
 
 
-def test_it_grows_slowly_after_a_queue_has_built_up() -> None:
+def test_the_window_grows_slowly_after_a_growing_round_trip() -> None:
     window = CongestionWindow(WindowConfig(initial=512))
     rounds(window, 1)
     rounds(window, 1, round_trip=1.0)
@@ -111,7 +111,7 @@ def test_it_grows_slowly_after_a_queue_has_built_up() -> None:
     assert window.size == pytest.approx(112.5)
 
 
-def test_a_clock_that_was_set_back_does_not_keep_it_small() -> None:
+def test_a_clock_that_was_set_back_does_not_keep_the_window_small() -> None:
     window = CongestionWindow(WindowConfig(maximum=1_000))
     window.acknowledged(-3_600.0)
     rounds(window, 30)

@@ -19,12 +19,12 @@ def keeping(*wanted: int, timeout: float = 30.0) -> DurabilityTracker:
     return made
 
 
-def test_a_message_that_no_journal_is_to_keep_is_done_when_it_is_published() -> None:
+def test_a_message_without_required_journals_is_complete_when_published() -> None:
     assert DurabilityTracker().published([(0, 7)]) == [(0, 7)]
     assert keeping(1).published([(1, 7)]) == [(1, 7)]
 
 
-def test_it_is_done_when_so_many_journals_are_durable_up_to_it() -> None:
+def test_a_message_is_complete_when_enough_journals_have_synced_it() -> None:
     kept = keeping(1, 2)
     assert kept.published([(0, 7), (1, 8)]) == []
     assert kept.holdings_received([Holding(1, 6), Holding(1, 5)]) == []
@@ -33,13 +33,13 @@ def test_it_is_done_when_so_many_journals_are_durable_up_to_it() -> None:
     assert len(kept) == 0
 
 
-def test_it_is_done_at_once_if_it_was_durable_before_it_came_back() -> None:
+def test_a_message_is_complete_at_once_if_it_is_already_durable() -> None:
     kept = keeping(2)
     kept.holdings_received([Holding(1, 9), Holding(1, 8)])
     assert kept.published([(0, 8)]) == [(0, 8)]
 
 
-def test_a_journal_that_lost_it_does_not_count() -> None:
+def test_a_journal_that_lost_the_message_does_not_count() -> None:
     kept = keeping(1, 1)
     kept.published([(0, 7), (1, 8)])
     assert kept.holdings_received([Holding(8, 9)]) == [(1, 8)]
@@ -47,7 +47,7 @@ def test_a_journal_that_lost_it_does_not_count() -> None:
     assert len(kept) == 0
 
 
-def test_one_that_is_not_kept_in_time_is_given_up_and_told_how_many_have_it() -> None:
+def test_an_expired_message_reports_the_number_of_journals() -> None:
     kept = keeping(3)
     kept.published([(0, 7)])
     kept.holdings_received([Holding(1, 9), Holding(1, 7), Holding(1, 6)])
@@ -58,7 +58,7 @@ def test_one_that_is_not_kept_in_time_is_given_up_and_told_how_many_have_it() ->
     assert kept.holdings_received([Holding(1, 9)] * 3) == []
 
 
-def test_nothing_is_kept_of_messages_that_were_given_up() -> None:
+def test_expired_messages_leave_no_state() -> None:
     kept = keeping(*[2] * 50)
     kept.published([(ticket, ticket + 1) for ticket in range(50)])
     kept.take_expired(START + 30)
@@ -66,7 +66,7 @@ def test_nothing_is_kept_of_messages_that_were_given_up() -> None:
     assert not kept._numbered
 
 
-def test_one_that_was_not_published_is_not_waited_for() -> None:
+def test_a_message_that_was_not_published_is_not_tracked() -> None:
     kept = keeping(1)
     kept.failed([0])
     assert kept.take_expired(START + 30) == []
@@ -79,7 +79,7 @@ def test_one_that_was_not_published_is_not_waited_for() -> None:
         st.lists(st.tuples(st.integers(1, 12), st.integers(0, 30)), max_size=3) | st.integers(1, 5), max_size=30
     ),
 )
-def test_each_message_is_told_once_and_only_while_enough_journals_have_it(
+def test_each_message_is_completed_once_and_only_with_enough_journals(
     wanted: list[int], steps: list[list[tuple[int, int]] | int]
 ) -> None:
     kept, told, numbered = keeping(*wanted), list[tuple[int, int]](), 0
