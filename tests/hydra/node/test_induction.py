@@ -227,7 +227,7 @@ def test_no_meet_is_sent_during_an_election(make_cohort: Callable[..., Cohort]) 
     assert cohort.end.take(Meet) == []
 
 
-def test_knock_with_id_0_or_over_a_foreign_link_gets_no_meet(cohort: Cohort, net: Net) -> None:
+def test_unbound_meet_welcome_and_hello_are_ignored_and_counted(cohort: Cohort, net: Net) -> None:
     stranger = net.link(cohort.host)
     stranger.send(Meet(9, 7), Welcome(9), Hello(9, 7))
     for count in ("unbound_meet", "unbound_welcome", "unbound_hello"):

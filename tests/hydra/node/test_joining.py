@@ -350,7 +350,7 @@ def test_operator_is_warned_once_per_host_of_another_network(cohort: Cohort, net
     assert ["is of another network" in one.text for one in cohort.host.of(OperatorWarning)] == [True]
 
 
-def test_node_of_another_network_is_dropped_once_detected(net: Net) -> None:
+def test_outsider_welcomed_by_another_network_sends_its_drop(net: Net) -> None:
     end, _ = two_links(net)
     (ind,) = knocks(end)
     end.send(Ping(1, "v/0000.3", 7), Meet(ind, 7), Welcome(ind))
@@ -375,7 +375,7 @@ def test_isolated_node_leaves_its_network_when_an_outsider_knocks(cohort: Cohort
     assert "can be reached" in cohort.node.state(net.now).why
 
 
-def test_pong_releases_a_promise_only_after_it_arrives(net: Net) -> None:
+def test_pong_to_a_ping_before_the_registration_gives_no_lease(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
     before = host.node._context.val

@@ -98,7 +98,7 @@ def test_suspended_leader_loses_its_lease_before_it_handles_messages(leader: Lea
     assert leader.node.lease_until is None
 
 
-def test_late_pong_does_not_extend_the_lease_further(leader: Leader, net: Net) -> None:
+def test_late_pong_extends_the_lease_only_from_the_sending_of_its_ping(leader: Leader, net: Net) -> None:
     leader.silence(7, 8)
     before = leader.node._context.val
     assert net.run(5.1, lambda: leader.node._context.val != before)
@@ -108,7 +108,7 @@ def test_late_pong_does_not_extend_the_lease_further(leader: Leader, net: Net) -
     assert leader.node.lease_until == pytest.approx(sent + 7.5, abs=0.001)
 
 
-def test_line_written_after_its_deadline_counts_as_too_late(leader: Leader, net: Net) -> None:
+def test_line_is_written_to_irc_before_the_lease_ends(leader: Leader, net: Net) -> None:
     leader.host.call("say", b"PRIVMSG #c :hi", 1)
     assert leader.host.irc_lines[-1][0] < leader.node.lease_until
 
