@@ -1,4 +1,4 @@
-"""Lines of hydra on a stream."""
+"""Codec of hydra messages on a stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from fyrehose_twisted.hydra.wire.messages import (
 )
 
 LONGEST = 12_288
-"""More than the longest line that is waited for."""
+"""More than the longest buffered line."""
 
 CODEC = HydraCodec()
 _ids, _terms, _words = st.integers(1, 99), st.integers(0, 99), st.sampled_from(["x", "irc", "tag-1"])
@@ -49,7 +49,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(Recv, _terms, _lines),
     st.builds(Send, _ids, _lines),
 )
-"""Messages that fit the wire."""
+"""Encodable messages."""
 
 
 def seeds() -> Iterable[bytes]:
@@ -63,12 +63,12 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a stream; what was read and can be written is the same when it is read again."""
+    """Decode a stream; every decoded message that can be encoded survives a round trip."""
     for message in check_stream(CODEC.decoder, data, MalformedPacket)[0]:
         if isinstance(message, Malformed):
             continue
         try:
             line = CODEC.encode(message)
-        except UnencodableMessage:  # A word that is longer when written, or has a blank that only Unicode knows.
+        except UnencodableMessage:  # A word that grows when encoded, or contains a Unicode blank.
             continue
         assert CODEC.decoder().feed(line) == [message]

@@ -1,4 +1,4 @@
-"""A stream in messages of IRC: pieces, and a session that hears whatever comes."""
+"""Notice streams: fragments, and a session that receives arbitrary messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _pair(secret: bytes | None) -> tuple[NoticeStream, NoticeStream]:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return what a session hears, of another one that writes a little."""
+    """Return the messages that a session receives from a peer that writes a little."""
     for secret in (None, KEY):
         one_end, other = _pair(secret)
         heard, now = [], 0.0
@@ -50,7 +50,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Let messages arrive, with eighths of seconds between them."""
+    """Deliver messages with pauses in eighths of a second."""
     choices = Choices(data)
     secret = KEY if choices.number() & 1 else None
     session, _ = _pair(secret)

@@ -1,4 +1,4 @@
-"""Lines of IRC servers."""
+"""Parser of IRC lines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Take a line apart."""
+    """Parse a line."""
     line = parse_irc_line(data)
     if line is None:
         return

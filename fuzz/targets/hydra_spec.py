@@ -1,4 +1,4 @@
-"""Links as people write them."""
+"""Parser of link strings."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MORE = (
 
 
 def seeds() -> Iterable[bytes]:
-    """Return links."""
+    """Return link strings."""
     return [text.encode() for text in (*EXAMPLES.values(), *_MORE)]
 
 
 def one(data: bytes) -> None:
-    """Read a link: it is one, or that is said."""
+    """Parse a link string: it is valid, or a ConfigurationError is raised."""
     text = data.decode("utf-8", "surrogateescape")
     spec, error = attempt(lambda: parse_link(text), ConfigurationError)
     if error is None:

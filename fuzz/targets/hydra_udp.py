@@ -1,4 +1,4 @@
-"""Streams over UDP: a station that anybody may send datagrams to, whole ones of others and any bytes."""
+"""UDP sessions: a demultiplexer that receives valid, modified and arbitrary datagrams."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from fyrehose_twisted.hydra.transports.udp.demux import SessionDemux
 HERE, THERE, ELSEWHERE = ("192.0.2.1", 6174), ("192.0.2.2", 6174), ("198.51.100.9", 9)
 SECRET = b"a secret of more than 16 bytes"
 KEEP, CHANGE, STRANGE, WRITE, WAIT = range(5)
-"""What happens: a datagram of the other station arrives, as it is or changed, or one of nobody; or both write; or time
-passes."""
+"""Steps: deliver a valid or modified datagram, deliver an arbitrary one, write at both ends, or advance the clock."""
 
 
 def seeds() -> Iterable[bytes]:
-    """Return what happens between two stations."""
+    """Return step sequences for two demultiplexers."""
     calm = bytes((KEEP,)) * 8 + bytes((WRITE, 9, KEEP, KEEP, KEEP, WAIT, 20)) * 6
     for setup in range(4):
         yield bytes((setup,)) + calm
@@ -26,7 +25,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Let it happen to a station that dials and one that accepts; both are real, and share a network that errs."""
+    """Run the steps on a dialling and an accepting demultiplexer that share a faulty network."""
     choices = Choices(data)
     setup = choices.number()
     rng, now = Random(1), 1_000.0

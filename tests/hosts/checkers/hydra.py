@@ -1,12 +1,12 @@
-"""Checker of hydra histories: one voice on IRC, and what clients were told of their lines is true.
+"""Checker of hydra histories: a single voice on IRC, and true outcomes of lines.
 
-Entries that it reads, beside ``healed`` of the harness, the end of a fault of a ``kind``:
+It reads the following entries, and ``healed`` of the harness, the end of a fault of a ``kind``:
 
 ==========  ==========================================================================================
-``asked``   a client wants ``line`` said, a text that it never uses again
-``told``    what became of ``line``: ``outcome`` is ``said``, ``refused`` or ``uncertain``
+``asked``   a client submitted ``line``, a unique text
+``told``    outcome of ``line``: ``outcome`` is ``said``, ``refused`` or ``uncertain``
 ``seen``    the witness in the channel saw ``line`` from the connection ``prefix``
-``status``  what a node answered: ``leader``, ``term``, and ``nodes``, the tags of those that it knows
+``status``  status of a node: ``leader``, ``term``, and ``nodes``, the tags of registered nodes
 ==========  ==========================================================================================
 """
 
@@ -18,20 +18,20 @@ from collections.abc import Sequence
 from hosts.history import Entry, of_kind
 
 HEALED = 10.0
-"""Seconds after a partition within which it is one network again (docs/one-leader.md)."""
+"""Seconds after a partition within which there is one network again (docs/one-leader.md)."""
 RECOVERED = 30.0
-"""The same after any other fault: a node that was killed has to start, and one that was dropped to come again."""
+"""Seconds after any other fault: a killed node has to start, and a dropped one to rejoin."""
 
 
 def check(history: Sequence[Entry]) -> list[str]:
-    """Return the violations of a history, none if it is right."""
+    """Return the violations in a history."""
     return [*_one_voice(history), *_told_truly(history), *_healed(history)]
 
 
 def _one_voice(history: Sequence[Entry]) -> list[str]:
-    """A connection says nothing that was asked for after a later connection had spoken.
+    """Check that no connection says a line submitted after a later connection had spoken.
 
-    What was asked for before may arrive late: the leader handed it to its kernel under its lease.
+    A line submitted earlier may arrive late, as the leader passed it to its kernel under its lease.
     """
     asked = {entry["line"]: entry["at"] for entry in of_kind(history, "asked")}
     spoke: dict[str, float] = {}
@@ -58,13 +58,13 @@ def _told_truly(history: Sequence[Entry]) -> list[str]:
 
 
 def healed_by(history: Sequence[Entry]) -> float:
-    """Return until when all nodes have to be one network again, 0 if there was no fault."""
+    """Return the time by which all nodes must form one network again, 0 if there was no fault."""
     ended = of_kind(history, "healed")
     return max((entry["at"] + (HEALED if entry["kind"] == "partition" else RECOVERED) for entry in ended), default=0)
 
 
 def _healed(history: Sequence[Entry]) -> list[str]:
-    """After the last fault, all nodes name one leader and know one another in time."""
+    """Check that all nodes agree on one leader and know one another in time after the last fault."""
     ended = [entry["at"] for entry in of_kind(history, "healed")]
     if not ended:
         return []
@@ -80,7 +80,7 @@ def _healed(history: Sequence[Entry]) -> list[str]:
 
 
 def is_one(answers: Sequence[Entry], count: int) -> bool:
-    """Return whether so many nodes answered, name the same leader and term, and know the same nodes."""
+    """Return whether ``count`` nodes answered with the same leader, term and nodes."""
     views = {(entry["leader"], entry["term"], tuple(entry["nodes"])) for entry in answers}
     if len(answers) != count or len(views) != 1:
         return False

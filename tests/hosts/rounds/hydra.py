@@ -18,13 +18,13 @@ from hosts.rounds.base import Round
 
 NODES = ("a", "b", "c")
 BEGUN = 90.0
-"""Seconds within which a new network is on IRC."""
+"""Seconds within which a new network is connected to IRC."""
 SAID = 30.0
-"""Seconds after it is one network within which each node has a line said: the leader may still have to join IRC."""
+"""Seconds after healing within which each node has a line said; the leader may still have to join IRC."""
 OUTCOME = 70.0
-"""Seconds within which each line has an outcome: it may wait for a minute, and then has been given up."""
+"""Seconds within which each line has an outcome; it is given up after a minute in a queue."""
 WAITING = 50
-"""Lines of one client that wait for an answer; above that, nothing more is asked for."""
+"""Largest number of lines in flight per client."""
 NGIRCD = """[Global]
 Name=irc.example
 Info=example
@@ -41,7 +41,7 @@ PAM=no
 
 
 class HydraRound(Round):
-    """Nodes that are cut off, paused and killed while each has lines said."""
+    """Nodes that are partitioned, paused and killed while each submits lines."""
 
     protocol = "hydra"
     check = staticmethod(checker.check)
@@ -50,7 +50,7 @@ class HydraRound(Round):
 
     def plan(self) -> list[Fault]:
         plan = draw(self.random, NODES, kinds=self.kinds, seconds=6, shortest=1, longest=9)
-        # TCP makes up for what is missing for a few seconds only.
+        # Longer, because TCP retransmits for a few seconds.
         return [replace(fault, lasts=round(3 * fault.lasts, 2)) if fault.kind == "deaf" else fault for fault in plan]
 
     def begin(self) -> None:
@@ -96,7 +96,7 @@ class HydraRound(Round):
         if fault.kind != "deaf":
             super().inject(fault)
             return
-        # It is for whoever is on IRC, if somebody is.
+        # Apply the fault to the node on IRC, if any.
         latest = {entry["client"]: entry["irc"] for entry in of_kind(list(self.history.entries), "status")}
         host = next((name for name in NODES if latest.get(name) == "open"), fault.host)
         self.bridge.cut([("irc", host)])
@@ -128,7 +128,7 @@ class HydraRound(Round):
         return self._said == set(NODES)
 
     def _watch(self) -> None:
-        """Record what the witness sees in the channel."""
+        """Record the lines that the witness sees in the channel."""
         self._witness.settimeout(0.2)
         rest = b""
         with self._witness:
@@ -146,7 +146,7 @@ class HydraRound(Round):
                         self._seen(*found.groups())
 
     def _seen(self, prefix: str, command: str, text: str) -> None:
-        # The number of its JOIN tells a connection from an earlier one with the same nick and address.
+        # The JOIN count distinguishes connections with the same nick and address.
         if command == "PRIVMSG":
             self.history.add("witness", "seen", line=text, prefix=f"{prefix}/{self._joined.get(prefix, 0)}")
         elif command == "JOIN":
@@ -205,7 +205,7 @@ class HydraRound(Round):
 
 
 class HydraPartitionRound(HydraRound):
-    """One partition between nodes, all of which reach the IRC server throughout."""
+    """One partition between nodes that all still reach the IRC server."""
 
     protocol = "hydra-partitions"
     kinds = ("partition",)

@@ -103,7 +103,7 @@ class Net:
         return [link for link, wire in self.wires.items() if b"DROP" in wire.value()]
 
 
-def test_it_drops_a_node_whose_process_is_gone_and_ends() -> None:
+def test_guardian_drops_a_node_whose_process_exited_and_exits() -> None:
     net = Net("x", "y")
     net.guardian.set_node_id(4711)
     x, y = net.bind("x", 4711), net.bind("y", 4711)
@@ -121,7 +121,7 @@ def test_it_drops_a_node_whose_process_is_gone_and_ends() -> None:
     net.guardian.parent_exited()
 
 
-def test_nothing_else_makes_it_say_so() -> None:
+def test_guardian_sends_no_drop_for_any_other_reason() -> None:
     net = Net("x", "y")
     net.guardian.set_node_id(4711)
     net.bind("x", 4711)
@@ -145,7 +145,7 @@ def test_nothing_else_makes_it_say_so() -> None:
     assert net.guardian.finished.called
 
 
-def test_it_dials_again_and_knocks_anew() -> None:
+def test_guardian_redials_and_knocks_again() -> None:
     net = Net("x")
     net.up.clear()
     net.guardian.set_node_id(4711)
@@ -174,7 +174,7 @@ def test_it_dials_again_and_knocks_anew() -> None:
     assert net.wires["x"].up
 
 
-def test_a_link_speaks_for_one_id_only() -> None:
+def test_guardian_link_is_bound_to_one_id() -> None:
     net = Net("x")
     net.guardian.set_node_id(4711)
     old = net.bind("x", 4711)
@@ -195,7 +195,7 @@ def test_a_link_speaks_for_one_id_only() -> None:
     assert net.guardian.finished.called
 
 
-def test_when_it_is_over_it_dials_nobody() -> None:
+def test_finished_guardian_does_not_dial() -> None:
     net = Net("x")
     net.guardian.set_node_id(4711)
     net.bind("x", 4711)
@@ -205,7 +205,7 @@ def test_when_it_is_over_it_dials_nobody() -> None:
     assert net.dialled == 1
 
 
-def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
+def test_guardian_dials_for_a_while_after_the_exit_of_the_parent() -> None:
     net = Net("x")
     net.up.clear()
     net.guardian.set_node_id(4711)
@@ -229,14 +229,14 @@ def test_whom_it_could_not_reach_it_tries_to_for_a_while() -> None:
     assert net.dialled == 0
 
 
-def test_a_parent_that_is_gone_already_is_noticed() -> None:
+def test_parent_that_exited_before_the_start_is_detected() -> None:
     gone: list[None] = []
     # Its number may be there, and belong to somebody else: only whose child this is counts.
     watch_parent(os.getpid(), None, lambda: gone.append(None))
     assert gone == [None]
 
 
-def test_it_ends_when_nobody_tells_it_anything(tmp_path: Path) -> None:
+def test_guardian_exits_without_commands(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fyrehose_twisted.hydra.guardian.process"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
@@ -272,7 +272,7 @@ class Spawning:
         self.signals.append(name)
 
 
-def test_it_is_told_all_that_it_needs_over_standard_input_alone() -> None:
+def test_guardian_gets_its_settings_only_over_standard_input() -> None:
     spawning = Spawning()
     guarding = GuardianProcess(spawning, [f"tcp:x:{port}" for port in range(1, 9)], b"a secret", 0.1)
     guarding.set_node_id(7)
@@ -299,7 +299,7 @@ def test_it_is_told_all_that_it_needs_over_standard_input_alone() -> None:
     assert spawning.told[5:] == []
 
 
-def test_one_that_does_not_end_is_killed() -> None:
+def test_guardian_that_does_not_exit_is_killed() -> None:
     spawning = Spawning()
     guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
@@ -314,7 +314,7 @@ def test_one_that_does_not_end_is_killed() -> None:
     assert len(spawning.spawned) == 1
 
 
-def test_one_that_ends_after_the_node_has_stopped_is_not_started_again() -> None:
+def test_guardian_that_exits_after_the_stop_is_not_restarted() -> None:
     spawning = Spawning()
     guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
@@ -324,7 +324,7 @@ def test_one_that_ends_after_the_node_has_stopped_is_not_started_again() -> None
     assert len(spawning.spawned) == 1
 
 
-def test_one_that_ends_in_time_is_not_killed() -> None:
+def test_guardian_that_exits_in_time_is_not_killed() -> None:
     spawning = Spawning()
     guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
@@ -335,7 +335,7 @@ def test_one_that_ends_in_time_is_not_killed() -> None:
     assert spawning.signals == []
 
 
-def test_one_whose_pipe_is_gone_before_its_end_is_reported_is_told_nothing() -> None:
+def test_guardian_with_a_closed_pipe_gets_no_commands() -> None:
     spawning = Spawning()
     guarding = GuardianProcess(spawning, ["tcp:x:1"], None, 1.0)
     guarding.start()
@@ -347,7 +347,7 @@ def test_one_whose_pipe_is_gone_before_its_end_is_reported_is_told_nothing() -> 
 
 
 @pytest_twisted.ensureDeferred
-async def test_one_that_is_told_to_quit_does(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_guardian_exits_on_quit(monkeypatch: pytest.MonkeyPatch) -> None:
     ends: list[Any] = []
 
     class Watched(GuardianProcess):

@@ -132,7 +132,7 @@ def opened(**more: Any) -> Server:
 # Questions
 
 
-def test_an_answer_is_told_behind_what_came_before_it() -> None:
+def test_reply_is_reported_after_the_lines_before_it() -> None:
     server = opened()
     server.connection.on_received = lambda lines: server.told.append(("received", len(lines)))
     server.connection.say(b"PRIVMSG #c :hi")
@@ -143,7 +143,7 @@ def test_an_answer_is_told_behind_what_came_before_it() -> None:
 
 
 @pytest.mark.parametrize("says", [b":s PONG s :%b", b"PONG %b", b":s PONG s bot", b":s PONG"])
-def test_servers_answer_in_order_whatever_they_say(says: bytes) -> None:
+def test_replies_are_matched_in_order_whatever_their_token(says: bytes) -> None:
     server = opened()
     for number in (1, 2):
         server.connection.ask(number)
@@ -159,7 +159,7 @@ def test_servers_answer_in_order_whatever_they_say(says: bytes) -> None:
     assert server.told[1:] == told[-1]
 
 
-def test_an_answer_to_a_later_question_answers_the_earlier_ones() -> None:
+def test_reply_to_a_later_ping_answers_the_earlier_ones() -> None:
     server = opened()
     server.connection.ask(1)
     server.connection.ask(2)
@@ -167,7 +167,7 @@ def test_an_answer_to_a_later_question_answers_the_earlier_ones() -> None:
     assert server.told[1:] == [("answered", 2)]
 
 
-def test_a_question_may_be_answered_after_the_goodbye() -> None:
+def test_ping_may_be_answered_after_quit() -> None:
     server = opened()
     server.connection.say(b"PRIVMSG #c :hi")
     server.connection.ask(7)
@@ -179,20 +179,20 @@ def test_a_question_may_be_answered_after_the_goodbye() -> None:
     assert server.read() == []
 
 
-def test_without_a_connection_nothing_is_asked() -> None:
+def test_no_ping_is_sent_without_a_connection() -> None:
     server = Server()
     server.connection.ask(1)
     assert server.connection.limits == IrcLimits()
 
 
-def test_what_the_server_takes_is_read() -> None:
+def test_limits_of_the_server_are_parsed() -> None:
     server = dialled().accept()
     server.says(b":s 005 bot LINELEN=1024 TOPICLEN=307 KICKLEN= NETWORK=x :are supported by this server\r\n")
     server.says(b":s 005 bot TOPICLEN=nonsense KICKLEN=255 :are supported by this server\r\n")
     assert server.connection.limits == IrcLimits(1024, 307, 255)
 
 
-def test_errors_of_the_server_are_told_in_their_place() -> None:
+def test_errors_of_the_server_are_reported_in_order() -> None:
     server = opened()
     server.batches.clear()
     lines = [b":x!y@z PRIVMSG #c :one", b":s 404 bot #d :Cannot send to channel", b":x!y@z PRIVMSG #c :two"]
@@ -203,7 +203,7 @@ def test_errors_of_the_server_are_told_in_their_place() -> None:
 # Registering
 
 
-def test_it_registers_and_joins() -> None:
+def test_connection_registers_and_joins_its_channels() -> None:
     server = dialled(username="u", realname="A bot", password="pass:word", channels="#c #d").accept()
     assert server.read() == [b"PASS pass:word", b"NICK bot", b"USER u 0 * :A bot"]
     server.says(b"NOTICE AUTH :*** Looking you up\r\n:x!y@z PRIVMSG bot :too early\r\nPING :42 a\r\n")
@@ -250,25 +250,25 @@ def test_a_password_of_several_words_or_lines_is_refused() -> None:
         {"sasl": ("a\0b", "c")},
     ],
 )
-def test_configurations_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_invalid_configurations_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         IrcConfig(**{"servers": ("h:1",), "nick": "bot", "channels": (Channel("#c"),), **wrong})
 
 
 @pytest.mark.parametrize("wrong", [("c",), ("",), ("#a,b",), ("#a b",), ("#a\r\nb",), ("#a", "k,"), ("#a", ":k")])
-def test_channels_that_cannot_be(wrong: tuple[str, ...]) -> None:
+def test_invalid_channels_are_refused(wrong: tuple[str, ...]) -> None:
     with pytest.raises(ConfigurationError):
         Channel(*wrong)
 
 
-def test_servers_that_cannot_be() -> None:
+def test_invalid_servers_are_refused() -> None:
     for text in ("irc.example.org", "nonsense:irc.example.org:1", "tls:"):
         config = IrcConfig((text,), "bot", (Channel("#c"),))
         with pytest.raises(ConfigurationError, match="neither HOST:PORT nor"):
             ActiveConnection(config, Clock(), on_opened=print, on_closed=print, on_received=print)
 
 
-def test_lines_stay_as_they_are() -> None:
+def test_lines_are_relayed_verbatim() -> None:
     server = opened()
     server.batches.clear()
     lines = [
@@ -291,7 +291,7 @@ def test_lines_stay_as_they_are() -> None:
     assert server.batches == [[b":x!y@z PRIVMSG #c :LF alone"]]
 
 
-def test_what_could_deceive_others_is_not_relayed() -> None:
+def test_misleading_lines_are_not_relayed() -> None:
     server = opened()
     server.batches.clear()
     server.says(b":x!y@z PRIVMSG #c :a\rQUIT\r\n:x!y@z PRIVMSG #c :a\0b\r\n:x!y@z PRI\xffVMSG #c :a\r\n: \r\n")
@@ -302,7 +302,7 @@ def test_what_could_deceive_others_is_not_relayed() -> None:
     assert server.batches == [[b":x!y@z PRIVMSG #c :its tag is not ours"]]
 
 
-def test_saying_writes_at_once_and_only_what_may_be_said() -> None:
+def test_say_writes_allowed_lines_at_once() -> None:
     server = dialled()
     assert not server.connection.say(b"PRIVMSG #c :early")
     server.accept()
@@ -359,7 +359,7 @@ def test_sasl_plain(size: int) -> None:
         (b":s 464 bot :Password incorrect\r\n", "refused: Password incorrect"),
     ],
 )
-def test_nobody_goes_on_without_the_account(answer: bytes, reason: str) -> None:
+def test_failed_sasl_ends_the_connection(answer: bytes, reason: str) -> None:
     server = dialled(sasl=("account", "the password")).accept()
     server.says(answer)
     server.advance(0.1)
@@ -383,7 +383,7 @@ def test_no_secret_is_ever_logged() -> None:
 # Its end
 
 
-def test_a_server_that_does_not_answer() -> None:
+def test_connection_times_out_without_an_answer() -> None:
     server = dialled()
     server.advance(14.9)
     assert (server.told, server.cancelled) == ([], 0)
@@ -402,7 +402,7 @@ def test_a_server_that_does_not_answer() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_a_connection_that_is_refused() -> None:
+def test_refused_connection_is_reported() -> None:
     server = dialled(servers=("127.0.0.1:1", "127.0.0.1:2"))
     assert server.connection.server == "127.0.0.1:1"
     server.dials[0][1].errback(ConnectionRefusedError())
@@ -425,7 +425,7 @@ def test_a_connection_that_is_refused() -> None:
     assert len(server.closed) == 3
 
 
-def test_an_endpoint_that_raises() -> None:
+def test_exception_of_the_endpoint_is_reported() -> None:
     server = Server()
 
     def broken(factory: Any) -> Deferred[Any]:
@@ -437,7 +437,7 @@ def test_an_endpoint_that_raises() -> None:
     assert server.told == [("closed", "no memory")]
 
 
-def test_a_connection_that_opens_after_it_was_given_up() -> None:
+def test_connection_that_opens_after_an_abort_is_closed() -> None:
     server = dialled()
     factory = server.dials[0][0]
     protocol = factory.buildProtocol(None)
@@ -450,7 +450,7 @@ def test_a_connection_that_opens_after_it_was_given_up() -> None:
     assert server.told == [("closed", "not wanted")]
 
 
-def test_a_silent_server() -> None:
+def test_silent_server_ends_the_connection() -> None:
     server = opened()
     server.advance(29.8)
     assert server.read() == []
@@ -468,7 +468,7 @@ def test_a_silent_server() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_saying_goodbye() -> None:
+def test_graceful_close_sends_quit() -> None:
     server = opened()
     server.connection.close("leave it\r\nJOIN #0")
     assert server.read() == [b"QUIT :leave itJOIN #0"]
@@ -485,7 +485,7 @@ def test_saying_goodbye() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_a_goodbye_before_the_server_has_let_it_in() -> None:
+def test_quit_before_registration_closes_the_connection() -> None:
     server = Server()
     server.connection.open()
     server.accept().read()
@@ -500,7 +500,7 @@ def test_a_goodbye_before_the_server_has_let_it_in() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_a_goodbye_that_is_not_heard() -> None:
+def test_unanswered_quit_ends_in_an_abort() -> None:
     server = opened()
     server.connection.close("bye")
     server.advance(0.9)
@@ -510,7 +510,7 @@ def test_a_goodbye_that_is_not_heard() -> None:
     assert server.closed == ["bye"]
 
 
-def test_cutting_off() -> None:
+def test_abort_ends_the_connection_at_once() -> None:
     server = opened()
     server.connection.close("the lease is over", graceful=False)
     assert (server.read(), server.transport.aborted, server.closed) == ([], True, [])
@@ -525,7 +525,7 @@ def test_cutting_off() -> None:
     assert server.closed == ["polite"]
 
 
-def test_why_the_server_closes() -> None:
+def test_error_of_the_server_is_the_close_reason() -> None:
     server = opened()
     server.close()
     assert server.closed == ["closed"]
@@ -541,7 +541,7 @@ def test_why_the_server_closes() -> None:
     assert server.closed == ["killed: enough"]
 
 
-def test_a_line_without_end() -> None:
+def test_unterminated_line_ends_the_connection() -> None:
     server = opened()
     for _ in range(16):
         server.says(b"x" * 1_024)
@@ -553,7 +553,7 @@ def test_a_line_without_end() -> None:
     assert server.closed == ["a line without end"]
 
 
-def test_a_server_that_does_not_read() -> None:
+def test_server_that_does_not_read_is_disconnected() -> None:
     server = opened()
     server.transport.producer.pauseProducing()
     server.advance(0.1)
@@ -563,7 +563,7 @@ def test_a_server_that_does_not_read() -> None:
 # Nicks
 
 
-def test_a_nick_that_is_taken() -> None:
+def test_taken_nick_is_replaced() -> None:
     server = dialled().accept()
     server.read()
     asked = []
@@ -576,7 +576,7 @@ def test_a_nick_that_is_taken() -> None:
     assert server.closed == ["the nick bot and those like it are taken"]
 
 
-def test_a_nick_that_the_server_does_not_allow() -> None:
+def test_refused_nick_ends_the_connection() -> None:
     server = dialled().accept()
     server.says(b":s 432 * bot :Erroneous nickname\r\n")
     server.advance(0.1)
@@ -597,7 +597,7 @@ def with_another_nick(**more: Any) -> Server:
     return server
 
 
-def test_a_nick_is_asked_for_until_it_can_be_had() -> None:
+def test_preferred_nick_is_requested_until_it_is_free() -> None:
     server = with_another_nick(ping_interval=10_000)
     server.advance(4.8)
     assert server.read() == []
@@ -613,7 +613,7 @@ def test_a_nick_is_asked_for_until_it_can_be_had() -> None:
 
 
 @pytest.mark.parametrize("line", [b":BOT!x@y QUIT :timeout\r\n", b":Bot!x@y NICK other\r\n"])
-def test_a_nick_is_had_at_once_when_its_holder_goes(line: bytes) -> None:
+def test_preferred_nick_is_taken_when_its_holder_leaves(line: bytes) -> None:
     server = with_another_nick()
     server.says(b":other!x@y QUIT :timeout\r\n")
     assert server.read() == []
@@ -621,7 +621,7 @@ def test_a_nick_is_had_at_once_when_its_holder_goes(line: bytes) -> None:
     assert server.read() == [b"NICK bot"]
 
 
-def test_somebody_renames_it() -> None:
+def test_forced_nick_change_is_followed() -> None:
     server = opened()
     server.says(b":bot!u@h NICK Guest7\r\n")
     assert server.told[-1] == ("renamed", b"Guest7!u@h")
@@ -638,7 +638,7 @@ def test_somebody_renames_it() -> None:
     assert server.clock.getDelayedCalls() == []
 
 
-def test_a_nick_that_the_server_cuts() -> None:
+def test_truncated_nick_is_accepted() -> None:
     server = dialled(nick="bottomless").accept()
     server.says(WELCOME.replace(b" bot ", b" bottomles ") + b":bottomles!u@h JOIN #c\r\n")
     assert server.told == [("opened", b"bottomles!u@h")]
@@ -647,7 +647,7 @@ def test_a_nick_that_the_server_cuts() -> None:
 # Channels
 
 
-def test_it_comes_back_when_it_was_thrown_out_but_not_faster_and_faster() -> None:
+def test_kicked_client_rejoins_with_backoff() -> None:
     server = opened(ping_interval=10_000)
     for wait in (2, 4, 8, 16, 32, 60, 60):
         server.says(b":x!y@z KICK #C BOT :out\r\n:s 404 bot #c :Cannot send to channel\r\n")
@@ -662,7 +662,7 @@ def test_it_comes_back_when_it_was_thrown_out_but_not_faster_and_faster() -> Non
     assert server.read() == [b"JOIN #c"]
 
 
-def test_it_stays_out_of_what_it_was_told_to_leave() -> None:
+def test_parted_channel_is_not_rejoined() -> None:
     server = opened(channels="#c")
     server.connection.say(b"PART #x,#C :bye")
     server.says(b":bot!u@h PART #c\r\n")
@@ -674,7 +674,7 @@ def test_it_stays_out_of_what_it_was_told_to_leave() -> None:
     assert server.read() == [b"JOIN #c"]
 
 
-def test_a_channel_that_refuses_is_tried_again() -> None:
+def test_refusing_channel_is_retried() -> None:
     server = dialled(channels="#c #d #e").accept()
     server.says(WELCOME)
     server.read()
@@ -692,14 +692,14 @@ def test_a_channel_that_refuses_is_tried_again() -> None:
     assert server.told == [("opened", b"bot!u@h")]
 
 
-def test_no_channel_lets_it_in() -> None:
+def test_connection_ends_when_all_channels_refuse() -> None:
     server = dialled(channels="#c #d").accept()
     server.says(WELCOME + b":s 474 bot #c :banned\r\n:s 403 bot #d :none\r\n")
     server.advance(0.1)
     assert server.closed == ["no channel could be joined (#c: 474 banned; #d: 403 none)"]
 
 
-def test_a_channel_that_says_nothing_does_not_keep_it_from_the_others() -> None:
+def test_unresponsive_channel_does_not_block_the_others() -> None:
     server = dialled(channels="#c #d").accept()
     server.says(WELCOME + JOINED)
     server.advance(15.2)
@@ -714,7 +714,7 @@ def test_a_channel_that_says_nothing_does_not_keep_it_from_the_others() -> None:
 
 
 @given(st.lists(st.binary(max_size=200) | st.sampled_from([WELCOME, JOINED, b":s 4", b" bot #c", b"\r\n", b"NICK"])))
-def test_whatever_a_server_says(pieces: list[bytes]) -> None:
+def test_arbitrary_server_lines_cause_no_failure(pieces: list[bytes]) -> None:
     server = dialled(sasl=None).accept()
     for piece in pieces:
         server.says(piece)
@@ -752,7 +752,7 @@ def test_whatever_a_server_says(pieces: list[bytes]) -> None:
         ]
     )
 )
-def test_a_line_with_nothing_in_it(command: str) -> None:
+def test_empty_line_is_ignored(command: str) -> None:
     server = dialled(sasl=("a", "b")).accept()
     for prefix in ("", ":bot ", ": ", ":bot!u@h "):
         for params in ("", " bot", " :", " bot #c"):
@@ -769,7 +769,7 @@ def test_a_line_with_nothing_in_it(command: str) -> None:
         (b":s  JOIN :#c", ("s", "JOIN", ("#c",))),
     ],
 )
-def test_taking_a_line_apart(raw: bytes, expected: tuple[Any, ...]) -> None:
+def test_irc_line_is_parsed(raw: bytes, expected: tuple[Any, ...]) -> None:
     line = parse_irc_line(raw)
     assert line is not None
     assert (line.nick, line.command, line.params) == expected
@@ -789,7 +789,7 @@ class Mute(Protocol):
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_listener_that_says_nothing_on_a_socket() -> None:
+async def test_silent_listener_on_a_socket_times_out() -> None:
     mute = Mute()
     build: Callable[[Any], Protocol] = lambda address: mute  # noqa: E731
     factory = Factory()

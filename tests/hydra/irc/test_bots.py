@@ -98,7 +98,7 @@ def lines(*texts: bytes, term: int = 1, first: int = 0) -> LinesReceived:
         (b"", "", "", (), "", "", False),
     ],
 )
-def test_a_line_taken_apart(
+def test_line_is_parsed_for_bots(
     raw: bytes, nick: str, command: str, params: tuple[str, ...], text: str, reply_to: str, ours: bool
 ) -> None:
     line = parse_line(raw, 3, 7)
@@ -108,13 +108,13 @@ def test_a_line_taken_apart(
 
 
 @given(st.binary(max_size=600))
-def test_any_line_can_be_taken_apart(raw: bytes) -> None:
+def test_any_line_can_be_parsed_for_bots(raw: bytes) -> None:
     line = parse_line(raw, 1, 0)
     for part in (line.nick, line.prefix, line.text, *line.params):
         assert part.encode("utf-8", "surrogateescape") in raw
 
 
-def test_only_who_leads_is_heard() -> None:
+def test_only_replies_of_the_leader_are_sent() -> None:
     said: list[str] = []
     parrot = Parrot()
     bots = BotRunner([parrot], said.append)
@@ -132,7 +132,7 @@ def test_only_who_leads_is_heard() -> None:
     assert parrot.seen == [one, True, two, b"PRIVMSG #c :two", (3, 5), False, three]
 
 
-def test_what_is_replayed_is_not_answered() -> None:
+def test_replies_to_replayed_lines_are_discarded() -> None:
     said: list[str] = []
     parrot = Parrot()
     bots = BotRunner([parrot], said.append)
@@ -143,7 +143,7 @@ def test_what_is_replayed_is_not_answered() -> None:
     assert BotRunner([], said.append).replay([lines(b"x")]) == 0
 
 
-def test_one_that_fails_keeps_nobody_from_going_on(failures: list[Any]) -> None:
+def test_failing_bot_does_not_stop_the_others(failures: list[Any]) -> None:
     said: list[str] = []
     parrot = Parrot()
     bots = BotRunner([Broken(), parrot], said.append)
@@ -155,7 +155,7 @@ def test_one_that_fails_keeps_nobody_from_going_on(failures: list[Any]) -> None:
     assert [str(failure) for failure in failures] == ["broken on purpose"] * 3
 
 
-def test_an_answer_that_cannot_be_said_is_only_logged(failures: list[Any]) -> None:
+def test_invalid_reply_is_only_logged(failures: list[Any]) -> None:
     tried: list[str] = []
 
     def say(line: str) -> None:
@@ -180,7 +180,7 @@ def test_an_answer_that_cannot_be_said_is_only_logged(failures: list[Any]) -> No
         ("a string", "cannot be made: TypeError"),
     ],
 )
-def test_what_is_no_bot_is_said_at_the_start(made: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_bot_is_refused_at_the_start(made: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "of_ours", SimpleNamespace(bot=made))
     with pytest.raises(ConfigurationError, match=why):
         load_bot("of_ours.bot")
@@ -188,7 +188,7 @@ def test_what_is_no_bot_is_said_at_the_start(made: Any, why: str, monkeypatch: p
         load_bot("of_ours.nothing")
 
 
-def test_a_bot_is_made_by_its_name() -> None:
+def test_bot_is_created_by_its_dotted_name() -> None:
     assert type(load_bot("fyrehose_twisted.hydra.irc.bots.Bot")) is Bot
 
 
@@ -202,7 +202,7 @@ def karma() -> Any:
     return module.KarmaBot()
 
 
-def test_the_example_counts(karma: Any) -> None:
+def test_example_bot_counts_karma(karma: Any) -> None:
     said: list[str] = []
     bots = BotRunner([karma], said.append)
     bots.replay([lines(b":n!u@h PRIVMSG #c :tea++, coffee-- tea++", b":n!u@h PRIVMSG #c :C++ and a+++")])

@@ -31,7 +31,7 @@ def kinds(messages: list[Any]) -> list[str]:
 # Whoever is knocked at
 
 
-def test_a_knock_is_answered_with_meet_welcome_hello_in_this_order(net: Net) -> None:
+def test_knock_is_answered_with_meet_welcome_and_hello_in_this_order(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
     end = net.join(host, 7)
@@ -41,7 +41,7 @@ def test_a_knock_is_answered_with_meet_welcome_hello_in_this_order(net: Net) -> 
     assert host.of(NodeRegistered)[-1] == NodeRegistered(7)
 
 
-def test_everybody_has_to_meet_before_the_welcome(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_mediator_sends_the_welcome_after_all_nodes_sent_a_meet(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     me = leader.host.id
     end = net.join(leader.host, 9)
@@ -57,14 +57,14 @@ def test_everybody_has_to_meet_before_the_welcome(make_leader: Callable[..., Lea
     assert 9 in leader.node._context.registry
 
 
-def test_who_meets_for_somebody_else_counts_for_nothing(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_meet_for_another_inductee_does_not_count(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     net.join(leader.host, 9)
     leader.ends[7].send(Meet(9, 7), Meet(9, 7), Meet(10, 8), Meet(9, 99))
     assert 9 not in leader.node._context.registry
 
 
-def test_nobody_waits_for_a_node_that_was_dropped_meanwhile(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_induction_does_not_wait_for_a_node_dropped_meanwhile(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     net.join(leader.host, 9)
     leader.ends[7].send(Meet(9, 7))
@@ -72,9 +72,7 @@ def test_nobody_waits_for_a_node_that_was_dropped_meanwhile(make_leader: Callabl
     assert 9 in leader.node._context.registry
 
 
-def test_an_induction_that_lasts_too_long_is_given_up_and_its_places_are_free(
-    make_leader: Callable[..., Leader], net: Net
-) -> None:
+def test_induction_times_out_and_releases_its_reservations(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
     assert leader.node._context.registry.places_taken() == 4
@@ -90,7 +88,7 @@ def test_an_induction_that_lasts_too_long_is_given_up_and_its_places_are_free(
     assert 9 not in leader.node._context.registry
 
 
-def test_an_inductee_that_goes_away_is_given_up(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_induction_is_abandoned_when_the_inductee_disconnects(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
     end.close()
@@ -99,7 +97,7 @@ def test_an_inductee_that_goes_away_is_given_up(make_leader: Callable[..., Leade
     assert [one.id for one in leader.ends[8].take(Drop)] == [9]
 
 
-def test_one_after_the_other(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_mediator_handles_one_induction_at_a_time(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(network_size=5)
     first, second = net.join(leader.host, 9), net.join(leader.host, 10)
     assert len(first.take()) == 1
@@ -110,7 +108,7 @@ def test_one_after_the_other(make_leader: Callable[..., Leader], net: Net) -> No
     assert second.take(Meet) == [Meet(10, leader.host.id)]
 
 
-def test_the_cap_holds_and_whoever_waits_for_a_place_gets_it(leader: Leader, net: Net) -> None:
+def test_network_size_is_never_exceeded_and_a_queued_knock_gets_a_free_place(leader: Leader, net: Net) -> None:
     end = net.join(leader.host, 9)
     net.run(1.0)
     assert end.take(Meet) == []
@@ -119,7 +117,7 @@ def test_the_cap_holds_and_whoever_waits_for_a_place_gets_it(leader: Leader, net
     assert end.take(Meet) == [Meet(9, leader.host.id)]
 
 
-def test_who_waits_for_too_long_is_not_answered(leader: Leader, net: Net) -> None:
+def test_queued_knock_expires_without_an_answer(leader: Leader, net: Net) -> None:
     net.join(leader.host, 9)
     net.run(10.1)
     assert leader.node.counters["knocks_unanswered"] == 1
@@ -127,26 +125,26 @@ def test_who_waits_for_too_long_is_not_answered(leader: Leader, net: Net) -> Non
     assert leader.node._components.induction.mediating is None
 
 
-def test_only_so_many_may_wait(leader: Leader, net: Net) -> None:
+def test_number_of_queued_knocks_is_limited(leader: Leader, net: Net) -> None:
     for ind in range(100, 100 + MAX_WAITING_KNOCKS + 3):
         net.join(leader.host, ind)
     assert leader.node.counters["knocks_unanswered"] == 3
 
 
-def test_without_a_cap_there_is_room_for_all(net: Net) -> None:
+def test_network_without_a_size_inducts_all(net: Net) -> None:
     host = net.node("one", 1, found=True, network_size=None, quorum=Quorum.REGISTRY)
     net.run(0.01)
     net.join(host, 7)
     assert 7 in host.node._context.registry
 
 
-def test_whoever_was_dropped_is_told_so(leader: Leader, net: Net) -> None:
+def test_knock_with_a_dropped_id_is_answered_with_a_drop(leader: Leader, net: Net) -> None:
     leader.ends[7].send(Drop(8, "no PONG"))
     assert leader.host.of(NodeDropped) == [NodeDropped(8, "no PONG")]
     assert net.join(leader.host, 8).take() == [Drop(8, "dropped before")]
 
 
-def test_a_leader_without_a_lease_lets_nobody_in(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_leader_without_a_lease_inducts_no_node(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(**FOUR)
     end = net.join(leader.host, 9)
     leader.silence(7, 8)
@@ -157,20 +155,20 @@ def test_a_leader_without_a_lease_lets_nobody_in(make_leader: Callable[..., Lead
     assert 9 not in leader.node._context.registry
 
 
-def test_a_second_link_of_a_node_is_bound_and_nobody_else_hears_of_it(leader: Leader, net: Net) -> None:
+def test_second_link_of_a_node_is_bound_without_flooding(leader: Leader, net: Net) -> None:
     end = net.join(leader.host, 7)
     assert end.take()[0] == Hello(7, leader.host.id)
     assert leader.ends[8].take() == []
 
 
-def test_its_own_id_is_not_answered(leader: Leader, net: Net) -> None:
+def test_knock_with_the_nodes_own_id_is_not_answered(leader: Leader, net: Net) -> None:
     assert net.join(leader.host, leader.host.id).take() == []
 
 
 # Everybody else
 
 
-def test_a_node_meets_whom_a_mediator_asks_about(make_cohort: Callable[..., Cohort]) -> None:
+def test_node_answers_a_relayed_knock_with_a_meet(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9, "new"), Knock(9, "new"))
     assert cohort.end.take() == [Meet(9, cohort.host.id)]
@@ -181,7 +179,7 @@ def test_a_node_meets_whom_a_mediator_asks_about(make_cohort: Callable[..., Coho
     assert member.tag == "new"
 
 
-def test_it_meets_nobody_beyond_the_cap_even_with_two_mediators_at_once(make_cohort: Callable[..., Cohort]) -> None:
+def test_node_reserves_no_place_beyond_the_network_size_for_two_mediators(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9, "new"), Knock(10, "newer"))
     assert cohort.end.take(Meet) == [Meet(9, cohort.host.id)]
@@ -190,13 +188,13 @@ def test_it_meets_nobody_beyond_the_cap_even_with_two_mediators_at_once(make_coh
     assert 10 not in cohort.node._context.registry
 
 
-def test_two_mediators_at_once_may_both_succeed_where_there_is_room(make_cohort: Callable[..., Cohort]) -> None:
+def test_two_concurrent_mediators_both_succeed_within_the_network_size(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(network_size=5)
     cohort.end.send(Knock(9), Knock(10), Welcome(10), Welcome(9))
     assert {9, 10} <= cohort.node._context.registry.ids()
 
 
-def test_a_place_is_kept_until_the_inductee_is_dropped(make_cohort: Callable[..., Cohort]) -> None:
+def test_reservation_is_kept_until_the_inductee_is_dropped(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9))
     assert cohort.node._context.registry.places_taken() == 4
@@ -206,7 +204,7 @@ def test_a_place_is_kept_until_the_inductee_is_dropped(make_cohort: Callable[...
     assert 9 not in cohort.node._context.registry
 
 
-def test_a_place_is_not_kept_for_ever(make_cohort: Callable[..., Cohort]) -> None:
+def test_reservation_expires(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.end.send(Knock(9))
     for _ in range(6):
@@ -218,7 +216,7 @@ def test_a_place_is_not_kept_for_ever(make_cohort: Callable[..., Cohort]) -> Non
     assert cohort.node._context.registry.places_taken() == 3
 
 
-def test_in_an_election_nobody_is_met(make_cohort: Callable[..., Cohort]) -> None:
+def test_no_meet_is_sent_during_an_election(make_cohort: Callable[..., Cohort]) -> None:
     cohort = make_cohort(**FOUR)
     cohort.node._components.election.next_nomination = cohort.net.now + 25.0
     cohort.wait(15.1)
@@ -229,7 +227,7 @@ def test_in_an_election_nobody_is_met(make_cohort: Callable[..., Cohort]) -> Non
     assert cohort.end.take(Meet) == []
 
 
-def test_id_0_and_strangers_are_met_by_nobody(cohort: Cohort, net: Net) -> None:
+def test_unbound_meet_welcome_and_hello_are_ignored_and_counted(cohort: Cohort, net: Net) -> None:
     stranger = net.link(cohort.host)
     stranger.send(Meet(9, 7), Welcome(9), Hello(9, 7))
     for count in ("unbound_meet", "unbound_welcome", "unbound_hello"):
@@ -237,7 +235,7 @@ def test_id_0_and_strangers_are_met_by_nobody(cohort: Cohort, net: Net) -> None:
     assert 9 not in cohort.node._context.registry
 
 
-def test_a_node_that_knocks_before_it_named_itself_is_registered_all_the_same(net: Net) -> None:
+def test_node_that_knocks_before_its_hello_is_registered(net: Net) -> None:
     played = net.play(9)
     host = net.node("new", 1, (9,))
     net.run(0.01)
@@ -252,7 +250,7 @@ def test_a_node_that_knocks_before_it_named_itself_is_registered_all_the_same(ne
     assert Hello(8, ind) in other.take()
 
 
-def test_a_node_that_joins_three_others_learns_of_all(trio: tuple[Host, Host, Host], net: Net) -> None:
+def test_new_node_learns_of_all_three_existing_nodes(trio: tuple[Host, Host, Host], net: Net) -> None:
     ids = {host.id for host in trio}
     for host in trio:
         assert host.node._context.registry.ids() == ids
@@ -270,14 +268,14 @@ def guarded(cohort: Cohort, net: Net) -> Any:
     return end
 
 
-def test_a_guardian_may_drop_its_node(cohort: Cohort, net: Net) -> None:
+def test_guardian_may_drop_its_node(cohort: Cohort, net: Net) -> None:
     end = guarded(cohort, net)
     end.send(Drop(7, "guardian"))
     assert 7 not in cohort.node._context.registry
     assert cohort.host.durable.promised == 0
 
 
-def test_a_guardian_may_drop_nobody_else(cohort: Cohort, net: Net) -> None:
+def test_guardian_may_not_drop_another_node(cohort: Cohort, net: Net) -> None:
     end = guarded(cohort, net)
     end.send(Drop(8, "guardian"), Drop(cohort.host.id, "guardian"))
     assert 8 in cohort.node._context.registry
@@ -285,7 +283,7 @@ def test_a_guardian_may_drop_nobody_else(cohort: Cohort, net: Net) -> None:
     assert cohort.node.counters["unbound_drop"] == 2
 
 
-def test_a_guardian_may_do_nothing_else_and_hears_nothing(cohort: Cohort, net: Net) -> None:
+def test_guardian_may_only_send_drop_and_receives_nothing(cohort: Cohort, net: Net) -> None:
     end = guarded(cohort, net)
     end.send(Nominate(2, 7), Ping(2, "v", 7), Knock(8, GUARDIAN_TAG), Knock(9, "x"))
     assert cohort.node.counters["unbound_nominate"] == cohort.node.counters["unbound_ping"] == 1
@@ -294,7 +292,7 @@ def test_a_guardian_may_do_nothing_else_and_hears_nothing(cohort: Cohort, net: N
     assert end.take() == []
 
 
-def test_the_guardian_of_nobody_is_not_answered(cohort: Cohort, net: Net) -> None:
+def test_guardian_of_an_unregistered_node_is_not_answered(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.take()
     end.send(Knock(99, GUARDIAN_TAG))
@@ -302,7 +300,7 @@ def test_the_guardian_of_nobody_is_not_answered(cohort: Cohort, net: Net) -> Non
     assert cohort.end.take(Knock) == []
 
 
-def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(cohort: Cohort, net: Net) -> None:
+def test_guardian_that_connects_before_its_node_is_registered_is_not_a_link_to_it(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.take()
     end.send(Knock(9, GUARDIAN_TAG))
@@ -315,7 +313,7 @@ def test_a_guardian_that_comes_before_the_news_of_its_node_is_no_link_to_it(coho
     assert 9 not in cohort.node._context.registry
 
 
-def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Net) -> None:
+def test_mediator_recognizes_a_guardian_that_connected_before_its_node(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
     guardian = net.link(host)
@@ -329,7 +327,7 @@ def test_whoever_takes_a_node_in_knows_its_guardian_that_came_first(net: Net) ->
 
 
 @pytest.mark.parametrize("tag", [GUARDIAN_TAG, "x"])
-def test_a_guardian_does_not_count_as_a_link_to_its_node(cohort: Cohort, net: Net, tag: str) -> None:
+def test_guardian_link_does_not_become_the_primary_link_of_its_node(cohort: Cohort, net: Net, tag: str) -> None:
     end = net.link(cohort.host)
     end.send(Knock(8, tag))
     assert (8 in cohort.node._context.links.primary) is (tag == "x")

@@ -24,7 +24,7 @@ def pass_time(net: Net, seconds: float, *ends: Any) -> None:
         seconds -= 1.0
 
 
-def test_it_knocks_at_one_link_after_the_other_and_begins_anew(net: Net) -> None:
+def test_outsider_knocks_at_one_link_after_the_other_and_starts_over(net: Net) -> None:
     one, other = net.play(2), net.play(3)
     host = net.node("out", 1, (2, 3))
     net.run(0.01)
@@ -40,7 +40,7 @@ def test_it_knocks_at_one_link_after_the_other_and_begins_anew(net: Net) -> None
     assert host.node.role is Role.OUTSIDER
 
 
-def test_each_knock_has_another_id_and_none_is_0(net: Net) -> None:
+def test_each_knock_has_a_new_nonzero_id(net: Net) -> None:
     played = net.play(2)
     net.node("out", 1, (2,))
     net.run(0.01)
@@ -52,7 +52,7 @@ def test_each_knock_has_another_id_and_none_is_0(net: Net) -> None:
     assert 0 not in found
 
 
-def test_it_becomes_a_node_by_meet_and_welcome_over_the_link_that_it_knocked_at(net: Net) -> None:
+def test_outsider_becomes_a_node_by_meet_and_welcome_over_the_link_of_its_knock(net: Net) -> None:
     played = net.play(2)
     host = net.node("out", 1, (2,))
     net.run(0.01)
@@ -71,7 +71,7 @@ def test_it_becomes_a_node_by_meet_and_welcome_over_the_link_that_it_knocked_at(
     assert host.node._context.registry.ids() == {ind, 7}
 
 
-def test_whoever_has_its_id_already_makes_it_take_another(net: Net) -> None:
+def test_hello_from_a_node_with_the_same_id_makes_the_outsider_draw_another(net: Net) -> None:
     played = net.play(2)
     host = net.node("out", 1, (2,))
     net.run(0.01)
@@ -83,7 +83,7 @@ def test_whoever_has_its_id_already_makes_it_take_another(net: Net) -> None:
     assert other != ind
 
 
-def test_a_ping_makes_it_knock_there_at_once(net: Net) -> None:
+def test_ping_makes_an_outsider_knock_at_once(net: Net) -> None:
     played = net.play(2)
     host = net.node("out", 1, (2,))
     net.run(0.01)
@@ -99,21 +99,21 @@ def test_a_ping_makes_it_knock_there_at_once(net: Net) -> None:
         assert len(knocks(end)) == 1
 
 
-def test_nobody_but_a_founder_founds_anything(net: Net) -> None:
+def test_node_without_found_never_bootstraps(net: Net) -> None:
     host = net.node("out", 1)
     net.run(1_000.0)
     assert host.node.role is Role.OUTSIDER
     assert host.node.id is None
 
 
-def test_a_founder_founds_at_once_where_nobody_can_be_reached(net: Net) -> None:
+def test_node_bootstraps_at_once_without_reachable_links(net: Net) -> None:
     host = net.node("one", 1, (2,), found=True)
     net.run(0.5)
     assert host.node.role is Role.LEADER
     assert host.node.term == 1
 
 
-def test_a_founder_waits_for_an_answer_where_somebody_can(net: Net) -> None:
+def test_node_waits_for_an_answer_before_a_bootstrap_with_open_links(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,), found=True)
     net.run(0.01)
@@ -123,7 +123,7 @@ def test_a_founder_waits_for_an_answer_where_somebody_can(net: Net) -> None:
     assert host.node.role is Role.LEADER
 
 
-def test_it_knocks_only_where_a_promise_does_not_keep_it_from_answering(net: Net) -> None:
+def test_outsider_knocks_only_where_its_promise_allows_answers(net: Net) -> None:
     one, other = net.play(2), net.play(3)
     net.node("out", 1, (2, 3), durable=DurableState(term=1, promised=7, until=net.now + 12.0))
     net.run(0.01)
@@ -144,7 +144,7 @@ def two_links(net: Net) -> tuple[Any, Any]:
     return ends if ends[0].received else ends[::-1]
 
 
-def test_without_an_answer_it_knocks_where_a_network_shows(net: Net) -> None:
+def test_unanswered_knock_is_retried_over_a_link_that_reveals_a_network(net: Net) -> None:
     _, network = two_links(net)
     network.send(Ping(1, "v", 7))
     assert knocks(network) == []
@@ -152,7 +152,7 @@ def test_without_an_answer_it_knocks_where_a_network_shows(net: Net) -> None:
     assert len(knocks(network)) == 1
 
 
-def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: Net) -> None:
+def test_unanswered_knock_is_retried_over_the_same_link_when_a_network_appears(net: Net) -> None:
     end, _ = two_links(net)
     (first,) = knocks(end)
     net.run(0.5)
@@ -163,7 +163,7 @@ def test_without_an_answer_it_knocks_again_where_a_network_came_to_later(net: Ne
     assert again != first
 
 
-def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Net) -> None:
+def test_unanswered_knock_is_retried_where_a_network_was_revealed_before(net: Net) -> None:
     one, other = net.play(2), net.play(3)
     net.node("out", 1, (2, 3), durable=DurableState(term=1, promised=99, until=net.now + 5.0))
     net.run(0.01)
@@ -176,7 +176,7 @@ def test_without_an_answer_it_knocks_where_a_network_showed_before(net: Net) -> 
     assert (len(knocks(shown)), len(knocks(silent))) == (1, 0)
 
 
-def test_it_waits_for_a_mediator_that_answers(net: Net) -> None:
+def test_outsider_waits_for_a_mediator_that_sent_a_meet(net: Net) -> None:
     mediator, network = two_links(net)
     (ind,) = knocks(mediator)
     mediator.send(Meet(ind, 7))
@@ -186,7 +186,7 @@ def test_it_waits_for_a_mediator_that_answers(net: Net) -> None:
     assert knocks(network) == knocks(mediator) == []
 
 
-def test_a_founder_that_hears_of_a_network_founds_none(net: Net) -> None:
+def test_ping_of_a_network_prevents_a_bootstrap(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,), found=True)
     net.run(0.01)
@@ -197,7 +197,7 @@ def test_a_founder_that_hears_of_a_network_founds_none(net: Net) -> None:
     assert host.node.role is Role.OUTSIDER
 
 
-def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Net) -> None:
+def test_bootstrapping_leader_without_a_quorum_does_not_connect_to_irc(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(100.0)
     assert host.node.role is Role.LEADER
@@ -208,7 +208,7 @@ def test_a_founder_without_a_quorum_does_not_go_to_irc(net: Net) -> None:
 @pytest.mark.parametrize(
     ("vow", "size", "term"), [(DurableState(), 3, 1), (DurableState(), 1, 1), (DurableState(term=5, voted=9), 1, 10)]
 )
-def test_who_knows_of_nobody_else_counts_its_terms(net: Net, vow: DurableState, size: int, term: int) -> None:
+def test_first_bootstrap_increments_the_known_term(net: Net, vow: DurableState, size: int, term: int) -> None:
     host = net.node("one", 1, found=True, durable=vow, network_size=size)
     net.run(0.01)
     assert host.node.term == term
@@ -218,7 +218,7 @@ def test_who_knows_of_nobody_else_counts_its_terms(net: Net, vow: DurableState, 
     ("vow", "first", "known"),
     [(DurableState(term=5), 1, 5), (DurableState(term=5, voted=9), 1, 9), (DurableState(term=10**9), 10**6, 10**9)],
 )
-def test_who_founds_again_does_not_take_the_very_next_term(net: Net, vow: DurableState, first: int, known: int) -> None:
+def test_later_bootstrap_draws_a_random_higher_term(net: Net, vow: DurableState, first: int, known: int) -> None:
     terms = set()
     for number in range(1, 4):
         host = net.node(str(number), number, found=True, durable=vow, first_term=first)
@@ -228,7 +228,7 @@ def test_who_founds_again_does_not_take_the_very_next_term(net: Net, vow: Durabl
     assert all(known < term <= known + TERMS_PER_SECOND for term in terms)
 
 
-def test_founders_that_remember_nothing_take_different_terms(net: Net) -> None:
+def test_nodes_without_state_bootstrap_in_different_terms(net: Net) -> None:
     first = 1_000_000
     hosts = [net.node(str(number), number, found=True, first_term=first) for number in (1, 2, 3)]
     net.run(0.01)
@@ -237,7 +237,7 @@ def test_founders_that_remember_nothing_take_different_terms(net: Net) -> None:
     assert all(first <= term < first + 65_536 for term in terms)
 
 
-def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Net) -> None:
+def test_second_bootstrap_without_state_uses_a_later_term(net: Net) -> None:
     host = net.node("one", 1, found=True, first_term=1_000_000)
     net.run(0.01)
     before = host.node.term
@@ -247,7 +247,7 @@ def test_a_second_network_of_a_forgetful_founder_has_a_later_term(net: Net) -> N
     assert host.node.term > before
 
 
-def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Net) -> None:
+def test_promise_before_a_restart_delays_the_bootstrap(net: Net) -> None:
     host = net.node("one", 1, found=True, durable=DurableState(term=1, promised=7, until=net.now + 9.0))
     net.run(0.01)
     end = net.join(host, 8)
@@ -256,7 +256,7 @@ def test_what_it_promised_in_a_former_life_keeps_it_from_founding(net: Net) -> N
     assert host.node.lease_until is None or host.node.lease_until <= net.now
 
 
-def test_a_node_that_is_dropped_comes_again_with_another_id(cohort: Cohort, net: Net) -> None:
+def test_dropped_node_rejoins_with_another_id(cohort: Cohort, net: Net) -> None:
     before = cohort.host.id
     cohort.end.send(Drop(before, "no PONG"))
     assert cohort.node.role is Role.OUTSIDER
@@ -268,7 +268,7 @@ def test_a_node_that_is_dropped_comes_again_with_another_id(cohort: Cohort, net:
     assert before not in {one.ind for end in cohort.played.accepted for one in end.take(Knock)}
 
 
-def test_who_hears_of_no_leader_for_too_long_leaves(cohort: Cohort, net: Net) -> None:
+def test_node_leaves_a_network_that_has_no_leader_for_too_long(cohort: Cohort, net: Net) -> None:
     heard = net.now
     cohort.wait(29.0)
     assert cohort.node.role is not Role.OUTSIDER
@@ -277,7 +277,7 @@ def test_who_hears_of_no_leader_for_too_long_leaves(cohort: Cohort, net: Net) ->
     assert "no leader for too long" in cohort.node.state(net.now).why
 
 
-def test_two_networks_that_were_founded_at_once_become_one(net: Net) -> None:
+def test_two_concurrent_bootstraps_merge_into_one_network(net: Net) -> None:
     one = net.node("one", 1, (2,), found=True)
     net.run(0.01)
     other = net.node("two", 2, found=True)
@@ -292,7 +292,7 @@ def test_two_networks_that_were_founded_at_once_become_one(net: Net) -> None:
     [("v", -1, -1, True), ("~v", 1, -1, True), ("~v", 0, 1, True), ("~v", 0, -1, False), ("~v", -1, 1, False)],
     ids=["a quorum", "later term", "higher leader", "lower leader", "earlier term"],
 )
-def test_of_two_networks_one_gives_way_and_it_is_the_same_everywhere(
+def test_all_nodes_agree_which_of_two_networks_yields(
     net: Net, val: str, term: int, leader: int, *, parts: bool
 ) -> None:
     host = net.node("one", 1, found=True, durable=DurableState(term=5))
@@ -302,7 +302,7 @@ def test_of_two_networks_one_gives_way_and_it_is_the_same_everywhere(
     assert (host.node.role is Role.OUTSIDER) is parts
 
 
-def test_a_founder_that_gives_way_frees_those_that_joined(net: Net) -> None:
+def test_bootstrapping_leader_that_yields_releases_its_nodes(net: Net) -> None:
     host = net.node("one", 1, found=True, network_size=5)
     net.run(0.01)
     founder, end = host.id, net.join(host, 7)
@@ -316,7 +316,7 @@ def test_a_founder_that_gives_way_frees_those_that_joined(net: Net) -> None:
     [({"network": "other"}, "is of another network"), ({"network_size": 5}, "says --network-size")],
     ids=["another name", "another size"],
 )
-def test_a_node_of_another_network_is_left_alone(
+def test_node_of_another_network_or_size_is_rejected(
     trio: tuple[Host, Host, Host], net: Net, options: dict[str, Any], text: str
 ) -> None:
     before = trio[0].node._context.registry.ids()
@@ -329,13 +329,13 @@ def test_a_node_of_another_network_is_left_alone(
     assert all(one.node.leader == trio[0].node.id for one in trio)
 
 
-def test_a_node_that_learns_too_late_that_a_network_is_another_leaves_it(cohort: Cohort) -> None:
+def test_node_leaves_a_network_that_turns_out_to_be_another(cohort: Cohort) -> None:
     cohort.end.send(Ping(1, "v/0000.3", 7))
     assert cohort.node.role is Role.OUTSIDER
     assert "is of another network" in cohort.node.state(cohort.net.now).why
 
 
-def test_it_lets_no_node_of_another_network_in(make_cohort: Callable[..., Cohort], net: Net) -> None:
+def test_node_of_another_network_is_not_inducted(make_cohort: Callable[..., Cohort], net: Net) -> None:
     cohort = make_cohort(network_size=5)
     end = net.link(cohort.host)
     end.send(Ping(1, "v/0000.3", 9), Knock(99, "stray"))
@@ -343,26 +343,26 @@ def test_it_lets_no_node_of_another_network_in(make_cohort: Callable[..., Cohort
     assert len(net.join(cohort.host, 98).take(Meet)) == 1
 
 
-def test_it_complains_once_of_each_host_of_another_network(cohort: Cohort, net: Net) -> None:
+def test_operator_is_warned_once_per_host_of_another_network(cohort: Cohort, net: Net) -> None:
     for _ in range(3):
         net.link(cohort.host).send(Ping(1, "v/0000.3", 7))
     assert cohort.node.counters["other_network"] == 3
     assert ["is of another network" in one.text for one in cohort.host.of(OperatorWarning)] == [True]
 
 
-def test_a_network_that_knew_no_better_forgets_a_node_of_another(net: Net) -> None:
+def test_outsider_welcomed_by_another_network_sends_its_drop(net: Net) -> None:
     end, _ = two_links(net)
     (ind,) = knocks(end)
     end.send(Ping(1, "v/0000.3", 7), Meet(ind, 7), Welcome(ind))
     assert [one.id for one in end.take(Drop)] == [ind]
 
 
-def test_who_says_nothing_of_its_network_may_be_of_this_one(cohort: Cohort) -> None:
+def test_ping_without_network_suffix_is_accepted(cohort: Cohort) -> None:
     cohort.end.send(Ping(1, "v/of/the.document", 7))
     assert cohort.node.leader == 7
 
 
-def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Cohort, net: Net) -> None:
+def test_isolated_node_leaves_its_network_when_an_outsider_knocks(cohort: Cohort, net: Net) -> None:
     heard = net.now
     cohort.end.close()
     cohort.node._context.follow(None, 1, net.now)
@@ -375,7 +375,7 @@ def test_a_node_that_reaches_nobody_leaves_once_an_outsider_knocks(cohort: Cohor
     assert "can be reached" in cohort.node.state(net.now).why
 
 
-def test_an_answer_counts_only_when_it_has_come(net: Net) -> None:
+def test_pong_to_a_ping_before_the_registration_gives_no_lease(net: Net) -> None:
     host = net.node("one", 1, found=True)
     net.run(0.01)
     before = host.node._context.val
@@ -388,7 +388,7 @@ def test_an_answer_counts_only_when_it_has_come(net: Net) -> None:
     assert host.node.lease_until is not None
 
 
-def test_who_was_just_taken_in_does_not_take_its_own_network_for_another(net: Net) -> None:
+def test_newly_inducted_node_does_not_mistake_its_own_network_for_another(net: Net) -> None:
     mediator, leader = net.play(9), net.play(7)
     host = net.node("new", 1, (9, 7), network_size=5)
     assert net.run(60.0, lambda: bool(mediator.accepted and leader.accepted))

@@ -35,7 +35,7 @@ def guest(net: Net, host: Host, ind: int = HEBI) -> Any:
     return end
 
 
-def test_the_reference_is_welcomed_at_once_and_is_no_node(leader: Leader, net: Net) -> None:
+def test_legacy_peer_is_welcomed_at_once_and_not_registered(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host)
     me = leader.host.id
     assert end.take() == [Meet(HEBI, me), Welcome(HEBI), Hello(HEBI, me)]
@@ -43,7 +43,7 @@ def test_the_reference_is_welcomed_at_once_and_is_no_node(leader: Leader, net: N
     assert leader.ends[7].take(Knock) == []
 
 
-def test_it_hears_pings_and_lines(leader: Leader, net: Net) -> None:
+def test_legacy_peer_receives_pings_and_lines(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host)
     end.take()
     leader.host.call("irc_received", [LINE])
@@ -51,7 +51,7 @@ def test_it_hears_pings_and_lines(leader: Leader, net: Net) -> None:
     assert {type(one) for one in end.take()} == {Ping, Recv}
 
 
-def test_it_hears_no_line_that_would_be_torn_apart(leader: Leader, net: Net) -> None:
+def test_legacy_peer_receives_no_overlong_line(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host)
     end.take()
     leader.host.call("irc_received", [b":a!b@c PRIVMSG #c :" + b"x" * LEGACY_MAX_LINE, LINE])
@@ -59,7 +59,7 @@ def test_it_hears_no_line_that_would_be_torn_apart(leader: Leader, net: Net) -> 
     assert end.take(Recv) == [Recv(1, LINE)]
 
 
-def test_its_pings_are_answered_and_not_believed(leader: Leader, net: Net) -> None:
+def test_ping_of_a_legacy_peer_is_answered_but_not_followed(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host)
     end.take()
     end.send(Ping(99, "1", HEBI))
@@ -68,7 +68,7 @@ def test_its_pings_are_answered_and_not_believed(leader: Leader, net: Net) -> No
     assert leader.ends[7].take(Ping) == []
 
 
-def test_it_has_no_say(leader: Leader, net: Net) -> None:
+def test_legacy_peer_has_no_vote(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host)
     me = leader.host.id
     before = leader.node._context.registry.ids()
@@ -78,24 +78,24 @@ def test_it_has_no_say(leader: Leader, net: Net) -> None:
     assert leader.ends[7].take(Nominate, Pledge, Call, Elect, Drop, Knock) == []
 
 
-def test_two_with_the_same_id_are_both_welcome(leader: Leader, net: Net) -> None:
+def test_two_legacy_peers_with_the_same_id_are_both_welcomed(leader: Leader, net: Net) -> None:
     for _ in range(2):
         assert Welcome(HEBI) in guest(net, leader.host).take()
 
 
-def test_it_may_have_lines_said(leader: Leader, net: Net) -> None:
+def test_legacy_peer_may_submit_lines(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host)
     end.send(Send(HEBI, add_tag("h.1", b"PRIVMSG #c :hi")))
     assert [line for _, line in leader.host.irc_lines] == [b"PRIVMSG #c :hi"]
 
 
-def test_before_it_knocked_it_may_not(leader: Leader, net: Net) -> None:
+def test_legacy_peer_may_not_submit_lines_before_its_knock(leader: Leader, net: Net) -> None:
     end = guest(net, leader.host, leader.host.id)
     end.send(Send(HEBI, b"PRIVMSG #c :hi"))
     assert leader.host.irc_lines == []
 
 
-def test_whoever_is_told_that_it_dials_the_reference_knocks_there_when_it_is_a_node(net: Net) -> None:
+def test_node_knocks_at_a_dialled_legacy_peer_once_it_is_a_member(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,), legacy=(2,), found=True)
     net.run(0.01)

@@ -9,7 +9,7 @@ from fyrehose_twisted.hydra.node.link_table import MAX_MALFORMED_LINES
 from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Malformed, Meet, Ping, Welcome
 
 
-def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Net) -> None:
+def test_failed_dial_is_retried_with_backoff(net: Net) -> None:
     host = net.node("one", 1, (2,))
     net.run(60.0)
     times = [at for at, _ in host.dialled]
@@ -19,7 +19,7 @@ def test_what_cannot_be_dialled_is_dialled_again_less_and_less_often(net: Net) -
     assert len(gaps) > 10
 
 
-def test_a_link_that_worked_is_dialled_anew_at_once(net: Net) -> None:
+def test_link_that_was_open_is_redialled_without_backoff(net: Net) -> None:
     played = net.play(2)
     host = net.node("one", 1, (2,))
     net.run(0.01)
@@ -31,7 +31,7 @@ def test_a_link_that_worked_is_dialled_anew_at_once(net: Net) -> None:
     assert len(played.accepted) == 6
 
 
-def test_a_silent_link_gets_signs_of_life_and_is_closed_in_the_end(net: Net) -> None:
+def test_silent_link_gets_keepalives_and_is_finally_closed(net: Net) -> None:
     host = net.node("one", 1)
     end = net.link(host)
     end.owner.arrived = lambda end, messages: end.received.extend(messages)
@@ -43,7 +43,7 @@ def test_a_silent_link_gets_signs_of_life_and_is_closed_in_the_end(net: Net) -> 
     assert host.node.counters["links_silent"] == 1
 
 
-def test_empty_lines_keep_a_link_open(net: Net) -> None:
+def test_keepalives_keep_a_link_open(net: Net) -> None:
     host = net.node("one", 1)
     end = net.link(host)
     for _ in range(10):
@@ -52,7 +52,7 @@ def test_empty_lines_keep_a_link_open(net: Net) -> None:
     assert not end.hung_up
 
 
-def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Net) -> None:
+def test_malformed_lines_are_counted_and_too_many_close_the_link(net: Net) -> None:
     host = net.node("one", 1)
     end, other = net.link(host), net.link(host)
     for _ in range(MAX_MALFORMED_LINES - 1):
@@ -65,7 +65,7 @@ def test_nonsense_is_counted_and_too_much_of_it_closes_the_link(net: Net) -> Non
     assert host.node.counters["malformed"] == host.node.counters["malformed_number"] == MAX_MALFORMED_LINES
 
 
-def test_only_so_many_links_are_accepted(net: Net) -> None:
+def test_number_of_accepted_links_is_limited(net: Net) -> None:
     host = net.node("one", 1, max_links=2)
     ends = [net.link(host) for _ in range(3)]
     net.run(0.01)
@@ -73,7 +73,7 @@ def test_only_so_many_links_are_accepted(net: Net) -> None:
     assert host.node.counters["links_refused"] == 1
 
 
-def test_one_of_several_links_carries_what_goes_to_everybody_and_another_takes_over(cohort: Cohort, net: Net) -> None:
+def test_primary_link_carries_flooded_messages_and_another_link_takes_over(cohort: Cohort, net: Net) -> None:
     first, second = net.join(cohort.host, 8), net.join(cohort.host, 8)
     for end in (first, second):
         end.take()
@@ -87,7 +87,7 @@ def test_one_of_several_links_carries_what_goes_to_everybody_and_another_takes_o
     assert len(second.take(Ping)) == 1
 
 
-def test_a_link_that_takes_over_says_first_in_which_term_its_lines_are(cohort: Cohort, net: Net) -> None:
+def test_new_primary_link_announces_its_term_first(cohort: Cohort, net: Net) -> None:
     first, second = net.join(cohort.host, 8), net.join(cohort.host, 8)
     second.take()
     first.close()
@@ -96,7 +96,7 @@ def test_a_link_that_takes_over_says_first_in_which_term_its_lines_are(cohort: C
     assert (ping.term, ping.id) == (1, 7)
 
 
-def test_the_node_says_which_links_are_open(net: Net) -> None:
+def test_status_lists_open_and_closed_links(net: Net) -> None:
     net.play(2)
     host = net.node("one", 1, (2, 3))
     net.run(0.01)
@@ -106,7 +106,7 @@ def test_the_node_says_which_links_are_open(net: Net) -> None:
     }
 
 
-def test_a_stranger_learns_that_there_is_a_network(cohort: Cohort, net: Net) -> None:
+def test_new_connection_receives_the_last_ping(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     (ping,) = end.take(Ping)
     assert (ping.term, ping.id) == (1, 7)
@@ -114,7 +114,7 @@ def test_a_stranger_learns_that_there_is_a_network(cohort: Cohort, net: Net) -> 
     assert len(end.take(Ping)) == 1
 
 
-def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bound(cohort: Cohort, net: Net) -> None:
+def test_node_names_itself_over_a_link_that_only_the_peer_considers_bound(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.send(Keepalive())
     assert end.take(Knock) == []  # HELLOs of others may still be on their way to it.
@@ -126,7 +126,7 @@ def test_a_node_says_who_it_is_over_a_link_that_only_the_other_end_takes_for_bou
     assert [one.ind for one in end.take(Knock)] == [cohort.host.id]
 
 
-def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of_another(
+def test_knock_of_a_peer_rebinds_a_link_bound_by_the_hello_of_another(
     make_cohort: Callable[..., Cohort], net: Net
 ) -> None:
     cohort = make_cohort(network_size=5)
@@ -149,7 +149,7 @@ def test_who_says_again_who_it_is_corrects_a_link_that_was_bound_by_the_hello_of
     assert tie.node == 9
 
 
-def test_whoever_speaks_of_the_same_network_is_told_who_is_here(cohort: Cohort, net: Net) -> None:
+def test_unbound_peer_of_the_same_network_is_told_the_nodes_id(cohort: Cohort, net: Net) -> None:
     end = net.link(cohort.host)
     end.take()
     end.send(Ping(1, "x", 8), Ping(1, "y", 8))

@@ -33,7 +33,7 @@ from fyrehose_twisted.hydra.wire.messages import (
 from fyrehose_twisted.interfaces import ILinkNode
 
 
-def test_it_is_a_node() -> None:
+def test_hydra_node_implements_ilinknode() -> None:
     assert verifyObject(ILinkNode, HydraNode(NodeConfig(), Random(1), 0.0))
 
 
@@ -47,7 +47,7 @@ def test_three_nodes_are_one_network_with_one_lease(trio: tuple[Host, Host, Host
     assert all(host.node.counters["disagreements"] == 0 for host in trio)
 
 
-def test_when_the_leader_dies_another_leads_within_the_time_that_is_promised(
+def test_another_node_leads_within_the_promised_time_after_the_leader_dies(
     trio: tuple[Host, Host, Host], net: Net
 ) -> None:
     first, *rest = trio
@@ -61,7 +61,7 @@ def test_when_the_leader_dies_another_leads_within_the_time_that_is_promised(
     assert all(NodeDropped(dead, "no PONG") in host.of(NodeDropped) for host in rest)
 
 
-def test_when_the_leader_leaves_another_leads_at_once(trio: tuple[Host, Host, Host], net: Net) -> None:
+def test_another_node_leads_at_once_after_the_leader_leaves(trio: tuple[Host, Host, Host], net: Net) -> None:
     first, *rest = trio
     first.call("leave")
     assert first.of(CloseIrc)
@@ -69,7 +69,7 @@ def test_when_the_leader_leaves_another_leads_at_once(trio: tuple[Host, Host, Ho
     assert first.of(LeftNetwork) == [LeftNetwork()]
 
 
-def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Leader, net: Net) -> None:
+def test_leader_without_answers_closes_irc_in_time(leader: Leader, net: Net) -> None:
     leader.silence(7, 8)
     until = leader.node.lease_until
     net.run(until - net.now - 0.001)
@@ -83,7 +83,7 @@ def test_a_leader_that_nobody_answers_closes_irc_in_time(leader: Leader, net: Ne
         assert end.take(Drop) == []
 
 
-def test_one_of_two_who_answers_is_enough_and_the_other_is_dropped(leader: Leader, net: Net) -> None:
+def test_leader_keeps_its_lease_with_one_of_two_answers_and_drops_the_other(leader: Leader, net: Net) -> None:
     leader.silence(8)
     net.run(30.0)
     assert leader.host.irc_online
@@ -91,14 +91,14 @@ def test_one_of_two_who_answers_is_enough_and_the_other_is_dropped(leader: Leade
     assert leader.ends[7].take(Drop) == [Drop(8, "no PONG")]
 
 
-def test_a_leader_that_stood_still_notices_before_it_takes_anything_in(leader: Leader, net: Net) -> None:
+def test_suspended_leader_loses_its_lease_before_it_handles_messages(leader: Leader, net: Net) -> None:
     val, at = leader.node._context.val, net.now + 60.0
     leader.node.receive(Pong(val, 8, 0), leader.ends[7].other.peer, at)
     assert leader.node.role is not Role.LEADER
     assert leader.node.lease_until is None
 
 
-def test_a_late_answer_is_worth_no_more_than_one_in_time(leader: Leader, net: Net) -> None:
+def test_late_pong_extends_the_lease_only_from_the_sending_of_its_ping(leader: Leader, net: Net) -> None:
     leader.silence(7, 8)
     before = leader.node._context.val
     assert net.run(5.1, lambda: leader.node._context.val != before)
@@ -108,12 +108,12 @@ def test_a_late_answer_is_worth_no_more_than_one_in_time(leader: Leader, net: Ne
     assert leader.node.lease_until == pytest.approx(sent + 7.5, abs=0.001)
 
 
-def test_what_is_handed_over_late_is_late(leader: Leader, net: Net) -> None:
+def test_line_is_written_to_irc_before_the_lease_ends(leader: Leader, net: Net) -> None:
     leader.host.call("say", b"PRIVMSG #c :hi", 1)
     assert leader.host.irc_lines[-1][0] < leader.node.lease_until
 
 
-def test_lines_wait_while_irc_is_opening_and_go_when_it_is_open(net: Net) -> None:
+def test_lines_are_queued_while_irc_is_opening_and_sent_once_open(net: Net) -> None:
     host = net.node("alone", 1, network_size=1, found=True)
     host.irc = "waits"
     host.call("say", b"PRIVMSG #c :hi", 1)
@@ -126,7 +126,7 @@ def test_lines_wait_while_irc_is_opening_and_go_when_it_is_open(net: Net) -> Non
     assert [line for _, line in host.irc_lines] == [b"PRIVMSG #c :hi"]
 
 
-def test_a_higher_nomination_makes_the_leader_close_irc(leader: Leader, net: Net) -> None:
+def test_nomination_in_a_higher_term_makes_the_leader_close_irc(leader: Leader, net: Net) -> None:
     leader.ends[7].send(Nominate(leader.node.term + 1, 7))
     # It promised itself what the others promised.
     assert leader.node.role is Role.LEADER
@@ -136,7 +136,7 @@ def test_a_higher_nomination_makes_the_leader_close_irc(leader: Leader, net: Net
     assert leader.node.leader == 8
 
 
-def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Leader, net: Net) -> None:
+def test_rival_leader_in_the_same_term_causes_an_election(leader: Leader, net: Net) -> None:
     term = leader.node.term
     leader.ends[8].send(Ping(term, "v", 8))
     assert leader.node.role is Role.LEADER
@@ -149,7 +149,7 @@ def test_a_rival_in_the_same_term_makes_it_call_an_election(leader: Leader, net:
 # Leaving
 
 
-def test_a_cohort_that_leaves_says_so(cohort: Cohort, net: Net) -> None:
+def test_leaving_cohort_sends_its_drop(cohort: Cohort, net: Net) -> None:
     me = cohort.host.id
     cohort.host.call("leave")
     net.run(0.01)
@@ -159,7 +159,7 @@ def test_a_cohort_that_leaves_says_so(cohort: Cohort, net: Net) -> None:
     assert cohort.node.id is None
 
 
-def test_whoever_left_says_no_more(cohort: Cohort, net: Net) -> None:
+def test_node_that_left_sends_nothing(cohort: Cohort, net: Net) -> None:
     cohort.host.call("leave")
     cohort.host.call("leave")
     net.run(0.01)
@@ -171,7 +171,7 @@ def test_whoever_left_says_no_more(cohort: Cohort, net: Net) -> None:
     assert cohort.host.of(LeftNetwork) == [LeftNetwork()]
 
 
-def test_whoever_left_takes_part_in_nothing(cohort: Cohort, net: Net) -> None:
+def test_node_that_left_ignores_messages(cohort: Cohort, net: Net) -> None:
     cohort.node._components.election.next_nomination = net.now + 25.0
     net.run(15.1)  # No promise stands against another leader any more.
     cohort.host.call("leave")
@@ -192,14 +192,14 @@ def test_whoever_left_takes_part_in_nothing(cohort: Cohort, net: Net) -> None:
     assert cohort.node.next_deadline() is None
 
 
-def test_an_outsider_leaves_at_once(net: Net) -> None:
+def test_outsider_leaves_at_once(net: Net) -> None:
     host = net.node("out", 1)
     host.call("leave")
     assert host.of(LeftNetwork) == [LeftNetwork()]
     assert host.node.role is Role.GONE
 
 
-def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Leader, net: Net) -> None:
+def test_leader_that_loses_its_lease_while_leaving_still_leaves(leader: Leader, net: Net) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
     leader.silence(7, 8)
@@ -212,7 +212,7 @@ def test_a_leader_that_loses_its_lease_while_it_leaves_still_leaves(leader: Lead
 # How it looks
 
 
-def test_its_state_says_it_all(leader: Leader, cohort: Cohort, net: Net) -> None:
+def test_status_of_a_node_is_complete(leader: Leader, cohort: Cohort, net: Net) -> None:
     state = leader.node.state(net.now)
     assert (state.network, state.tag, state.role, state.leader) == ("test", "leader", Role.LEADER, leader.host.id)
     assert (state.size, state.quorum, state.irc, state.promised) == (3, 2, "open", leader.host.id)
@@ -225,13 +225,13 @@ def test_its_state_says_it_all(leader: Leader, cohort: Cohort, net: Net) -> None
     assert other.why == "7 took it in"
 
 
-def test_an_outsider_has_a_state_too(net: Net) -> None:
+def test_outsider_has_a_status(net: Net) -> None:
     state = net.node("out", 1, (2,)).node.state(net.now)
     assert (state.id, state.leader, state.role, state.nodes) == (None, None, Role.OUTSIDER, ())
     assert [view.open for view in state.links] == [False]
 
 
-def test_changes_are_told_in_order(cohort: Cohort) -> None:
+def test_events_are_emitted_in_order(cohort: Cohort) -> None:
     told = [one for one in cohort.host.events if isinstance(one, RoleChanged | LeaderChanged)]
     assert [type(one) for one in told] == [RoleChanged, LeaderChanged]
     assert told[1] == LeaderChanged(1, 7, "")
@@ -252,12 +252,12 @@ def test_changes_are_told_in_order(cohort: Cohort) -> None:
         ({"irc_burst": 0}, "lines a second"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+def test_invalid_configuration_is_refused(options: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         NodeConfig(**options)
 
 
-def test_without_a_fixed_quorum_no_size_is_needed() -> None:
+def test_registry_quorum_needs_no_network_size() -> None:
     NodeConfig(network_size=None, quorum=Quorum.REGISTRY)
     with pytest.raises(ConfigurationError):
         Timers(0.0)
@@ -292,7 +292,7 @@ def random_message(rng: Random, ids: list[int]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_no_message_at_any_moment_breaks_it_or_makes_it_spin(seed: int, net: Net) -> None:
+def test_random_messages_cause_neither_exceptions_nor_busy_loops(seed: int, net: Net) -> None:
     print(f"seed {seed}")
     rng = Random(seed)
     played = net.play(9)
@@ -314,7 +314,7 @@ def test_no_message_at_any_moment_breaks_it_or_makes_it_spin(seed: int, net: Net
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_tick_at_the_deadline_gets_on(seed: int) -> None:
+def test_tick_at_the_deadline_advances_the_deadline(seed: int) -> None:
     node = HydraNode(NodeConfig(found=seed % 2 == 0, network_size=1 + seed % 3), Random(seed), 0.0, remembers=True)
     now, same = 0.0, 0
     for _ in range(2_000):
@@ -331,7 +331,7 @@ def test_a_tick_at_the_deadline_gets_on(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_does_not_matter_when_the_outbox_is_emptied(seed: int) -> None:
+def test_timing_of_drain_does_not_affect_behaviour(seed: int) -> None:
     print(f"seed {seed}")
     outcomes = []
     for together in (False, True):

@@ -6,7 +6,7 @@ from fyrehose_twisted.hydra.node.registry import MAX_DROPPED, Registry
 ONE, OTHER = Peer(("10.0.0.1", 1), 1, True), Peer(("10.0.0.2", 1), 2, True)
 
 
-def test_a_place_becomes_a_node_with_its_name() -> None:
+def test_reservation_becomes_a_node_with_its_tag() -> None:
     registry = Registry()
     registry.reserve(7, "seven", 10.0)
     assert registry.places_taken() == 1
@@ -18,7 +18,7 @@ def test_a_place_becomes_a_node_with_its_name() -> None:
     assert (member.tag, member.registered_at) == ("seven", 3.0)
 
 
-def test_places_expire() -> None:
+def test_reservations_expire() -> None:
     registry = Registry()
     registry.reserve(7, "", 10.0)
     registry.reserve(8, "", 11.0)
@@ -30,7 +30,7 @@ def test_places_expire() -> None:
     assert registry.places_taken() == 0
 
 
-def test_who_was_dropped_is_remembered_but_not_for_ever() -> None:
+def test_dropped_nodes_are_remembered_up_to_a_limit() -> None:
     registry = Registry()
     registry.add(1, 0.0)
     assert registry.drop(1)
@@ -43,14 +43,14 @@ def test_who_was_dropped_is_remembered_but_not_for_ever() -> None:
     assert registry.was_dropped(2)
 
 
-def test_whoever_is_about_to_be_a_node_can_be_dropped() -> None:
+def test_inductee_can_be_dropped() -> None:
     registry = Registry()
     registry.reserve(7, "", 10.0)
     assert registry.drop(7)
     assert registry.places_taken() == 0
 
 
-def test_the_copy_with_the_fewest_relays_tells_the_neighbour() -> None:
+def test_pong_with_the_fewest_relays_determines_the_neighbour() -> None:
     registry = Registry()
     member = registry.add(7, 0.0)
     registry.pong_received(7, "a", 3, "seven", ONE, 1.0)
@@ -63,7 +63,7 @@ def test_the_copy_with_the_fewest_relays_tells_the_neighbour() -> None:
     assert (member.hops, member.neighbour) == (3, ONE)
 
 
-def test_strangers_leave_no_trace() -> None:
+def test_pong_of_an_unregistered_node_is_not_stored() -> None:
     registry = Registry()
     registry.pong_received(7, "a", 3, "seven", ONE, 1.0)
     assert registry.get(7) is None

@@ -16,13 +16,13 @@ def lead(cohort: Cohort, seconds: float, *answer: int) -> None:
         cohort.net.run(4.0)
 
 
-def test_where_all_answer_nothing_is_wrong(cohort: Cohort) -> None:
+def test_registry_agrees_while_all_nodes_answer(cohort: Cohort) -> None:
     lead(cohort, 120.0, 8)
     assert cohort.node.role is Role.COHORT
     assert cohort.node.counters["disagreements"] == 0
 
 
-def test_a_node_that_answers_nobody_and_is_not_dropped_was_dropped_elsewhere(cohort: Cohort) -> None:
+def test_silent_registered_node_reveals_a_missed_drop(cohort: Cohort) -> None:
     began = cohort.net.now
     lead(cohort, 120.0)
     assert cohort.node.role is Role.OUTSIDER
@@ -30,7 +30,7 @@ def test_a_node_that_answers_nobody_and_is_not_dropped_was_dropped_elsewhere(coh
     assert 30.0 <= cohort.net.now - began <= 50.0
 
 
-def test_a_stranger_that_answers_again_and_again_is_a_node_that_was_not_heard_of(cohort: Cohort) -> None:
+def test_repeated_pongs_of_an_unregistered_node_reveal_a_missed_welcome(cohort: Cohort) -> None:
     began = cohort.net.now
     lead(cohort, 120.0, 8, 99)
     assert cohort.node.role is Role.OUTSIDER
@@ -38,13 +38,13 @@ def test_a_stranger_that_answers_again_and_again_is_a_node_that_was_not_heard_of
     assert 20.0 <= cohort.net.now - began <= 45.0
 
 
-def test_a_stranger_that_falls_silent_is_forgotten(cohort: Cohort) -> None:
+def test_silent_unregistered_node_is_forgotten(cohort: Cohort) -> None:
     lead(cohort, 8.0, 8, 99)
     lead(cohort, 60.0, 8)
     assert cohort.node.counters["disagreements"] == 0
 
 
-def test_a_stranger_that_is_dropped_is_forgotten(cohort: Cohort) -> None:
+def test_dropped_unregistered_node_is_forgotten(cohort: Cohort) -> None:
     lead(cohort, 16.0, 8, 99)
     cohort.node._lifecycle.drop(99, "not registered", cohort.net.now)
     lead(cohort, 4.0, 8, 99)
@@ -52,12 +52,12 @@ def test_a_stranger_that_is_dropped_is_forgotten(cohort: Cohort) -> None:
     assert cohort.node.counters["disagreements"] == 0
 
 
-def test_only_so_many_strangers_are_remembered(cohort: Cohort) -> None:
+def test_number_of_tracked_unregistered_nodes_is_limited(cohort: Cohort) -> None:
     cohort.end.send(*(Pong(f"v{number}", number, 0) for number in range(1_000, 2_000)))
     assert len(cohort.node._components.registry_check._unregistered) == 64
 
 
-def test_the_leader_drops_whoever_answers_and_is_not_registered(leader: Leader) -> None:
+def test_leader_drops_an_unregistered_node_that_answers(leader: Leader) -> None:
     leader.ends[7].send(Pong("v", 99, 0))
     assert Drop(99, "not registered") in leader.ends[8].take(Drop)
     leader.ends[7].send(Pong("w", 99, 0))

@@ -31,7 +31,7 @@ def test_each_role_can_be_reached() -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 @pytest.mark.parametrize("role", list(Role))
-def test_each_cause_leads_where_the_table_says(role: Role, cause: str) -> None:
+def test_each_input_leads_to_the_role_in_the_table(role: Role, cause: str) -> None:
     roles = in_role(role)
     expected = TRANSITIONS.get((role, cause), role)
     why = roles.reason
@@ -40,12 +40,12 @@ def test_each_cause_leads_where_the_table_says(role: Role, cause: str) -> None:
     assert roles.reason == ("because" if expected is not role else why)
 
 
-def test_only_a_nominee_is_elected_and_only_an_outsider_founds() -> None:
+def test_only_a_nominee_is_elected_and_only_an_outsider_bootstraps() -> None:
     assert {role for (role, cause), target in TRANSITIONS.items() if target is Role.LEADER} == {
         Role.OUTSIDER,
         Role.NOMINEE,
     }
 
 
-def test_nothing_brings_back_who_has_left() -> None:
+def test_role_gone_is_final() -> None:
     assert not [cause for role, cause in TRANSITIONS if role is Role.GONE]

@@ -94,7 +94,7 @@ def client(factory: ControlFactory) -> Client:
     return Client(factory)
 
 
-def test_questions_are_answered(client: Client, service: Service) -> None:
+def test_control_requests_are_answered(client: Client, service: Service) -> None:
     assert client.ask({"ask": "status"}) == [{"status": {"role": "leader", "tag": "\udcff"}}]
     asked = {"ask": "say", "line": "PRIVMSG #c :\udcff", "id": 7}
     assert client.ask(asked, {**asked, "retry": True, "id": 8}) == []
@@ -111,7 +111,7 @@ def test_questions_are_answered(client: Client, service: Service) -> None:
     ]
 
 
-def test_who_follows_is_told_everything(client: Client, service: Service) -> None:
+def test_follower_receives_lines_gaps_and_leaders(client: Client, service: Service) -> None:
     service.leader = LeaderChanged(3, 4711, "b")
     leader = {"leader": 4711, "tag": "b", "term": 3}
     assert client.ask({"ask": "follow"}) == [{"following": True}, leader]
@@ -134,7 +134,7 @@ def test_who_follows_is_told_everything(client: Client, service: Service) -> Non
 @pytest.mark.parametrize(
     "question", [{}, {"ask": "else"}, {"ask": "say"}, {"ask": "say", "line": 1}, {"ask": ["status"]}, {"ask": None}]
 )
-def test_what_is_no_question_is_answered_too(client: Client, question: Any) -> None:
+def test_unknown_request_is_answered_with_an_error(client: Client, question: Any) -> None:
     (answer,) = client.ask(question)
     assert "unknown question" in answer["error"]
     assert client.ask({"ask": "status"})
@@ -144,13 +144,13 @@ def test_what_is_no_question_is_answered_too(client: Client, question: Any) -> N
 @pytest.mark.parametrize(
     "data", [b"nonsense\n", b"[]\n", b"7\n", b"\xff\xfe\n", b"[" * 10_000 + b"\n", b"x" * (MAX_REQUEST + 1)]
 )
-def test_what_is_no_json_ends_it(client: Client, data: bytes) -> None:
+def test_invalid_json_ends_the_connection(client: Client, data: bytes) -> None:
     client.control.dataReceived(b'{"ask": "status"}\n' + data)
     assert client.transport.aborted
     assert client.control.malformed_reason in ("no-json", "no-object", "overlong-line")
 
 
-def test_nobody_has_more_under_way_than_is_good(client: Client, service: Service) -> None:
+def test_pending_sends_of_a_client_are_limited(client: Client, service: Service) -> None:
     client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_PENDING_SENDS - 1)))
     assert client.transport.producerState == "producing"
     client.ask({"ask": "say", "line": "last"})
@@ -159,7 +159,7 @@ def test_nobody_has_more_under_way_than_is_good(client: Client, service: Service
     assert client.transport.producerState == "producing"
 
 
-def test_who_does_not_read_is_cut_off(client: Client, service: Service) -> None:
+def test_slow_follower_is_disconnected(client: Client, service: Service) -> None:
     client.ask({"ask": "follow"})
     (listener,) = service.listeners
     client.control.pauseProducing()
@@ -174,7 +174,7 @@ def test_who_does_not_read_is_cut_off(client: Client, service: Service) -> None:
     assert client.control.unsent_bytes == 0
 
 
-def test_there_are_not_too_many_and_all_end_with_the_node(factory: ControlFactory) -> None:
+def test_number_of_clients_is_limited_and_all_close_with_the_node(factory: ControlFactory) -> None:
     clients = [Client(factory) for _ in range(MAX_CLIENTS)]
     assert factory.buildProtocol(None) is None
     clients[0].control.connectionLost(Failure(ConnectionDone()))
@@ -184,7 +184,7 @@ def test_there_are_not_too_many_and_all_end_with_the_node(factory: ControlFactor
 
 
 @given(st.lists(st.dictionaries(st.text(), st.text() | st.integers() | st.none())), st.data())
-def test_objects_come_out_as_they_went_in(messages: list[dict[str, Any]], data: Any) -> None:
+def test_json_objects_survive_a_round_trip(messages: list[dict[str, Any]], data: Any) -> None:
     codec = JsonLines(10_000_000)
     stream = b"".join(map(codec.encode, messages))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
@@ -195,7 +195,7 @@ def test_objects_come_out_as_they_went_in(messages: list[dict[str, Any]], data: 
     assert found == messages
 
 
-def test_what_is_no_object_does_not_go_out() -> None:
+def test_unencodable_object_is_refused() -> None:
     with pytest.raises(UnencodableMessage):
         JsonLines(100).encode({"a": b"bytes"})
     with pytest.raises(MalformedPacket):

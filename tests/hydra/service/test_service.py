@@ -246,7 +246,7 @@ def start() -> Iterator[Callable[..., Node]]:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_alone_hears_and_speaks(start: Any, ircd: Ircd) -> None:
+async def test_single_node_relays_and_says_lines(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     assert node.heard.leaders == [node.node.id]
@@ -272,7 +272,7 @@ async def test_a_node_alone_hears_and_speaks(start: Any, ircd: Ircd) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_lines_that_come_too_late_are_not_handed_to_irc(start: Any, ircd: Ircd) -> None:
+async def test_line_after_its_deadline_is_not_written_to_irc(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     now = node.reactor.seconds()
@@ -284,7 +284,7 @@ async def test_lines_that_come_too_late_are_not_handed_to_irc(start: Any, ircd: 
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_irc_does_not_answer_for_is_not_called_said(start: Any, ircd: Ircd) -> None:
+async def test_unacknowledged_line_is_not_reported_as_said(start: Any, ircd: Ircd) -> None:
     node = start(ircd, irc_patience=1.0)
     await node.on_irc()
     assert await node.say("PRIVMSG #c :one") is Outcome.SAID
@@ -303,7 +303,7 @@ async def test_what_irc_does_not_answer_for_is_not_called_said(start: Any, ircd:
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_irc_refuses_comes_back(start: Any, ircd: Ircd) -> None:
+async def test_refusal_of_irc_is_reported(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     said = node.say_and_tell("KICK #c anna"), node.say_and_tell("PRIVMSG #c :hi")
@@ -317,7 +317,7 @@ async def test_what_irc_refuses_comes_back(start: Any, ircd: Ircd) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_long_message_is_said_in_lines_that_irc_does_not_cut(start: Any, ircd: Ircd) -> None:
+async def test_long_message_is_split_into_lines_that_irc_does_not_truncate(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     text = "word " * 99 + "end"
@@ -327,7 +327,7 @@ async def test_a_long_message_is_said_in_lines_that_irc_does_not_cut(start: Any,
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_lease_that_is_over_leaves_no_time_for_a_goodbye(start: Any, ircd: Ircd) -> None:
+async def test_no_quit_is_sent_after_the_lease(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     node._lease_until = node.reactor.seconds() - 0.001
@@ -337,7 +337,7 @@ async def test_a_lease_that_is_over_leaves_no_time_for_a_goodbye(start: Any, irc
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_lease_that_is_over_leaves_no_time_for_questions(start: Any, ircd: Ircd) -> None:
+async def test_no_ping_is_sent_after_the_lease(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     lease, node._lease_until = node._lease_until, node.reactor.seconds() - 0.001
@@ -351,7 +351,7 @@ async def test_a_lease_that_is_over_leaves_no_time_for_questions(start: Any, irc
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_was_said_before_a_goodbye_is_known_to_be(start: Any, ircd: Ircd) -> None:
+async def test_lines_before_quit_are_acknowledged(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     said = [node.say(f"PRIVMSG #c :{number}") for number in range(5)]
@@ -363,7 +363,7 @@ async def test_what_was_said_before_a_goodbye_is_known_to_be(start: Any, ircd: I
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_leader_that_is_told_to_stop_has_time_for_one(start: Any, ircd: Ircd) -> None:
+async def test_stopping_leader_sends_quit_under_its_lease(start: Any, ircd: Ircd) -> None:
     node = start(ircd)
     await node.on_irc()
     node._lease_until = node.reactor.seconds() - 0.001  # As if it had been told nothing for long.
@@ -372,7 +372,7 @@ async def test_a_leader_that_is_told_to_stop_has_time_for_one(start: Any, ircd: 
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_cannot_be_promised_ends_it_and_says_nothing_more(start: Any, ircd: Ircd, tmp_path: Path) -> None:
+async def test_failed_state_file_stops_the_node_without_quit(start: Any, ircd: Ircd, tmp_path: Path) -> None:
     node = start(ircd, state=tmp_path / "state")
     await node.on_irc()
     said = node.say("PRIVMSG #c :before")
@@ -392,7 +392,7 @@ async def test_what_cannot_be_promised_ends_it_and_says_nothing_more(start: Any,
 
 
 @pytest_twisted.ensureDeferred
-async def test_what_keeps_it_from_starting_is_told(start: Any, tmp_path: Path) -> None:
+async def test_startup_errors_are_reported(start: Any, tmp_path: Path) -> None:
     first = start(None, state=tmp_path / "state", storage=Storage(tmp_path / "journal"), control="tcp:0")
     await first.until(lambda: first.node is not None and first._ports.addresses)
     second = start(None, state=tmp_path / "state")
@@ -411,9 +411,7 @@ async def test_what_keeps_it_from_starting_is_told(start: Any, tmp_path: Path) -
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
-    start: Any, ircd: Ircd, tmp_path: Path
-) -> None:
+async def test_journal_restores_terms_and_bot_state_after_a_restart(start: Any, ircd: Ircd, tmp_path: Path) -> None:
     class Counting(Bot):
         def __init__(self) -> None:
             self.seen: list[tuple[str, bool]] = []
@@ -456,7 +454,7 @@ async def test_a_journal_gives_a_later_life_its_terms_and_bots_their_memory(
 
 
 @pytest_twisted.ensureDeferred
-async def test_two_nodes_and_what_a_subclass_sees(start: Any, ircd: Ircd) -> None:
+async def test_two_nodes_relay_lines_through_a_protocol_subclass(start: Any, ircd: Ircd) -> None:
     seen: list[Any] = []
 
     class Watching(HydraProtocol):
@@ -493,7 +491,7 @@ async def test_two_nodes_and_what_a_subclass_sees(start: Any, ircd: Ircd) -> Non
 
 
 @pytest_twisted.ensureDeferred
-async def test_commands_can_ask_it(start: Any, ircd: Ircd, tmp_path: Path) -> None:
+async def test_control_socket_answers_commands(start: Any, ircd: Ircd, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     node = start(ircd, control=f"unix:{path}")
     await node.on_irc()
@@ -539,7 +537,7 @@ async def test_metrics(start: Any, ircd: Ircd) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_without_irc_it_says_so(start: Any) -> None:
+async def test_node_without_irc_counts_failed_connects(start: Any) -> None:
     with capturedLogs() as logs:
         node = start(None)
         await node.until(lambda: node.node.counters["irc_failed"] > 0)
@@ -548,7 +546,7 @@ async def test_without_irc_it_says_so(start: Any) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_node_that_opens_no_link_says_that_it_has_no_guardian(start: Any) -> None:
+async def test_node_without_links_warns_that_it_has_no_guardian(start: Any) -> None:
     with capturedLogs() as logs:
         node = start(None, guardian=True, network_size=3)
         await node.until(lambda: node.node.id is not None)
@@ -556,7 +554,7 @@ async def test_a_node_that_opens_no_link_says_that_it_has_no_guardian(start: Any
     assert "--link" in why
 
 
-def test_the_journal_of_a_node_that_was_away() -> None:
+def test_line_journal_records_gaps_and_terms() -> None:
     journal = MemoryJournal("hydra://default")
     lines = LineJournal(journal, lambda: 1.0)
     assert lines.term == 0
@@ -588,7 +586,7 @@ def test_the_journal_of_a_node_that_was_away() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_queue_that_is_full_is_said_at_once(start: Any) -> None:
+async def test_full_queue_is_reported_at_once(start: Any) -> None:
     node = start(None, network_size=3, found=False, max_queue=2)
     waiting = [node.say_and_tell(f"PRIVMSG #c :{number}") for number in range(2)]
     with pytest.raises(PublishQueueFull):

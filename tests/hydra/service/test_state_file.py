@@ -36,7 +36,7 @@ def kept(path: Path, *vows: DurableState, **options: Any) -> None:
     file.close()
 
 
-def test_a_new_node_has_promised_nothing_and_knows_it(path: Path) -> None:
+def test_new_state_file_is_empty_and_complete(path: Path) -> None:
     file = opened(path)
     assert (file.durable, file.remembers) == (DurableState(), True)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -47,7 +47,7 @@ def test_a_new_node_has_promised_nothing_and_knows_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("sync", [False, True])
-def test_the_last_vow_is_remembered(path: Path, sync: bool) -> None:
+def test_last_state_is_restored(path: Path, sync: bool) -> None:
     for count in range(1, 6):
         kept(path, *(VOW._replace(term=number) for number in range(count)), VOW, sync=sync)
         file = opened(path)
@@ -56,7 +56,7 @@ def test_the_last_vow_is_remembered(path: Path, sync: bool) -> None:
     assert path.stat().st_size == 2 * RECORD_SIZE
 
 
-def test_a_kill_loses_nothing(path: Path) -> None:
+def test_state_survives_sigkill(path: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path;"
         "from fyrehose_twisted.hydra.service.state_file import StateFile;"
@@ -70,14 +70,14 @@ def test_a_kill_loses_nothing(path: Path) -> None:
     file.close()
 
 
-def test_after_a_boot_the_clock_of_promises_began_anew(path: Path) -> None:
+def test_promises_are_unknown_after_a_reboot(path: Path) -> None:
     kept(path, VOW)
     file = opened(path, boot=OTHER_BOOT, now=10.0)
     assert (file.durable, file.remembers) == (VOW._replace(promised=0, until=0.0), False)
     file.close()
 
 
-def test_a_leader_that_was_killed_is_not_bound_to_what_it_was(path: Path) -> None:
+def test_killed_leader_is_not_bound_to_its_own_promise(path: Path) -> None:
     for own, bound in ((77, False), (78, True), (0, True)):
         file = opened(path)
         file.save(VOW, own)
@@ -87,7 +87,7 @@ def test_a_leader_that_was_killed_is_not_bound_to_what_it_was(path: Path) -> Non
         file.close()
 
 
-def test_who_forgot_keeps_quiet_even_if_it_is_started_again(path: Path) -> None:
+def test_uncertainty_survives_another_restart(path: Path) -> None:
     kept(path, VOW)
     opened(path, boot=OTHER_BOOT, now=10.0).close()
     file = opened(path, boot=OTHER_BOOT, now=24.9)
@@ -102,7 +102,7 @@ def test_who_forgot_keeps_quiet_even_if_it_is_started_again(path: Path) -> None:
     file.close()
 
 
-def test_a_file_that_was_removed_or_emptied_is_missed(path: Path) -> None:
+def test_removed_or_emptied_file_counts_as_incomplete(path: Path) -> None:
     kept(path, VOW)
     path.unlink()
     file = opened(path)
@@ -120,7 +120,7 @@ def test_a_file_that_was_removed_or_emptied_is_missed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", [0, 1])
-def test_a_record_that_was_being_written_was_never_promised_but_something_was(path: Path, last: int) -> None:
+def test_interrupted_write_makes_promises_uncertain(path: Path, last: int) -> None:
     kept(path, *[VOW._replace(term=number) for number in range(3 + last)])
     newest = 3 + last - 1
     data = bytearray(path.read_bytes())
@@ -134,7 +134,7 @@ def test_a_record_that_was_being_written_was_never_promised_but_something_was(pa
 
 
 @pytest.mark.parametrize("content", [b"x", b"x" * 2 * RECORD_SIZE, b"HYDRA", b"\1" * (2 * RECORD_SIZE + 1)])
-def test_what_is_damaged_says_what_to_do(path: Path, content: bytes) -> None:
+def test_damaged_file_error_says_what_to_do(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(StateFileError, match=r"damaged.*truncate -s 0"):
         opened(path)
@@ -144,7 +144,7 @@ def test_what_is_damaged_says_what_to_do(path: Path, content: bytes) -> None:
     file.close()
 
 
-def test_each_network_and_each_node_has_its_own(path: Path) -> None:
+def test_state_file_is_bound_to_one_network_and_one_process(path: Path) -> None:
     kept(path, VOW)
     with pytest.raises(StateFileError, match="another network"):
         opened(path, network="m")
@@ -155,7 +155,7 @@ def test_each_network_and_each_node_has_its_own(path: Path) -> None:
     opened(path).close()
 
 
-def test_what_cannot_be_written_is_said_and_ends_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_error_is_reported_and_final(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = opened(path)
 
     def full(*arguments: Any) -> int:

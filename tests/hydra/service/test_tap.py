@@ -146,9 +146,9 @@ def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
         ("--secret-file none", "secret file none cannot be read"),
         ("--secret-file open", "is open to everybody; chmod 600 it"),
         ("--secret-file short", "needs at least 16"),
-        ("--irc irc.example:6667", "--channel CHANNEL is missing"),
-        ("--channel #c", "--channel is of no use without --irc"),
-        ("--nick a", "--nick is of no use without --irc"),
+        ("--irc irc.example:6667", "--irc requires --channel CHANNEL"),
+        ("--channel #c", "--channel requires --irc"),
+        ("--nick a", "--nick requires --irc"),
         ("--irc irc.example --channel c", "is not a channel"),
         ("--irc x:1 --channel #c --nick #x", "is no nick"),
         ("--irc x:1 --channel #c --sasl-account a", "belong together"),
@@ -159,8 +159,8 @@ def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
         ("--irc-burst 0", "--irc-burst 0 is outside"),
         ("--irc-patience 0", "--irc-patience 0 is outside"),
         ("--irc-long cut", "choose split or refuse"),
-        ("--sync", "--sync is of no use without --state"),
-        ("--retention 7d", "--retention is of no use without --journal"),
+        ("--sync", "--sync requires --state FILE"),
+        ("--retention 7d", "--retention requires --journal DIR"),
         ("--journal j --retention x", "retention 'x'"),
         ("--control tcp:7000:interface=0.0.0.0", "speaks on IRC in this node's name"),
         ("--control udp:7", "--control 'udp:7' is on UDP, where nobody would be heard; choose tcp:6175"),
@@ -170,21 +170,21 @@ def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
         ("--protocol nothing.there", "cannot be imported"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, complaint: str) -> None:
+def test_invalid_options_are_refused_in_one_line(text: str, complaint: str) -> None:
     with pytest.raises(UsageError) as wrong:
         options_of(text)
     assert complaint in str(wrong.value)
     assert "\n" not in str(wrong.value)
 
 
-def test_a_node_has_to_speak_to_somebody() -> None:
-    with pytest.raises(UsageError, match="nobody to speak to: give --link"):
+def test_node_without_peers_is_refused() -> None:
+    with pytest.raises(UsageError, match="no peers: give --link"):
         tap.Options().parseOptions(["--tag", "a"])
     for enough in (["--found"], ["--link", "tcp:b:1"], ["--listen", "6174"], ["--udp-listen", "127.0.0.1:1"]):
         tap.Options().parseOptions(["--tag", "a", *enough])
 
 
-def test_what_would_go_wrong_in_a_moment_is_said_now(taken: int, tmp_path: Path) -> None:
+def test_startup_errors_are_reported_by_make_service(taken: int, tmp_path: Path) -> None:
     assert f"--listen: cannot listen on 127.0.0.1:{taken}: Address already in use" in refusal_of(f"--listen {taken}")
     assert "--control: cannot listen" in refusal_of(f"--listen 0 --control {taken}")
     assert "--listen and --metrics are the same port" in refusal_of("--listen 45671 --metrics 45671")

@@ -197,7 +197,7 @@ def complaints(events: list[LogEvent]) -> list[str]:
 class TestSuccess:
     @pytest.mark.parametrize("size", [1, 7, 10_000])
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_both_ends_speak_once_both_have_proved(self, symmetric: bool, size: int) -> None:
+    def test_protocols_connect_after_both_ends_authenticated(self, symmetric: bool, size: int) -> None:
         ours = End(True, symmetric=symmetric, first=b"KNOCK 7\r\n")
         theirs = End(symmetric, symmetric=symmetric, first=b"KNOCK 8\r\n")
         said = carry(ours, theirs, size)
@@ -210,7 +210,7 @@ class TestSuccess:
             assert repr(end.proving) == "<Authenticator with 0 under way>"
         assert ours.connected == [ours.speaker]
 
-    def test_what_is_said_are_lines_that_others_ignore(self) -> None:
+    def test_handshake_lines_are_malformed_for_nodes(self) -> None:
         said = carry(End(True), End(False))
         lines = said.split(b"\r\n")
         assert lines.pop() == b""
@@ -219,14 +219,14 @@ class TestSuccess:
         found = HydraCodec().decoder().feed(said)
         assert [one.reason for one in found if isinstance(one, Malformed)] == ["unknown-command"] * 4
 
-    def test_neither_the_secret_nor_a_hash_of_it_is_said(self) -> None:
+    def test_handshake_reveals_neither_the_secret_nor_its_hash(self) -> None:
         said = carry(End(True), End(False))
         assert SECRET not in said
         for digest in ("sha256", "sha1", "md5"):
             assert hmac.new(SECRET, b"", digest).hexdigest().encode() not in said
 
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_a_proof_is_an_hmac_of_who_proves_and_both_nonces(self, symmetric: bool) -> None:
+    def test_proof_is_an_hmac_of_the_role_and_both_nonces(self, symmetric: bool) -> None:
         ours, theirs = End(True, symmetric=symmetric), End(symmetric, symmetric=symmetric)
         carry(ours, theirs)
         (first, own), (second, other) = (end.wire.value().split(b"\r\n")[:2] for end in (ours, theirs))
@@ -238,7 +238,7 @@ class TestSuccess:
             expected = hmac.new(SECRET, b"hydra-proof\0" + kind + role + b"\0" + nonces, "sha256").hexdigest()
             assert proof == b"PROOF " + expected.encode()
 
-    def test_nothing_is_built_before_the_proof_and_nothing_is_between_afterwards(self) -> None:
+    def test_protocol_is_built_after_the_proof_and_then_gets_data_directly(self) -> None:
         ours, theirs = End(True), End(False)
         theirs.feed(ours.wire.taken())
         ours.feed(theirs.wire.taken())
@@ -254,7 +254,7 @@ class TestSuccess:
         assert [type(end) for end in ours.speaker.ends] == [ConnectionDone]
         assert ours.counted == []
 
-    def test_what_comes_right_behind_the_proof_is_not_lost(self) -> None:
+    def test_data_right_after_the_proof_is_not_lost(self) -> None:
         ours, theirs = End(True), End(False, first=b"KNOCK 8\r\nCA")
         theirs.feed(ours.wire.taken())
         ours.feed(theirs.wire.taken())
@@ -262,13 +262,13 @@ class TestSuccess:
         ours.feed(theirs.wire.taken() + b"LL 1\r\n")
         assert ours.speaker.heard == b"KNOCK 8\r\nCALL 1\r\n"
 
-    def test_empty_lines_are_no_matter(self) -> None:
+    def test_empty_lines_during_the_handshake_are_ignored(self) -> None:
         ours, theirs = End(True), End(False)
         ours.feed(b"\r\n" * MAX_BLANK_LINES)
         carry(ours, theirs)
         assert ours.speaker.connected
 
-    def test_whoever_is_not_wanted_after_all_is_cut_off(self) -> None:
+    def test_connection_refused_by_the_inner_factory_is_aborted(self) -> None:
         ours, theirs = End(True), End(False)
         ours.speakers.wanted = theirs.speakers.wanted = False
         carry(ours, theirs)
@@ -276,24 +276,24 @@ class TestSuccess:
         assert theirs.wire.aborted
         assert ours.connected[0].check(NoProtocol)
 
-    def test_the_inner_factory_is_started_and_stopped(self) -> None:
+    def test_inner_factory_is_started_and_stopped(self) -> None:
         end = End(False)
         end.factory.doStart()
         assert end.speakers.started == 1
         end.factory.doStop()
         assert end.speakers.started == 0
 
-    def test_it_is_an_endpoint(self) -> None:
+    def test_auth_client_endpoint_implements_its_interface(self) -> None:
         verifyObject(IStreamClientEndpoint, AuthClientEndpoint(Dialling(), SECRET, Clock()))
 
-    def test_an_empty_secret_is_none(self) -> None:
+    def test_empty_secret_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="empty"):
             Authenticator(b"", Clock())
 
 
 class TestStrangers:
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_another_secret(self, symmetric: bool) -> None:
+    def test_different_secret_fails(self, symmetric: bool) -> None:
         ours, theirs = End(True, symmetric=symmetric), End(symmetric, b"something else", symmetric=symmetric)
         said = carry(ours, theirs)
         # Whoever proves first is found out, and told nothing.
@@ -308,7 +308,7 @@ class TestStrangers:
         assert other.clock.getDelayedCalls() == []
 
     @pytest.mark.parametrize("dials", [True, False])
-    def test_one_without_a_secret_finds_no_listener(self, dials: bool) -> None:
+    def test_dialler_without_a_secret_is_rejected(self, dials: bool) -> None:
         end = End(dials)
         end.feed(b"KNOCK 7 ivan\r\n")
         assert end.failed == "not-auth"
@@ -317,7 +317,7 @@ class TestStrangers:
         assert b"PROOF" not in end.wire.value()
 
     @pytest.mark.parametrize("dials", [True, False])
-    def test_one_with_a_secret_finds_none_at_one_without(self, dials: bool) -> None:
+    def test_listener_without_a_secret_is_rejected(self, dials: bool) -> None:
         link = NodeConnection(HydraCodec())
         heard: list[Any] = []
         link.messages_received = heard.extend  # type: ignore[method-assign]
@@ -358,7 +358,7 @@ class TestStrangers:
     )
     @pytest.mark.parametrize("dials", [True, False])
     @pytest.mark.parametrize("size", [1, 10_000])
-    def test_garbage(self, data: bytes, reason: str, dials: bool, size: int) -> None:
+    def test_garbage_fails_the_handshake(self, data: bytes, reason: str, dials: bool, size: int) -> None:
         end = End(dials)
         end.feed(data, size)
         assert end.failed == reason
@@ -367,14 +367,14 @@ class TestStrangers:
         end.prover.connectionLost(Failure(ConnectionDone()))
         assert end.counted == [reason]
 
-    def test_whoever_merely_connects_is_shown_no_proof(self) -> None:
+    def test_silent_peer_receives_no_proof(self) -> None:
         end = End(False)
         end.feed(b"AUTH " + b"0" * 32 + b"\r\n")
         assert b"PROOF" not in end.wire.value()
 
     @pytest.mark.parametrize("said", [b"", b"\r\n", b"AUTH " + b"0" * 32 + b"\r\n", b"AUTH 00"])
     @pytest.mark.parametrize("dials", [True, False])
-    def test_silence(self, said: bytes, dials: bool) -> None:
+    def test_silence_fails_the_handshake(self, said: bytes, dials: bool) -> None:
         end = End(dials)
         end.feed(said)
         end.clock.advance(TIMEOUT - 0.1)
@@ -383,14 +383,14 @@ class TestStrangers:
         assert end.failed == "silent"
         assert end.wire.aborted
 
-    def test_bytes_now_and_then_do_not_help(self) -> None:
+    def test_slow_bytes_do_not_extend_the_timeout(self) -> None:
         end = End(False)
         for _ in range(10):
             end.feed(b"A")
             end.clock.advance(TIMEOUT / 10)
         assert end.failed == "silent"
 
-    def test_a_conversation_that_was_overheard_is_of_no_use(self) -> None:
+    def test_recorded_handshake_cannot_be_replayed(self) -> None:
         for replayed in ("dialler", "acceptor"):
             ours, theirs = End(True), End(False)
             overheard: dict[str, bytes] = {"dialler": b"", "acceptor": b""}
@@ -407,14 +407,14 @@ class TestStrangers:
             assert fresh.failed == "wrong-proof"
 
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_what_is_sent_back_is_recognised(self, symmetric: bool) -> None:
+    def test_reflected_nonce_is_detected(self, symmetric: bool) -> None:
         for dials in (True,) if symmetric else (True, False):
             end = End(dials, symmetric=symmetric)
             end.feed(end.wire.taken())
             assert end.failed == "reflected"
 
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_so_is_what_comes_back_on_another_connection(self, symmetric: bool) -> None:
+    def test_reflected_nonce_on_another_connection_is_detected(self, symmetric: bool) -> None:
         counted: list[str] = []
         proving = Authenticator(SECRET, Clock(), counted.append)
         one, other = End(True, proving, symmetric=symmetric), End(symmetric, proving, symmetric=symmetric)
@@ -423,7 +423,7 @@ class TestStrangers:
         assert one.speakers.built == other.speakers.built == []
 
     @pytest.mark.parametrize("symmetric", [False, True])
-    def test_a_proof_that_is_sent_back_is_wrong(self, symmetric: bool) -> None:
+    def test_reflected_proof_is_wrong(self, symmetric: bool) -> None:
         end = End(True, symmetric=symmetric)
         end.feed(b"AUTH " + b"f" * 32 + b"\r\n")
         proof = end.wire.value()[-72:]
@@ -431,26 +431,26 @@ class TestStrangers:
         end.feed(proof)
         assert end.failed == "wrong-proof"
 
-    def test_two_connections_to_one_listener_cannot_prove_for_one_another(self) -> None:
+    def test_two_connections_to_one_listener_cannot_be_relayed(self) -> None:
         one, other = End(False), End(False)
         carry(one, other)
         for end in (one, other):
             assert end.speakers.built == []
             assert b"PROOF" not in end.wire.value()
 
-    def test_nor_can_two_that_were_dialled(self) -> None:
+    def test_two_dialled_connections_cannot_be_relayed(self) -> None:
         one, other = End(True), End(True)
         carry(one, other)
         assert one.failed == other.failed == "wrong-proof"
 
-    def test_a_proof_among_equals_is_none_between_dialler_and_listener(self) -> None:
+    def test_symmetric_proof_is_invalid_for_dialler_and_listener(self) -> None:
         ours = End(True, symmetric=True)
         theirs = End(False)
         carry(ours, theirs)
         assert ours.speakers.built == theirs.speakers.built == []
 
     @pytest.mark.parametrize("at", range(0, 64, 7))
-    def test_a_proof_that_is_nearly_right_is_wrong(self, at: int) -> None:
+    def test_nearly_correct_proof_is_wrong(self, at: int) -> None:
         ours, theirs = End(True), End(False)
         theirs.feed(ours.wire.taken())
         ours.feed(theirs.wire.taken())
@@ -461,7 +461,7 @@ class TestStrangers:
 
 
 class TestBounds:
-    def test_the_one_that_has_proved_longest_makes_way(self) -> None:
+    def test_oldest_pending_connection_is_evicted(self) -> None:
         speakers, counted = Speakers(), list[str]()
         factory = auth_server_factory(speakers, Authenticator(SECRET, Clock(), counted.append), Clock())
         wires = []
@@ -472,7 +472,7 @@ class TestBounds:
         assert counted == ["crowded"] * 2
         assert [wire.aborted for wire in wires] == [True] * 2 + [False] * MAX_PENDING
 
-    def test_each_reason_and_source_is_complained_about_once_a_minute(self, logged: list[LogEvent]) -> None:
+    def test_each_reason_and_source_is_logged_once_a_minute(self, logged: list[LogEvent]) -> None:
         clock, counted = Clock(), list[str]()
         factory = auth_server_factory(Speakers(), Authenticator(SECRET, clock, counted.append), clock)
 
@@ -493,14 +493,14 @@ class TestBounds:
         fail_from("192.0.2.1", b"KNOCK 7\r\n")
         assert complaints(logged).count(expected) == 2
 
-    def test_every_reason_is_explained(self) -> None:
+    def test_every_failure_reason_has_a_text(self) -> None:
         for reason, why in REASONS.items():
             assert re.fullmatch(r"[a-z]+(-[a-z]+)*", reason)
             assert why in str(AuthenticationFailed(reason))
 
 
 class TestDials:
-    def test_one_that_fails_fails(self) -> None:
+    def test_failed_dial_is_reported(self) -> None:
         class Refused:
             def connect(self, factory: Any) -> Deferred[Any]:
                 return fail(ConnectionRefusedError())
@@ -510,7 +510,7 @@ class TestDials:
         endpoint.connect(Speakers()).addErrback(ends.append)
         assert ends[0].check(ConnectionRefusedError)
 
-    def test_one_that_is_given_up_before_it_is_connected_is_cancelled(self) -> None:
+    def test_cancel_before_the_connection_cancels_the_dial(self) -> None:
         cancelled: list[Any] = []
         factories: list[Any] = []
 
@@ -532,7 +532,7 @@ class TestDials:
         assert wire.aborted
         assert wire.value() == b""
 
-    def test_one_that_is_given_up_while_it_proves_is_cut_off(self) -> None:
+    def test_cancel_during_authentication_aborts_the_connection(self) -> None:
         dialling, clock, ends, counted = Dialling(), Clock(), list[Any](), list[str]()
         dial = AuthClientEndpoint(dialling, Authenticator(SECRET, clock, counted.append), clock).connect(Speakers())
         dial.addErrback(ends.append)
@@ -543,7 +543,7 @@ class TestDials:
         dialling.prover.connectionLost(Failure(ConnectionDone()))
         assert counted == []
 
-    def test_a_protocol_that_cannot_begin_does_not_leave_the_dial_open(self) -> None:
+    def test_failing_protocol_fails_the_dial(self) -> None:
         ours, theirs = End(True), End(False)
 
         def broken() -> None:
@@ -612,7 +612,7 @@ def when(counted: list[str]) -> tuple[Callable[[str], None], Deferred[None]]:
 
 
 @pytest_twisted.ensureDeferred
-async def test_real_links_prove_and_then_write_to_their_sockets() -> None:
+async def test_real_links_authenticate_and_then_write_to_their_sockets() -> None:
     dialled, accepted = TalkingFactory(), TalkingFactory()
     server = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
     port: Any = await server.listen(auth_server_factory(accepted, SECRET, reactor))
@@ -640,7 +640,7 @@ async def test_real_links_prove_and_then_write_to_their_sockets() -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_real_strangers_get_no_further(logged: list[LogEvent]) -> None:
+async def test_real_connections_with_a_wrong_secret_are_rejected(logged: list[LogEvent]) -> None:
     accepted, counted = TalkingFactory(), list[str]()
     count, found_out = when(counted)
     server = TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
@@ -663,7 +663,7 @@ async def test_real_strangers_get_no_further(logged: list[LogEvent]) -> None:
 
 
 @pytest_twisted.ensureDeferred
-async def test_a_real_listener_without_a_secret_is_left() -> None:
+async def test_real_listener_without_a_secret_is_rejected() -> None:
     accepted, counted = TalkingFactory(), list[str]()
     port: Any = await TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1").listen(accepted)
     try:

@@ -117,7 +117,7 @@ BAD: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("text", "fields"), GOOD, ids=[text for text, _ in GOOD])
-def test_a_link_is_what_its_string_says(text: str, fields: dict[str, Any]) -> None:
+def test_link_string_is_parsed(text: str, fields: dict[str, Any]) -> None:
     spec = parse_link(text)
     assert (spec.kind, spec.text) == (text.split(":")[0], text)
     if spec.kind in ("tls", "irc"):
@@ -126,7 +126,7 @@ def test_a_link_is_what_its_string_says(text: str, fields: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("text", "why"), BAD, ids=[repr(text) for text, _ in BAD])
-def test_what_is_wrong_is_said_with_an_example(text: str, why: str) -> None:
+def test_error_of_a_link_string_contains_an_example(text: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) as caught:
         parse_link(text)
     said = str(caught.value)
@@ -137,7 +137,7 @@ def test_what_is_wrong_is_said_with_an_example(text: str, why: str) -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES.values())
-def test_the_examples_are_links(example: str) -> None:
+def test_examples_are_valid_links(example: str) -> None:
     assert parse_link(example).text == example
 
 

@@ -226,7 +226,7 @@ odd_lines = st.lists(odd_words, max_size=5).flatmap(
 )
 
 
-def test_they_are_what_links_want() -> None:
+def test_codec_implements_the_stream_interfaces() -> None:
     verifyObject(IStreamCodec, HydraCodec())
     verifyObject(IStreamDecoder, HydraCodec().decoder())
 
@@ -240,12 +240,12 @@ class TestLines:
         assert type(found) is type(message)
 
     @pytest.mark.parametrize(("line", "reason"), MALFORMED, ids=[repr(line[:40]) for line, _ in MALFORMED])
-    def test_a_line_that_is_no_message_says_why_and_the_next_is_read(self, line: bytes, reason: str) -> None:
+    def test_malformed_line_has_a_reason_and_the_next_line_is_decoded(self, line: bytes, reason: str) -> None:
         assert decode(b"CALL 1\r\n" + line + b"\r\nCALL 2\r\n") == [Call(1), Malformed(reason, line[:80]), Call(2)]
         assert decode(line + b"\r\n") == [Malformed(reason, line[:80])]
 
     @pytest.mark.parametrize("message", UNENCODABLE, ids=lambda message: repr(message)[:60])
-    def test_a_field_out_of_its_range_is_not_written(self, message: Message) -> None:
+    def test_field_out_of_range_is_not_encoded(self, message: Message) -> None:
         with pytest.raises(UnencodableMessage):
             encode(message)
 
@@ -266,36 +266,36 @@ class TestLines:
             (b" \t ", Keepalive()),
         ],
     )
-    def test_blanks_and_words_too_many_do_not_matter(self, line: bytes, message: Message) -> None:
+    def test_excess_blanks_and_words_are_ignored(self, line: bytes, message: Message) -> None:
         assert decode(line + b"\r\n") == [message]
 
     @pytest.mark.parametrize("line", [b"x", b" x", b"  ", b"x ", b":a!b@c PRIVMSG #x :  two  \t", b"\xff\xfe \x01"])
     @pytest.mark.parametrize("start", [b"RECV 5 ", b" RECV  5 ", b"RECV\t5\t", b"\vRECV \t 0005 "])
-    def test_the_line_of_recv_and_send_is_kept_to_the_last_blank(self, start: bytes, line: bytes) -> None:
+    def test_line_of_recv_and_send_is_kept_verbatim(self, start: bytes, line: bytes) -> None:
         assert decode(start + line + b"\r\n") == [Recv(5, line)]
         assert decode(start.replace(b"RECV", b"SEND") + line + b"\r\n") == [Send(5, line)]
 
-    def test_every_byte_but_three_passes_in_a_line(self) -> None:
+    def test_all_bytes_except_cr_lf_and_nul_pass_in_a_line(self) -> None:
         line = bytes(set(range(256)) - set(b"\0\r\n"))
         for message in (Recv(MAX_TERM, line), Send(MAX_ID, line)):
             assert decode(encode(message)) == [message]
 
-    def test_what_is_no_utf_8_comes_through(self) -> None:
+    def test_bytes_that_are_not_utf_8_survive_a_round_trip(self) -> None:
         data = b"PONG \xff\xfe 42 1 \xe4\r\nKNOCK 7 \xe4\r\nDROP 7 \xe4 \xf6\r\n"
         assert b"".join(map(encode, decode(data))) == data
 
-    def test_what_only_people_read_is_cut_rather_than_refused(self) -> None:
+    def test_overlong_text_for_people_is_truncated(self) -> None:
         assert decode(b"KNOCK 7 " + b"t" * 500 + b"\r\n") == [Knock(7, "t" * MAX_TAG)]
         assert decode(b"DROP 7 " + b"r" * 500 + b"\r\n") == [Drop(7, "r" * MAX_REASON)]
         # Through the middle of a letter, even.
         (pong,) = decode(b"PONG x 7 1 t" + "ä".encode() * 40 + b"\r\n")
         assert encode(pong) == b"PONG x 7 1 t" + "ä".encode() * 31 + b"\xc3\r\n"
 
-    def test_a_reason_is_written_without_blanks_around_it(self) -> None:
+    def test_reason_is_encoded_without_surrounding_blanks(self) -> None:
         assert encode(Drop(7, "  it is  silent ")) == b"DROP 7 it is  silent\r\n"
         assert encode(Drop(7, "  ")) == b"DROP 7\r\n"
 
-    def test_a_pong_that_was_read_can_be_relayed(self) -> None:
+    def test_decoded_pong_can_be_relayed(self) -> None:
         (pong,) = decode(b"PONG x 42 %d\r\n" % MAX_COUNT)
         assert isinstance(pong, Pong)
         assert encode(pong._replace(count=pong.count + 1))
@@ -303,7 +303,7 @@ class TestLines:
 
 class TestLimits:
     @pytest.mark.parametrize("limit", [LEGACY_MAX_LINE, MAX_LINE, MAX_PARTIAL_LINE])
-    def test_a_line_has_as_many_bytes_as_the_limit_says(self, limit: int) -> None:
+    def test_line_of_the_limit_is_accepted_and_a_longer_one_malformed(self, limit: int) -> None:
         codec = HydraCodec(limit)
         for message in (Recv(5, b"x" * (limit - 7)), Send(5, b"x" * (limit - 7))):
             data = codec.encode(message)
@@ -315,13 +315,13 @@ class TestLimits:
                 codec.encode(longer)
 
     @pytest.mark.parametrize("limit", [0, -1, MAX_PARTIAL_LINE + 1])
-    def test_the_limit_has_limits(self, limit: int) -> None:
+    def test_invalid_line_limit_is_refused(self, limit: int) -> None:
         with pytest.raises(ConfigurationError, match="line limit"):
             HydraCodec(limit)
 
     @pytest.mark.parametrize("size", [1, 7, 4_096, 10_000])
     @pytest.mark.parametrize("end", [b"", b"\r\n", b"\r", b"\n", b"\r\r\n"])
-    def test_a_line_that_does_not_end_ends_the_connection(self, size: int, end: bytes) -> None:
+    def test_unterminated_overlong_line_ends_the_connection(self, size: int, end: bytes) -> None:
         data = b"CALL 1\r\n" + b"x" * (MAX_PARTIAL_LINE + 1) + end
         decoder, found = HydraDecoder(), []
         with suppress(MalformedPacket):
@@ -334,7 +334,7 @@ class TestLimits:
                 decoder.feed(more)
             assert caught.value.reason == "overlong-line"
 
-    def test_the_longest_line_that_is_waited_for_is_skipped(self) -> None:
+    def test_longest_buffered_line_is_malformed_and_skipped(self) -> None:
         line = b"x" * MAX_PARTIAL_LINE
         for pieces in (
             [line + b"\r\nCALL 1\r\n"],
@@ -344,7 +344,7 @@ class TestLimits:
             assert outcome(pieces) == ([Malformed("overlong-line", line[:80]), Call(1)], False)
         assert outcome([line + b"\r", b"\r\n"]) == ([], True)
 
-    def test_it_holds_no_more_than_part_of_a_line(self) -> None:
+    def test_decoder_buffers_at_most_a_partial_line(self) -> None:
         decoder = HydraDecoder()
         decoder.feed(b"CALL 1\r\n" * 1_000 + b"CAL")
         assert decoder.waiting == 3
@@ -358,14 +358,14 @@ class TestStreams:
         assert list(map(repr, found)) == list(map(repr, some))
 
     @given(messages)
-    def test_a_message_is_one_line(self, message: Message) -> None:
+    def test_encoded_message_is_one_line(self, message: Message) -> None:
         data = encode(message)
         assert data.endswith(b"\r\n")
         assert not set(data[:-2]) & set(b"\0\r\n")
         assert len(data) <= MAX_LINE + 2
 
     @given(messages)
-    def test_part_of_a_line_is_nothing_yet(self, message: Message) -> None:
+    def test_partial_line_yields_no_message(self, message: Message) -> None:
         data = encode(message)
         for cut in range(len(data)):
             decoder = HydraDecoder()
@@ -377,7 +377,7 @@ class TestStreams:
     @given(
         st.lists(messages.map(encode) | odd_lines.map(lambda line: line + b"\r\n") | st.binary(max_size=20)), st.data()
     )
-    def test_how_bytes_are_cut_does_not_matter(self, some: list[bytes], draw: st.DataObject) -> None:
+    def test_chunking_does_not_affect_decoding(self, some: list[bytes], draw: st.DataObject) -> None:
         data = b"".join(some)
         cuts = sorted(draw.draw(st.lists(st.integers(0, len(data)), max_size=5)))
         pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
@@ -389,14 +389,14 @@ class TestStreams:
             decode(data + b"\r\n")
 
     @given(odd_lines)
-    def test_whatever_is_read_can_be_sent_on_and_is_the_same_then(self, line: bytes) -> None:
+    def test_decoded_message_survives_reencoding(self, line: bytes) -> None:
         for message in decode(line + b"\r\n"):
             if isinstance(message, Malformed):
                 assert message.line == line[:80]
             else:
                 assert decode(encode(message)) == [message]
 
-    def test_each_connection_has_bytes_of_its_own(self) -> None:
+    def test_decoders_do_not_share_state(self) -> None:
         codec = HydraCodec()
         first, second = codec.decoder(), codec.decoder()
         assert first.feed(b"CALL 1") == []

@@ -13,23 +13,23 @@ LIMITS = IrcLimits()
 ROOM = 512 - 2 - len(b": ") - len(PREFIX)
 
 
-def test_room_is_what_the_sender_leaves() -> None:
+def test_line_limit_is_reduced_by_the_sender_prefix() -> None:
     assert max_line_length(PREFIX, LIMITS) == ROOM
     assert max_line_length(PREFIX, IrcLimits(line=1024)) == ROOM + 512
 
 
 @pytest.mark.parametrize("prefix", [b"bot", b"bot!user", b""])
-def test_a_sender_that_is_not_known_may_be_long(prefix: bytes) -> None:
+def test_unknown_prefix_counts_with_its_largest_size(prefix: bytes) -> None:
     longest = len(b"bot!") + 10 + len(b"@") + 63
     assert 512 - 2 - 2 - longest <= max_line_length(prefix, LIMITS) <= 512 - 2 - 2 - longest + 3
 
 
-def test_what_fits_stays_as_it_is() -> None:
+def test_fitting_line_is_unchanged() -> None:
     line = b"PRIVMSG #c :" + b"x" * (ROOM - 12)
     assert split_to_fit(line, PREFIX, LIMITS, split=True) == split_to_fit(line, PREFIX, LIMITS, split=False) == [line]
 
 
-def test_what_does_not_is_split_between_words() -> None:
+def test_long_line_is_split_between_words() -> None:
     words = [b"word%03d" % number for number in range(70)]
     lines = split_to_fit(b"PRIVMSG #c :" + b" ".join(words), PREFIX, LIMITS, split=True)
     assert len(lines) == 2
@@ -37,13 +37,13 @@ def test_what_does_not_is_split_between_words() -> None:
     assert b" ".join(line.partition(b" :")[2] for line in lines).split() == words
 
 
-def test_a_long_word_is_torn_between_characters() -> None:
+def test_long_word_is_split_between_characters() -> None:
     text = "ä" * 249
     lines = split_to_fit(b"NOTICE #c :" + text.encode(), PREFIX, IrcLimits(line=301), split=True)
     assert "".join(line.decode().partition(" :")[2] for line in lines) == text
 
 
-def test_each_part_of_an_action_is_one() -> None:
+def test_each_part_of_a_split_action_is_an_action() -> None:
     line = b"PRIVMSG #c :\x01ACTION " + b"waves " * 80 + b"\x01"
     lines = split_to_fit(line, PREFIX, LIMITS, split=True)
     assert len(lines) == 2
@@ -64,18 +64,18 @@ def test_each_part_of_an_action_is_one() -> None:
         b"PRIVMSG #" + b"c" * 480 + b" :" + b"x" * 18,
     ],
 )
-def test_what_cannot_be_split_is_refused(line: bytes) -> None:
+def test_unsplittable_line_is_refused(line: bytes) -> None:
     with pytest.raises(UnencodableMessage, match=rf"has {len(line)} bytes; behind its sender {ROOM} fit"):
         split_to_fit(line, PREFIX, LIMITS, split=True)
 
 
-def test_nothing_is_split_against_the_will_of_who_runs_it() -> None:
+def test_long_line_is_refused_when_splitting_is_off() -> None:
     with pytest.raises(UnencodableMessage, match="behind its sender"):
         split_to_fit(b"PRIVMSG #c :" + b"x " * 240, PREFIX, LIMITS, split=False)
 
 
 @pytest.mark.parametrize(("line", "most"), [(b"TOPIC #c :" + b"x" * 11, 10), (b"KICK #c anna :" + b"x" * 6, 5)])
-def test_servers_cut_topics_and_reasons(line: bytes, most: int) -> None:
+def test_overlong_topic_or_kick_reason_is_refused(line: bytes, most: int) -> None:
     limits = IrcLimits(topic=10, kick=5)
     with pytest.raises(UnencodableMessage, match=f"has {most + 1} bytes; {most} fit"):
         split_to_fit(line, PREFIX, limits, split=True)
@@ -88,7 +88,7 @@ def test_servers_cut_topics_and_reasons(line: bytes, most: int) -> None:
     ),
     line=st.integers(80, 600),
 )
-def test_nothing_is_lost_and_everything_fits(text: str, line: int) -> None:
+def test_split_parts_fit_and_contain_the_whole_text(text: str, line: int) -> None:
     limits = IrcLimits(line=line)
     whole = b"PRIVMSG #c :" + text.encode()
     try:
@@ -104,7 +104,7 @@ def test_nothing_is_lost_and_everything_fits(text: str, line: int) -> None:
 
 
 @pytest.mark.parametrize("line", [0, 20, 40, 10**9])
-def test_whatever_a_server_says_of_itself(line: int) -> None:
+def test_arbitrary_server_limits_cause_no_failure(line: int) -> None:
     whole = b"PRIVMSG #c :" + b"x" * 400
     if line > 512:
         assert split_to_fit(whole, PREFIX, IrcLimits(line=line), split=True) == [whole]

@@ -10,7 +10,7 @@ from fyrehose_twisted.hydra.wire.messages import E_SEND, MAX_IRC, MAX_LINE
 
 
 @given(st.text(st.sampled_from("abcdefXYZ0189.-_"), min_size=1, max_size=32), st.binary(max_size=600))
-def test_a_token_comes_back_with_any_line(token: str, line: bytes) -> None:
+def test_token_survives_tagging_of_any_line(token: str, line: bytes) -> None:
     assert untag(add_tag(token, line)) == (token, line)
 
 
@@ -27,12 +27,12 @@ def test_a_token_comes_back_with_any_line(token: str, line: bytes) -> None:
         b"@+hydra/n=\x80 PRIVMSG #c :hi",
     ],
 )
-def test_other_lines_have_none(line: bytes) -> None:
+def test_untagged_lines_have_no_token(line: bytes) -> None:
     assert untag(line) == (None, line)
 
 
 @given(st.binary(max_size=100))
-def test_no_bytes_break_it(line: bytes) -> None:
+def test_arbitrary_bytes_are_untagged_without_failure(line: bytes) -> None:
     _, rest = untag(line)
     assert line.endswith(rest)
     command_of(line)
@@ -56,12 +56,12 @@ def test_no_bytes_break_it(line: bytes) -> None:
         (b"   ", b""),
     ],
 )
-def test_the_command_is_behind_tags_and_prefix(line: bytes, command: bytes) -> None:
+def test_command_is_found_after_tags_and_prefix(line: bytes, command: bytes) -> None:
     assert command_of(line) == command
 
 
 @pytest.mark.parametrize("command", sorted(E_SEND))
-def test_what_a_send_may_carry_may_be_said(command: bytes) -> None:
+def test_allowed_commands_are_sendable(command: bytes) -> None:
     check_sendable(command + b" #c :hi")
 
 
@@ -85,16 +85,16 @@ def test_what_a_send_may_carry_may_be_said(command: bytes) -> None:
         (b"PRIVMSG  ", "without parameters"),
     ],
 )
-def test_what_else_is_refused(line: bytes, why: str) -> None:
+def test_other_lines_are_refused(line: bytes, why: str) -> None:
     with pytest.raises(UnencodableMessage, match=why):
         check_sendable(line)
     assert not is_sendable(line)
 
 
-def test_a_line_of_the_greatest_length_may_be_said() -> None:
+def test_line_of_the_largest_size_is_sendable() -> None:
     check_sendable(b"PRIVMSG #c :" + b"x" * (MAX_IRC - 12))
 
 
-def test_what_is_relayed_fits_a_line_between_nodes() -> None:
+def test_relayed_line_fits_a_line_between_nodes() -> None:
     assert fits_recv(b"x" * (MAX_LINE - 32))
     assert not fits_recv(b"x" * (MAX_LINE - 31))

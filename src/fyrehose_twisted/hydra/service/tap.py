@@ -118,7 +118,7 @@ class Options(ServiceOptions):
 
     def _check(self) -> None:
         if not self["tag"]:
-            raise usage.UsageError("--tag TAG is missing: what shall this node be called?")
+            raise usage.UsageError("--tag TAG is missing: name this node")
         if self["quorum"] not in ("fixed", "registry"):
             raise usage.UsageError(f"--quorum {self['quorum']!r}: choose fixed or registry")
         if self["irc-long"] not in ("split", "refuse"):
@@ -128,9 +128,7 @@ class Options(ServiceOptions):
         for link in links:
             parse_link(link)
         if not links and not self["found"] and not self["listens"] and not self["udp-listen"]:
-            raise usage.UsageError(
-                "nobody to speak to: give --link LINK for each node that is there, or --found for the first one"
-            )
+            raise usage.UsageError("no peers: give --link LINK for each existing node, or --found on the first one")
         secret = self["secret"] = read_secret(self["secret-file"]) if self["secret-file"] else None
         self._check_listening(secret is not None)
         self["config"] = NodeConfig(
@@ -175,12 +173,12 @@ class Options(ServiceOptions):
         if not servers:
             for option in ("nick", "irc-password-file", "sasl-account", "sasl-password-file"):
                 if self[option]:
-                    raise usage.UsageError(f"--{option} is of no use without --irc: which server?")
+                    raise usage.UsageError(f"--{option} requires --irc HOST:PORT")
             if channels:
-                raise usage.UsageError("--channel is of no use without --irc: on which server?")
+                raise usage.UsageError("--channel requires --irc HOST:PORT")
             return
         if not channels:
-            raise usage.UsageError("--channel CHANNEL is missing: where shall this node be on IRC?")
+            raise usage.UsageError("--irc requires --channel CHANNEL")
         if (self["sasl-account"] is None) != (self["sasl-password-file"] is None):
             raise usage.UsageError("--sasl-account and --sasl-password-file belong together: give both")
         password = self["irc-password-file"]
@@ -200,11 +198,11 @@ class Options(ServiceOptions):
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["state-path"] = (start / self["state"]).absolute() if self["state"] else None
         if self["sync"] and not self["state"]:
-            raise usage.UsageError("--sync is of no use without --state: where shall it lie?")
+            raise usage.UsageError("--sync requires --state FILE")
         self["directory"] = None
         if self["journal"] is None:
             if self["retention"]:
-                raise usage.UsageError("--retention is of no use without --journal: where shall it lie?")
+                raise usage.UsageError("--retention requires --journal DIR")
             return
         self["directory"] = (start / self["journal"]).absolute()
         retention = parse_retention(self["retention"]) if self["retention"] else Retention()

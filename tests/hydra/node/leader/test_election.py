@@ -43,12 +43,12 @@ def free(cohort: Cohort) -> None:
 # Promises
 
 
-def test_whoever_answered_the_leader_is_bound_for_15_seconds(cohort: Cohort, net: Net) -> None:
+def test_node_is_bound_for_15_seconds_after_its_pong(cohort: Cohort, net: Net) -> None:
     assert cohort.host.durable.promised == 7
     assert cohort.host.durable.until == pytest.approx(net.now + 15.0, abs=0.01)
 
 
-def test_a_nomination_that_comes_too_early_is_answered_when_the_promise_ends(cohort: Cohort, net: Net) -> None:
+def test_early_nomination_is_answered_when_the_promise_ends(cohort: Cohort, net: Net) -> None:
     until = cohort.host.durable.until
     cohort.wait(12.0)
     cohort.end.take()
@@ -62,14 +62,14 @@ def test_a_nomination_that_comes_too_early_is_answered_when_the_promise_ends(coh
     assert cohort.end.take(Pledge) == [Pledge(2, 8, cohort.host.id)]
 
 
-def test_a_nomination_that_came_much_too_early_is_forgotten(cohort: Cohort, net: Net) -> None:
+def test_nomination_that_came_much_too_early_is_forgotten(cohort: Cohort, net: Net) -> None:
     cohort.end.send(Nominate(2, 8))
     cohort.node._components.election.next_nomination = net.now + 40.0
     cohort.wait(16.0)
     assert cohort.end.take(Pledge) == []
 
 
-def test_a_ping_of_the_leader_makes_it_forget_too(cohort: Cohort, net: Net) -> None:
+def test_ping_of_the_leader_discards_an_early_nomination(cohort: Cohort, net: Net) -> None:
     cohort.wait(12.0)
     cohort.end.send(Nominate(2, 8))
     cohort.ping()
@@ -79,7 +79,7 @@ def test_a_ping_of_the_leader_makes_it_forget_too(cohort: Cohort, net: Net) -> N
     assert cohort.node.leader == 7
 
 
-def test_the_drop_of_the_leader_by_itself_ends_the_promise(cohort: Cohort, net: Net) -> None:
+def test_own_drop_of_the_leader_ends_the_promise(cohort: Cohort, net: Net) -> None:
     cohort.end.send(Drop(7, "left"))
     assert cohort.host.durable.promised == 0
     assert cohort.node.leader is None
@@ -87,32 +87,32 @@ def test_the_drop_of_the_leader_by_itself_ends_the_promise(cohort: Cohort, net: 
     assert cohort.end.hung_up
 
 
-def test_the_leader_s_wish_to_be_elected_ends_the_promise(cohort: Cohort) -> None:
+def test_nomination_of_the_leader_ends_the_promise(cohort: Cohort) -> None:
     cohort.end.send(Nominate(2, 7))
     assert cohort.host.durable.promised == 0
     assert cohort.end.take(Pledge) == [Pledge(2, 7, cohort.host.id)]
 
 
-def test_somebody_else_s_wish_does_not(cohort: Cohort) -> None:
+def test_nomination_of_another_node_does_not_end_the_promise(cohort: Cohort) -> None:
     cohort.end.send(Nominate(2, 8))
     assert cohort.host.durable.promised == 7
     assert cohort.end.take(Pledge) == []
 
 
-def test_the_drop_of_somebody_else_does_not(cohort: Cohort) -> None:
+def test_drop_of_another_node_does_not_end_the_promise(cohort: Cohort) -> None:
     cohort.end.send(Drop(8, "no PONG"))
     assert cohort.host.durable.promised == 7
     assert cohort.node.leader == 7
 
 
-def test_a_link_that_breaks_does_not(cohort: Cohort, net: Net) -> None:
+def test_broken_link_does_not_end_the_promise(cohort: Cohort, net: Net) -> None:
     cohort.end.close()
     net.run(0.01)
     assert cohort.host.durable.promised == 7
     assert cohort.node.leader == 7
 
 
-def test_a_new_leader_is_followed_but_not_answered_while_the_old_one_may_have_a_lease(cohort: Cohort, net: Net) -> None:
+def test_new_leader_is_followed_but_not_answered_during_the_promise(cohort: Cohort, net: Net) -> None:
     until = cohort.host.durable.until
     cohort.ping(term=2, leader=8)
     assert cohort.node.leader == 8
@@ -127,7 +127,7 @@ def test_a_new_leader_is_followed_but_not_answered_while_the_old_one_may_have_a_
     assert cohort.host.durable.promised == 8
 
 
-def test_the_answer_of_the_old_leader_to_the_new_one_ends_the_promise(cohort: Cohort) -> None:
+def test_pong_of_the_old_leader_to_the_new_one_ends_the_promise(cohort: Cohort) -> None:
     val = cohort.ping(term=2, leader=8)
     cohort.end.take()
     cohort.end.send(Pong(val, 7, 0))
@@ -135,7 +135,7 @@ def test_the_answer_of_the_old_leader_to_the_new_one_ends_the_promise(cohort: Co
     assert cohort.host.durable.promised == 8
 
 
-def test_an_old_answer_of_the_old_leader_does_not(cohort: Cohort) -> None:
+def test_old_pong_of_the_old_leader_does_not_end_the_promise(cohort: Cohort) -> None:
     cohort.ping(term=2, leader=8)
     cohort.end.take()
     cohort.end.send(Pong("v0", 7, 0))
@@ -143,7 +143,7 @@ def test_an_old_answer_of_the_old_leader_does_not(cohort: Cohort) -> None:
     assert cohort.host.durable.promised == 7
 
 
-def test_who_does_not_know_what_it_promised_helps_nobody_for_as_long_as_that_may_last(
+def test_node_without_stored_promises_helps_no_node_for_the_promise_time(
     make_cohort: Callable[..., Any], net: Net
 ) -> None:
     # It does not even knock before.
@@ -153,14 +153,14 @@ def test_who_does_not_know_what_it_promised_helps_nobody_for_as_long_as_that_may
     assert cohort.host.durable.promised == 7
 
 
-def test_a_promise_of_a_former_life_binds(make_cohort: Callable[..., Any], net: Net) -> None:
+def test_stored_promise_binds_after_a_restart(make_cohort: Callable[..., Any], net: Net) -> None:
     began = net.now
     cohort = make_cohort(durable=DurableState(term=1, promised=99, until=began + 12.0))
     assert net.now >= began + 12.0
     assert cohort.host.durable.promised == 7
 
 
-def test_an_answer_to_a_network_without_a_quorum_promises_nothing(make_cohort: Callable[..., Any]) -> None:
+def test_pong_to_a_network_without_a_quorum_makes_no_promise(make_cohort: Callable[..., Any]) -> None:
     cohort = make_cohort(durable=DurableState(term=1))
     cohort.ping()
     before = cohort.host.durable
@@ -176,7 +176,7 @@ def test_an_answer_to_a_network_without_a_quorum_promises_nothing(make_cohort: C
 # When nodes are reached again
 
 
-def test_it_nominates_itself_soon_after_a_link_speaks_again(cohort: Cohort, net: Net) -> None:
+def test_node_nominates_itself_soon_after_a_silent_link_recovers(cohort: Cohort, net: Net) -> None:
     free(cohort)
     cohort.node._context.follow(None, 1, net.now)
     cohort.node._components.election.next_nomination = net.now + 30.0
@@ -188,7 +188,7 @@ def test_it_nominates_itself_soon_after_a_link_speaks_again(cohort: Cohort, net:
     assert [one.id for one in cohort.end.take(Nominate)] == [cohort.host.id]
 
 
-def test_it_nominates_itself_soon_once_a_link_is_bound(cohort: Cohort, net: Net) -> None:
+def test_node_nominates_itself_soon_after_a_link_is_bound(cohort: Cohort, net: Net) -> None:
     free(cohort)
     cohort.node._context.follow(None, 1, net.now)
     cohort.node._components.election.next_nomination = net.now + 15.0
@@ -197,7 +197,7 @@ def test_it_nominates_itself_soon_once_a_link_is_bound(cohort: Cohort, net: Net)
     assert [one.id for one in end.take(Nominate)] == [cohort.host.id]
 
 
-def test_two_nominations_are_a_while_apart(cohort: Cohort, net: Net) -> None:
+def test_nominations_keep_a_minimum_interval(cohort: Cohort, net: Net) -> None:
     free(cohort)
     cohort.node._context.follow(None, 1, net.now)
     times = []
@@ -213,7 +213,7 @@ def test_two_nominations_are_a_while_apart(cohort: Cohort, net: Net) -> None:
 # Pledges and votes
 
 
-def test_it_pledges_once_in_a_term(cohort: Cohort) -> None:
+def test_node_pledges_once_per_term(cohort: Cohort) -> None:
     free(cohort)
     cohort.end.send(Nominate(2, 8))
     assert cohort.end.take(Pledge) == [Pledge(2, 8, cohort.host.id)]
@@ -223,7 +223,7 @@ def test_it_pledges_once_in_a_term(cohort: Cohort) -> None:
     assert cohort.end.take(Pledge) == [Pledge(3, 7, cohort.host.id)]
 
 
-def test_a_vote_in_a_former_life_counts(make_cohort: Callable[..., Any]) -> None:
+def test_stored_vote_counts_after_a_restart(make_cohort: Callable[..., Any]) -> None:
     cohort = make_cohort(durable=DurableState(term=1, voted=5, nominee=3, voter=4))
     free(cohort)
     cohort.end.send(Nominate(5, 8))
@@ -234,7 +234,7 @@ def test_a_vote_in_a_former_life_counts(make_cohort: Callable[..., Any]) -> None
     assert len(cohort.end.take(Pledge)) == 1
 
 
-def test_it_votes_for_whom_it_pledged_to_and_only_once(cohort: Cohort) -> None:
+def test_node_votes_once_for_the_nominee_it_pledged_to(cohort: Cohort) -> None:
     free(cohort)
     cohort.end.send(Nominate(2, 8))
     assert cohort.end.take(Elect) == []
@@ -244,7 +244,7 @@ def test_it_votes_for_whom_it_pledged_to_and_only_once(cohort: Cohort) -> None:
     assert cohort.end.take(Elect) == []
 
 
-def test_what_it_promised_meanwhile_stands_against_a_vote(cohort: Cohort) -> None:
+def test_later_promise_prevents_a_vote(cohort: Cohort) -> None:
     free(cohort)
     cohort.end.send(Nominate(2, 8))
     cohort.ping()
@@ -254,14 +254,14 @@ def test_what_it_promised_meanwhile_stands_against_a_vote(cohort: Cohort) -> Non
 
 
 @pytest.mark.parametrize("term", [0, 1])
-def test_nominations_for_terms_that_are_over_are_ignored(cohort: Cohort, term: int) -> None:
+def test_nominations_for_past_terms_are_ignored(cohort: Cohort, term: int) -> None:
     free(cohort)
     cohort.end.send(Nominate(term, 8))
     assert cohort.end.take(Pledge) == []
     assert cohort.node.role is Role.COHORT
 
 
-def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Cohort) -> None:
+def test_pledge_is_durable_before_it_is_sent(cohort: Cohort) -> None:
     free(cohort)
     before = len(cohort.host.outputs)
     cohort.end.send(Nominate(2, 8))
@@ -274,7 +274,7 @@ def test_what_it_is_bound_by_is_durable_before_it_is_sent(cohort: Cohort) -> Non
     assert (drained.persist.voted, drained.persist.nominee, drained.persist.voter) == (2, 8, cohort.host.id)
 
 
-def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Cohort) -> None:
+def test_promise_is_durable_before_the_pong_is_sent(cohort: Cohort) -> None:
     before = len(cohort.host.outputs)
     cohort.net.run(3.0)
     cohort.ping()
@@ -290,7 +290,7 @@ def test_the_promise_is_durable_before_the_answer_is_sent(cohort: Cohort) -> Non
 # Its own candidacy
 
 
-def test_nobody_nominates_itself_before_the_leader_was_silent_for_15_seconds(cohort: Cohort, net: Net) -> None:
+def test_node_nominates_itself_only_after_15_seconds_of_silence(cohort: Cohort, net: Net) -> None:
     heard = net.now
     term = nominated(cohort)
     assert term == 2
@@ -299,7 +299,7 @@ def test_nobody_nominates_itself_before_the_leader_was_silent_for_15_seconds(coh
     assert cohort.node.role is Role.NOMINEE
 
 
-def test_it_calls_for_votes_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_votes(cohort: Cohort, net: Net) -> None:
+def test_nominee_calls_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_votes(cohort: Cohort, net: Net) -> None:
     me, term = None, nominated(cohort)
     me = cohort.host.id
     cohort.end.take()
@@ -328,7 +328,7 @@ def test_it_calls_for_votes_with_a_quorum_of_pledges_and_leads_with_a_quorum_of_
         lambda term, me: [Call(term)],
     ],
 )
-def test_what_is_no_pledge_for_it_does_not_count(cohort: Cohort, votes: Any) -> None:
+def test_pledge_for_another_nominee_or_term_does_not_count(cohort: Cohort, votes: Any) -> None:
     term = nominated(cohort)
     me = cohort.host.id
     cohort.end.take()
@@ -345,7 +345,7 @@ def test_what_is_no_pledge_for_it_does_not_count(cohort: Cohort, votes: Any) -> 
         lambda term, me: [Elect(term - 1, me, 7), Elect(term + 1, me, 7)],
     ],
 )
-def test_what_is_no_vote_for_it_does_not_count(cohort: Cohort, votes: Any) -> None:
+def test_vote_for_another_nominee_or_term_does_not_count(cohort: Cohort, votes: Any) -> None:
     term = nominated(cohort)
     me = cohort.host.id
     cohort.end.send(Pledge(term, me, 7))
@@ -353,24 +353,24 @@ def test_what_is_no_vote_for_it_does_not_count(cohort: Cohort, votes: Any) -> No
     assert cohort.node.role is Role.NOMINEE
 
 
-def test_after_a_vote_in_vain_it_tries_in_a_higher_term(cohort: Cohort) -> None:
+def test_failed_election_is_followed_by_a_nomination_in_a_higher_term(cohort: Cohort) -> None:
     term = nominated(cohort)
     cohort.end.take()
     cohort.node._components.election.next_nomination = cohort.net.now + 5.0
     assert nominated(cohort) == term + 1
 
 
-def test_a_term_that_others_spoke_of_is_not_used_again(cohort: Cohort) -> None:
+def test_term_seen_in_messages_is_not_reused(cohort: Cohort) -> None:
     cohort.end.send(Nominate(40, 8))
     assert nominated(cohort) == 41
 
 
-def test_a_term_out_of_reach_does_not_lead_there(cohort: Cohort) -> None:
+def test_term_far_ahead_is_not_followed(cohort: Cohort) -> None:
     cohort.end.send(Nominate(MAX_TERM, 8), Pledge(MAX_TERM, 8, 8), Elect(MAX_TERM, 8, 8), Call(MAX_TERM))
     assert nominated(cohort) == 2
 
 
-def test_when_the_leader_is_gone_somebody_nominates_itself_soon(cohort: Cohort, net: Net) -> None:
+def test_node_nominates_itself_soon_after_the_leader_left(cohort: Cohort, net: Net) -> None:
     other = net.join(cohort.host, 8)
     other.take()
     cohort.end.send(Drop(7, "left"))
@@ -378,7 +378,7 @@ def test_when_the_leader_is_gone_somebody_nominates_itself_soon(cohort: Cohort, 
     assert [one.id for one in other.take(Nominate)] == [cohort.host.id]
 
 
-def test_election_messages_go_on_once(cohort: Cohort, net: Net) -> None:
+def test_election_messages_are_relayed_once(cohort: Cohort, net: Net) -> None:
     other = net.join(cohort.host, 8)
     cohort.end.take()
     for message in (Nominate(5, 8), Pledge(5, 8, 7), Call(5), Elect(5, 8, 7)):
@@ -401,7 +401,9 @@ def test_election_messages_go_on_once(cohort: Cohort, net: Net) -> None:
         (Pong("v", 99, 0), "unregistered_pong"),
     ],
 )
-def test_who_is_not_registered_is_ignored_and_counted(cohort: Cohort, net: Net, message: Any, count: str) -> None:
+def test_election_messages_of_unregistered_nodes_are_ignored_and_counted(
+    cohort: Cohort, net: Net, message: Any, count: str
+) -> None:
     other = net.join(cohort.host, 8)
     other.take()
     free(cohort)
@@ -425,7 +427,9 @@ def test_who_is_not_registered_is_ignored_and_counted(cohort: Cohort, net: Net, 
         (Pong("v", 8, 0), "unbound_pong"),
     ],
 )
-def test_over_a_link_of_a_stranger_nothing_counts(cohort: Cohort, net: Net, message: Any, count: str) -> None:
+def test_election_messages_over_an_unbound_link_do_not_count(
+    cohort: Cohort, net: Net, message: Any, count: str
+) -> None:
     stranger = net.link(cohort.host)
     free(cohort)
     vow = cohort.host.durable
@@ -437,14 +441,14 @@ def test_over_a_link_of_a_stranger_nothing_counts(cohort: Cohort, net: Net, mess
     assert 8 in cohort.node._context.registry
 
 
-def test_a_ping_of_the_past_does_not_lead_back(cohort: Cohort) -> None:
+def test_ping_of_an_earlier_term_is_not_followed(cohort: Cohort) -> None:
     cohort.ping(term=5, leader=8)
     cohort.ping(term=4, leader=7)
     assert (cohort.node.leader, cohort.node.term) == (8, 5)
     assert cohort.node.counters["ping_of_the_past"] == 1
 
 
-def test_of_two_leaders_in_one_term_the_first_stays(cohort: Cohort) -> None:
+def test_first_of_two_leaders_in_one_term_is_kept(cohort: Cohort) -> None:
     cohort.ping(term=1, leader=8)
     assert cohort.node.leader == 7
     assert cohort.node.counters["ping_of_a_rival"] == 1

@@ -15,7 +15,7 @@ def make(*pings: float) -> Lease:
     return lease
 
 
-def test_it_lasts_from_the_sending_not_from_the_answer() -> None:
+def test_lease_starts_at_the_sending_of_the_ping() -> None:
     lease = make(100.0)
     lease.ponged("v0", 1, 0.0, 2)
     assert lease.until is None
@@ -26,7 +26,7 @@ def test_it_lasts_from_the_sending_not_from_the_answer() -> None:
     assert not lease.is_valid(107.5)
 
 
-def test_answers_to_different_pings_do_not_add_up() -> None:
+def test_answers_to_different_pings_do_not_form_a_quorum() -> None:
     lease = make(100.0, 105.0)
     lease.ponged("v0", 1, 0.0, 3)
     lease.ponged("v0", 2, 0.0, 3)
@@ -34,14 +34,14 @@ def test_answers_to_different_pings_do_not_add_up() -> None:
     assert lease.until is None
 
 
-def test_a_node_counts_once_however_often_it_answers() -> None:
+def test_repeated_answers_of_a_node_count_once() -> None:
     lease = make(100.0)
     for _ in range(5):
         lease.ponged("v0", 1, 0.0, 2)
     assert lease.until is None
 
 
-def test_a_late_answer_to_an_old_ping_does_not_shorten_it() -> None:
+def test_late_answer_to_an_old_ping_does_not_shorten_the_lease() -> None:
     lease = make(100.0, 105.0)
     for val in ("v1", "v0"):
         for node in (1, 2):
@@ -49,20 +49,20 @@ def test_a_late_answer_to_an_old_ping_does_not_shorten_it() -> None:
     assert lease.until == 112.5
 
 
-def test_what_was_sent_before_a_node_was_registered_says_nothing_about_it() -> None:
+def test_pings_before_the_registration_of_a_node_do_not_count() -> None:
     lease = make(100.0)
     lease.ponged("v0", 1, 0.0, 2)
     lease.ponged("v0", 2, 100.1, 2)
     assert lease.until is None
 
 
-def test_an_answer_to_what_nobody_sent_counts_for_nothing() -> None:
+def test_answer_to_an_unknown_ping_does_not_count() -> None:
     lease = make(100.0)
     lease.ponged("w0", 1, 0.0, 1)
     assert lease.until is None
 
 
-def test_a_node_that_was_dropped_counts_no_more() -> None:
+def test_answers_of_a_dropped_node_do_not_count() -> None:
     lease = make(100.0)
     lease.ponged("v0", 1, 0.0, 2)
     lease.forget(1)
@@ -70,7 +70,7 @@ def test_a_node_that_was_dropped_counts_no_more() -> None:
     assert lease.until is None
 
 
-def test_of_many_pings_the_last_ones_are_remembered() -> None:
+def test_only_the_latest_pings_are_tracked() -> None:
     lease = make(*(100.0 + number for number in range(MAX_TRACKED_PINGS + 1)))
     lease.ponged("v0", 1, 0.0, 1)
     assert lease.until is None
@@ -90,7 +90,7 @@ def test_of_many_pings_the_last_ones_are_remembered() -> None:
         ("v1", 0.0, 115.0, False),
     ],
 )
-def test_who_owes_an_answer_for_too_long_is_overdue(
+def test_node_is_overdue_after_max_ping_without_an_answer(
     answered: str | None, since: float, now: float, overdue: bool
 ) -> None:
     lease = make(100.0, 105.0)
@@ -99,7 +99,7 @@ def test_who_owes_an_answer_for_too_long_is_overdue(
     assert lease.is_overdue(1, since, now) is overdue
 
 
-def test_the_next_answer_is_due_max_ping_after_its_ping() -> None:
+def test_next_answer_is_due_max_ping_after_its_ping() -> None:
     lease = make(100.0, 105.0)
     assert lease.next_deadline(105.0) == 110.0
     assert lease.next_deadline(110.0) == 115.0
@@ -107,7 +107,7 @@ def test_the_next_answer_is_due_max_ping_after_its_ping() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.01, 0.1, 1.0, 10.0])
-def test_promises_outlive_leases_even_by_clocks_that_drift_by_30_percent(scale: float) -> None:
+def test_promises_outlast_leases_with_30_percent_clock_drift(scale: float) -> None:
     timers = Timers(scale)
     assert timers.promise / 1.3 > timers.lease / 0.7
     assert timers.lease > timers.ping_interval

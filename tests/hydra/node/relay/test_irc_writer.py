@@ -46,7 +46,7 @@ def told(speaking: IrcWriter, standing: NodeContext, now: float) -> list[Any]:
     return [event.number if isinstance(event, ToIrc) else event for event in events]
 
 
-def test_lines_go_as_fast_as_irc_may_have_them() -> None:
+def test_lines_are_sent_at_the_configured_rate() -> None:
     speaking, standing = make(irc_burst=2)
     for number in range(10):
         assert speaking.enqueue(send(7, number), 0.0) is None
@@ -59,7 +59,7 @@ def test_lines_go_as_fast_as_irc_may_have_them() -> None:
     assert speaking.next_deadline() == 2.0
 
 
-def test_what_irc_is_asked_counts_as_a_line() -> None:
+def test_ping_to_the_server_counts_as_a_line() -> None:
     speaking, standing = make(irc_burst=2)
     for number in range(10):
         speaking.enqueue(send(7, number), 0.0)
@@ -71,7 +71,7 @@ def test_what_irc_is_asked_counts_as_a_line() -> None:
     assert told(speaking, standing, 3.0) == [4]
 
 
-def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
+def test_ping_is_sent_when_the_queue_is_empty() -> None:
     speaking, standing = make(irc_burst=10)
     for number in range(3):
         speaking.enqueue(send(7, number), 0.0)
@@ -82,7 +82,7 @@ def test_irc_is_asked_once_nothing_is_left_to_say() -> None:
     assert speaking.next_deadline() == inf
 
 
-def test_one_question_at_a_time() -> None:
+def test_only_one_ping_is_pending() -> None:
     speaking, standing = make(irc_burst=10)
     speaking.enqueue(send(7, 1), 0.0)
     assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
@@ -93,7 +93,7 @@ def test_one_question_at_a_time() -> None:
 
 
 @pytest.mark.parametrize(("rate", "most"), [(0.1, 3), (60.0, 3), (100.0, 5), (1e6, MAX_UNANSWERED)])
-def test_a_server_is_not_given_more_than_it_can_read_in_time(rate: float, most: int) -> None:
+def test_number_of_unacknowledged_lines_is_limited(rate: float, most: int) -> None:
     speaking, standing = make(irc_burst=1_000, irc_rate=rate)
     for number in range(200):
         speaking.enqueue(send(7, number), 0.0)
@@ -105,7 +105,7 @@ def test_a_server_is_not_given_more_than_it_can_read_in_time(rate: float, most: 
     assert told(speaking, standing, 1.0) == [*numbers, AskIrc(2 * most)]
 
 
-def test_while_a_question_is_open_for_long_nothing_is_said() -> None:
+def test_no_line_is_sent_while_a_ping_is_overdue() -> None:
     speaking, standing = make(irc_burst=10)
     speaking.enqueue(send(7, 1), 0.0)
     assert told(speaking, standing, 0.0) == [1, AskIrc(1)]
@@ -125,7 +125,7 @@ def silent_at(speaking: IrcWriter, now: float) -> bool:
     return speaking.loss_reason is not None
 
 
-def test_a_server_that_does_not_answer_is_given_up() -> None:
+def test_connection_to_an_unresponsive_server_is_given_up() -> None:
     speaking, standing = make()
     speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
@@ -143,7 +143,7 @@ def test_a_server_that_does_not_answer_is_given_up() -> None:
     assert standing.counters["irc_silent"] == standing.counters["irc_unanswered"] == standing.counters["not_said"] == 1
 
 
-def test_patience_is_an_option() -> None:
+def test_reply_timeout_is_configurable() -> None:
     speaking, standing = make(irc_patience=2.0)
     speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
@@ -151,7 +151,7 @@ def test_patience_is_an_option() -> None:
     assert silent_at(speaking, 2.0)
 
 
-def test_a_process_that_stood_still_reads_first_what_came_meanwhile() -> None:
+def test_suspended_process_reads_pending_replies_before_the_timeout_counts() -> None:
     speaking, standing = make()
     speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
@@ -165,13 +165,13 @@ def test_a_process_that_stood_still_reads_first_what_came_meanwhile() -> None:
     assert silent_at(speaking, 60.0)
 
 
-def test_nobody_waits_for_answers_where_nothing_was_said() -> None:
+def test_no_reply_is_awaited_without_lines() -> None:
     speaking, _ = make()
     assert speaking.next_deadline() == inf
     assert not silent_at(speaking, 1_000.0)
 
 
-def test_a_goodbye_goes_behind_a_question() -> None:
+def test_quit_is_preceded_by_a_ping() -> None:
     speaking, standing = make(irc_burst=10)
     speaking.enqueue(send(7, 1), 0.0)
     taken(speaking, standing, 0.0)
@@ -184,7 +184,7 @@ def test_a_goodbye_goes_behind_a_question() -> None:
     assert [one.line_id for one in speaking.answered(3, 0.2)] == ["7.2", "7.3"]
 
 
-def test_a_long_message_is_said_in_several_lines() -> None:
+def test_long_message_is_split_into_several_lines() -> None:
     speaking, standing = make(irc_burst=10)
     text = b"word " * 99
     speaking.enqueue(Send(7, add_tag("7.1", b"PRIVMSG #c :" + text)), 0.0)
@@ -197,7 +197,7 @@ def test_a_long_message_is_said_in_several_lines() -> None:
     assert standing.counters["irc_split"] == 1
 
 
-def test_what_is_left_of_a_message_waits_for_its_turn() -> None:
+def test_rest_of_a_split_message_is_sent_before_other_lines() -> None:
     speaking, standing = make(irc_burst=1)
     speaking.enqueue(Send(7, add_tag("x" * 32, b"PRIVMSG #c :" + b"word " * 99)), 0.0)
     assert told(speaking, standing, 0.0) == [1]
@@ -219,7 +219,7 @@ def test_what_is_left_of_a_message_waits_for_its_turn() -> None:
         (b"TOPIC #c :" + b"x" * 21, b"the text of a TOPIC has 21 bytes; 20 fit"),
     ],
 )
-def test_what_irc_would_cut_is_refused(line: bytes, why: bytes) -> None:
+def test_line_that_irc_would_truncate_is_refused(line: bytes, why: bytes) -> None:
     speaking, standing = make(irc_long=OverlongPolicy.REFUSE)
     speaking.limits = IrcLimits(topic=20)
     speaking.enqueue(Send(7, add_tag("7.1", line)), 0.0)
@@ -230,7 +230,7 @@ def test_what_irc_would_cut_is_refused(line: bytes, why: bytes) -> None:
     assert not len(speaking)
 
 
-def test_a_pause_gives_no_more_than_one_burst() -> None:
+def test_idle_time_accumulates_at_most_one_burst() -> None:
     speaking, standing = make(max_wait=1e6)
     for number in range(20):
         speaking.enqueue(send(7, number), 0.0)
@@ -239,7 +239,7 @@ def test_a_pause_gives_no_more_than_one_burst() -> None:
     assert len(taken(speaking, standing, 1_000.0)) == 3
 
 
-def test_who_says_much_leaves_room_for_others() -> None:
+def test_nodes_are_served_round_robin() -> None:
     speaking, standing = make(irc_burst=4)
     for number in range(100):
         speaking.enqueue(send(7, number), 0.0)
@@ -255,7 +255,7 @@ def test_who_says_much_leaves_room_for_others() -> None:
     ]
 
 
-def test_a_flood_is_cut_off_and_others_still_get_in() -> None:
+def test_flooding_node_is_limited_and_others_are_still_queued() -> None:
     speaking, standing = make(max_queue=10)
     why = [speaking.enqueue(send(7, number), 0.0) for number in range(30)]
     assert why.count("queue-full") == 24
@@ -267,7 +267,7 @@ def test_a_flood_is_cut_off_and_others_still_get_in() -> None:
     assert len(speaking) <= 10
 
 
-def test_what_was_cut_off_may_come_again() -> None:
+def test_line_refused_for_a_full_queue_may_be_resent() -> None:
     speaking, standing = make(max_queue=2)
     for number in range(3):
         speaking.enqueue(send(7, number), 0.0)
@@ -276,7 +276,7 @@ def test_what_was_cut_off_may_come_again() -> None:
     assert speaking.enqueue(send(7, 2), 0.0) is None
 
 
-def test_a_line_is_said_once_however_often_it_comes() -> None:
+def test_repeated_line_is_said_once() -> None:
     speaking, standing = make()
     assert speaking.enqueue(send(7, 1), 0.0) is None
     assert speaking.enqueue(send(7, 1), 0.0) is None
@@ -285,14 +285,14 @@ def test_a_line_is_said_once_however_often_it_comes() -> None:
     assert standing.counters["send_repeated"] == 2
 
 
-def test_what_another_leader_said_is_not_said_again() -> None:
+def test_line_relayed_by_another_leader_is_not_said_again() -> None:
     speaking, standing = make()
     assert speaking.line_relayed(add_tag("7.1", b":bot!u@h PRIVMSG #c :1 of 7")) == "7.1"
     speaking.enqueue(send(7, 1), 0.0)
     assert taken(speaking, standing, 0.0) == []
 
 
-def test_two_equal_lines_without_a_token_are_two() -> None:
+def test_equal_untagged_lines_are_both_said() -> None:
     speaking, standing = make()
     for _ in range(2):
         speaking.enqueue(Send(7, b"PRIVMSG #c :hi"), 0.0)
@@ -300,21 +300,21 @@ def test_two_equal_lines_without_a_token_are_two() -> None:
 
 
 @pytest.mark.parametrize("line", [b"QUIT :bye", b":x PRIVMSG #c :hi", b"PRIVMSG #c :a\rQUIT", b"NICK x", b""])
-def test_what_others_must_not_say_is_refused(line: bytes) -> None:
+def test_disallowed_line_of_another_node_is_refused(line: bytes) -> None:
     speaking, standing = make()
     assert speaking.enqueue(Send(7, add_tag("7.1", line)), 0.0) == "not-allowed"
     assert standing.counters["send_refused"] == 1
     assert not len(speaking)
 
 
-def test_nothing_goes_once_the_lease_is_over() -> None:
+def test_no_line_is_sent_after_the_lease() -> None:
     speaking, standing = make()
     speaking.enqueue(send(7, 1), 0.0)
     assert taken(speaking, standing, 5.0, until=5.0) == []
     assert taken(speaking, standing, 5.0, until=5.1) == [b"PRIVMSG #c :1 of 7"]
 
 
-def test_what_waited_for_too_long_is_not_said() -> None:
+def test_line_queued_for_too_long_is_not_said() -> None:
     speaking, standing = make(max_wait=10.0, irc_burst=1, irc_rate=0.05)
     for number in range(3):
         speaking.enqueue(send(7, number), 0.0)
@@ -323,14 +323,14 @@ def test_what_waited_for_too_long_is_not_said() -> None:
     assert standing.counters["not_said"] == 2
 
 
-def test_nothing_goes_while_there_is_no_connection() -> None:
+def test_no_line_is_sent_without_a_connection() -> None:
     speaking, standing = make()
     speaking.close("over")
     speaking.enqueue(send(7, 1), 0.0)
     assert taken(speaking, standing, 0.0) == []
 
 
-def test_giving_up_forgets_what_was_to_be_said() -> None:
+def test_close_discards_the_queue() -> None:
     speaking, standing = make()
     speaking.enqueue(send(7, 1), 0.0)
     speaking.close("over")
@@ -341,7 +341,7 @@ def test_giving_up_forgets_what_was_to_be_said() -> None:
     assert (speaking.state, speaking.loss_reason) == ("closed", None)
 
 
-def test_who_leads_again_waits_for_the_old_connection_to_close() -> None:
+def test_new_lease_waits_for_the_old_connection_to_close() -> None:
     speaking, standing = make()
     speaking.close("over")
     speaking.open(1.0)
@@ -353,7 +353,7 @@ def test_who_leads_again_waits_for_the_old_connection_to_close() -> None:
 # Within a node
 
 
-def test_three_failures_in_a_row_and_somebody_else_shall_try(net: Net) -> None:
+def test_leader_resigns_after_three_failed_connects(net: Net) -> None:
     host = net.node("alone", 1, network_size=1, found=True)
     host.irc = "fails"
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
@@ -363,7 +363,7 @@ def test_three_failures_in_a_row_and_somebody_else_shall_try(net: Net) -> None:
     assert "IRC cannot be reached" in host.node.state(net.now).why
 
 
-def test_a_lost_connection_makes_the_leader_resign_and_tell_the_others(leader: Leader, net: Net) -> None:
+def test_lost_irc_connection_makes_the_leader_resign_and_send_its_drop(leader: Leader, net: Net) -> None:
     host, me = leader.host, leader.host.id
     host.irc_online = False
     host.call("irc_closed", "reset by peer")
@@ -376,7 +376,7 @@ def test_a_lost_connection_makes_the_leader_resign_and_tell_the_others(leader: L
     assert host.node.lease_until is None
 
 
-def test_the_others_are_told_only_once_irc_is_closed(leader: Leader, net: Net) -> None:
+def test_resignation_is_announced_only_after_irc_is_closed(leader: Leader, net: Net) -> None:
     host = leader.host
     host.irc = "waits"
     host.call("leave")
@@ -391,7 +391,7 @@ def test_the_others_are_told_only_once_irc_is_closed(leader: Leader, net: Net) -
     assert host.node.role is Role.GONE
 
 
-def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Leader, net: Net) -> None:
+def test_line_is_relayed_to_all_once_irc_acknowledged_it(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :hi")))
@@ -411,7 +411,7 @@ def test_a_line_is_echoed_to_all_once_irc_has_it(leader: Leader, net: Net) -> No
     assert host.node.counters["said"] == 1
 
 
-def test_what_irc_refuses_comes_back_in_its_place(leader: Leader, net: Net) -> None:
+def test_error_of_irc_is_relayed_in_place_of_the_line(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     host.call("say", b"PRIVMSG #c :one", "one")
@@ -435,7 +435,7 @@ def test_what_irc_refuses_comes_back_in_its_place(leader: Leader, net: Net) -> N
     assert (counts["said"], counts["irc_refused"], counts["irc_not_relayed"]) == (2, 1, 1)
 
 
-def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Cohort, net: Net) -> None:
+def test_submitting_node_reports_a_relayed_refusal(cohort: Cohort, net: Net) -> None:
     cohort.host.call("say", b"PRIVMSG #d :hi", "mine")
     net.run(0.01)
     (wanted,) = cohort.end.take(Send)
@@ -445,7 +445,7 @@ def test_whoever_had_it_said_elsewhere_is_told_of_a_refusal(cohort: Cohort, net:
     assert cohort.host.of(LineOutcome) == [LineOutcome("mine", Outcome.REFUSED, "404 #d Cannot send to channel")]
 
 
-def test_a_long_line_is_refused_where_it_may_not_be_split(make_leader: Callable[..., Leader], net: Net) -> None:
+def test_long_line_is_refused_when_splitting_is_disabled(make_leader: Callable[..., Leader], net: Net) -> None:
     leader = make_leader(irc_long=OverlongPolicy.REFUSE)
     leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :" + b"x" * 490)))
     net.run(0.01)
@@ -455,7 +455,7 @@ def test_a_long_line_is_refused_where_it_may_not_be_split(make_leader: Callable[
     assert leader.host.irc_lines == []
 
 
-def test_a_silent_server_costs_the_lead(leader: Leader, net: Net) -> None:
+def test_unresponsive_server_makes_the_leader_resign(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     host.call("say", b"PRIVMSG #c :hi", "mine")
@@ -470,7 +470,7 @@ def test_a_silent_server_costs_the_lead(leader: Leader, net: Net) -> None:
     assert not close.graceful
 
 
-def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Leader, net: Net) -> None:
+def test_reply_after_the_lease_is_not_relayed(leader: Leader, net: Net) -> None:
     host = leader.host
     host.answers = False
     leader.ends[7].send(Send(7, add_tag("x.1", b"PRIVMSG #c :hi")))
@@ -481,7 +481,7 @@ def test_an_answer_that_comes_after_the_lease_tells_nobody(leader: Leader, net: 
     assert host.node.counters["irc_without_lease"] == 1
 
 
-def test_what_came_too_late_is_not_echoed_but_refused(leader: Leader, net: Net) -> None:
+def test_line_written_too_late_is_refused_and_not_relayed(leader: Leader, net: Net) -> None:
     host = leader.host
     host.irc_online = False
     host.call("say", b"PRIVMSG #c :hi", "mine")

@@ -18,7 +18,7 @@ def refused(answers: PendingReplies) -> dict[str | None, list[bytes]]:
     return {one.line_id: one.errors for one in answers.acknowledge(len(answers)) if one.errors}
 
 
-def test_an_answer_is_for_all_that_went_before() -> None:
+def test_reply_acknowledges_all_earlier_lines() -> None:
     answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
     number = answers.ask()
     answers.add("x.3", b"PRIVMSG #c :three", 3.0)
@@ -27,7 +27,7 @@ def test_an_answer_is_for_all_that_went_before() -> None:
     assert (len(answers), answers.asked_number, answers.oldest_sent_at) == (1, None, 3.0)
 
 
-def test_an_old_answer_leaves_a_later_question_open() -> None:
+def test_old_reply_leaves_a_later_ping_pending() -> None:
     answers = handed(b"PRIVMSG #c :one")
     first = answers.ask()
     answers.add("x.2", b"PRIVMSG #c :two", 2.0)
@@ -36,13 +36,13 @@ def test_an_old_answer_leaves_a_later_question_open() -> None:
     assert answers.asked_number == second
 
 
-def test_what_was_not_handed_over_after_all() -> None:
+def test_line_that_was_not_written_can_be_removed() -> None:
     answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
     answers.remove(1)
     assert [one.line_id for one in answers.acknowledge(2)] == ["x.2"]
 
 
-def test_without_a_connection_nothing_is_answered() -> None:
+def test_clear_discards_all_pending_lines() -> None:
     answers = handed(b"PRIVMSG #c :one", b"PRIVMSG #c :two")
     answers.ask()
     assert answers.clear() == 2
@@ -66,7 +66,7 @@ def test_without_a_connection_nothing_is_answered() -> None:
         (b":irc.x 999 bot #d :Nobody knows that one", "x.5"),
     ],
 )
-def test_a_refusal_is_for_the_first_line_that_it_can_be_about(numeric: bytes, name: str) -> None:
+def test_error_is_attributed_to_the_first_matching_line(numeric: bytes, name: str) -> None:
     answers = handed(
         b"KICK #c anna",
         b"MODE #c +yo ghost",
@@ -79,7 +79,7 @@ def test_a_refusal_is_for_the_first_line_that_it_can_be_about(numeric: bytes, na
     assert refused(answers) == {name: [numeric]}
 
 
-def test_equal_lines_are_refused_one_by_one() -> None:
+def test_errors_for_equal_lines_are_attributed_one_by_one() -> None:
     answers = handed(b"PRIVMSG #c :hi", b"PRIVMSG #c :hi")
     first, second = b":irc.x 404 bot #c :one", b":irc.x 404 bot #c :two"
     assert answers.match_error(first)
@@ -88,7 +88,7 @@ def test_equal_lines_are_refused_one_by_one() -> None:
     assert refused(answers) == {"x.1": [first], "x.2": [second]}
 
 
-def test_each_of_several_targets_may_refuse() -> None:
+def test_each_target_of_a_line_may_refuse_it() -> None:
     answers = handed(b"PRIVMSG #a,#b,#c :hi", b"PRIVMSG #c :hi")
     numerics = [b":irc.x 404 bot #c :no", b":irc.x 404 bot #a :no", b":irc.x 404 bot #c :no"]
     assert all(map(answers.match_error, numerics))
@@ -106,7 +106,7 @@ def test_each_of_several_targets_may_refuse() -> None:
         b"",
     ],
 )
-def test_what_the_server_says_of_something_else(numeric: bytes) -> None:
+def test_unrelated_error_matches_no_line(numeric: bytes) -> None:
     answers = handed(b"PRIVMSG #c :hi")
     assert not answers.match_error(numeric)
     assert refused(answers) == {}

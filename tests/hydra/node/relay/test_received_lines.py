@@ -13,7 +13,7 @@ def heard(host: Host) -> list[tuple[int, int, list[bytes]]]:
     return [(one.term, one.first, list(one.lines)) for one in host.of(LinesReceived)]
 
 
-def test_lines_come_in_order_and_those_in_a_row_together(cohort: Cohort) -> None:
+def test_lines_are_delivered_in_order_and_consecutive_ones_together(cohort: Cohort) -> None:
     cohort.end.send(Recv(0, b"a"))
     host = cohort.host
     for line in (Recv(1, b"b"), Recv(2, b"c")):
@@ -22,26 +22,26 @@ def test_lines_come_in_order_and_those_in_a_row_together(cohort: Cohort) -> None
     assert heard(host) == [(1, 0, [b"a"]), (1, 1, [b"b", b"c"])]
 
 
-def test_a_new_node_begins_with_the_line_that_it_hears_first(cohort: Cohort) -> None:
+def test_new_node_starts_at_the_first_line_it_receives(cohort: Cohort) -> None:
     cohort.end.send(Recv(41, b"a"), Recv(42, b"b"))
     assert [first for _, first, _ in heard(cohort.host)] == [41, 42] or heard(cohort.host)[0][1] == 41
     assert cohort.host.of(LinesMissed) == []
 
 
-def test_a_gap_is_told_before_what_comes_after_it(cohort: Cohort) -> None:
+def test_gap_is_reported_before_later_lines(cohort: Cohort) -> None:
     cohort.end.send(Recv(0, b"a"), Recv(3, b"d"))
     told = [one for one in cohort.host.events if isinstance(one, LinesMissed | LinesReceived)]
     assert told == [LinesReceived(1, 0, [b"a"]), LinesMissed(1, 1, 2), LinesReceived(1, 3, [b"d"])]
     assert cohort.node.counters["recv_missed"] == 2
 
 
-def test_who_was_there_in_the_term_before_misses_the_first_lines_of_the_next(cohort: Cohort) -> None:
+def test_member_of_the_previous_term_reports_missing_first_lines(cohort: Cohort) -> None:
     cohort.ping(term=2, leader=8)
     cohort.end.send(Recv(2, b"c"))
     assert cohort.host.of(LinesMissed) == [LinesMissed(2, 0, 1)]
 
 
-def test_a_line_comes_once(cohort: Cohort) -> None:
+def test_repeated_line_is_delivered_once(cohort: Cohort) -> None:
     cohort.end.send(Recv(0, b"a"), Recv(0, b"a"), Recv(1, b"b"), Recv(0, b"a"), Recv(1, b"b"))
     assert [one for _, _, lines in heard(cohort.host) for one in lines] == [b"a", b"b"]
 
@@ -56,14 +56,14 @@ def test_lines_of_another_term_are_dropped_and_counted(cohort: Cohort) -> None:
     assert heard(cohort.host) == [(2, 0, [b"a"])]
 
 
-def test_lines_of_a_stranger_are_dropped_and_counted(cohort: Cohort) -> None:
+def test_lines_over_an_unbound_link_are_dropped_and_counted(cohort: Cohort) -> None:
     stranger = cohort.net.link(cohort.host)
     stranger.send(Ping(1, "v", 7), Recv(0, b"a"))
     assert heard(cohort.host) == []
     assert cohort.node.counters["unbound_recv"] == 1
 
 
-def test_lines_go_on_to_others_but_not_back(cohort: Cohort) -> None:
+def test_lines_are_relayed_but_not_to_their_source(cohort: Cohort) -> None:
     other = cohort.net.join(cohort.host, 8)
     other.take()
     cohort.end.send(Recv(0, b"a"), Recv(0, b"a"))
@@ -71,7 +71,7 @@ def test_lines_go_on_to_others_but_not_back(cohort: Cohort) -> None:
     assert cohort.end.take(Recv) == []
 
 
-def test_over_two_links_to_one_node_a_line_goes_once(leader: Leader) -> None:
+def test_line_is_relayed_once_over_two_links_to_one_node(leader: Leader) -> None:
     second = leader.net.join(leader.host, 7)
     second.take()
     leader.host.call("irc_received", [LINE])
@@ -79,7 +79,7 @@ def test_over_two_links_to_one_node_a_line_goes_once(leader: Leader) -> None:
     assert len(leader.ends[7].take(Recv) + second.take(Recv)) == 1
 
 
-def test_who_reads_too_slowly_misses_lines(leader: Leader) -> None:
+def test_slow_reader_misses_lines(leader: Leader) -> None:
     ours = leader.ends[7].other.peer
     leader.node.blocked(ours, leader.net.now)
     leader.host.call("irc_received", [LINE])
@@ -91,7 +91,7 @@ def test_who_reads_too_slowly_misses_lines(leader: Leader) -> None:
     assert leader.node.counters["lines_held_back"] == 1
 
 
-def test_the_leader_numbers_what_it_hears_on_irc(leader: Leader) -> None:
+def test_leader_numbers_lines_from_irc(leader: Leader) -> None:
     leader.host.call("irc_received", [LINE, b":x 001 bot :welcome", b"PING :x", b":a!b@c QUIT :bye"])
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == [Recv(0, LINE), Recv(1, b":a!b@c QUIT :bye")]
@@ -100,20 +100,20 @@ def test_the_leader_numbers_what_it_hears_on_irc(leader: Leader) -> None:
 
 
 @pytest.mark.parametrize("line", [b":a PRIVMSG #c :" + b"x" * MAX_LINE, b":a PRIVMSG #c :\r", b":a PRIVMSG #c :\0"])
-def test_what_fits_no_line_between_nodes_is_dropped_and_counted(leader: Leader, line: bytes) -> None:
+def test_line_that_fits_no_recv_is_dropped_and_counted(leader: Leader, line: bytes) -> None:
     leader.host.call("irc_received", [line])
     leader.net.run(0.01)
     assert leader.ends[7].take(Recv) == []
     assert leader.node.counters["irc_too_long"] == 1
 
 
-def test_who_has_no_lease_relays_nothing(cohort: Cohort) -> None:
+def test_leader_without_a_lease_relays_no_line(cohort: Cohort) -> None:
     cohort.host.call("irc_received", [LINE])
     assert heard(cohort.host) == []
     assert cohort.node.counters["irc_without_lease"] == 1
 
 
-def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Leader) -> None:
+def test_leaving_leader_relays_until_irc_is_closed(leader: Leader) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
     leader.host.call("irc_received", [LINE])
@@ -125,7 +125,7 @@ def test_a_leader_that_leaves_relays_until_irc_is_closed(leader: Leader) -> None
     assert leader.host.of(LeftNetwork) == [LeftNetwork()]
 
 
-def test_a_leader_that_leaves_relays_no_longer_than_it_has_a_lease(leader: Leader) -> None:
+def test_leaving_leader_relays_no_longer_than_its_lease(leader: Leader) -> None:
     leader.host.irc = "waits"
     leader.host.call("leave")
     leader.net.now += 10.0
@@ -135,13 +135,13 @@ def test_a_leader_that_leaves_relays_no_longer_than_it_has_a_lease(leader: Leade
     assert leader.node.counters["irc_without_lease"] == 1
 
 
-def test_the_leader_takes_no_lines_from_others(leader: Leader) -> None:
+def test_leader_accepts_no_lines_from_other_nodes(leader: Leader) -> None:
     leader.ends[7].send(Recv(0, LINE))
     assert heard(leader.host) == []
     assert leader.node.counters["recv_from_others"] == 1
 
 
-def test_who_comes_later_hears_what_is_said_from_then_on(leader: Leader) -> None:
+def test_node_that_joins_later_receives_later_lines(leader: Leader) -> None:
     # There is room for three, so 8 has to go first.
     leader.silence(8)
     assert leader.net.run(30.0, lambda: 8 not in leader.node._context.registry)

@@ -22,7 +22,7 @@ def sent(cohort: Cohort) -> list[tuple[str | None, bytes]]:
     return [untag(one.line) for one in cohort.end.take(Send)]
 
 
-def test_a_line_goes_to_the_leader_and_its_echo_is_the_acknowledgement(cohort: Cohort, net: Net) -> None:
+def test_line_is_sent_to_the_leader_and_acknowledged_by_its_relay(cohort: Cohort, net: Net) -> None:
     cohort.host.call("say", LINE, "token")
     net.run(0.01)
     ((name, line),) = sent(cohort)
@@ -33,7 +33,7 @@ def test_a_line_goes_to_the_leader_and_its_echo_is_the_acknowledgement(cohort: C
     assert len(cohort.node._components.send_queue) == 0
 
 
-def test_two_equal_lines_are_two(cohort: Cohort, net: Net) -> None:
+def test_equal_lines_are_sent_with_different_tokens(cohort: Cohort, net: Net) -> None:
     for token in (1, 2):
         cohort.host.call("say", LINE, token)
     net.run(0.01)
@@ -43,7 +43,7 @@ def test_two_equal_lines_are_two(cohort: Cohort, net: Net) -> None:
     assert said(cohort.host) == [(2, Outcome.SAID, "")]
 
 
-def test_names_of_two_lives_of_a_node_differ(net: Net) -> None:
+def test_line_ids_differ_between_runs_of_a_node(net: Net) -> None:
     nonces = {net.node(f"n{seed}", seed, seed=seed).node._components.send_queue._nonce for seed in range(1, 20)}
     assert len(nonces) == 19
 
@@ -51,7 +51,7 @@ def test_names_of_two_lives_of_a_node_differ(net: Net) -> None:
 @pytest.mark.parametrize(
     "line", [b"PRIVMSG #c :a\r\nQUIT", b"PRIVMSG #c :a\nQUIT", b"QUIT", b"PRIVMSG #c :" + b"x" * 500, b"", b"@a b"]
 )
-def test_what_is_no_line_of_irc_is_refused_at_once(cohort: Cohort, line: bytes, net: Net) -> None:
+def test_invalid_irc_line_is_refused_at_once(cohort: Cohort, line: bytes, net: Net) -> None:
     with pytest.raises(UnencodableMessage):
         cohort.host.call("say", line, "token")
     net.run(0.01)
@@ -59,7 +59,7 @@ def test_what_is_no_line_of_irc_is_refused_at_once(cohort: Cohort, line: bytes, 
     assert len(cohort.node._components.send_queue) == 0
 
 
-def test_only_so_many_lines_wait(net: Net) -> None:
+def test_send_queue_is_limited(net: Net) -> None:
     host = net.node("alone", 1, max_queue=3)
     for token in range(3):
         host.call("say", LINE, token)
@@ -68,7 +68,7 @@ def test_only_so_many_lines_wait(net: Net) -> None:
     assert host.node.state(net.now).waiting == 3
 
 
-def test_lines_wait_for_a_leader_but_not_for_ever(net: Net) -> None:
+def test_lines_wait_for_a_leader_and_then_expire(net: Net) -> None:
     host = net.node("alone", 1, max_wait=20.0)
     host.call("say", LINE, "token")
     net.run(19.9)
@@ -77,7 +77,7 @@ def test_lines_wait_for_a_leader_but_not_for_ever(net: Net) -> None:
     assert said(host) == [("token", Outcome.REFUSED, "no-leader")]
 
 
-def test_who_gets_no_echo_is_told_that_it_is_uncertain(make_cohort: Callable[..., Any], net: Net) -> None:
+def test_unacknowledged_line_becomes_uncertain(make_cohort: Callable[..., Any], net: Net) -> None:
     cohort = make_cohort(max_wait=20.0)
     cohort.host.call("say", LINE, "token")
     for _ in range(5):
@@ -87,7 +87,7 @@ def test_who_gets_no_echo_is_told_that_it_is_uncertain(make_cohort: Callable[...
     assert len(sent(cohort)) == 1
 
 
-def test_what_was_under_way_when_the_leader_changed_is_uncertain(cohort: Cohort, net: Net) -> None:
+def test_line_in_flight_at_a_leader_change_is_uncertain(cohort: Cohort, net: Net) -> None:
     cohort.host.call("say", LINE, "token")
     net.run(0.01)
     sent(cohort)
@@ -96,7 +96,7 @@ def test_what_was_under_way_when_the_leader_changed_is_uncertain(cohort: Cohort,
     assert sent(cohort) == []
 
 
-def test_who_asks_for_it_has_it_tried_again_under_the_same_name(cohort: Cohort, net: Net) -> None:
+def test_line_with_retry_is_resent_with_the_same_id(cohort: Cohort, net: Net) -> None:
     cohort.node.say(LINE, "token", net.now, retry=True)
     cohort.host.flush()
     net.run(0.01)
@@ -107,7 +107,7 @@ def test_who_asks_for_it_has_it_tried_again_under_the_same_name(cohort: Cohort, 
     assert len(first) == 1
 
 
-def test_an_old_echo_settles_what_is_tried_again(cohort: Cohort, net: Net) -> None:
+def test_late_relay_acknowledges_a_resent_line(cohort: Cohort, net: Net) -> None:
     cohort.node.say(LINE, "token", net.now, retry=True)
     cohort.host.flush()
     net.run(0.01)
@@ -119,21 +119,21 @@ def test_an_old_echo_settles_what_is_tried_again(cohort: Cohort, net: Net) -> No
     assert len(cohort.node._components.send_queue) == 0
 
 
-def test_what_waits_when_the_node_stops_is_reported(cohort: Cohort, net: Net) -> None:
+def test_line_in_flight_at_the_stop_of_the_node_is_reported(cohort: Cohort, net: Net) -> None:
     cohort.host.call("say", LINE, "under way")
     cohort.host.call("leave")
     net.run(0.01)
     assert said(cohort.host) == [("under way", Outcome.UNCERTAIN, "leader-changed")]
 
 
-def test_what_was_never_sent_when_the_node_stops_is_refused(net: Net) -> None:
+def test_unsent_line_at_the_stop_of_the_node_is_refused(net: Net) -> None:
     host = net.node("alone", 1)
     host.call("say", LINE, "token")
     host.call("leave")
     assert said(host) == [("token", Outcome.REFUSED, "stopped")]
 
 
-def test_a_leader_says_its_own_lines(leader: Leader, net: Net) -> None:
+def test_leader_says_its_own_lines(leader: Leader, net: Net) -> None:
     leader.host.call("say", LINE, "token")
     net.run(0.01)
     assert [line for _, line in leader.host.irc_lines] == [LINE]
@@ -142,21 +142,21 @@ def test_a_leader_says_its_own_lines(leader: Leader, net: Net) -> None:
     assert untag(echo.line)[1] == b":bot!u@h " + LINE
 
 
-def test_a_line_that_comes_back_over_another_link_is_not_sent_on(leader: Leader, net: Net) -> None:
+def test_line_returned_over_another_link_is_not_relayed(leader: Leader, net: Net) -> None:
     wish = Send(7, add_tag("x.1", LINE))
     for end in leader.ends.values():
         end.send(wish)
     assert len(leader.host.irc_lines) == 1
 
 
-def test_a_line_without_a_leader_in_sight_is_dropped_and_counted(cohort: Cohort, net: Net) -> None:
+def test_line_without_a_known_leader_is_dropped_and_counted(cohort: Cohort, net: Net) -> None:
     cohort.wait(26.0)
     assert cohort.node.leader is None
     cohort.end.send(Send(8, LINE))
     assert cohort.node.counters["send_without_leader"] == 1
 
 
-def test_a_line_of_another_term_is_dropped_and_counted(leader: Leader, net: Net) -> None:
+def test_line_of_another_term_is_dropped_and_counted(leader: Leader, net: Net) -> None:
     other = net.join(leader.host, 7)
     other.owner.pongs_as = None
     other.send(Ping(0, "v", 7), Send(7, LINE))
@@ -164,7 +164,9 @@ def test_a_line_of_another_term_is_dropped_and_counted(leader: Leader, net: Net)
     assert leader.node.counters["send_of_another_term"] == 1
 
 
-def test_no_more_is_under_way_than_a_leader_takes_of_each_node(make_cohort: Callable[..., Cohort], net: Net) -> None:
+def test_lines_in_flight_are_limited_to_the_leaders_queue_per_node(
+    make_cohort: Callable[..., Cohort], net: Net
+) -> None:
     cohort = make_cohort(max_queue=6, network_size=3)
     for number in range(5):
         cohort.host.call("say", b"PRIVMSG #c :%d" % number, number)

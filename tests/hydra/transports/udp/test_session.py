@@ -156,7 +156,7 @@ def lines(count: int, start: int = 0) -> bytes:
     st.sampled_from([(0.001, 0.002), (0.001, 0.1), (0.02, 0.4)]),
     st.sampled_from([None, SECRET]),
 )
-def test_everything_arrives_once_and_in_order_or_the_session_ends(
+def test_data_arrives_once_and_in_order_or_the_session_ends(
     seed: int, loss: float, repeats: float, delays: Any, secret: bytes | None
 ) -> None:
     channel = Channel(seed, loss=loss, repeats=repeats, delays=delays)
@@ -196,7 +196,7 @@ def test_everything_arrives_once_and_in_order_or_the_session_ends(
 
 
 @given(st.integers(0, 2**32))
-def test_who_closes_has_written_everything_first(seed: int) -> None:
+def test_close_delivers_all_written_data(seed: int) -> None:
     channel = Channel(seed, loss=0.1, delays=(0.01, 0.05))
     here, session, there, other = pair(channel)
     channel.write(here, session, lines(5_000))
@@ -211,7 +211,7 @@ def test_who_closes_has_written_everything_first(seed: int) -> None:
     assert not there.station.sessions
 
 
-def test_a_stream_of_lines_takes_few_datagrams_and_half_as_many_answers() -> None:
+def test_stream_of_lines_takes_few_datagrams_and_half_as_many_acknowledgements() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.sent.clear()
@@ -225,7 +225,7 @@ def test_a_stream_of_lines_takes_few_datagrams_and_half_as_many_answers() -> Non
     assert here.station.counters["sent_again"] == 0
 
 
-def test_a_single_part_is_acknowledged_within_20_ms_or_by_what_goes_back() -> None:
+def test_single_segment_is_acknowledged_within_20_ms_or_by_return_data() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.sent.clear()
@@ -247,7 +247,7 @@ def test_a_single_part_is_acknowledged_within_20_ms_or_by_what_goes_back() -> No
     assert session.waiting == 0
 
 
-def test_what_is_lost_is_sent_again_later_each_time() -> None:
+def test_lost_segment_is_retransmitted_with_backoff() -> None:
     channel = Channel()
     here, session, _, _ = pair(channel)
     channel.loss = 1.0
@@ -269,7 +269,7 @@ def test_what_is_lost_is_sent_again_later_each_time() -> None:
     assert session.waiting == 0
 
 
-def test_a_dial_is_repeated_and_ends_after_max_ping() -> None:
+def test_dial_is_repeated_and_times_out_after_max_ping() -> None:
     channel = Channel()
     here = channel.host(HERE)
     begun = channel.now
@@ -298,7 +298,7 @@ def test_silence_ends_a_session_and_keepalives_keep_it() -> None:
     assert (here.ended[session], there.ended[other]) == (CloseReason.SILENT, CloseReason.SILENT)
 
 
-def test_the_end_of_the_stream_is_given_up_after_a_second() -> None:
+def test_unacknowledged_fin_is_given_up_after_a_second() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.loss = 1.0
@@ -312,7 +312,7 @@ def test_the_end_of_the_stream_is_given_up_after_a_second() -> None:
     assert there.ended == {other: CloseReason.RESET}
 
 
-def test_a_session_that_is_cut_off_ends_on_the_other_side_at_once() -> None:
+def test_aborted_session_ends_at_the_peer_at_once() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.end(here, session, CloseReason.ABORTED)
@@ -320,7 +320,7 @@ def test_a_session_that_is_cut_off_ends_on_the_other_side_at_once() -> None:
     assert there.ended == {other: CloseReason.RESET}
 
 
-def test_a_peer_that_was_started_anew_does_not_know_the_session() -> None:
+def test_restarted_peer_resets_the_session() -> None:
     channel = Channel()
     here, session, _, _ = pair(channel, secret=SECRET)
     channel.host(THERE, secret=SECRET)
@@ -330,7 +330,7 @@ def test_a_peer_that_was_started_anew_does_not_know_the_session() -> None:
 
 
 @pytest.mark.parametrize("dials", ["it", "the other"])
-def test_a_new_session_with_a_peer_that_was_started_anew_ends_the_old_one(dials: str) -> None:
+def test_new_session_with_a_restarted_peer_ends_the_old_one(dials: str) -> None:
     channel = Channel()
     here, session, _, _ = pair(channel)
     there = channel.host(THERE)
@@ -345,7 +345,7 @@ def test_a_new_session_with_a_peer_that_was_started_anew_ends_the_old_one(dials:
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
-def test_who_is_made_to_say_that_it_does_not_know_a_session_ends_none(secret: bytes | None) -> None:
+def test_provoked_reset_ends_no_live_session(secret: bytes | None) -> None:
     channel = Channel()
     here, session, there, other = pair(channel, secret=secret)
     stranger = channel.host(ELSEWHERE, secret=secret)
@@ -360,7 +360,7 @@ def test_who_is_made_to_say_that_it_does_not_know_a_session_ends_none(secret: by
     assert (session.close_reason, other.close_reason) == (None, None)
 
 
-def test_two_that_dial_each_other_have_two_sessions() -> None:
+def test_mutual_dials_open_two_sessions() -> None:
     channel = Channel()
     here, _, there, _ = pair(channel)
     there.station.dial(HERE, channel.now)
@@ -371,7 +371,7 @@ def test_two_that_dial_each_other_have_two_sessions() -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from([None, SECRET]))
-def test_nobody_gets_more_than_he_sent_or_makes_anything_be_remembered(seed: int, secret: bytes | None) -> None:
+def test_spoofed_datagrams_cause_no_amplification_and_no_state(seed: int, secret: bytes | None) -> None:
     channel = Channel(seed)
     here, session, there, other = pair(channel, secret=secret)
     real = [datagram for _, _, _, datagram in channel.sent]
@@ -395,7 +395,7 @@ def test_nobody_gets_more_than_he_sent_or_makes_anything_be_remembered(seed: int
 
 
 @given(st.integers(0, 2**32))
-def test_what_is_changed_on_the_way_is_dropped_and_counted(seed: int) -> None:
+def test_modified_datagrams_are_dropped_and_counted(seed: int) -> None:
     channel = Channel(seed)
     here, there = channel.host(HERE, secret=SECRET), channel.host(THERE, secret=SECRET)
     changed = 0
@@ -426,7 +426,7 @@ def test_what_is_changed_on_the_way_is_dropped_and_counted(seed: int) -> None:
     assert counted["unproved"] > found / 2
 
 
-def test_without_the_secret_nothing_opens() -> None:
+def test_no_session_opens_without_the_secret() -> None:
     for ours, theirs in ((SECRET, b"another secret of that length"), (None, SECRET), (SECRET, None)):
         channel = Channel()
         here, there = channel.host(HERE, secret=ours), channel.host(THERE, secret=theirs)
@@ -437,7 +437,7 @@ def test_without_the_secret_nothing_opens() -> None:
         assert there.station.counters["unproved"] + there.station.counters["malformed"] > 5
 
 
-def test_proofs_depend_on_the_direction_and_the_session() -> None:
+def test_macs_depend_on_the_direction_and_the_session() -> None:
     channel = Channel()
     here, session, there, other = pair(channel, secret=SECRET)
     channel.write(here, session, b"one\r\n")
@@ -457,7 +457,7 @@ def test_proofs_depend_on_the_direction_and_the_session() -> None:
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])
-def test_old_datagrams_do_nothing(secret: bytes | None) -> None:
+def test_replayed_datagrams_have_no_effect(secret: bytes | None) -> None:
     channel = Channel()
     here, session, there, other = pair(channel, secret=secret)
     channel.write(here, session, lines(500))
@@ -490,7 +490,7 @@ def test_old_datagrams_do_nothing(secret: bytes | None) -> None:
     assert here.got[session] == there.got[other] == b""
 
 
-def test_a_cookie_is_good_for_one_address_and_not_for_ever() -> None:
+def test_cookie_is_valid_for_one_address_and_a_limited_time() -> None:
     channel = Channel()
     pair(channel)
     there = channel.hosts[THERE]
@@ -502,7 +502,7 @@ def test_a_cookie_is_good_for_one_address_and_not_for_ever() -> None:
     assert len(there.station.sessions) == 1
 
 
-def test_what_is_accepted_is_limited_and_what_does_not_open_is_forgotten() -> None:
+def test_accepted_sessions_are_limited_and_unopened_ones_expire() -> None:
     channel = Channel()
     here, there = channel.host(HERE), channel.host(THERE, accepted=3, per_source=2)
     elsewhere = channel.host(ELSEWHERE)
@@ -531,7 +531,7 @@ def test_what_is_accepted_is_limited_and_what_does_not_open_is_forgotten() -> No
     assert not there.station._sources
 
 
-def test_nobody_comes_in_where_nobody_listens() -> None:
+def test_dial_is_refused_without_a_listener() -> None:
     channel = Channel()
     here = channel.host(HERE)
     channel.host(THERE, accepting=False)
@@ -540,7 +540,7 @@ def test_nobody_comes_in_where_nobody_listens() -> None:
     assert all(source == HERE for _, source, _, _ in channel.sent)
 
 
-def test_parts_from_far_ahead_are_not_kept() -> None:
+def test_segments_beyond_the_window_are_not_buffered() -> None:
     channel = Channel()
     _, _, there, other = pair(channel)
     for sequence in range(0, 100 * WINDOW, 7):
@@ -559,7 +559,7 @@ def test_keys_differ_by_direction_and_by_session() -> None:
     assert SessionKeys(SECRET + b"!").session_keys(*ids[:2]) != keys.session_keys(*ids[:2])
 
 
-def test_a_few_losses_do_not_end_an_idle_session() -> None:
+def test_idle_session_survives_a_few_losses() -> None:
     channel = Channel(5, loss=0.15)
     here, session, there, other = pair(channel)
     channel.run(3_600)
@@ -569,7 +569,7 @@ def test_a_few_losses_do_not_end_an_idle_session() -> None:
     assert not there.ended
 
 
-def test_what_waits_is_limited() -> None:
+def test_unsent_data_is_limited() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.loss = 1.0
@@ -583,7 +583,7 @@ def test_what_waits_is_limited() -> None:
     assert there.ended[other] in (CloseReason.RESET, CloseReason.SILENT)
 
 
-def test_answers_for_unknown_sessions_are_limited() -> None:
+def test_resets_for_unknown_sessions_are_rate_limited() -> None:
     channel = Channel()
     station = channel.host(HERE).station
     for number in range(3 * MAX_RESETS_PER_SECOND):
@@ -609,7 +609,7 @@ def test_large_datagrams_that_never_arrive_end_the_session() -> None:
     assert channel.now - begun == pytest.approx(3 * MAX_PING, abs=MAX_PING / 4 + 1)
 
 
-def test_a_window_is_narrowed_when_something_is_lost_and_widens_again() -> None:
+def test_congestion_window_shrinks_on_loss_and_grows_again() -> None:
     channel = Channel()
     here, session, there, other = pair(channel)
     channel.write(here, session, lines(10_000))
