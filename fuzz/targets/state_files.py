@@ -56,7 +56,7 @@ def _written() -> list[bytes]:
     address = "192.0.2.7", 4_000
     client = KnownClient(address, address, 0, Dialect.V2, 3, 1_000.0)
     backbone.persist(SequenceCheckpoint(7, 4_096, ((address, client),)))
-    freenet.save(0.5)
+    freenet.keep(0.5)
     hydra.keep(DurableState(), own=3)
     hydra.keep(DurableState(term=5), own=3)
     promises.begin(MemberId("node-1", 9))
