@@ -1,4 +1,4 @@
-"""Messages of freenet on a stream."""
+"""Fuzz target: codec of freenet messages."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _FIELDS: dict[str, st.SearchStrategy[object]] = {
     "wanted": st.booleans(),
 }
 MESSAGES = st.one_of([st.builds(kind, **{name: _FIELDS[name] for name in kind._fields}) for kind in get_args(Message)])
-"""Messages that fit the wire."""
+"""Messages that can be encoded."""
 
 
 def seeds() -> Iterable[bytes]:
-    """Return streams."""
+    """Return seed inputs: encoded streams."""
     frames = [CODEC.encode(message) for message in draw(MESSAGES, 100)]
     yield from (b"\x09" + frame for frame in frames)
     for start in range(0, len(frames), 10):
@@ -47,7 +47,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a stream; each message has one way to be written."""
+    """Decode a stream; each decoded message must encode to the same bytes."""
     messages, _ = check_stream(CODEC.decoder, data, MalformedPacket)
     written = b"".join(map(CODEC.encode, messages))
     assert data[1:].startswith(written)

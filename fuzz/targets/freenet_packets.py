@@ -1,4 +1,4 @@
-"""The last packets of a stream, whatever numbers they have."""
+"""Fuzz target: packet window with arbitrary numbers."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def _steps(*numbers: int) -> bytes:
 
 
 def seeds() -> Iterable[bytes]:
-    """Return steps."""
+    """Return seed inputs: encoded steps."""
     yield b"\0" + _steps(1, 2, 3, 5, 4)
     yield b"\x01" + _steps(-2, -1, 0, 1, 3) + b"\xff" + b"\xfe" + bytes(8)
     yield b"\x02" + _steps(10, 11, MAX_JUMP + 12, 5, 2**62, 13) + b"\xff" + _steps(12) + b"\xfd"
 
 
 def one(data: bytes) -> None:
-    """Put packets in, go back, or go on from elsewhere; what is kept is bounded, and in order."""
+    """Add packets, roll back or restart elsewhere; the window must stay bounded and ordered."""
     choices = Choices(data)
     kept = choices.one_of(KEPT)
     packets = PacketWindow(kept)

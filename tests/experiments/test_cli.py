@@ -1,4 +1,4 @@
-"""The ``tree-experiment`` command, in this process; that it is installed is for the packaging tests."""
+"""The ``tree-experiment`` command, run in this process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command and return what it printed."""
+    """Run the command and return its output."""
 
     def ran(*arguments: str) -> Ran:
         with pytest.raises(SystemExit) as ended:
@@ -53,7 +53,7 @@ def row(text: str) -> dict[str, str]:
 
 
 class TestText:
-    def test_it_tells_how_far_it_came_and_ends_with_what_was_achieved(self, run: Run) -> None:
+    def test_the_text_output_has_all_stages_and_ends_with_a_summary(self, run: Run) -> None:
         status, out, err = run(*SMALL, "--keys", "2", "--kill", "0.1", "--publish", "3")
         assert status == 0
         assert out.startswith("kleinberg(n=120, degree=10.0, seed=1): 120 nodes, 600 links\n\n")
@@ -66,16 +66,16 @@ class TestText:
         )
         assert err == ""
 
-    def test_each_metric_has_a_line_that_says_what_it_is(self, run: Run) -> None:
+    def test_the_text_output_describes_each_metric(self, run: Run) -> None:
         out = run(*SMALL).out
         for name, meaning in METRIC_DESCRIPTIONS.items():
             assert re.search(rf"^{name} +(-|[\d,.]+)  {re.escape(meaning)}$", out, re.MULTILINE), name
 
-    def test_all_metrics_of_an_experiment_are_told(self) -> None:
+    def test_the_report_has_all_metrics_of_an_experiment(self) -> None:
         experiment = TreeExperiment(Topology.ring(5))
         assert set(METRIC_DESCRIPTIONS) == set(experiment.metrics())
 
-    def test_equal_options_have_equal_output_and_other_seeds_another(self, run: Run) -> None:
+    def test_equal_options_produce_equal_output_and_other_seeds_do_not(self, run: Run) -> None:
         options = (*SMALL, "--kill", "0.2", "--churn", "300", "--duration", "60", "--latency", "0.02:0.2")
         one, same, other = run(*options), run(*options), run(*options, "--seed", "2")
         assert one.out == same.out
@@ -106,7 +106,7 @@ class TestForms:
         assert (found["subscribers"], found["reach"], found["repair_time_p50"]) == ("20.0", "1.0", "")
         assert re.fullmatch("20 of 20 subscriptions to 1 key; .*; all trees hold.\n", err)
 
-    def test_a_row_without_its_heading_fits_below_another(self, run: Run) -> None:
+    def test_a_csv_row_without_heading_has_the_same_columns(self, run: Run) -> None:
         with_heading = run(*SMALL, "--csv").out
         assert run(*SMALL, "--csv", "--no-heading").out == with_heading.split("\n", 1)[1]
 
@@ -141,9 +141,7 @@ class TestForms:
         assert run(*SMALL, "--page", str(tmp_path / "p.html")).status == 0
         assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
 
-    def test_progress_and_how_fast_it_was_are_only_for_terminals(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_progress_and_rate_are_shown_on_terminals_only(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         assert run(*SMALL).err == ""
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         _, out, err = run(*SMALL)
@@ -162,11 +160,11 @@ class TestNetworks:
             ("--topology swapped --rounds 5", "kleinberg(n=120, degree=10.0, seed=1).swap(rounds=5, seed=1)", 600),
         ],
     )
-    def test_it_is_the_one_that_was_asked_for(self, run: Run, options: str, name: str, links: int) -> None:
+    def test_the_topology_matches_the_options(self, run: Run, options: str, name: str, links: int) -> None:
         found = row(run(*SMALL, *options.split(), "--csv").out)
         assert (found["topology"], int(found["links"])) == (name, links)
 
-    def test_a_file_is_read(self, run: Run, tmp_path: Path) -> None:
+    def test_a_links_file_is_read(self, run: Run, tmp_path: Path) -> None:
         file = tmp_path / "links.txt"
         file.write_text("node a 0.5\na b\nb c\nc d\n")
         found = row(run("--topology", "file", str(file), "--csv").out)
@@ -177,7 +175,7 @@ class TestNetworks:
         none, many = (row(run(*options, "--rounds", rounds).out) for rounds in ("0", "100"))
         assert float(many["subscribe_hops"]) < float(none["subscribe_hops"])
 
-    def test_spans_of_latency_and_loss_take_effect(self, run: Run) -> None:
+    def test_latency_ranges_and_loss_take_effect(self, run: Run) -> None:
         slow = row(run(*SMALL, "--csv", "--latency", "0.2:0.4").out)
         assert 0.2 <= float(slow["latency_p50"]) <= 8.0
         assert slow["violation"] == ""
@@ -199,13 +197,13 @@ class TestCourses:
         assert run(*SMALL, "--swapping", "2", "--duration", "60", "--trace", str(trace)).status == 0
         assert '"what":"moved"' in trace.read_text()
 
-    def test_nodes_come_back_as_often_as_was_asked_for(self, run: Run) -> None:
+    def test_nodes_return_at_the_given_rate(self, run: Run) -> None:
         options = (*SMALL, "--churn", "100", "--duration", "100", "--publish", "0", "--json")
         gone, back = (json.loads(run(*options, *births).out)["stages"][-1]["up"] for births in (("--births", "0"), ()))
         assert gone < 90
         assert back > 100
 
-    def test_nobody_comes_or_goes_after_that(self, run: Run, tmp_path: Path) -> None:
+    def test_churn_stops_after_its_duration(self, run: Run, tmp_path: Path) -> None:
         trace = tmp_path / "t.jsonl"
         options = ("--churn", "20", "--swapping", "5", "--duration", "30", "--publish", "0", "--trace", str(trace))
         grown = json.loads(run(*SMALL, *options, "--json").out)["stages"][0]["at"]
@@ -217,12 +215,12 @@ class TestCourses:
         assert at_once["stages"][0]["at"] < after_another["stages"][0]["at"]
         assert at_once["row"]["subscribed"] == 20
 
-    def test_who_has_no_room_is_counted(self, run: Run) -> None:
+    def test_subscriptions_beyond_max_streams_are_counted_as_failed(self, run: Run) -> None:
         found = row(run(*SMALL, "--csv", "--keys", "10", "--policy", "max_streams=2,retry=no").out)
         assert int(found["subscribed"]) < int(found["tried"]) == 200
         assert float(found["streams_per_node_max"]) <= 2
 
-    def test_progress_ends_where_it_was_said_to(self) -> None:
+    def test_the_progress_adds_up_to_the_number_of_steps(self) -> None:
         taken: list[int] = []
         course = TrialPlan(keys=2, subscribers=5, packets=2, kill=0.1, life=200.0, duration=30.0)
         trial = Trial(TreeExperiment(Topology.ring(40, 3)), course, lambda what, steps: taken.append(steps))
@@ -231,7 +229,7 @@ class TestCourses:
         assert [stage.name for stage in trial.stages] == ["grown", "published", "healed", "churned"]
 
     @pytest.mark.parametrize("wrong", [{"keys": 0}, {"kill": 1.0}, {"life": 0.0}, {"duration": -1.0}, {"packets": -1}])
-    def test_a_course_out_of_range_is_refused(self, wrong: dict[str, float]) -> None:
+    def test_a_trial_plan_out_of_range_is_refused(self, wrong: dict[str, float]) -> None:
         with pytest.raises(ConfigurationError, match=f"^{next(iter(wrong))}="):
             TrialPlan(**wrong)  # type: ignore[arg-type]
 
@@ -277,26 +275,26 @@ class TestFailures:
             ("--colour red", "unrecognized arguments: --colour red"),
         ],
     )
-    def test_what_makes_no_sense_is_said_in_one_line(self, run: Run, options: str, problem: str) -> None:
+    def test_usage_errors_are_reported_in_one_line(self, run: Run, options: str, problem: str) -> None:
         status, out, err = run(*options.split())
         assert status == 2
         assert out == ""
         assert err.count("\n") == 1
         assert re.match(f"tree-experiment: .*{problem.replace('?', '[?]')}", err), err
 
-    def test_a_network_that_no_page_can_show_is_refused_before_it_runs(self, run: Run, tmp_path: Path) -> None:
+    def test_a_network_too_large_for_a_page_is_refused_before_it_runs(self, run: Run, tmp_path: Path) -> None:
         status, _, err = run("--nodes", "6000", "--page", str(tmp_path / "p.html"))
         assert status == 2
         assert "a page can show 5,000 nodes, but there are 6,000; use --svg or fewer --nodes" in err
 
-    def test_a_line_of_a_file_that_is_none_is_named(self, run: Run, tmp_path: Path) -> None:
+    def test_a_malformed_line_of_a_links_file_is_named(self, run: Run, tmp_path: Path) -> None:
         file = tmp_path / "links.txt"
         file.write_text("a b\nc\n")
         status, _, err = run("--topology", "file", str(file))
         assert status == 2
         assert "line 2" in err
 
-    def test_a_tree_that_does_not_hold_is_an_error(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_invalid_tree_sets_the_exit_status(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         grow = Trial._grow
 
         def plant(trial: Trial) -> None:
@@ -313,7 +311,9 @@ class TestFailures:
         assert status == 1
         assert re.search(r"; but .*symmetry.*\.\n$", out)
 
-    def test_a_network_that_does_not_become_quiet_is_an_error(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_network_that_does_not_become_quiet_sets_the_exit_status(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         def never(self: Trial) -> None:
             raise OperationalError("the network is not quiet")
 
@@ -328,7 +328,7 @@ class TestFailures:
             (OSError(28, "No space left on device", "t.jsonl"), 2, "t.jsonl: No space left on device"),
         ],
     )
-    def test_what_ends_it_is_said(
+    def test_interrupts_and_errors_are_reported(
         self, run: Run, monkeypatch: pytest.MonkeyPatch, raised: BaseException, status: int, said: str
     ) -> None:
         def fail(self: Trial) -> None:
@@ -337,7 +337,7 @@ class TestFailures:
         monkeypatch.setattr(Trial, "run", fail)
         assert run(*SMALL) == (status, "", f"tree-experiment: {said}\n")
 
-    def test_it_runs_without_standard_error(
+    def test_the_command_runs_without_standard_error(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(sys, "stderr", None)
@@ -348,7 +348,7 @@ class TestFailures:
         assert row(capsys.readouterr().out)["reach"] == "1.0"
 
 
-def test_nothing_measured_is_a_dash_and_not_zero() -> None:
+def test_missing_values_are_shown_as_a_dash() -> None:
     trial = Trial(TreeExperiment(Topology.ring(10)), TrialPlan(subscribers=3, packets=0))
     trial.run()
     text = "\n".join(TrialReport(trial).lines())

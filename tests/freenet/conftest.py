@@ -1,4 +1,4 @@
-"""Fixtures of one node whose neighbours the test plays."""
+"""Fixtures of one node with simulated neighbours."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from fyrehose_twisted.freenet.wire.messages import RejectedLoop
 
 @pytest.fixture
 def bench() -> Bench:
-    """Return a node 0.2 away from the key, whose neighbours 1 to 4 are 0.1, 0.15, 0.3 and 0.4 away from it."""
+    """Node at distance 0.2 from the key, with neighbours 1 to 4 at distances 0.1, 0.15, 0.3 and 0.4."""
     return Bench(0.2, {1: 0.1, 2: -0.15, 3: 0.3, 4: -0.4})
 
 
 @pytest.fixture
 def make_bench() -> Callable[..., Bench]:
-    """Return what makes a node, given its distance from the key and those of its neighbours, by number, and options of
-    its policy."""
+    """Factory of benches: distance of the node, distances of its neighbours by number, and policy settings."""
     return Bench
 
 
 @pytest.fixture
 def root(bench: Bench) -> Bench:
-    """Return the same node, subscribed, when nobody near the key is there: the root, with neighbours 3 and 4."""
+    """The same node, subscribed without nodes near the key: the root, with neighbours 3 and 4."""
     bench.disconnect(1)
     bench.disconnect(2)
     bench.call("move", bench.at(0.05))
@@ -41,6 +40,6 @@ def root(bench: Bench) -> Bench:
 
 @pytest.fixture
 def member(bench: Bench) -> Bench:
-    """Return the same node, subscribed, with parent 1 and a root that is on the key."""
+    """The same node, subscribed, with parent 1 and a root located on the key."""
     bench.attach()
     return bench

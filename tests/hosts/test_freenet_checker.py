@@ -1,4 +1,4 @@
-"""The checker of freenet histories, on histories made by hand."""
+"""Checker of freenet histories, on handwritten histories."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ONE = [entry(20, "harness", "one")]
         [*published(1, "x"), *read("a/1", "x"), entry(2, "a/1", "ended"), entry(3, "a/2", "began"), *read("a/2", "x")],
     ],
 )
-def test_a_right_history_passes(history: list[Entry]) -> None:
+def test_a_valid_history_passes(history: list[Entry]) -> None:
     assert check(BEGAN + history) == []
 
 

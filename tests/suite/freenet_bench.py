@@ -1,4 +1,4 @@
-"""One node whose neighbours a test plays, on a clock that stands still between two deadlines."""
+"""Bench of one freenet node with simulated neighbours and a manual clock."""
 
 from __future__ import annotations
 
@@ -24,35 +24,38 @@ from fyrehose_twisted.freenet.wire.messages import (
 )
 
 KEY = bytes(20)
-Told = TypeVar("Told")
+EventType = TypeVar("EventType")
 
 
-class Said(list[Any]):
-    """What a node said. Two things are the same only if they are of one kind: named tuples do not look at that."""
+class TypedList(list[Any]):
+    """List whose comparison also compares the types of its items, which that of named tuples ignores."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, list) and list(map(_kind, self)) == list(map(_kind, other))
+        return isinstance(other, list) and list(map(_with_type, self)) == list(map(_with_type, other))
 
     def __ne__(self, other: object) -> bool:
         return not self == other
 
     def __getitem__(self, index: Any) -> Any:
         found = super().__getitem__(index)
-        return Said(found) if isinstance(index, slice) else found
+        return TypedList(found) if isinstance(index, slice) else found
 
 
-def _kind(one: Any) -> tuple[type, Any]:
-    return type(one), one
+def _with_type(item: Any) -> tuple[type, Any]:
+    return type(item), item
 
 
 class Bench:
-    """A node at some distance from :attr:`key`, and its neighbours, each with a number for its id and its link.
+    """Node at some distance from :attr:`key` with its neighbours, whose numbers are both their ids and their links.
 
-    Whatever the node sends has to be encodable.
+    Every message of the node must be encodable.
 
+    :param here: distance of the node from the key.
+    :param neighbours: distances of the neighbours from the key, by number.
+    :param policy: settings of the node's policy.
     :ivar events: events since the start.
-    :ivar sent: messages since the last :meth:`take`, and whom they went to.
-    :ivar effects: effects that are no messages.
+    :ivar sent: recipients and messages since the last :meth:`take`.
+    :ivar effects: effects other than messages.
     :ivar uid: uid of a request that a fixture has sent.
     :ivar own: uid of a packet of the node itself.
     :ivar theirs: uid of a packet of a subscriber.
@@ -67,7 +70,7 @@ class Bench:
     ) -> None:
         self.key = KEY
         self.now = 1_000.0
-        self.events = Said()
+        self.events = TypedList()
         self.sent: list[tuple[Any, Message]] = []
         self.effects: list[Any] = []
         self.uids = count(1)
@@ -83,37 +86,37 @@ class Bench:
 
     @property
     def stream(self) -> Stream:
-        """The node's stream for the key."""
+        """Stream of the node for the key."""
         return self.node.streams[self.key]
 
     @property
     def subscribers(self) -> list[Any]:
-        """The numbers of those below the node."""
-        return [one.node for one in self.stream.subscribers]
+        """Numbers of the subscribers."""
+        return [subscriber.node for subscriber in self.stream.subscribers]
 
-    # What happens to the node
+    # Inputs
 
     def connect(self, number: int, offset: float, boot: int = 1) -> None:
-        """Open a link."""
+        """Add a neighbour."""
         self.node.add_neighbour(number, number, boot, self.at(offset), self.now)
         self.flush()
 
     def disconnect(self, number: int) -> None:
-        """Close a link."""
+        """Close the link to a neighbour."""
         self.call("disconnected", number, "gone")
 
     def receive(self, number: Any, *messages: Message) -> None:
-        """Let a neighbour say something."""
+        """Deliver messages of a neighbour to the node."""
         for message in messages:
             self.call("receive", message, number)
 
-    def call(self, what: str, *arguments: Any, **options: Any) -> None:
-        """Call a command of the node."""
-        getattr(self.node, what)(*arguments, self.now, **options)
+    def call(self, method: str, *arguments: Any, **options: Any) -> None:
+        """Call a method of the node with the current time."""
+        getattr(self.node, method)(*arguments, self.now, **options)
         self.flush()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock and run the timers that are due."""
         end = self.now + seconds
         for _ in range(10_000):
             due = self.node.next_deadline()
@@ -122,23 +125,23 @@ class Bench:
             self.now = max(self.now, due)
             self.call("tick")
         else:
-            raise AssertionError("it wants to be called again and again")
+            raise AssertionError("the timers of the node never end")
         self.now = end
 
     def wait_for_output(self) -> float:
-        """Let time pass until the node wants something done, and return how long that took."""
+        """Advance the clock until the node has an effect; return the seconds that passed."""
         start = self.now
         for _ in range(1_000):
             due = self.node.next_deadline()
-            assert due is not None, "it wants nothing any more"
+            assert due is not None, "the node has no more timers"
             self.now = max(self.now, due)
             self.call("tick")
             if self.sent or self.effects:
                 return self.now - start
-        raise AssertionError("it wants to be called again and again")
+        raise AssertionError("the timers of the node have no effect")
 
     def flush(self) -> None:
-        """Take what the node wants."""
+        """Drain the outputs of the node."""
         drained = self.node.drain()
         self.events.extend(drained.events)
         for effect in drained.effects:
@@ -149,34 +152,34 @@ class Bench:
             else:
                 self.effects.append(effect)
 
-    # What it does
+    # Outputs
 
-    def take(self, number: Any = None) -> Said:
-        """Return what the node sent, to one neighbour or to all, and forget it."""
-        taken = Said(message for peer, message in self.sent if number in (None, peer))
-        self.sent = [one for one in self.sent if number not in (None, one[0])]
+    def take(self, number: Any = None) -> TypedList:
+        """Remove and return the messages sent to one neighbour or to all."""
+        taken = TypedList(message for peer, message in self.sent if number in (None, peer))
+        self.sent = [(peer, message) for peer, message in self.sent if number not in (None, peer)]
         return taken
 
-    def take_events(self, kind: type[Told]) -> list[Told]:
-        """Return what it told of one kind, and forget it."""
-        found = [one for one in self.events if isinstance(one, kind)]
-        self.events = Said(one for one in self.events if not isinstance(one, kind))
+    def take_events(self, kind: type[EventType]) -> list[EventType]:
+        """Remove and return the events of one type."""
+        found = [event for event in self.events if isinstance(event, kind)]
+        self.events = TypedList(event for event in self.events if not isinstance(event, kind))
         return found
 
     def take_request(self) -> tuple[Any, Any]:
-        """Return whom the node sent its latest request to, and the request; everything sent is forgotten."""
-        requests = [one for one in self.sent if isinstance(one[1], SubscribeRequest | ResubscribeRequest)]
+        """Return the latest request with its recipient, and drop all sent messages."""
+        requests = [sent for sent in self.sent if isinstance(sent[1], SubscribeRequest | ResubscribeRequest)]
         self.sent.clear()
-        assert requests, "it has asked nobody"
+        assert requests, "the node sent no request"
         return requests[-1]
 
     def take_request_to(self, number: Any) -> Any:
-        """Return the latest request that the node sent, which went to that neighbour; everything sent is forgotten."""
-        asked, request = self.take_request()
-        assert asked == number
+        """Return the latest request, which must be to a neighbour, and drop all sent messages."""
+        recipient, request = self.take_request()
+        assert recipient == number
         return request
 
-    # What is often there at first
+    # Common steps
 
     def request(
         self,
@@ -189,34 +192,34 @@ class Bench:
         uid: int | None = None,
         must_beat: float | None = None,
     ) -> int:
-        """Let a neighbour ask for a key, or ask again if ``must_beat`` is given; return the uid."""
+        """Deliver a request of a neighbour, a resubscription if ``must_beat`` is given; return its uid."""
         uid = next(self.uids) if uid is None else uid
         if must_beat is None:
             self.receive(number, SubscribeRequest(uid, key, htl, last_seen, self.at(best, key)))
         else:
-            places = self.at(must_beat, key), self.at(best, key)
-            self.receive(number, ResubscribeRequest(uid, key, htl, last_seen, *places))
+            locations = self.at(must_beat, key), self.at(best, key)
+            self.receive(number, ResubscribeRequest(uid, key, htl, last_seen, *locations))
         return uid
 
     def succeed(self, root: float = 0.0) -> None:
-        """Let whoever was asked last say that it is the parent; everything sent is forgotten."""
+        """Let the recipient of the latest request become the parent; drop all sent messages."""
         number, request = self.take_request()
         self.receive(number, SubscribeSucceeded(request.key, request.uid, self.at(root)))
 
     def attach(self, root: float = 0.0) -> None:
-        """Subscribe, and get the nearest neighbour for a parent; everything sent and told is forgotten."""
+        """Subscribe with the nearest neighbour as parent; drop all sent messages and events."""
         self.call("subscribe", self.key)
         self.succeed(root)
         self.sent.clear()
         self.events.clear()
 
     def add_subscribers(self, *numbers: int, last_seen: int = NONE_SEEN) -> None:
-        """Let neighbours join a stream that the node has; everything sent is forgotten."""
+        """Let neighbours subscribe to the stream; drop all sent messages."""
         for number in numbers:
             self.request(number, last_seen=last_seen)
             assert number in self.subscribers
         self.sent.clear()
 
     def receive_packet(self, number: int, packet: int, data: bytes = b"x", key: bytes = KEY) -> None:
-        """Let a neighbour give the node a packet."""
+        """Deliver a packet of a neighbour."""
         self.receive(number, SubscribeData(key, packet, data))

@@ -46,7 +46,7 @@ def grown() -> Recording:
     return Recording.read((DATA / "tree.jsonl").read_text("ascii").splitlines())
 
 
-def test_the_page_needs_nothing_else(grown: Recording) -> None:
+def test_the_page_is_self_contained(grown: Recording) -> None:
     text = page(grown, grown.key("6"))
     assert text.isascii()
     assert "@@" not in text
@@ -56,7 +56,7 @@ def test_the_page_needs_nothing_else(grown: Recording) -> None:
     assert "default-src 'none'" in text
 
 
-def test_all_that_happened_is_in_the_page(grown: Recording) -> None:
+def test_the_page_contains_all_changes(grown: Recording) -> None:
     key = grown.key("6")
     data = embedded(page(grown, key))
     assert data["locations"] == list(grown.locations)
@@ -76,7 +76,7 @@ def test_all_that_happened_is_in_the_page(grown: Recording) -> None:
     assert [row[:2] for row in data["network"]] == [[one.line, one.t] for one in grown.network]
 
 
-def test_a_packet_is_one_row_with_how_many_got_it() -> None:
+def test_a_packet_is_one_row_with_its_number_of_deliveries() -> None:
     recording = read(
         change(1.0, "published", 3, number=2**62 + 1),
         change(1.5, "delivered", 1, number=2**62 + 1),
@@ -88,7 +88,7 @@ def test_a_packet_is_one_row_with_how_many_got_it() -> None:
     assert stream["packets"] == [[2, 1.0, 3, str(2**62 + 1), 2, 2.5], [5, 3.0, 3, "5", 0, 3.0]]
 
 
-def test_some_get_a_packet_before_its_publisher_hears_that_it_is_published() -> None:
+def test_deliveries_may_precede_the_publication_in_a_trace() -> None:
     recording = read(
         change(1.0, "delivered", 1, number=5),
         change(1.5, "published", 3, number=5),
@@ -129,7 +129,7 @@ def test_too_many_links_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         page(read(change(1.0, "root", 0)))
 
 
-def test_the_stream_that_is_chosen_has_to_fit_and_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selected_stream_must_fit_on_the_page_and_others_may_be_omitted(monkeypatch: pytest.MonkeyPatch) -> None:
     third = bytes(range(200, 220))
     recording = read(
         {"t": 0.5, "what": "down", "node": 3},
@@ -148,6 +148,6 @@ def test_the_stream_that_is_chosen_has_to_fit_and_others_may(monkeypatch: pytest
         page(recording, OTHER)
 
 
-def test_a_stream_that_is_not_there_is_refused() -> None:
+def test_an_unknown_stream_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="no stream with key 6465"):
         page(read(change(1.0, "root", 0)), OTHER)

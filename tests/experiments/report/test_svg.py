@@ -30,7 +30,7 @@ def group(root: ElementTree.Element, name: str) -> ElementTree.Element:
 
 
 def points(root: ElementTree.Element) -> Iterator[tuple[float, float]]:
-    """All places that are named in coordinates of the whole drawing."""
+    """Return all positions in coordinates of the whole drawing."""
     for path in group(root, "edges"):
         numbers = [float(one) for one in re.findall(r"-?[0-9.]+", path.get("d", ""))]
         yield from zip(numbers[::2], numbers[1::2], strict=True)
@@ -44,7 +44,7 @@ def points(root: ElementTree.Element) -> Iterator[tuple[float, float]]:
 
 @pytest.mark.parametrize("width", [240, 360, 720, 2000])
 @pytest.mark.parametrize("t", MOMENTS)
-def test_it_has_the_edges_of_the_moment_and_all_of_it_is_inside(recording: Recording, t: float, width: int) -> None:
+def test_the_drawing_has_the_current_edges_within_its_bounds(recording: Recording, t: float, width: int) -> None:
     key = key_of(recording)
     now = recording.state_at(key, t)
     root = ElementTree.fromstring(draw(recording, key, t, width=width))
@@ -61,11 +61,11 @@ def test_it_has_the_edges_of_the_moment_and_all_of_it_is_inside(recording: Recor
         assert 0 <= y <= high
 
 
-def test_the_same_moment_is_drawn_alike(recording: Recording) -> None:
+def test_equal_states_produce_equal_drawings(recording: Recording) -> None:
     assert draw(recording, key_of(recording), 45.0) == draw(recording, key_of(recording), 45.0)
 
 
-def test_it_needs_nothing_else_and_says_what_it_shows(recording: Recording) -> None:
+def test_the_drawing_is_self_contained_and_labelled(recording: Recording) -> None:
     key = key_of(recording)
     text = draw(recording, key, 43.3)
     assert text.isascii()
@@ -79,7 +79,7 @@ def test_it_needs_nothing_else_and_says_what_it_shows(recording: Recording) -> N
     )
 
 
-def test_its_legend_has_only_what_there_is(recording: Recording) -> None:
+def test_the_legend_has_only_shapes_in_use(recording: Recording) -> None:
     def legend(t: float) -> set[str]:
         root = ElementTree.fromstring(draw(recording, key_of(recording), t))
         return {one.text or "" for one in group(root, "legend").iter(f"{SVG}text")}
@@ -106,24 +106,24 @@ def test_kinds_of_nodes_differ_in_shape(recording: Recording) -> None:
         assert sum(one == [("path", "none")] for one in parts) == len(now.down)
 
 
-def test_links_are_drawn_if_they_are_wanted(recording: Recording) -> None:
+def test_links_are_drawn_on_request(recording: Recording) -> None:
     root = ElementTree.fromstring(draw(recording, key_of(recording), 30.0, links=True))
     assert len(group(root, "links")) == len(recording.links)
     assert 'class="links"' not in draw(recording, key_of(recording), 30.0)
 
 
 @pytest.mark.parametrize("t", [-1.0, inf, nan])
-def test_a_moment_that_makes_no_sense_is_refused(recording: Recording, t: float) -> None:
+def test_an_invalid_time_is_refused(recording: Recording, t: float) -> None:
     with pytest.raises(ConfigurationError, match="the time must be 0 or more seconds"):
         draw(recording, key_of(recording), t)
 
 
 @pytest.mark.parametrize("width", [239, 0, -5, 10_001])
-def test_a_width_that_makes_no_sense_is_refused(recording: Recording, width: int) -> None:
+def test_an_invalid_width_is_refused(recording: Recording, width: int) -> None:
     with pytest.raises(ConfigurationError, match=f"width={width} is outside 240 to 10,000"):
         draw(recording, key_of(recording), 1.0, width=width)
 
 
-def test_a_stream_that_is_not_there_is_refused(recording: Recording) -> None:
+def test_an_unknown_stream_is_refused(recording: Recording) -> None:
     with pytest.raises(ConfigurationError, match="no stream with key 0000"):
         draw(recording, bytes(20), 1.0)

@@ -44,7 +44,7 @@ def moment(*entries: Entry, t: float = 100.0) -> TreeState:
 
 
 def chain(length: int = 4) -> list[Entry]:
-    """0 is the root; 1 is below it, 2 below 1, and so on; the last one is a subscriber, as is 1."""
+    """Return changes of a chain with root 0, node 1 below it, and so on; node 1 and the last one subscribe."""
     links = [attached(1.0, node, node - 1) for node in range(1, length)]
     return [
         change(0.5, "subscribed", 1),
@@ -54,7 +54,7 @@ def chain(length: int = 4) -> list[Entry]:
     ]
 
 
-def test_a_recording_has_what_its_first_line_says() -> None:
+def test_a_recording_has_the_contents_of_the_first_line() -> None:
     recording = read(change(2.5, "root", 3))
     assert recording.seed == 7
     assert recording.policy == {"max_htl": 10}
@@ -70,12 +70,12 @@ def test_a_seed_and_a_policy_may_be_missing() -> None:
     assert (recording.seed, recording.policy, recording.streams) == (None, {}, {})
 
 
-def test_empty_lines_do_not_count_but_are_numbered() -> None:
+def test_empty_lines_are_skipped_but_numbered() -> None:
     with pytest.raises(ConfigurationError, match=r"^line 4 of the trace: "):
         Recording.read(["\n", json.dumps(NETWORK), "  \n", "{}"])
 
 
-def test_a_moment_has_what_happened_just_then() -> None:
+def test_a_state_includes_the_changes_at_its_time() -> None:
     recording = read(*chain(3), attached(2.0, 2, 0))
     assert recording.state_at(KEY, 0.4).members == set()
     assert recording.state_at(KEY, 0.9).roots == {0}
@@ -83,7 +83,7 @@ def test_a_moment_has_what_happened_just_then() -> None:
     assert recording.state_at(KEY, 2.0).parents == {1: 0, 2: 0}
 
 
-def test_a_tree_that_is_whole() -> None:
+def test_a_complete_tree_has_no_unrooted_members() -> None:
     now = moment(*chain(4))
     assert now.members == {0, 1, 2, 3}
     assert now.depths == {0: 0, 1: 1, 2: 2, 3: 3}
@@ -92,7 +92,7 @@ def test_a_tree_that_is_whole() -> None:
     assert now.reach == 1.0
 
 
-def test_below_who_has_lost_its_parent_all_are_adrift() -> None:
+def test_the_subtree_of_a_detached_node_is_unrooted() -> None:
     now = moment(*chain(4), change(2.0, "detached", 2))
     assert now.detached == {2}
     assert now.parents == {1: 0, 3: 2}
@@ -101,7 +101,7 @@ def test_below_who_has_lost_its_parent_all_are_adrift() -> None:
     assert now.reach == 0.5
 
 
-def test_whoever_finds_a_parent_or_becomes_root_is_not_detached() -> None:
+def test_a_node_with_a_new_parent_or_a_root_is_not_detached() -> None:
     lost = [*chain(4), change(2.0, "detached", 2)]
     assert moment(*lost, attached(3.0, 2, 0)).unrooted == set()
     now = moment(*lost, change(3.0, "root", 2))
@@ -109,7 +109,7 @@ def test_whoever_finds_a_parent_or_becomes_root_is_not_detached() -> None:
     assert now.trees == {0: 0, 1: 0, 2: 2, 3: 2}
 
 
-def test_a_node_that_is_down_is_no_member_but_stays_a_parent_until_that_is_noticed() -> None:
+def test_a_node_that_is_down_is_not_a_member_but_stays_a_parent_until_its_children_notice() -> None:
     now = moment(*chain(4), {"t": 2.0, "what": "down", "node": 1})
     assert now.down == {1}
     assert now.members == {0, 2, 3}
@@ -124,7 +124,7 @@ def test_subscribers_that_are_down_do_not_count() -> None:
     assert now.reach == 1.0
 
 
-def test_who_comes_up_has_forgotten_its_streams_unless_it_kept_them() -> None:
+def test_a_node_that_comes_up_has_no_streams_unless_it_kept_them() -> None:
     cut = [*chain(4), {"t": 2.0, "what": "down", "node": 1}]
     assert moment(*cut, {"t": 3.0, "what": "up", "node": 1}).parents == {2: 1, 3: 2}
     kept = moment(*cut, {"t": 3.0, "what": "up", "node": 1, "kept": True})
@@ -137,20 +137,20 @@ def test_who_comes_up_has_forgotten_its_streams_unless_it_kept_them() -> None:
     assert root.roots == {0}
 
 
-def test_a_second_death_forgets_what_the_first_one_kept() -> None:
+def test_a_second_death_discards_the_streams_kept_by_the_first() -> None:
     now = moment(*chain(4), *({"t": t, "what": what, "node": 1, **more} for t, what, more in (
         (2.0, "down", {}), (3.0, "up", {}), (4.0, "down", {}), (5.0, "up", {"kept": True}),
     )))  # fmt: skip
     assert now.parents == {2: 1, 3: 2}
 
 
-def test_who_is_up_cannot_come_back_once_more() -> None:
+def test_an_up_of_a_running_node_restores_nothing() -> None:
     back = {"t": 3.0, "what": "up", "node": 1, "kept": True}
     now = moment(*chain(4), {"t": 2.0, "what": "down", "node": 1}, back, change(3.0, "dropped", 1), back)
     assert now.parents == {2: 1, 3: 2}
 
 
-def test_whoever_is_dropped_or_unsubscribes_is_out() -> None:
+def test_a_dropped_or_unsubscribed_node_is_removed() -> None:
     now = moment(*chain(4), change(2.0, "unsubscribed", 3), change(2.0, "dropped", 3))
     assert now.parents == {1: 0, 2: 1}
     assert now.subscribers == {1}
@@ -207,7 +207,7 @@ def test_a_key_is_chosen_by_its_first_digits() -> None:
         read().key()
 
 
-def test_a_stream_that_is_not_there_is_named() -> None:
+def test_an_unknown_stream_is_refused_with_its_key() -> None:
     with pytest.raises(ConfigurationError, match=f"no stream with key {OTHER.hex()}"):
         read(change(0.5, "root", 0)).state_at(OTHER, 1.0)
 
@@ -280,7 +280,7 @@ def test_an_empty_trace_is_an_error(lines: Iterable[str]) -> None:
         Recording.read(lines)
 
 
-def test_what_a_node_that_is_down_leaves_behind_may_be_said_later() -> None:
+def test_late_changes_of_a_node_that_is_down_are_accepted() -> None:
     now = moment(
         *chain(4),
         {"t": 2.0, "what": "down", "node": 3},
@@ -290,7 +290,7 @@ def test_what_a_node_that_is_down_leaves_behind_may_be_said_later() -> None:
     assert (now.parents, now.subscribers) == ({1: 0, 2: 1}, {1})
 
 
-def test_the_recording_that_is_kept_breaks_and_heals() -> None:
+def test_the_stored_recording_breaks_and_heals() -> None:
     recording = Recording.read((DATA / "tree.jsonl").read_text("ascii").splitlines())
     key = next(iter(recording.streams))
     assert len(recording.streams) == 2

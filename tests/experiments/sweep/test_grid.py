@@ -41,7 +41,7 @@ def test_a_grid_is_a_product_in_the_order_of_settings() -> None:
     assert grid({"n": [200, 300], "accept": ["root", "own"], "replicas": 3, "seed": 7}).digest() == made.digest()
 
 
-def test_several_grids_share_what_stands_outside() -> None:
+def test_several_grids_share_the_settings_above_them() -> None:
     made = grid({"n": 200, "keys": 2, "grid": [{"name": "a", "n": [300, 400]}, {"name": "b", "kill": 0.1}]})
     assert [(one.grid, one.number, one.settings.n, one.settings.kill) for one in made.cells()] == [
         ("a", 0, 300, 0.0),
@@ -50,7 +50,7 @@ def test_several_grids_share_what_stands_outside() -> None:
     ]
 
 
-def test_what_is_not_given_is_as_by_default() -> None:
+def test_missing_settings_have_their_defaults() -> None:
     (cell,) = grid({}).cells()
     assert cell.settings.values() == DEFAULTS
     assert len(DEFAULTS) == len(fields(Policy)) + len(fields(NetworkSettings)) - 1
@@ -70,7 +70,7 @@ def test_what_is_not_given_is_as_by_default() -> None:
         ({"keys": 40}, True),
     ],
 )
-def test_a_digest_tells_grids_apart(change: dict[str, Any], is_same: bool) -> None:
+def test_digests_of_different_grids_differ(change: dict[str, Any], is_same: bool) -> None:
     said = {"n": [200, 300]}
     assert (grid(said).digest() == grid(said | change).digest()) is is_same
 
@@ -114,13 +114,13 @@ def test_a_digest_tells_grids_apart(change: dict[str, Any], is_same: bool) -> No
         ({"grid": [{"name": "a", "htl": 3}]}, "[[grid]] 'a': there is no setting 'htl'; did you mean max_htl?"),
     ],
 )
-def test_what_is_wrong_is_said(said: dict[str, Any], problem: str) -> None:
+def test_invalid_grids_are_refused_with_the_setting(said: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         grid(said)
     assert problem in str(caught.value)
 
 
-def test_a_file_that_is_no_grid_is_named(tmp_path: Path) -> None:
+def test_an_invalid_grid_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text("n = \n")
     with pytest.raises(ConfigurationError, match=r"a\.toml is not valid TOML: .*line 1"):
@@ -130,7 +130,7 @@ def test_a_file_that_is_no_grid_is_named(tmp_path: Path) -> None:
         read_grid(path)
 
 
-def test_a_file_of_links_says_how_many_nodes_there_are(tmp_path: Path) -> None:
+def test_a_links_file_determines_the_number_of_nodes(tmp_path: Path) -> None:
     links = tmp_path / "links.txt"
     links.write_text("a b\nb c\nc d\n")
     said = {"topology": "file", "file": "links.txt", "subscribers": [2, 4]}
@@ -204,7 +204,7 @@ def test_a_wave_is_the_first_networks_and_its_longest_task_comes_first() -> None
         ({"topology": "swapped"}, {"topology": "swapped", "rounds": 200}),
     ],
 )
-def test_more_costs_more(changes: tuple[dict[str, Any], ...]) -> None:
+def test_larger_networks_have_higher_estimates(changes: tuple[dict[str, Any], ...]) -> None:
     less, more = (estimate(grid(said).cell(0)) for said in changes)
     assert 0 < less < more
 

@@ -40,7 +40,7 @@ Write = Callable[..., SweepResults]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Write what a sweep would write: ``write(said=GRID, fail=False, keep=None)``, of which ``keep`` are networks."""
+    """Write the results of a sweep: ``write(said=GRID, fail=False, keep=None)``, where ``keep`` selects networks."""
 
     def run(cell: Cell) -> dict[str, Any]:
         rng = Random(f"{SEED}/{cell.number}/{cell.replica}")
@@ -79,7 +79,7 @@ def rows_of(page: str, name: str) -> list[list[str]]:
     # Of the tables of Student's t.
     [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4, 2.7764), (9, 2.2622), (19, 2.0930), (30, 2.0423), (999, 1.9623)],
 )
-def test_quantiles(freedom: int, expected: float) -> None:
+def test_t_quantiles_match_published_values(freedom: int, expected: float) -> None:
     assert t_quantile(freedom) == pytest.approx(expected, abs=6e-5)
 
 
@@ -148,7 +148,7 @@ def test_the_numbers_of_the_page_are_those_of_the_table(write: Write) -> None:
         assert all(low < mean < high for low, mean, high in zip(lows, line["y"], highs, strict=True))
 
 
-def test_what_is_said_of_a_sweep(write: Write) -> None:
+def test_the_report_describes_the_sweep(write: Write) -> None:
     page = render(load_sweep_data(write()), "A <b>title</b>", NOON)
     said = text_of(page)
     for one in (
@@ -171,7 +171,7 @@ def test_what_is_said_of_a_sweep(write: Write) -> None:
     assert 'class="card verdict good"' in page
 
 
-def test_names_of_files_are_no_markup(write: Write, tmp_path: Path) -> None:
+def test_file_names_cannot_become_markup(write: Write, tmp_path: Path) -> None:
     names = ["<script>alert(2)", "<b>links"]
     for name in names:
         (tmp_path / name).write_text("a b\n")
@@ -191,7 +191,7 @@ def test_failures_and_violations_are_shown(write: Write) -> None:
     assert "Each point is the mean of 6 networks." in said
 
 
-def test_what_is_not_simulated_yet_is_said(write: Write) -> None:
+def test_missing_networks_are_reported(write: Write) -> None:
     page = render(load_sweep_data(write(keep=50)), "A", NOON)
     assert "30 of 80 are not simulated yet." in text_of(page)
     assert "Each point is the mean of 2 networks" in text_of(page)
@@ -220,7 +220,7 @@ def test_the_axis_is_a_number_if_there_is_one(write: Write) -> None:
     assert {tuple(point.x for point in one.points) for one in part.panels[0].series} == {(1_000, 3_000)}
 
 
-def test_nothing_is_a_value_and_what_was_not_measured_is_none(tmp_path: Path) -> None:
+def test_zero_is_a_value_and_missing_metrics_are_listed(tmp_path: Path) -> None:
     grid, results = make_grid({"replicas": 3, "keys": [1, 2]}, tmp_path), SweepResults(tmp_path / "out")
     lost = {(0, 0): 0.0, (0, 1): 3.0, (0, 2): math.nan, (1, 0): 0.0, (1, 1): 0.0}
     with results.open_for_writing(grid, {}):
@@ -260,7 +260,7 @@ def test_metrics_and_networks_can_be_chosen(write: Write) -> None:
         ({"where": ["n=1"]}, "has no network with n=1 yet"),
     ],
 )
-def test_what_cannot_be_shown(write: Write, wishes: dict[str, Any], problem: str) -> None:
+def test_invalid_report_options_are_refused(write: Write, wishes: dict[str, Any], problem: str) -> None:
     results = write()
     with pytest.raises(ConfigurationError) as caught:
         load_sweep_data(results, **wishes)
@@ -287,7 +287,7 @@ def test_one_cell_is_one_point(write: Write) -> None:
     ("value", "said"),
     [(None, "-"), (0.0, "0"), (1.0, "1.000"), (0.0123416, "0.01234"), (123.45, "123.5"), (1_234.5, "1,234")],
 )
-def test_numbers_have_four_digits(value: float | None, said: str) -> None:
+def test_numbers_have_four_significant_digits(value: float | None, said: str) -> None:
     assert format_number(value) == said
 
 

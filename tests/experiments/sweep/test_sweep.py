@@ -44,7 +44,7 @@ Sweep = Callable[..., SweepResults]
 
 @pytest.fixture
 def fake() -> RunNetwork:
-    """Return metrics that depend on seeds; some networks fail. It is defined here so that workers get its code."""
+    """Return metrics that depend on the seeds; some networks fail. Defined here so that workers receive the code."""
 
     def run(cell: Cell) -> dict[str, Any]:
         seeds = cell.seeds()
@@ -59,7 +59,7 @@ def fake() -> RunNetwork:
 
 @pytest.fixture
 def run_sweep(spark: SparkSession, tmp_path: Path, fake: RunNetwork) -> Sweep:
-    """Run what is left of a sweep: ``run_sweep(name, said=GRID, run=fake, wave_seconds=60)``."""
+    """Run the unfinished networks of a sweep: ``run_sweep(name, said=GRID, run=fake, wave_seconds=60)``."""
 
     def run(name: str, said: dict[str, Any] = GRID, run: RunNetwork = fake, wave_seconds: float = 60.0) -> SweepResults:
         grid, results = make_grid(said, tmp_path), SweepResults(tmp_path / name)
@@ -86,7 +86,9 @@ def expected(said: dict[str, Any], run: RunNetwork) -> Any:
     return pyarrow.Table.from_batches([to_arrow_batch(rows)]).drop_columns(list(DURATION_COLUMNS))
 
 
-def test_rows_are_those_of_a_plain_loop(run_sweep: Sweep, fake: RunNetwork, spark: SparkSession) -> None:
+def test_a_sweep_produces_the_rows_of_a_sequential_loop(
+    run_sweep: Sweep, fake: RunNetwork, spark: SparkSession
+) -> None:
     import duckdb
 
     results = run_sweep("out")
@@ -112,7 +114,7 @@ def test_waves_do_not_change_rows(run_sweep: Sweep) -> None:
     assert stable(many).equals(stable(one))
 
 
-def test_a_sweep_goes_on_where_it_was(run_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_sweep_resumes(run_sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     add = SweepResults.add
 
     def fail(self: SweepResults, table: Any) -> None:
@@ -190,7 +192,7 @@ def test_a_table_of_another_version_is_named(run_sweep: Sweep) -> None:
         results.read()
 
 
-def test_failures_are_simulated_again_if_asked_for(run_sweep: Sweep, fake: RunNetwork) -> None:
+def test_failed_networks_are_simulated_again_with_retry(run_sweep: Sweep, fake: RunNetwork) -> None:
     def fixed(cell: Cell) -> dict[str, Any]:
         return {"messages": 3.0}
 
@@ -202,7 +204,7 @@ def test_failures_are_simulated_again_if_asked_for(run_sweep: Sweep, fake: RunNe
     assert [one for one in results.read(["messages"]).column("messages").to_pylist() if one == 3.0] == [3.0]
 
 
-def test_a_worker_that_dies_takes_no_other_network_with_it(run_sweep: Sweep) -> None:
+def test_a_dying_worker_fails_only_its_own_network(run_sweep: Sweep) -> None:
     def run(cell: Cell) -> dict[str, Any]:
         if cell.number == 1 and cell.replica == 1:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -215,7 +217,7 @@ def test_a_worker_that_dies_takes_no_other_network_with_it(run_sweep: Sweep) -> 
     assert "a Python worker of Spark was killed" in found[3]["error"]
 
 
-def test_what_has_no_column_is_not_lost_in_silence(fake: RunNetwork) -> None:
+def test_a_measurement_without_a_column_is_an_error(fake: RunNetwork) -> None:
     (cell,) = make_grid({}, Path()).cells()
     row = simulate_row(cell, lambda cell: {"messages": 1.0, "warmth": 2.0})
     assert row["error"].startswith("LookupError: warmth was measured, but there is no column for it")
@@ -265,13 +267,13 @@ def test_equal_cells_are_equal_networks(said: dict[str, Any]) -> None:
     assert one["messages"] != next_one["messages"]
 
 
-def test_the_share_that_is_killed_is_gone() -> None:
+def test_the_given_share_of_nodes_is_killed() -> None:
     found = run_network(cells({"kill": 0.25, "subscribers": 60}).cell(0))
     assert found["living_subscribers"] == 2 * 45
     assert found["repair_requests"] > 0
 
 
-def test_a_network_that_loses_messages_is_given_a_time() -> None:
+def test_a_network_that_loses_messages_settles_for_a_fixed_time() -> None:
     lossy = {"loss": 0.5, "settle": 50.0}
     found = run_network(cells(lossy | {"concurrent": True, "kill": 0.1}).cell(0))
     # To subscribe, to publish, to mend and to publish.
@@ -285,7 +287,7 @@ def test_a_network_that_loses_messages_is_given_a_time() -> None:
     assert 100.0 < found["simulated"] <= 100.0 + 16 * 50.0
 
 
-def test_a_node_with_all_its_streams_refuses() -> None:
+def test_subscriptions_beyond_max_streams_are_refused() -> None:
     found = run_network(cells({"max_streams": 1, "keys": 3, "subscribers": 60}).cell(0))
     assert found["refused"] > 0
     assert found["streams_per_node_max"] == 1.0
@@ -316,13 +318,13 @@ def test_swapping_makes_scrambled_locations_useful() -> None:
     assert links[1] < 0.2
 
 
-def test_a_file_is_simulated(tmp_path: Path) -> None:
+def test_a_topology_of_a_file_is_simulated(tmp_path: Path) -> None:
     (tmp_path / "links").write_text("".join(f"{one} {(one + step) % 30}\n" for one in range(30) for step in (1, 2)))
     grid = make_grid({"topology": "file", "file": "links", "keys": 1, "subscribers": 5}, tmp_path)
     assert run_network(grid.cell(0))["reach"] == 1.0
 
 
-def test_the_command_says_what_it_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_describes_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.toml"
     path.write_text("replicas = 3\nn = [200, 1000]\nlattice = [false, true]\nkill = 0.1\n")
     with pytest.raises(SystemExit) as ended:
@@ -366,7 +368,7 @@ def test_what_the_command_cannot_do(
     assert problem in capsys.readouterr().err
 
 
-def test_an_interrupt_is_only_that() -> None:
+def test_an_interrupt_is_reported_in_one_line() -> None:
     theirs = signal.signal(signal.SIGINT, lambda number, frame: pytest.fail("Spark was asked"))
     try:
         with pytest.raises(KeyboardInterrupt), _interruptible():
@@ -378,7 +380,7 @@ def test_an_interrupt_is_only_that() -> None:
         logging.disable(logging.NOTSET)
 
 
-def test_a_session_that_does_not_stop_is_no_news_after_an_interrupt(
+def test_a_failing_session_stop_is_not_reported_after_an_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def read(path: Path) -> None:
@@ -409,7 +411,7 @@ def test_the_command_sweeps(spark: SparkSession, tmp_path: Path, capsys: pytest.
     assert manifest["grids"] == [{"name": "", "axes": {"n": [60], "degree": [6.0], "keys": [1], "subscribers": [5]}}]
 
 
-def test_the_command_tells_of_networks_that_fail(
+def test_the_command_reports_failed_networks(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "slow.toml"

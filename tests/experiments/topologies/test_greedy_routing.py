@@ -36,7 +36,7 @@ def networks(draw: st.DrawFn) -> Topology:
 
 
 def by_the_rule(topology: Topology, source: int, target: float) -> list[int]:
-    """The path as one would say it: the nearest neighbour, of equally near ones the first, as long as it is nearer."""
+    """Return the path by definition: to the nearest neighbour, the first of equally near ones, while it is nearer."""
     path = [source]
     while True:
         here = path[-1]
@@ -96,7 +96,7 @@ def test_a_route_ends_after_the_most_hops(topology: Topology, target: float, mos
         assert (found.hops[source], found.last[source]) == (len(path) - 1, path[-1])
 
 
-def test_it_makes_no_difference_how_many_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_routes_do_not_depend_on_the_batch_size(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = Topology.kleinberg(300, 6, 2)
     sources, targets = np.divmod(np.arange(300 * 300), 300)
     at_once = route(topology, sources, targets)
@@ -121,7 +121,7 @@ def test_on_a_ring_the_hops_are_those_of_the_shorter_arc() -> None:
     assert found.reached.all()
 
 
-def test_no_routes_are_none() -> None:
+def test_routing_without_routes_returns_empty_arrays() -> None:
     found = route(Topology.ring(3), np.empty(0, np.int64), np.empty(0))
     assert (len(found.hops), len(found.reached), len(found.last)) == (0, 0, 0)
 
@@ -139,12 +139,12 @@ def test_no_routes_are_none() -> None:
         ([0, 1], [0.5], r"\(2,\) sources and \(1,\) targets"),
     ],
 )
-def test_routes_from_or_to_nowhere_are_refused(sources: list[int], targets: list[float], complaint: str) -> None:
+def test_routes_from_or_to_missing_nodes_are_refused(sources: list[int], targets: list[float], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         route(Topology.ring(5), sources, targets)
 
 
-def test_fewer_hops_than_none_and_targets_outside_are_refused() -> None:
+def test_negative_hop_limits_and_invalid_targets_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="max_hops=-1"):
         route(Topology.ring(5), [0], [0.5], max_hops=-1)
     with pytest.raises(ConfigurationError, match=r"target=1\.0"):
@@ -195,7 +195,7 @@ def test_intervals_are_those_of_the_textbook() -> None:
     assert str(eight) == "0.8 (0.49 to 0.943)"
 
 
-def test_intervals_cover_what_they_are_to_cover() -> None:
+def test_intervals_have_the_nominal_coverage() -> None:
     rng = np.random.Generator(np.random.PCG64(5))
     samples = np.sort(rng.geometric(0.2, (2_000, 400)), axis=1)
     for expected, figures in (

@@ -11,7 +11,7 @@ from fyrehose_twisted.experiments import Topology
 
 
 @pytest.mark.parametrize("name", ["network.txt", "network.GZ", "network.txt.gz", "x.csv.txt"])
-def test_a_file_makes_the_network_that_was_written(tmp_path: Path, name: str) -> None:
+def test_a_written_topology_is_read_back_unchanged(tmp_path: Path, name: str) -> None:
     for topology in (
         Topology.kleinberg(100, 5, 3),
         Topology.from_edges([(0, 1)], n=4, seed=5),
@@ -25,7 +25,7 @@ def test_a_file_makes_the_network_that_was_written(tmp_path: Path, name: str) ->
         assert found.labels == topology.labels
 
 
-def test_files_say_as_much_about_locations_as_they_like(tmp_path: Path) -> None:
+def test_files_may_declare_some_locations(tmp_path: Path) -> None:
     path = tmp_path / "network.txt"
     path.write_text("# Three nodes.\nnode 1 0.25\n\n  # And links.\n0 1\n1\t2\n2 1\nnode 3\n")
     topology = Topology.from_file(path, seed=4)
@@ -68,7 +68,7 @@ def test_only_a_first_line_is_a_heading(tmp_path: Path) -> None:
         ("x.gz", "0 1\n", r"x.gz is not compressed text"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, name: str, text: str, complaint: str) -> None:
+def test_errors_in_a_links_file_name_the_line(tmp_path: Path, name: str, text: str, complaint: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=complaint):
         Topology.from_file(tmp_path / name)

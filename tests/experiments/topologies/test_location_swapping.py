@@ -20,7 +20,7 @@ from fyrehose_twisted.freenet.wire.location import distance
 
 
 def product(topology: Topology, locations: list[float], ones: tuple[int, ...]) -> float:
-    """The logarithm of the product of the lengths of the links of these nodes."""
+    """Return the logarithm of the product of the link lengths of these nodes."""
     return sum(
         log(max(distance(locations[one], locations[other]), 2.0**-64))
         for one in ones
@@ -29,7 +29,7 @@ def product(topology: Topology, locations: list[float], ones: tuple[int, ...]) -
 
 
 def one_by_one(topology: Topology, rounds: int, rng: Generator, walk: int, reset: float) -> list[float]:
-    """Locations after attempts that are made one after another, as the module describes them."""
+    """Return the locations after sequential attempts, as the module defines them."""
     now = topology.locations.tolist()
     for _ in range(rounds):
         attempts = draw_attempts(topology.indptr, topology.indices, rng, walk=walk, reset=reset)
@@ -46,7 +46,7 @@ def one_by_one(topology: Topology, rounds: int, rng: Generator, walk: int, reset
 
 
 def scrambled(topology: Topology, seed: int) -> Topology:
-    """The same network with the same locations, but at other nodes."""
+    """Return the same network with shuffled locations."""
     return replace(topology, locations=Generator(PCG64(seed)).permutation(topology.locations))
 
 
@@ -61,7 +61,7 @@ def networks(draw: st.DrawFn) -> Topology:
 
 
 @given(networks(), st.integers(1, 11), st.sampled_from([0.0, 0.1]), st.integers(0, 2**32))
-def test_swaps_come_out_as_if_made_one_after_another(topology: Topology, walk: int, reset: float, seed: int) -> None:
+def test_batched_swaps_equal_sequential_swaps(topology: Topology, walk: int, reset: float, seed: int) -> None:
     found = swap_locations(
         topology.indptr, topology.indices, topology.locations, 4, Generator(PCG64(seed)), walk=walk, reset=reset
     )
@@ -69,7 +69,7 @@ def test_swaps_come_out_as_if_made_one_after_another(topology: Topology, walk: i
 
 
 @given(networks(), st.sampled_from([0.01, 0.5, 2]), st.integers(0, 2**32))
-def test_it_makes_no_difference_how_many_are_made_at_once(topology: Topology, space: float, seed: int) -> None:
+def test_swaps_do_not_depend_on_the_batch_size(topology: Topology, space: float, seed: int) -> None:
     def found() -> list[float]:
         return topology.swap(3, seed, reset=0.1).locations.tolist()
 
@@ -81,14 +81,14 @@ def test_it_makes_no_difference_how_many_are_made_at_once(topology: Topology, sp
 
 
 @given(networks(), st.integers(0, 2**32))
-def test_without_resets_locations_only_change_hands(topology: Topology, seed: int) -> None:
+def test_without_resets_the_set_of_locations_is_unchanged(topology: Topology, seed: int) -> None:
     after = topology.swap(3, seed, reset=0.0)
     assert np.array_equal(np.sort(after.locations), np.sort(topology.locations))
     assert np.array_equal(after.indices, topology.indices)
     assert np.array_equal(after.indptr, topology.indptr)
 
 
-def test_with_nothing_but_resets_all_locations_are_new() -> None:
+def test_resets_replace_all_locations() -> None:
     topology = Topology.ring(500)
     after = topology.swap(20, 1, reset=1.0)
     assert not set(after.locations.tolist()) & set(topology.locations.tolist())
@@ -97,7 +97,7 @@ def test_with_nothing_but_resets_all_locations_are_new() -> None:
     assert 1 <= fresh <= 25
 
 
-def test_a_partner_is_where_a_walk_ends() -> None:
+def test_the_partner_of_a_swap_is_the_end_of_a_random_walk() -> None:
     topology = Topology.from_edges([(0, 1), (1, 2), (2, 3)], n=5)
     ones, others, chances = draw_attempts(topology.indptr, topology.indices, Generator(PCG64(1)), walk=2, reset=0.0)
     pairs: Counter[tuple[int, int]] = Counter()
@@ -114,7 +114,7 @@ def test_a_partner_is_where_a_walk_ends() -> None:
 
 
 @pytest.mark.extended
-def test_arrangements_come_as_often_as_the_products_of_their_links_say() -> None:
+def test_arrangements_have_the_metropolis_hastings_distribution() -> None:
     # A network without symmetry, so that its 120 arrangements all differ.
     places = [0.0, 0.11, 0.19, 0.52, 0.7]
     topology = Topology.from_edges([(0, 1), (1, 2), (2, 3), (1, 3), (3, 4)], places)
@@ -151,13 +151,13 @@ def test_swapping_finds_locations_by_which_routing_works_again(seed: int) -> Non
 
 
 def lengths(topology: Topology) -> NDArray[np.float64]:
-    """How far apart the ends of links are."""
+    """Return the lengths of the links."""
     ends = topology.locations[topology.edges()]
     straight = np.abs(ends[:, 0] - ends[:, 1])
     return np.minimum(straight, 1 - straight)
 
 
-def test_links_of_nodes_at_the_same_place_do_not_stop_it() -> None:
+def test_nodes_at_the_same_location_can_swap() -> None:
     topology = Topology.from_edges([(0, 1), (1, 2), (2, 3), (3, 0)], [0.5, 0.5, 0.5, 0.1])
     after = topology.swap(50, 1, reset=0.0)
     assert np.array_equal(np.sort(after.locations), np.sort(topology.locations))

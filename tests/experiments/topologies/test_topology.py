@@ -16,7 +16,7 @@ seeds = st.integers(0, 2**32)
 
 
 def check(topology: Topology) -> None:
-    """What holds for each topology."""
+    """Check the properties of every topology."""
     n = topology.n
     assert topology.locations.dtype == np.float64
     assert topology.indptr.dtype == np.int64
@@ -39,21 +39,21 @@ def check(topology: Topology) -> None:
 
 
 def same(one: Topology, other: Topology) -> bool:
-    """Whether two topologies are the same but for their names."""
+    """Return True if two topologies are equal except for their names."""
     arrays = ("locations", "indptr", "indices")
     equal = all(np.array_equal(getattr(one, name), getattr(other, name)) for name in arrays)
     return equal and one.labels == other.labels
 
 
 def ranks(topology: Topology) -> NDArray[np.int64]:
-    """The place of each node in the order of locations."""
+    """Return the rank of each node in the order of locations."""
     found = np.empty(topology.n, np.int64)
     found[np.argsort(topology.locations)] = np.arange(topology.n)
     return found
 
 
 def steps(topology: Topology) -> NDArray[np.int64]:
-    """How many places on the ring the ends of each link are apart."""
+    """Return the difference of the ranks of each link's ends."""
     ends = ranks(topology)[topology.edges()]
     straight = np.abs(ends[:, 0] - ends[:, 1])
     return np.minimum(straight, topology.n - straight)
@@ -61,7 +61,7 @@ def steps(topology: Topology) -> NDArray[np.int64]:
 
 @st.composite
 def drawn(draw: st.DrawFn) -> tuple[Topology, int]:
-    """A topology, and how many links it was to have."""
+    """Return a topology and its expected number of links."""
     n = draw(st.integers(3, 40))
     lattice = draw(st.booleans())
     degree = draw(st.floats(2, n - 1) | st.integers(2, n - 1) | st.just(n - 1))
@@ -72,7 +72,7 @@ def drawn(draw: st.DrawFn) -> tuple[Topology, int]:
 
 
 @given(drawn())
-def test_drawn_networks_have_the_links_that_they_are_to_have(made: tuple[Topology, int]) -> None:
+def test_random_topologies_have_the_given_number_of_links(made: tuple[Topology, int]) -> None:
     topology, links = made
     check(topology)
     assert topology.links == links
@@ -137,7 +137,7 @@ def test_each_node_draws_as_many_links_as_any_other() -> None:
     assert Topology.kleinberg(2_000, 9, 3).degrees().min() >= 4
 
 
-def test_the_number_of_a_node_says_nothing_about_its_place() -> None:
+def test_node_numbers_are_independent_of_locations() -> None:
     locations = Topology.kleinberg(10_000, 2, 5).locations
     assert abs(np.corrcoef(np.arange(10_000), locations)[0, 1]) < 0.04
 
@@ -164,7 +164,7 @@ def test_the_links_of_a_random_network_are_as_likely_between_any_two() -> None:
         assert ((found - expected) ** 2 / expected).sum() < 24.3
 
 
-def test_what_is_missing_of_a_dense_network_is_drawn_from_what_is_left() -> None:
+def test_the_last_links_of_a_dense_network_are_drawn_from_the_missing_ones() -> None:
     full = Topology.kleinberg(30, 29, 1)
     assert full.degrees().tolist() == [29] * 30
     nearly = Topology.kleinberg(60, 57, 1)
@@ -173,7 +173,7 @@ def test_what_is_missing_of_a_dense_network_is_drawn_from_what_is_left() -> None
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)).filter(lambda pair: pair[0] != pair[1])), seeds)
-def test_links_that_are_given_are_there_once(edges: list[tuple[int, int]], seed: int) -> None:
+def test_duplicate_links_are_dropped_and_counted(edges: list[tuple[int, int]], seed: int) -> None:
     topology = Topology.from_edges(edges, n=13, seed=seed)
     check(topology)
     wanted = {(min(pair), max(pair)) for pair in edges}
@@ -245,12 +245,12 @@ def test_names_are_numbered_as_they_come_and_numbers_by_size() -> None:
         (lambda: Topology.ring(5).swap(1, reset=2.0), "reset=2.0: a probability goes from 0 to 1"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Callable[[], Topology], complaint: str) -> None:
+def test_invalid_topologies_are_refused(make: Callable[[], Topology], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):
         make()
 
 
 @pytest.mark.parametrize("node", [-1, 5])
-def test_a_node_that_is_not_there_has_no_neighbours(node: int) -> None:
+def test_the_neighbours_of_a_missing_node_raise(node: int) -> None:
     with pytest.raises(IndexError, match=f"node {node} is outside 0 to 4"):
         Topology.ring(5).neighbours(node)

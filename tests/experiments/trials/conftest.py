@@ -1,4 +1,4 @@
-"""Small networks on which one can say beforehand what comes of an experiment."""
+"""Fixtures of small networks with predictable results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Make = Callable[..., TreeExperiment]
 
 @pytest.fixture
 def line() -> Make:
-    """Make five nodes in a line that leads to the key of 20 zeros, which lies at 0.714: the last one becomes root."""
+    """Factory of five nodes in a line towards the key of 20 zeros, at 0.714; the last one becomes the root."""
 
     def made(policy: Policy | None = None, **options: Any) -> TreeExperiment:
         edges = [(0, 1), (1, 2), (2, 3), (3, 4)]
@@ -28,7 +28,7 @@ def line() -> Make:
 
 @pytest.fixture
 def ring() -> Make:
-    """Make five nodes in a ring, of which the fourth is nearest to the key of 20 zeros."""
+    """Factory of five nodes in a ring, the fourth of which is nearest to the key of 20 zeros."""
 
     def made(policy: Policy | None = None, **options: Any) -> TreeExperiment:
         edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
@@ -39,7 +39,7 @@ def ring() -> Make:
 
 @pytest.fixture
 def result() -> Callable[[Deferred[Any]], Any]:
-    """Return what has come of something."""
+    """Return the result of a Deferred."""
 
     def found(done: Deferred[Any]) -> Any:
         results: list[Any] = []
@@ -52,7 +52,7 @@ def result() -> Callable[[Deferred[Any]], Any]:
 
 @pytest.fixture
 def problem() -> Callable[[Deferred[Any], type[Exception]], Any]:
-    """Return what has gone wrong, which has to be of some kind."""
+    """Return the error of a Deferred, which must be of a type."""
 
     def found(done: Deferred[Any], kind: type[Exception]) -> Any:
         failures: list[Failure] = []
@@ -66,7 +66,7 @@ def problem() -> Callable[[Deferred[Any], type[Exception]], Any]:
 
 @pytest.fixture
 def grown(result: Callable[[Deferred[Any]], Any]) -> Make:
-    """Let nodes subscribe, one after the other."""
+    """Subscribe nodes one after the other."""
 
     def subscribed(experiment: TreeExperiment, *nodes: int, key: bytes = KEY) -> TreeExperiment:
         for node in nodes:
@@ -80,7 +80,7 @@ def grown(result: Callable[[Deferred[Any]], Any]) -> Make:
 
 @pytest.fixture
 def published(result: Callable[[Deferred[Any]], Any]) -> Callable[..., int]:
-    """Let a node publish, and return the number when the network is quiet."""
+    """Publish at a node; return the packet number once the network is quiet."""
 
     def publish(experiment: TreeExperiment, node: int, data: bytes, *, key: bytes = KEY, **options: Any) -> int:
         done = experiment.publish(node, key, data, **options)

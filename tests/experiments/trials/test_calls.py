@@ -1,4 +1,4 @@
-"""What nodes are told to do in an experiment, and what comes of it."""
+"""Subscriptions and publications in an experiment, and their results."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ class TestSubscribe:
         assert experiment.tree(KEY) == {0: 1, 1: 2, 2: 3, 3: 4, 4: None}
         assert experiment.now == pytest.approx(8 * 0.05)
 
-    def test_who_is_on_the_tree_already_asks_nobody(self, line: Make, grown: Make, result: Result) -> None:
+    def test_subscribing_at_a_member_sends_no_request(self, line: Make, grown: Make, result: Result) -> None:
         experiment = grown(line(), 0)
         found = experiment.subscribe(2, KEY)
         assert result(found).path == (2, 3, 4)
         assert experiment.subscribers(KEY) == [0, 2]
 
-    def test_another_asks_until_it_meets_the_tree(self, line: Make, grown: Make, result: Result) -> None:
+    def test_a_later_request_stops_at_the_tree(self, line: Make, grown: Make, result: Result) -> None:
         experiment = grown(line(), 2)
         found = experiment.subscribe(0, KEY)
         experiment.run()
         subscription = result(found)
         assert (subscription.path, subscription.requests, subscription.messages) == ((0, 1, 2, 3, 4), 2, 6)
 
-    def test_whoever_subscribes_twice_is_told_twice(self, line: Make, result: Result) -> None:
+    def test_both_deferreds_of_a_repeated_subscription_fire(self, line: Make, result: Result) -> None:
         experiment = line()
         one, same = experiment.subscribe(0, KEY), experiment.subscribe(0, KEY)
         experiment.run()
@@ -72,7 +72,7 @@ class TestSubscribe:
         assert experiment.tree(NOWHERE) == {}
         assert experiment.subscribers(NOWHERE) == []
 
-    def test_whoever_dies_meanwhile_has_failed(self, line: Make, problem: Result) -> None:
+    def test_a_subscription_fails_when_the_node_dies(self, line: Make, problem: Result) -> None:
         experiment = line()
         found = experiment.subscribe(0, KEY)
         experiment.kill(0)
@@ -80,7 +80,7 @@ class TestSubscribe:
         assert (error.node, error.key, error.reason) == (0, KEY, "node-died")
         assert str(error) == f"node 0 could not join the tree of {KEY.hex()}: node-died"
 
-    def test_whoever_gives_up_meanwhile_has_failed(self, line: Make, problem: Result) -> None:
+    def test_a_subscription_fails_when_the_application_unsubscribes(self, line: Make, problem: Result) -> None:
         experiment = line()
         found = experiment.subscribe(0, KEY)
         experiment.unsubscribe(0, KEY)
@@ -88,7 +88,7 @@ class TestSubscribe:
         experiment.run()
         assert experiment.subscribers(KEY) == []
 
-    def test_where_there_is_no_room_the_first_attempt_fails(self, line: Make, grown: Make, problem: Result) -> None:
+    def test_the_first_attempt_fails_at_an_overloaded_node(self, line: Make, grown: Make, problem: Result) -> None:
         experiment = grown(line(Policy(max_streams=1, retry=False)), 2)
         found = experiment.subscribe(0, OTHER)
         experiment.run()
@@ -96,7 +96,7 @@ class TestSubscribe:
         assert experiment.metrics()["overload_rate"] > 0.0
         assert experiment.metrics()["subscribe_success"] == 0.5
 
-    def test_a_node_that_has_no_room_itself_says_so_at_once(self, line: Make, grown: Make) -> None:
+    def test_subscribing_beyond_max_streams_raises(self, line: Make, grown: Make) -> None:
         experiment = grown(line(Policy(max_streams=1)), 0)
         with pytest.raises(TooManyStreams):
             experiment.subscribe(0, OTHER)
@@ -145,12 +145,12 @@ class TestPublish:
         error = problem(refused, PublishRefused)
         assert (error.why, error.next) == ("collision", number + 1)
 
-    def test_whoever_is_not_subscribed_cannot_publish(self, line: Make, problem: Result) -> None:
+    def test_publishing_requires_a_subscription(self, line: Make, problem: Result) -> None:
         error = problem(line().publish(0, KEY, b"hello"), PublishRefused)
         assert error.why == "no-stream"
         assert str(error) == f"node 0 could not publish to {KEY.hex()}: no-stream"
 
-    def test_whoever_dies_meanwhile_hears_that_it_did(self, line: Make, grown: Make, problem: Result) -> None:
+    def test_publishing_fails_when_the_node_dies(self, line: Make, grown: Make, problem: Result) -> None:
         experiment = grown(line(), 0)
         done = experiment.publish(0, KEY, b"hello")
         experiment.kill(0)
@@ -185,7 +185,7 @@ class TestUnsubscribe:
         assert experiment.tree(KEY) == {0: 1, 1: 2, 2: 3, 3: 4, 4: None}
         assert experiment.subscribers(KEY) == [0]
 
-    def test_whoever_does_not_want_it_anyway_may_say_so(self, line: Make) -> None:
+    def test_unsubscribing_without_a_subscription_is_harmless(self, line: Make) -> None:
         experiment = line()
         experiment.unsubscribe(0, KEY)
         assert experiment.tree(KEY) == {}
@@ -202,16 +202,16 @@ class TestMistakes:
             ({"latency": float("nan")}, "latency=nan"),
         ],
     )
-    def test_what_an_experiment_cannot_be_is_refused(self, line: Make, options: dict[str, Any], text: str) -> None:
+    def test_invalid_experiments_are_refused(self, line: Make, options: dict[str, Any], text: str) -> None:
         with pytest.raises(ConfigurationError, match=f"^{text}: "):
             line(**options)
 
-    def test_a_latency_of_ones_own_is_checked_too(self, line: Make) -> None:
+    def test_the_result_of_a_latency_function_is_checked(self, line: Make) -> None:
         with pytest.raises(ConfigurationError, match=r"^latency\(0, 1, rng\) is -1: a time is 0 or more seconds"):
             line(latency=lambda a, b, rng: -1).subscribe(0, KEY)
 
     @pytest.mark.parametrize("node", [-1, 5])
-    def test_nodes_that_are_not_there_are_refused(self, line: Make, node: int) -> None:
+    def test_missing_nodes_are_refused(self, line: Make, node: int) -> None:
         experiment = line()
         calls: list[Callable[[], object]] = [
             lambda: experiment.subscribe(node, KEY),
@@ -227,7 +227,7 @@ class TestMistakes:
             with pytest.raises(ConfigurationError, match=f"there is no node {node}; nodes are numbered from 0 to 4"):
                 call()
 
-    def test_dead_nodes_do_nothing_and_die_once(self, line: Make) -> None:
+    def test_commands_of_dead_nodes_are_refused(self, line: Make) -> None:
         experiment = line()
         experiment.kill(0)
         calls: list[Callable[[], object]] = [
@@ -242,7 +242,7 @@ class TestMistakes:
             experiment.restart(1)
 
     @pytest.mark.parametrize("key", [b"", b"short", bytes(21), "a" * 20, None])
-    def test_what_is_no_key_is_refused(self, line: Make, key: Any) -> None:
+    def test_malformed_keys_are_refused(self, line: Make, key: Any) -> None:
         experiment = line()
         calls: list[Callable[[], object]] = [
             lambda: experiment.subscribe(0, key),
@@ -253,7 +253,7 @@ class TestMistakes:
             with pytest.raises(ConfigurationError, match="is not a key: a key has 20 bytes"):
                 call()
 
-    def test_a_node_and_itself_are_no_pair(self, line: Make) -> None:
+    def test_a_pair_of_the_same_node_is_refused(self, line: Make) -> None:
         experiment = line()
         for call in (experiment.link, experiment.unlink, experiment.swap):
             with pytest.raises(ConfigurationError, match="a=2 and b=2 are the same node; give two nodes"):

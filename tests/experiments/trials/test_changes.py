@@ -1,4 +1,4 @@
-"""What happens to the network of an experiment, and to its time."""
+"""Changes of the network of an experiment, and simulated time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TestNodesAndLinks:
         experiment.check()
 
     @pytest.mark.parametrize(("resubscribe", "most"), [("in-turn", 1), ("together", 6)])
-    def test_orphans_look_for_parents_in_turn_or_together(self, resubscribe: Any, most: int) -> None:
+    def test_orphans_search_for_parents_in_turn_or_together(self, resubscribe: Any, most: int) -> None:
         experiment = TreeExperiment(Topology.kleinberg(120, 6, seed=1, draw="reference"), seed=1)
         for node in range(0, 120, 3):
             experiment.subscribe(node, KEY)
@@ -65,7 +65,7 @@ class TestNodesAndLinks:
         assert max(sizes) == most
         assert experiment.metrics()["reach"] == 1.0
 
-    def test_whoever_starts_again_wants_what_it_wanted(self, ring: Make, grown: Make) -> None:
+    def test_a_restarted_node_subscribes_again(self, ring: Make, grown: Make) -> None:
         experiment = grown(ring(), 1, 0)
         experiment.kill(1)
         experiment.run()
@@ -77,7 +77,7 @@ class TestNodesAndLinks:
         assert 1 in experiment.tree(KEY)
         experiment.check()
 
-    def test_whoever_was_only_cut_off_has_forgotten_nothing(self, line: Make, grown: Make, published: Publish) -> None:
+    def test_a_disconnected_node_keeps_its_state(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 0, 2)
         number = published(experiment, 0, b"1")
         experiment.kill(0)
@@ -101,7 +101,7 @@ class TestNodesAndLinks:
         assert experiment.tree(KEY) == {0: 1, 1: 4, 3: 4, 4: None}
         experiment.check()
 
-    def test_links_that_are_there_and_links_that_are_not_may_be_named(self, line: Make, grown: Make) -> None:
+    def test_adding_an_existing_link_and_removing_a_missing_one_are_harmless(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0)
         experiment.link(0, 1)
         experiment.unlink(0, 4)
@@ -118,7 +118,7 @@ class TestNodesAndLinks:
         assert [node for node, parent in tree.items() if parent is None] == [2]
         experiment.check()
 
-    def test_churn_lets_nodes_come_and_go_until_it_is_stopped(self, grown: Make) -> None:
+    def test_churn_continues_until_it_is_stopped(self, grown: Make) -> None:
         experiment = TreeExperiment(Topology.kleinberg(100, 8, 1), seed=3)
         grown(experiment, *range(0, 100, 10))
         churn = experiment.churn(rate=0.5, mean_life=100.0)
@@ -135,7 +135,7 @@ class TestNodesAndLinks:
         experiment.check()
         assert experiment.metrics()["reach"] == 1.0
 
-    def test_swapping_tries_as_often_as_it_was_told(self) -> None:
+    def test_swapping_attempts_at_the_given_rate(self) -> None:
         experiment = TreeExperiment(Topology.kleinberg(100, 8, 1), seed=3)
         before = experiment.locations
         swapping = experiment.swapping(rate=2.0)
@@ -173,7 +173,7 @@ class TestNodesAndLinks:
 
 
 class TestTime:
-    def test_it_passes_until_then(self, line: Make) -> None:
+    def test_run_advances_to_the_given_time(self, line: Make) -> None:
         experiment = line()
         experiment.subscribe(0, KEY)
         experiment.run(0.12)
@@ -191,11 +191,11 @@ class TestTime:
             experiment.run()
 
     @pytest.mark.parametrize("latency", [0, 0.2, lambda a, b, rng: 0.2])
-    def test_a_message_takes_as_long_as_was_said(self, line: Make, grown: Make, latency: Any) -> None:
+    def test_a_message_takes_the_given_latency(self, line: Make, grown: Make, latency: Any) -> None:
         experiment = grown(line(latency=latency), 0)
         assert experiment.now == pytest.approx(8 * (0.2 if latency else 0.0))
 
-    def test_a_latency_of_ones_own_is_asked_for_each_message(self, line: Make, grown: Make) -> None:
+    def test_a_latency_function_is_called_for_each_message(self, line: Make, grown: Make) -> None:
         asked: list[tuple[int, int]] = []
 
         def latency(one: int, other: int, rng: Random) -> float:
@@ -206,7 +206,7 @@ class TestTime:
         assert len(asked) == experiment.messages
         assert set(asked) == {(3, 4), (4, 3), (3, 2), (2, 3), (2, 1), (1, 2), (1, 0), (0, 1)} & set(asked)
 
-    def test_what_is_lost_is_not_delivered(self, line: Make) -> None:
+    def test_lost_messages_are_not_delivered(self, line: Make) -> None:
         experiment = line(loss=0.999)
         experiment.subscribe(0, KEY).addErrback(lambda _: None)
         experiment.run(5.0)

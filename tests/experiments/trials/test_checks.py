@@ -1,4 +1,4 @@
-"""Trees that are none are noticed."""
+"""Detection of invalid trees."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Make = Callable[..., TreeExperiment]
 
 @pytest.fixture
 def broken(line: Make, grown: Make) -> Callable[[Callable[[list[Stream]], object]], InvariantViolated]:
-    """Return what is said of a tree of five nodes to which something is done; it is given their streams."""
+    """Return the violation of a tree of five nodes after a change, which is given their streams."""
 
     def violated(plant: Callable[[list[Stream]], object]) -> InvariantViolated:
         experiment = grown(line(), 0, 2)
@@ -31,7 +31,7 @@ def broken(line: Make, grown: Make) -> Callable[[Callable[[list[Stream]], object
     return violated
 
 
-def test_a_cycle(broken: Any) -> None:
+def test_a_cycle_violates_an_invariant(broken: Any) -> None:
     def plant(streams: list[Stream]) -> None:
         streams[3].parent = next(iter(streams[3].subscribers))
 
@@ -40,13 +40,13 @@ def test_a_cycle(broken: Any) -> None:
     assert "node 2, node 3" in str(error)
 
 
-def test_a_parent_that_does_not_know_of_its_child(broken: Any) -> None:
+def test_a_parent_without_its_child_as_subscriber_violates_symmetry(broken: Any) -> None:
     error = broken(lambda streams: streams[3].subscribers.clear())
     assert error.invariant == "symmetry"
     assert "2 is not a subscriber of its parent" in str(error)
 
 
-def test_a_child_that_does_not_know_of_its_parent(broken: Any) -> None:
+def test_a_subscriber_with_another_parent_violates_symmetry(broken: Any) -> None:
     def plant(streams: list[Stream]) -> None:
         streams[0].subscribers[streams[0].parent] = None  # type: ignore[index]
 
@@ -55,7 +55,7 @@ def test_a_child_that_does_not_know_of_its_parent(broken: Any) -> None:
     assert "1 is listed as a subscriber of 0 but has another parent" in str(error)
 
 
-def test_a_member_without_a_root(line: Make, grown: Make) -> None:
+def test_a_member_that_reaches_no_root_violates_an_invariant(line: Make, grown: Make) -> None:
     experiment = grown(line(Policy(restart_jitter=100.0), seed=2), 0)
     experiment.kill(3)
     # It has noticed, and waits a while before it looks for another parent.
@@ -67,7 +67,7 @@ def test_a_member_without_a_root(line: Make, grown: Make) -> None:
     experiment.check()
 
 
-def test_a_node_with_too_many_streams(line: Make, grown: Make) -> None:
+def test_too_many_streams_violate_an_invariant(line: Make, grown: Make) -> None:
     experiment = grown(line(Policy(max_streams=1)), 0)
     node = experiment._network.nodes[4]
     node._context.streams[b"\1" * 20] = stream = Stream(b"\1" * 20, 32)
@@ -78,7 +78,7 @@ def test_a_node_with_too_many_streams(line: Make, grown: Make) -> None:
     assert caught.value.invariant == "limits"
 
 
-def test_a_packet_that_is_delivered_twice(line: Make, grown: Make, published: Callable[..., int]) -> None:
+def test_a_packet_delivered_twice_violates_an_invariant(line: Make, grown: Make, published: Callable[..., int]) -> None:
     experiment = grown(line(), 0, 2)
     number = published(experiment, 0, b"hello")
     experiment.check()
@@ -91,7 +91,7 @@ def test_a_packet_that_is_delivered_twice(line: Make, grown: Make, published: Ca
     assert caught.value.invariant == "delivered once"
 
 
-def test_nodes_that_are_gone_are_not_missed(line: Make, grown: Make) -> None:
+def test_dead_nodes_violate_no_invariant(line: Make, grown: Make) -> None:
     experiment = grown(line(), 0)
     experiment.kill(0)
     experiment.run(experiment.now + 0.06)

@@ -1,4 +1,4 @@
-"""Metrics of networks that are so small that one can count by hand. A message takes 0.05 seconds."""
+"""Metrics of networks small enough to count by hand. The latency is 0.05 seconds."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def picked(experiment: TreeExperiment, *names: str) -> tuple[float, ...]:
 
 
 class TestTrees:
-    def test_where_nobody_did_anything_there_is_nothing_to_measure(self, line: Make) -> None:
+    def test_an_idle_experiment_has_no_measurements(self, line: Make) -> None:
         metrics = line().metrics()
         zero = {name for name, value in metrics.items() if value == 0.0}
         assert zero == {"keys", "subscribers", "members", "cycles", "messages", "simulated"}
         assert all(isnan(value) for name, value in metrics.items() if name not in zero)
 
-    def test_who_belongs_to_a_tree(self, line: Make, grown: Make) -> None:
+    def test_members_of_a_tree_are_counted(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0, 2)
         assert picked(experiment, "keys", "subscribers", "members") == (1.0, 2.0, 5.0)
         assert picked(experiment, "members_per_subscriber", "roots_per_key", "reach") == (2.5, 1.0, 1.0)
@@ -54,7 +54,7 @@ class TestTrees:
         assert picked(experiment, "depth_mean", "depth_max") == (0.0, 0.0)
         assert isnan(experiment.metrics()["stretch"])
 
-    def test_stress_is_the_trees_of_a_link(self, line: Make, grown: Make) -> None:
+    def test_link_stress_counts_the_trees_of_a_link(self, line: Make, grown: Make) -> None:
         experiment = grown(grown(line(), 0), 2, key=OTHER)
         # Four links of the one, and of these two of the other too.
         assert picked(experiment, "link_stress_mean", "link_stress_max") == (6 / 4, 2.0)
@@ -64,7 +64,7 @@ class TestTrees:
         assert picked(experiment, "streams_per_node_mean", "streams_per_node_max") == (8 / 5, 2.0)
         assert picked(experiment, "keys", "subscribers", "members", "members_per_subscriber") == (2.0, 2.0, 8.0, 4.0)
 
-    def test_fan_out_is_the_children_of_those_that_have_any(self, grown: Make) -> None:
+    def test_fan_out_counts_the_children_of_members_that_have_any(self, grown: Make) -> None:
         star = Topology.from_edges([(0, 1), (0, 2), (0, 3), (3, 4)], [0.71, 0.1, 0.2, 0.3, 0.35])
         experiment = grown(TreeExperiment(star), 1, 2, 4)
         assert picked(experiment, "fan_out_mean", "fan_out_max") == ((3 + 1) / 2, 3.0)
@@ -80,19 +80,19 @@ class TestTrees:
         assert picked(experiment, "roots_per_key", "reach", "subscribers") == (2.0, 2 / 3, 3.0)
         assert picked(experiment, "depth_mean", "depth_max") == ((2 + 0 + 0) / 3, 2.0)
 
-    def test_while_a_tree_looks_for_a_parent_it_reaches_nobody(self, line: Make, grown: Make) -> None:
+    def test_a_tree_without_a_root_reaches_no_subscriber(self, line: Make, grown: Make) -> None:
         experiment = grown(line(Policy(restart_jitter=100.0), seed=2), 0, 2)
         experiment.kill(3)
         experiment.run(experiment.now + 0.06)
         assert picked(experiment, "reach") == (0.0,)
 
-    def test_streams_that_nobody_wants_any_more_do_not_count(self, line: Make, grown: Make) -> None:
+    def test_streams_without_subscribers_do_not_count(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0)
         experiment.unsubscribe(0, KEY)
         experiment.run()
         assert picked(experiment, "keys", "subscribers", "members") == (0.0, 0.0, 0.0)
 
-    def test_cycles_are_those_who_are_above_themselves(self, line: Make, grown: Make) -> None:
+    def test_cycles_count_the_nodes_in_cycles(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 0)
         nodes = experiment._network.nodes
         parent = nodes[2].streams[KEY].parent
@@ -102,7 +102,7 @@ class TestTrees:
 
 
 class TestSubscriptions:
-    def test_the_first_one_for_a_key_is_told_from_others(self, line: Make, grown: Make) -> None:
+    def test_the_first_subscription_to_a_key_is_measured_separately(self, line: Make, grown: Make) -> None:
         experiment = grown(line(), 2, 0, 3)
         names = ("requests_first", "requests_later", "messages_first", "messages_later")
         # The first one passes 2 links, over each of which 4 messages go. The next passes 2 as well; the node at the
@@ -110,12 +110,12 @@ class TestSubscriptions:
         assert picked(experiment, *(f"subscribe_{name}" for name in names)) == (2.0, (2 + 0) / 2, 8.0, (4 + 2 + 0) / 2)
         assert picked(experiment, "subscribe_hops", "subscribe_success") == ((2 + 4 + 1) / 3, 1.0)
 
-    def test_keys_have_first_ones_of_their_own(self, line: Make, grown: Make) -> None:
+    def test_each_key_has_its_own_first_subscription(self, line: Make, grown: Make) -> None:
         experiment = grown(grown(line(), 0), 3, key=OTHER)
         assert picked(experiment, "subscribe_requests_first") == ((4 + 1) / 2,)
         assert isnan(experiment.metrics()["subscribe_requests_later"])
 
-    def test_those_that_failed_count(self, line: Make, grown: Make) -> None:
+    def test_failed_subscriptions_count(self, line: Make, grown: Make) -> None:
         experiment = grown(line(Policy(max_streams=1, retry=False)), 2)
         experiment.subscribe(0, OTHER).addErrback(lambda _: None)
         experiment.run()
@@ -133,7 +133,9 @@ class TestPackets:
         assert picked(experiment, "delivery_ratio", "duplicates") == (1.0, 0.0)
         assert isnan(experiment.metrics()["lost_in_repair"])
 
-    def test_what_does_not_come_to_another_part_is_missing(self, line: Make, grown: Make, published: Publish) -> None:
+    def test_packets_that_do_not_reach_a_partition_are_missing(
+        self, line: Make, grown: Make, published: Publish
+    ) -> None:
         experiment = grown(line(LEAST_JITTER), 0, 2, 4)
         published(experiment, 4, b"before")
         experiment.kill(3)
@@ -141,7 +143,7 @@ class TestPackets:
         published(experiment, 4, b"after")
         assert picked(experiment, "delivery_ratio", "lost_in_repair") == ((3 + 1) / (3 + 3), 2.0)
 
-    def test_who_died_or_gave_up_misses_nothing(self, line: Make, grown: Make, published: Publish) -> None:
+    def test_dead_and_unsubscribed_nodes_miss_nothing(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 0, 1, 4)
         experiment.publish(4, KEY, b"hello")
         experiment.kill(0)
@@ -205,7 +207,7 @@ class TestPackets:
         with pytest.raises(InvariantViolated, match="delivered twice"):
             experiment.check()
 
-    def test_who_comes_later_is_not_waited_for(self, line: Make, grown: Make, published: Publish) -> None:
+    def test_packets_are_not_due_to_later_subscribers(self, line: Make, grown: Make, published: Publish) -> None:
         experiment = grown(line(), 2)
         published(experiment, 2, b"hello")
         experiment.run(100.0)
@@ -250,7 +252,7 @@ class TestRepairs:
         assert restarts >= 4
         assert counted("restarted_sent") - told == restarts * (len(experiment.tree(KEY)) - 1)
 
-    def test_the_subtree_is_told_and_asked(self, line: Make, grown: Make) -> None:
+    def test_restart_announcements_and_requests_in_the_subtree_are_counted(self, line: Make, grown: Make) -> None:
         experiment = grown(line(LEAST_JITTER), 0, 2)
         experiment.kill(3)
         experiment.run()
@@ -268,13 +270,13 @@ class TestRepairs:
         hours = (5 * 10.0 - 1.5 + 4 * (experiment.now - 10.0)) / 3_600.0
         assert picked(experiment, "restarts_per_stream_hour") == pytest.approx((1 / hours,))
 
-    def test_a_root_that_looks_for_a_better_one_restarts(self, line: Make, grown: Make) -> None:
+    def test_probes_of_a_root_count_as_restarts(self, line: Make, grown: Make) -> None:
         experiment = grown(line(Policy(first_probe=2.0)), 0)
         experiment.run(10.0)
         # After 2 seconds, and 4 after that, more or less.
         assert picked(experiment, "restarts_per_stream_hour") == pytest.approx((2 / (5 * 10.0 - 1.5) * 3_600.0,))
 
-    def test_who_is_still_looking_is_no_repair_yet(self, line: Make, grown: Make) -> None:
+    def test_an_unfinished_repair_is_not_measured(self, line: Make, grown: Make) -> None:
         experiment = grown(line(Policy(restart_jitter=100.0), seed=2), 0, 2)
         experiment.kill(3)
         experiment.run(experiment.now + 0.16)
@@ -289,5 +291,5 @@ def test_messages_and_time_are_counted_from_the_start(line: Make, grown: Make) -
     assert experiment.messages == 16
 
 
-def test_what_is_measured_is_a_number(ring: Make, grown: Make) -> None:
+def test_all_metrics_are_numbers(ring: Make, grown: Make) -> None:
     assert all(type(value) is float for value in grown(ring(), 0, 1).metrics().values())

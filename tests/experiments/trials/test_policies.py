@@ -1,4 +1,4 @@
-"""Whatever the policy: trees grow, carry packets and heal. And each choice is one."""
+"""Effects of policies on growing and healing trees."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Make = Callable[..., TreeExperiment]
 
 
 def crowd(seed: int, **choice: Any) -> tuple[TreeExperiment, Random, list[Any]]:
-    """Let 25 nodes of a network subscribe at once; also return those that failed the first time."""
+    """Subscribe 25 nodes at once; return the experiment and the nodes whose first attempt failed."""
     rng, failed = Random(f"{seed}/test"), list[Any]()
     experiment = TreeExperiment(Topology.kleinberg(NODES, 8, seed), Policy(**choice), seed=seed)
     for node in rng.sample(range(NODES), 25):
@@ -63,7 +63,7 @@ def test_a_crowd_becomes_one_tree_and_does_so_again_when_nodes_die(choice: dict[
 
 class TestOnParentLost:
     @pytest.mark.parametrize("choice", ["graft", "teardown"])
-    def test_the_subtree_comes_along_or_is_let_go(self, line: Make, grown: Make, choice: Any) -> None:
+    def test_the_subtree_is_kept_or_dismissed(self, line: Make, grown: Make, choice: Any) -> None:
         experiment = grown(line(Policy(on_parent_lost=choice)), 0)
         sent = experiment._network.sent_by_type
         before = sent.copy()
@@ -79,19 +79,19 @@ class TestOnParentLost:
 
 
 class TestCoalesce:
-    def test_in_a_queue_nobody_fails(self) -> None:
+    def test_queued_subscriptions_do_not_fail(self) -> None:
         for seed in range(5):
             experiment, _, failed = crowd(seed, coalesce="queue")
             assert failed == [], f"seed {seed}"
             assert experiment.metrics()["subscribe_success"] == 1.0
 
-    def test_who_is_rejected_fails_the_first_time_and_tries_again(self) -> None:
+    def test_a_rejected_subscription_fails_once_and_is_retried(self) -> None:
         experiment, _, failed = crowd(1, coalesce="reject")
         assert {failure.value.reason for failure in failed} == {"overload"}
         assert len(failed) > 12
         assert experiment.metrics()["reach"] == 1.0
 
-    def test_in_parallel_there_are_more_requests(self) -> None:
+    def test_parallel_routing_sends_more_requests(self) -> None:
         queued, _, _ = crowd(1, coalesce="queue")
         routed, _, _ = crowd(1, coalesce="parallel")
         assert routed._network.sent_by_type[SubscribeRequest] > queued._network.sent_by_type[SubscribeRequest]
@@ -99,7 +99,7 @@ class TestCoalesce:
 
 class TestAccept:
     @pytest.mark.parametrize(("choice", "parent"), [("root", 0), ("own", None)])
-    def test_what_has_to_be_nearer_than_whoever_comes_back(self, grown: Make, choice: Any, parent: Any) -> None:
+    def test_the_accept_policy_decides_which_location_is_compared(self, grown: Make, choice: Any, parent: Any) -> None:
         edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0)]
         ring = Topology.from_edges(edges, [0.2, 0.3, 0.5, 0.7, 0.9])
         experiment = grown(TreeExperiment(ring, Policy(accept=choice, restart_jitter=0.0)), 1, 0)
@@ -112,20 +112,18 @@ class TestAccept:
 
 class TestRouting:
     @pytest.mark.parametrize(("far", "found"), [(1, True), (2, True), (3, False)])
-    def test_hops_are_counted_where_it_leads_away_from_the_key(self, grown: Make, far: int, found: bool) -> None:
+    def test_the_htl_is_decremented_away_from_the_key(self, grown: Make, far: int, found: bool) -> None:
         locations = [0.6, 0.7, *(0.1 + node / 100 for node in range(far)), 0.7138]
         experiment = grown(_path(locations, max_htl=3), 0)
         assert _root(experiment) == (far + 2 if found else 1)
 
     @pytest.mark.parametrize(("choice", "root"), [("reset", 7), ("keep", 4)])
-    def test_a_request_that_comes_nearer_gets_its_hops_back_or_does_not(
-        self, grown: Make, choice: str, root: int
-    ) -> None:
+    def test_a_request_that_comes_nearer_resets_or_keeps_its_htl(self, grown: Make, choice: str, root: int) -> None:
         locations = [0.6, 0.7, 0.1, 0.11, 0.71, 0.12, 0.13, 0.7138]
         experiment = grown(_path(locations, max_htl=3, htl_on_closer=choice), 0)
         assert _root(experiment) == root
 
-    def test_a_root_that_is_confirmed_asks_once_more(self, ring: Make, grown: Make) -> None:
+    def test_a_confirmed_root_searches_twice(self, ring: Make, grown: Make) -> None:
         plain, confirmed = (grown(ring(Policy(confirm_root=confirm)), 0) for confirm in (False, True))
         assert _root(plain) == _root(confirmed) == 3
         assert confirmed.messages > plain.messages

@@ -1,4 +1,4 @@
-"""Traces tell what happened, and equal experiments have equal ones."""
+"""Traces of experiments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lines(file: StringIO) -> list[dict[str, Any]]:
 
 
 def eventful(seed: int, file: Any, *, told: int = 0, **options: Any) -> TreeExperiment:
-    """Let all sorts of things happen; the trace begins after ``told`` of them."""
+    """Run an experiment with changes of all kinds; the trace begins after ``told`` of them."""
     rng = Random(f"{seed}/test")
     experiment = TreeExperiment(Topology.kleinberg(60, 6, 1), seed=seed, **options)
     keys = [rng.randbytes(20) for _ in range(2)]
@@ -85,7 +85,7 @@ class TestLines:
             (2.6, "dropped", {"node": 2}),
         ]
 
-    def test_changes_of_the_network(self, line: Make) -> None:
+    def test_changes_of_the_network_are_traced(self, line: Make) -> None:
         file = StringIO()
         experiment = line()
         experiment.trace(file)
@@ -107,7 +107,7 @@ class TestLines:
             {"t": None, "what": "up", "node": 1, "kept": True},
         ]
 
-    def test_it_goes_to_a_path_and_is_complete_after_each_line(self, line: Make, tmp_path: Path) -> None:
+    def test_a_trace_is_flushed_after_each_line(self, line: Make, tmp_path: Path) -> None:
         experiment = line()
         for path in (tmp_path / "one", str(tmp_path / "two")):
             experiment.trace(path)
@@ -131,7 +131,7 @@ class TestEqual:
         assert one.getvalue() == same.getvalue()
         assert len(one.getvalue().splitlines()) > 100
 
-    def test_other_seeds_have_others(self) -> None:
+    def test_other_seeds_have_other_traces(self) -> None:
         traces = set()
         for seed in range(5):
             file = StringIO()
@@ -146,13 +146,13 @@ class TestEqual:
             traces.add(file.getvalue().partition("\n")[2])
         assert len(traces) == 5
 
-    def test_files_are_equal_byte_for_byte(self, tmp_path: Path) -> None:
+    def test_trace_files_of_equal_experiments_are_identical(self, tmp_path: Path) -> None:
         for name in ("one", "same"):
             with open(tmp_path / name, "w", encoding="utf-8") as file:
                 eventful(2, file)
         assert (tmp_path / "one").read_bytes() == (tmp_path / "same").read_bytes()
 
-    def test_it_does_not_matter_whether_anybody_looks(self) -> None:
+    def test_tracing_does_not_change_an_experiment(self) -> None:
         looked, unseen = eventful(3, StringIO()), eventful(3, StringIO(), told=-1)
         assert looked.messages == unseen.messages
         assert str(looked.metrics()) == str(unseen.metrics())
@@ -161,7 +161,7 @@ class TestEqual:
 class TestRecordings:
     @pytest.mark.parametrize("told", [0, 30])
     @pytest.mark.parametrize("seed", range(6))
-    def test_what_is_read_of_a_trace_is_how_the_trees_were(self, seed: int, told: int) -> None:
+    def test_a_replayed_trace_matches_the_trees(self, seed: int, told: int) -> None:
         file = StringIO()
         experiment = eventful(seed, file, told=told)
         recording = Recording.read(file.getvalue().splitlines())

@@ -1,4 +1,4 @@
-"""``fyrehose freenet`` as a shell has it."""
+"""``fyrehose freenet`` on the command line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ counts
 
 
 class Node:
-    """A node that a test plays, for one client."""
+    """Fake node for one client."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], list[Any]]) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -114,7 +114,7 @@ def play() -> Iterator[Callable[..., Node]]:
 
 
 def run(*arguments: str, data: bytes = b"", cwd: Path | None = None) -> tuple[int, str, str]:
-    """Run the command; return its status, output and complaints."""
+    """Run the command; return its exit status, output and errors."""
     program = f"from fyrehose_twisted.cli.main import main\nmain({['freenet', *arguments]!r})"
     ran = subprocess.run(
         [sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False, cwd=cwd

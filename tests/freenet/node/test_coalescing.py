@@ -23,13 +23,13 @@ from fyrehose_twisted.freenet.wire.messages import (
 
 @pytest.fixture
 def looking(bench: Bench) -> Any:
-    """A node that has asked neighbour 1 for a tree, for itself."""
+    """Node that has sent a request of its own to neighbour 1."""
     bench.call("subscribe", bench.key)
     bench.uid = bench.take_request()[1].uid
     return bench
 
 
-# Who waits for whom
+# Order of waiting requests
 
 
 def test_a_request_with_a_farther_best_location_waits(looking: Bench) -> None:
@@ -214,7 +214,7 @@ def test_a_second_request_is_routed_as_well_if_the_policy_says_so(make_bench: ty
     assert bench.take_request_to(1).uid == uid
 
 
-# While a parent is looked for
+# Requests during a restart
 
 
 def test_a_request_below_a_restart_waits_for_its_end(member: Bench) -> None:
@@ -261,7 +261,7 @@ def test_a_restarting_node_rejects_a_resubscriber_as_busy(looking: Bench) -> Non
     assert looking.take() == [RejectedBusy(uid, looking.at(0.01))]
 
 
-# The reply: only the most recent SubscribeRestarted counts
+# Only the latest SubscribeRestarted counts
 
 
 def test_a_restart_of_the_next_hop_is_relayed_to_the_requester(bench: Bench) -> None:

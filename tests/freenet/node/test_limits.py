@@ -89,7 +89,7 @@ def test_announcements_of_restarts_cost_at_most_one_timer_each(member: Bench) ->
     assert member.node.next_deadline() is None
 
 
-# How a node looks
+# Status
 
 
 def test_the_status_of_a_node_contains_its_neighbours_and_streams(member: Bench) -> None:

@@ -17,7 +17,7 @@ from fyrehose_twisted.freenet.wire.messages import MAX_PACKET
 
 
 class Naive:
-    """Packets whose numbers never begin anew, the plain way."""
+    """Simple model of a packet window, without wraparound."""
 
     def __init__(self, kept: int) -> None:
         self.kept = kept

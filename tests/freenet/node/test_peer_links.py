@@ -32,7 +32,7 @@ def link(*, dialled: bool = False, address: tuple[str, int] = ADDRESS) -> Peer:
 
 
 def greet(bench: Bench, peer: Peer, node: int = 7, *, boot: int = 1, secret: bytes | None = None) -> Hello:
-    """Open a link and say and prove who is there; return the Hello of the node."""
+    """Open a link and complete the handshake; return the Hello of the node."""
     bench.call("connected", peer)
     (ours,) = bench.take(peer)
     theirs = Hello(node, boot, bench.at(0.1), bytes(16))
@@ -44,7 +44,7 @@ def kinds(bench: Bench) -> list[type]:
     return [type(one) for one in bench.effects]
 
 
-# Who is there
+# Handshake
 
 
 def test_both_ends_of_a_link_send_hello_and_a_proof(bench: Bench) -> None:
@@ -222,7 +222,7 @@ def test_the_oldest_unfinished_handshake_of_an_address_is_closed_for_a_new_one(m
     greet(bench, link(), 8)
     assert bench.effects == [Close(silent[0])]
     assert bench.node.counters["refused_silent"] == 1
-    # A link that has greeted takes no room.
+    # A completed handshake does not count.
     bench.call("connected", link())
     assert bench.effects == [Close(silent[0])]
 
@@ -232,7 +232,7 @@ def test_the_oldest_unfinished_handshake_of_an_address_is_closed_for_a_new_one(m
 
 @pytest.fixture
 def dialling(make_bench: type[Bench]) -> Any:
-    """A node that has just been told to keep a link to somebody."""
+    """Node that has just started to dial a target."""
     bench = make_bench(0.2, {}, config={"targets": (ADDRESS,)})
     bench.wait(0.0)
     assert bench.effects == [Dial(ADDRESS)]
@@ -290,7 +290,7 @@ def test_a_failed_dial_of_an_unknown_address_is_ignored(dialling: Bench) -> None
     assert dialling.effects == []
 
 
-# Silence
+# Keepalive
 
 
 def test_a_silent_neighbour_is_pinged_and_then_disconnected(make_bench: type[Bench]) -> None:
@@ -336,7 +336,7 @@ def test_a_blocked_link_is_counted(bench: Bench) -> None:
     assert bench.node.counters["blocked"] == 1
 
 
-# What a node is told
+# Configuration
 
 
 @pytest.mark.parametrize(

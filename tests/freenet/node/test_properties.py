@@ -71,7 +71,7 @@ policies = st.fixed_dictionaries(
 
 
 class AnyNeighbours(RuleBasedStateMachine):
-    """A node among neighbours that say anything that can be said, in any order."""
+    """Node whose neighbours send arbitrary messages in any order."""
 
     make_bench: Callable[..., Bench]
 
@@ -89,7 +89,7 @@ class AnyNeighbours(RuleBasedStateMachine):
         self.events: Counter[int] = Counter()
 
     def look(self) -> None:
-        """Note what the node said."""
+        """Record the outputs of the node."""
         for peer, message in self.bench.sent:
             if isinstance(message, ANSWERS):
                 self.answered[peer, message.uid] += 1
@@ -179,7 +179,7 @@ class AnyNeighbours(RuleBasedStateMachine):
             if stream.parent is not None:
                 self._receive(stream.parent.node, answer[kind])
 
-    # What a parent, a subscriber or somebody else says of its own accord
+    # Unsolicited messages
 
     @rule(key=keys, place=places, kind=st.integers(0, 6), which=few, packet=packets, content=contents)
     def the_parent_says(self, key: bytes, place: float, kind: int, which: int, packet: int, content: bytes) -> None:
@@ -248,7 +248,7 @@ class AnyNeighbours(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.bench.wait(seconds)
 
-    # What holds
+    # Invariants
 
     @invariant()
     def a_stream_is_whole(self) -> None:

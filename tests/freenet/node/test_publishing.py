@@ -38,13 +38,13 @@ def data(bench: Bench, uid: int, number: int, what: bytes = b"x", key: bytes = b
 
 
 def numbers(bench: Bench) -> list[int]:
-    """Return the numbers of the packets that the application was given."""
+    """Return the numbers of the packets delivered to the application."""
     return [packet.number for told in bench.take_events(PacketsDelivered) for packet in told.packets]
 
 
 @pytest.fixture
 def relay(member: Bench) -> Any:
-    """A node with parent 1 and subscribers 3 and 4, whose newest packet is 9."""
+    """Node with parent 1, subscribers 3 and 4, and newest packet 9."""
     member.add_subscribers(3, 4)
     member.receive_packet(1, 9, b"nine")
     member.take()
@@ -54,7 +54,7 @@ def relay(member: Bench) -> Any:
 
 @pytest.fixture
 def top(root: Bench) -> Any:
-    """A root with subscribers 3 and 4, whose newest packet is 9."""
+    """Root with subscribers 3 and 4, and newest packet 9."""
     root.add_subscribers(3, 4)
     root.receive(3, data(root, 900, 9, b"nine"))
     root.take()
@@ -62,7 +62,7 @@ def top(root: Bench) -> Any:
     return root
 
 
-# At the root
+# The root
 
 
 def test_the_root_accepts_a_packet_and_sends_it_to_all_other_subscribers(top: Bench) -> None:
@@ -115,7 +115,7 @@ def test_a_skipped_number_may_still_be_published(top: Bench) -> None:
     assert top.take(3) == [PublishSucceeded(901), PublishSucceeded(902)]
 
 
-# Without subscribers
+# Packets without subscribers
 
 
 def test_a_packet_without_a_subscriber_other_than_its_publisher_is_not_published(root: Bench) -> None:
@@ -141,10 +141,10 @@ def test_the_root_refuses_a_packet_whose_sender_is_its_only_subscriber(make_benc
     lone.take()
     lone.receive(3, data(lone, 900, 9)._replace(wanted=False))
     assert lone.take() == [PublishFailed(900, "no-subscribers")]
-    # As the publisher says that it is wanted all the same, it is.
+    # The publisher allows packets without subscribers.
     lone.receive(3, data(lone, 901, 9))
     assert lone.take() == [PublishSucceeded(901)]
-    # What is published stays so.
+    # A published packet stays published.
     lone.receive(3, data(lone, 902, 9)._replace(wanted=False))
     assert lone.take() == [PublishSucceeded(902)]
     lone.add_subscribers(4)
@@ -165,7 +165,7 @@ def test_a_relay_with_another_subscriber_sets_wanted(member: Bench) -> None:
     member.call("unsubscribe", member.key)
     member.receive(3, data(member, 901, 9)._replace(wanted=False))
     sent = [message.wanted for message in member.take(1)]
-    # With a subscriber; with an application of its own; with no subscriber but the sender.
+    # With another subscriber; with its own application; with the sender only.
     assert sent == [True, True, False]
 
 
@@ -182,7 +182,7 @@ def test_a_packet_sent_to_a_lost_root_is_wanted(member: Bench) -> None:
 
 @pytest.fixture
 def regrowing(member: Bench) -> Any:
-    """A node that has just become the root, since its parent, the root, is gone; it has no subscriber yet."""
+    """Node without subscribers that has just become the root after the loss of its parent, the old root."""
     member.disconnect(1)
     member.wait(1.0)
     uid = member.take_request_to(2).uid
@@ -253,11 +253,11 @@ def test_packets_that_wait_for_a_subscriber_go_to_a_new_parent(regrowing: Bench)
     (sent,) = [one for one in regrowing.take(number) if isinstance(one, PublishData)]
     assert not sent.wanted
     regrowing.receive(number, PublishCollision(sent.uid, 99))
-    # No parent had it before, so it is no repeated one.
+    # No earlier parent had it, so it is not a resent packet.
     assert [one.packet for one in regrowing.take(number)] == [99]
 
 
-# Below the root
+# Relays
 
 
 def test_a_relay_forwards_a_packet_and_distributes_it_once_the_root_accepted_it(relay: Bench) -> None:
@@ -347,7 +347,7 @@ def test_at_most_32_packets_wait_for_the_root(relay: Bench) -> None:
     assert len(relay.take(1)) == 32
 
 
-# What the application publishes
+# Packets of the application
 
 
 def test_a_packet_gets_the_next_number(relay: Bench) -> None:
@@ -455,7 +455,7 @@ def test_queued_packets_fail_when_the_stream_is_left(relay: Bench) -> None:
     assert not relay.node.busy
 
 
-# While there is no parent
+# Packets without a parent
 
 
 def test_packets_wait_for_a_parent(relay: Bench) -> None:
@@ -512,12 +512,12 @@ def test_the_answer_to_a_lost_publisher_is_dropped(relay: Bench) -> None:
     assert numbers(relay) == [10]
 
 
-# Repeated to another parent
+# Packets resent to another parent
 
 
 @pytest.fixture
 def repeated(relay: Bench) -> Any:
-    """The same relay after it lost parent 1: parent 2 was sent again a packet of its own, and packet 901 of 3.
+    """The same relay after the loss of parent 1: it resent a packet of its own, and packet 901 of 3, to parent 2.
 
     Its attributes ``own`` and ``theirs`` are the uids.
     """
@@ -553,7 +553,7 @@ def test_a_collision_of_a_resent_packet_with_a_required_number_is_uncertain(rela
     relay.succeed()
     (sent,) = relay.take(2)
     relay.receive(2, PublishCollision(sent.uid, 31))
-    # A number that is free would invite the application to sign the packet for it.
+    # A free number would invite the application to sign the packet again.
     assert relay.take_events(PacketNotPublished) == [PacketNotPublished("token", relay.key, "uncertain", None)]
 
 
@@ -638,7 +638,7 @@ def test_a_leaving_relay_does_not_answer_packets_that_their_publisher_will_resen
     assert relay.take(4) == [Dismissed(relay.key), PublishFailed(902, "no-stream")]
 
 
-# On the way down
+# Packets going down
 
 
 def test_a_packet_of_the_parent_is_sent_to_all_subscribers(relay: Bench) -> None:
@@ -738,7 +738,7 @@ def test_a_packet_that_arrived_before_its_answer_is_delivered_once(relay: Bench)
     assert relay.take(3) == [SubscribeData(relay.key, 10, b"x"), PublishSucceeded(901)]
 
 
-# Trees that grow together
+# Merging trees
 
 
 def test_a_node_resends_the_packets_of_its_old_tree_to_a_new_parent(relay: Bench) -> None:
@@ -802,7 +802,7 @@ SIGNED = b"\xed\x25\x51\x9f" + bytes(16)
 
 @pytest.fixture
 def signed(make_bench: type[Bench], monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The root of a signed stream with subscribers 3 and 4; a packet is signed right if it begins with "right"."""
+    """Root of a signed stream with subscribers 3 and 4; signatures of packets that begin with "right" are valid."""
     monkeypatch.setattr(publishing_module, "verify", lambda key, number, what: what.startswith(b"right"))
     bench = make_bench(0.1, {})
     bench.key = SIGNED
@@ -835,7 +835,7 @@ def test_a_node_without_signature_support_forwards_and_counts_signed_packets(
 
 @pytest.fixture
 def signed_relay(signed: Bench) -> Any:
-    """The same node when 3 is its parent."""
+    """The same node with parent 3."""
     signed.wait(2.2)
     uid = signed.take_request_to(3).uid
     signed.receive(3, Unsubscribe(SIGNED), SubscribeSucceeded(SIGNED, uid, signed.at(0.0)))
@@ -851,7 +851,7 @@ def signed_relay(signed: Bench) -> Any:
 def test_a_packet_with_a_bad_signature_is_not_delivered(signed_relay: Bench, number: int, what: bytes) -> None:
     signed_relay.receive_packet(3, number, what, SIGNED)
     assert signed_relay.take() == signed_relay.events == []
-    # Neither does it change what is here.
+    # The window does not change either.
     assert signed_relay.stream.packets.packets_after(-1) == [Packet(9, b"right")]
 
 

@@ -28,7 +28,7 @@ from fyrehose_twisted.freenet.wire.messages import (
 
 @pytest.fixture
 def orphan(member: Bench) -> Any:
-    """A node that lost its parent 1, has subscriber 3, and has asked neighbour 2 for another parent."""
+    """Node with subscriber 3 that lost its parent 1 and has sent a request to neighbour 2."""
     member.add_subscribers(3)
     member.disconnect(1)
     member.wait(1.1)
@@ -39,7 +39,7 @@ def orphan(member: Bench) -> Any:
 
 @pytest.fixture
 def below(member: Bench) -> Any:
-    """A node with subscriber 3, whose parent 1 looks for a parent."""
+    """Node with subscriber 3 whose parent 1 is restarting."""
     member.add_subscribers(3)
     member.receive(1, SubscribeRestarted(member.key, 77, member.at(0.1)))
     member.take()
@@ -54,7 +54,7 @@ def test_a_restart_is_announced_once_unless_the_path_changes(below: Bench) -> No
     below.receive(1, news)
     assert below.take(3) == []
     assert below.node.counters["restarted_again"] == 1
-    # Another restart above comes along another path, and so may the same one after it is over.
+    # Another restart further up takes another path, and so may the same one after its end.
     other = SubscribeRestarted(below.key, 78, below.at(0.05))
     below.receive(1, other)
     assert below.take(3) == [other]
@@ -255,7 +255,7 @@ def test_a_restart_announcement_of_an_unknown_stream_is_counted_as_a_stray(bench
     assert bench.node.counters["strays"] == 1
 
 
-# Through one's own subtree
+# Routes through the own subtree
 
 
 def test_the_resubscription_of_the_parent_passes_and_reverses_the_path(below: Bench) -> None:
@@ -263,7 +263,7 @@ def test_the_resubscription_of_the_parent_passes_and_reverses_the_path(below: Be
     assert below.take_request_to(2).must_beat == below.at(0.1)
     below.receive(2, SubscribeSucceeded(below.key, 77, below.at(0.01)))
     succeeded = SubscribeSucceeded(below.key, 77, below.at(0.01))
-    # The old parent has to know that this node is no subscriber any more before it hears of its new parent.
+    # The old parent must get the Unsubscribe before it learns of its new parent.
     assert below.take(1) == [Unsubscribe(below.key), succeeded]
     assert below.take(3) == [succeeded]
     assert below.stream.parent.node == 2
@@ -325,7 +325,7 @@ def test_a_result_for_a_former_parent_is_declined_but_it_may_join(below: Bench) 
     assert below.subscribers == [3, 1]
 
 
-# Who takes resubscribers in
+# Acceptance of resubscribers
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_a_node_whose_last_restart_its_parent_announces_is_in_a_cycle(bench: Ben
     assert bench.node.counters["cycles"] == 1
 
 
-# Dismissed, restarted, silent
+# Dismissals, reboots, lost links
 
 
 def test_a_dismissed_node_restarts(member: Bench) -> None:
@@ -409,7 +409,7 @@ def test_a_dismissed_node_restarts(member: Bench) -> None:
     member.receive(1, Dismissed(member.key))
     assert member.take_events(ParentLost) == [ParentLost(member.key, "dismissed")]
     member.wait(1.0)
-    # It may be asked again.
+    # The neighbour may be tried again.
     assert isinstance(member.take_request_to(1), ResubscribeRequest)
 
 
@@ -435,7 +435,7 @@ def test_a_subscriber_whose_link_is_down_stays_subscribed_for_a_minute(member: B
     assert member.node.counters["unsent"] == 2
     member.wait(59.9)
     member.connect(4, -0.4)
-    # It may have another parent by now: then it says so.
+    # A subscriber that has another parent by now unsubscribes.
     (told,) = member.take(4)
     assert (type(told), told.key) == (SubscribeSucceeded, member.key)
     member.wait(0.2)
@@ -480,7 +480,7 @@ def test_teardown_drops_a_stream_that_the_application_does_not_use(make_bench: t
     assert bench.take_events(StreamDropped) == [StreamDropped(bench.key)]
 
 
-# Something better turns up
+# Better roots
 
 
 def test_a_new_neighbour_nearer_than_the_root_is_tried_while_the_old_parent_is_kept(make_bench: type[Bench]) -> None:
@@ -674,7 +674,7 @@ def test_a_hint_makes_the_root_probe(root: Bench) -> None:
 
 
 def restarts(bench: Bench, seconds: float, *said: Any, answer: Any = RejectedLoop) -> int:
-    """Let neighbour 3 say something every 5 s and answer all requests; return how often the tree was restarted."""
+    """Let neighbour 3 send a message every 5 s and answer all requests; return the number of restarts."""
     before = bench.node.counters["volunteered"]
     for _ in range(int(seconds / 0.5)):
         if bench.now % 5.0 == 0.0:
@@ -706,7 +706,7 @@ def test_a_root_probes_with_exponential_backoff_for_a_nearer_node_that_stays_bus
     bench.add_subscribers(3)
     bench.receive(3, BetterRoot(bench.key, bench.at(0.01)))
     found = restarts(bench, 290.0, answer=lambda uid: RejectedBusy(uid, bench.at(0.01)))
-    # The hint, and after 10, 20, 40, 80 s.
+    # After the hint, and then after 10, 20, 40 and 80 s.
     assert found == 5
 
 

@@ -23,7 +23,7 @@ from fyrehose_twisted.freenet.wire.messages import (
     Unsubscribe,
 )
 
-# Those who have the stream
+# Members
 
 
 def test_a_settled_node_accepts_the_requester(member: Bench) -> None:
@@ -54,7 +54,7 @@ def test_the_parent_is_no_subscriber_at_the_same_time(member: Bench) -> None:
     assert member.subscribers == []
 
 
-# Where a request goes
+# Forwarding
 
 
 def test_a_request_is_accepted_and_goes_to_the_nearest_neighbour(bench: Bench) -> None:
@@ -185,7 +185,7 @@ def test_a_request_is_dropped_when_the_link_to_its_requester_is_lost(bench: Benc
 
 
 def hops(bench: Bench, **request: Any) -> int:
-    """Return with how many hops a request of neighbour 3 is passed on."""
+    """Return the HTL with which a request of neighbour 3 is forwarded."""
     bench.request(3, **request)
     return int(bench.take_request()[1].htl)
 
@@ -240,7 +240,7 @@ def test_a_request_with_an_exhausted_htl_is_answered_with_data_not_found(make_be
     assert bench.node.streams == {}
 
 
-# What is found
+# Results
 
 
 def test_a_success_is_returned_to_the_requester(bench: Bench) -> None:
@@ -350,7 +350,7 @@ def test_the_confirming_search_may_find_a_tree(make_bench: type[Bench]) -> None:
     assert bench.subscribers == [3]
 
 
-# No room
+# Limits
 
 
 def fill(bench: Bench, number: int, many: int) -> None:
@@ -377,7 +377,7 @@ def test_subscribing_raises_when_the_node_has_the_maximum_number_of_streams(benc
     assert isinstance(caught.value, LocalError)
 
 
-# What the application wants
+# Subscriptions of the application
 
 
 def test_a_subscription_starts_with_the_maximum_htl(bench: Bench) -> None:
@@ -396,7 +396,7 @@ def test_a_node_without_neighbours_becomes_the_root(make_bench: type[Bench]) -> 
 
 @pytest.fixture
 def newcomer(make_bench: type[Bench]) -> Any:
-    """A node with a peer to dial, subscribed before it has a neighbour."""
+    """Node with a target to dial, subscribed before its first neighbour is up."""
     waiting = {"targets": (("10.0.0.1", 6_180),), "first_neighbour_timeout": 2.0}
     bench = make_bench(0.05, {}, config=waiting)
     bench.call("subscribe", bench.key, last_seen=7)
@@ -414,7 +414,7 @@ def test_a_node_with_peers_waits_for_its_first_neighbour_before_it_searches(newc
 
 
 def test_a_node_joins_the_tree_of_its_first_neighbour_before_that_one_may_join_it(newcomer: Bench) -> None:
-    # The root sees at once that the new node is nearer, and its request comes in the packet that ends the greeting.
+    # The root notices at once that the new node is nearer. Its request arrives together with the end of the handshake.
     newcomer.node.add_neighbour(1, 1, 1, newcomer.at(0.3), newcomer.now)
     uid = newcomer.request(1, must_beat=0.3, best=0.3)
     own, answer = newcomer.take()

@@ -19,7 +19,7 @@ def key(number: int) -> bytes:
     return number.to_bytes(20, "big")
 
 
-# Who leaves
+# Unsubscribing
 
 
 def test_a_node_stays_in_the_tree_while_it_has_a_subscriber(member: Bench) -> None:
@@ -74,7 +74,7 @@ def test_a_search_ends_when_its_last_user_unsubscribes(bench: Bench) -> None:
     request = bench.take_request_to(1)
     bench.call("unsubscribe", bench.key)
     assert not bench.node.busy
-    # The neighbour may have found something by now.
+    # The neighbour may have found a parent by now.
     bench.receive(1, SubscribeSucceeded(bench.key, request.uid, bench.at(0.0)))
     assert bench.take() == [Unsubscribe(bench.key)]
 
@@ -93,7 +93,7 @@ def test_a_node_that_left_searches_again_when_it_subscribes_again(member: Bench)
     assert member.stream.parent.node == 1
 
 
-# Who wrongly takes this node for its subscriber
+# Neighbours that wrongly believe to be the parent
 
 
 def test_a_success_of_a_neighbour_that_is_not_the_parent_is_answered_with_unsubscribe(bench: Bench) -> None:
@@ -115,11 +115,11 @@ def test_a_dismissal_by_a_neighbour_that_is_not_the_parent_is_ignored(member: Be
     assert member.stream.settled
 
 
-# No room: somebody has more than its share
+# Eviction of streams
 
 
 def hogged(bench: Bench, hog: int = 3, other: int = 4, *, others: int = 0) -> None:
-    """Fill the node: one neighbour looks for nearly all streams, another for a few."""
+    """Fill the node with streams: nearly all for one neighbour, and a few for another."""
     for number in range(32):
         bench.request(other if number < others else hog, key=key(number + 1), best=0.0)
     assert len(bench.node.streams) == 32
@@ -194,7 +194,7 @@ def test_requests_that_wait_for_an_evicted_stream_are_rejected(make_bench: type[
     assert bench.take(3) == [RejectedOverload(first), RejectedOverload(second)]
 
 
-# Who joins when its link is gone
+# Requesters whose link is lost
 
 
 def test_a_requester_whose_link_is_down_is_not_accepted(make_bench: type[Bench]) -> None:

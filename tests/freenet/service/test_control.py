@@ -1,4 +1,4 @@
-"""What commands on the same machine may ask a node, and how little harm they can do."""
+"""Control connections of a freenet node: requests, limits and errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIGNED = KEY_PREFIX + bytes(16)
 
 
 class Service:
-    """A node that a test plays."""
+    """Fake service."""
 
     def __init__(self) -> None:
         self.listeners: list[Any] = []
@@ -89,7 +89,7 @@ class Service:
 
 
 class Transport(StringTransport):
-    """As TCP, it can be cut off."""
+    """String transport that can be aborted like a TCP connection."""
 
     aborted = False
 
@@ -99,7 +99,7 @@ class Transport(StringTransport):
 
 
 class Client:
-    """One client of a control."""
+    """One client of the control endpoint."""
 
     def __init__(self, factory: ControlFactory) -> None:
         self.control: FreenetControl = factory.buildProtocol(None)
@@ -108,7 +108,7 @@ class Client:
         self.control.makeConnection(self.transport)
 
     def ask(self, *questions: Any) -> list[dict[str, Any]]:
-        """Return what came since the last answer."""
+        """Send requests, and return the answers since the last call."""
         self.control.dataReceived(b"".join(json.dumps(question).encode() + b"\n" for question in questions))
         return self.read()
 

@@ -1,4 +1,4 @@
-"""What Prometheus is told of a freenet node."""
+"""Prometheus metrics of a freenet node."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fyrehose_twisted.freenet.service.metrics import MAX_STREAM_SERIES, FreenetC
 
 
 def stream(key: int, **fields: Any) -> StreamStatus:
-    """Return a stream of which nothing much is known, but for ``fields``."""
+    """Return the status of a stream with defaults for all but ``fields``."""
     nothing = StreamStatus(key.to_bytes(2), 0.5, "searching", None, False, None, (), False, None)
     return nothing._replace(**fields)
 
 
 def values(streams: Sequence[StreamStatus]) -> dict[tuple[str, ...], float]:
-    """Return what is told, by the last part of the name and the labels."""
+    """Return the samples by the last part of the name and the labels."""
     state = NodeStatus(None, 1, 0.25, (), streams, 0, {})
     registry = CollectorRegistry()
     registry.register(FreenetCollector(SimpleNamespace(state=lambda: state)))

@@ -1,4 +1,4 @@
-"""Nodes as services, on real sockets of this machine."""
+"""Freenet services on real sockets of this machine."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ LOOPBACK = "tcp:0:interface=127.0.0.1"
 
 @implementer(IFreenetListener)
 class Listener:
-    """Lets tests wait for what a node tells."""
+    """Listener that lets a test wait for events."""
 
     def __init__(self) -> None:
         self.packets: list[tuple[bytes, bytes]] = []
@@ -84,7 +84,7 @@ Make = Callable[..., FreenetService]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Make services that are stopped in the end; each is a peer of the one before."""
+    """Factory of services that are stopped after the test; each has the previous one as peer."""
     made: list[FreenetService] = []
     problems: list[Exception] = []
 

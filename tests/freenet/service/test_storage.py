@@ -35,7 +35,7 @@ def packets(journal: MemoryJournal) -> PacketJournal:
 
 
 def kept(journal: Any) -> dict[int, list[int]]:
-    """Return the numbers of each epoch."""
+    """Return the packet numbers by epoch."""
     found: dict[int, list[int]] = {}
     for epoch in journal.epochs():
         bounds = journal.bounds(epoch)

@@ -1,4 +1,4 @@
-"""What an operator can say to ``twistd freenet-node``, and what is said back: one line."""
+"""Options of ``twistd freenet-node`` and their errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fyrehose_twisted.journal.store import open_journal
 
 
 class OfOurs(FreenetPeerProtocol):
-    """What an application might run."""
+    """Subclass of an application."""
 
 
 @pytest.fixture(autouse=True)

@@ -85,7 +85,7 @@ WRITTEN: list[tuple[Message, str]] = [
     (PublishCollision(2, 6), "83 1821 02 06"),
     (PublishFailed(2, "no-stream"), "83 1822 02 696e6f2d73747265616d"),
 ]
-"""Messages, and the CBOR that they are for all time; four bytes of its length stand before it."""
+"""Messages and their fixed CBOR encoding, without the four-byte length."""
 
 PLAIN = {
     "node": 1,
@@ -109,7 +109,7 @@ PLAIN = {
     "reason": "no-stream",
     "wanted": True,
 }
-"""A value for each field that there is."""
+"""Valid value of each field."""
 
 _NO_WHOLE: list[Any] = [None, True, False, 1.0, "1", b"1", [1], 2**70]
 _NO_UID = [*_NO_WHOLE, -1, MAX_UID + 1]
@@ -140,7 +140,7 @@ REFUSED: dict[str, list[Any]] = {
     "reason": [None, 0, b"why", "r" * (MAX_REASON + 1), "two\nlines", "\0", "\x1b[2J"],
     "wanted": [None, 0, 1, "true"],
 }
-"""What each field may not be."""
+"""Invalid values of each field."""
 
 KINDS: list[Any] = list(dict.fromkeys(type(message) for message, _ in WRITTEN))
 OUT_OF_RANGE = [
@@ -172,7 +172,7 @@ def decode(data: bytes) -> list[Message]:
 
 
 def outcome(pieces: list[bytes]) -> tuple[list[Message], str | None]:
-    """What a decoder finds, and why it then fails."""
+    """Return the decoded messages, and the code of the error after them."""
     decoder = FreenetDecoder()
     found: list[Message] = []
     try:
@@ -185,7 +185,7 @@ def outcome(pieces: list[bytes]) -> tuple[list[Message], str | None]:
 
 
 def reason(data: bytes) -> str:
-    """Why the CBOR ``data`` is no message."""
+    """Return the code of the error for the CBOR ``data``."""
     with pytest.raises(MalformedPacket) as caught:
         decode(framed(data))
     assert str(caught.value)

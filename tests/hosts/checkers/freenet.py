@@ -1,5 +1,5 @@
-"""Checker of freenet histories: each packet at most once and under one number, refused ones never, and one tree in the
-end.
+"""Checker of freenet histories: packets are delivered at most once, under one number, and refused ones never. At the
+end there is one tree.
 
 Entries that it reads:
 
@@ -25,11 +25,11 @@ from collections.abc import Sequence
 from hosts.history import Entry, of_kind
 
 UNCERTAIN = "timed-out", "uncertain", "stopped"
-"""Reasons after which a packet may be published all the same."""
+"""Reasons after which a packet may still be published."""
 
 
 def check(history: Sequence[Entry]) -> list[str]:
-    """Return the violations of a history, none if it is right."""
+    """Return the violations of a history, empty if it is valid."""
     reads: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for entry in of_kind(history, "read"):
         reads[entry["client"]][entry["line"]] += 1
@@ -85,7 +85,7 @@ def _one_number_a_packet(history: Sequence[Entry]) -> list[str]:
 
 
 def _refused(history: Sequence[Entry]) -> dict[str, str]:
-    """Return the lines that are not published, each with the reason; without those of which that is not certain."""
+    """Return the lines that were certainly not published, with the reasons."""
     answers = [entry["answer"] for entry in of_kind(history, "failed")]
     return {
         answer["id"]: answer["why"]

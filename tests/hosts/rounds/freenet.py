@@ -13,18 +13,18 @@ from hosts.rounds.base import Round
 
 NODES = ("a", "b", "c", "d", "e")
 LINKS = {"a": "bc", "b": "c", "c": "d", "d": "e", "e": "a"}
-"""Whom each node dials."""
+"""Targets of each node."""
 PUBLISHERS = ("a", "d")
 KEY = "name:rounds"
 MORE = 10
-"""Packets that each publisher has published after the network is one again."""
+"""Packets that each publisher publishes after the network has healed."""
 LIVE = 90.0
-"""Seconds after the last fault within which there is one tree: roots look for a better one 2, 4, 8 and 16 s after
-they became one, and a request may take a while."""
+"""Seconds after the last fault within which there is one tree. Roots probe 2, 4, 8 and 16 s after they became roots,
+and a request takes some time."""
 
 
 class FreenetRound(Round):
-    """Any node is cut off, paused or killed; the others stay linked."""
+    """Round in which any node may be cut off, paused or killed while the others stay linked."""
 
     protocol = "freenet"
     check = staticmethod(checker.check)
@@ -70,7 +70,7 @@ class FreenetRound(Round):
             self.until(lambda: not checker.check(list(self.history.entries)), 15, "all is read")
 
     def _published(self, since: float) -> int:
-        """Return how many packets were asked for since then, and published."""
+        """Return the numbers of packets requested and published since then."""
         entries = list(self.history.entries)
         asked = {entry["line"] for entry in of_kind(entries, "asked") if entry["at"] >= since}
         return sum(entry["line"] in asked for entry in of_kind(entries, "told"))

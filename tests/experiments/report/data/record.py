@@ -1,4 +1,4 @@
-"""Record trees that grow, lose nodes and their roots, and heal.
+"""Recorder of trees that grow, lose nodes and their roots, and heal.
 
 ``python record.py FILE [NODES [DEGREE [SUBSCRIBERS [KEYS [SEED]]]]]``
 """
@@ -16,7 +16,7 @@ GROWN, RETURN, LOSS_OF_INTEREST, END = 40.0, 70.0, 90.0, 110.0
 
 
 def record(file: str, nodes: int = 60, degree: int = 5, subscribers: int = 16, keys: int = 2, seed: int = 7) -> None:
-    """Write a trace; something is published every ten seconds."""
+    """Write a trace, with a publication every ten seconds."""
     rng = Random(seed)
     experiment = TreeExperiment(
         Topology.kleinberg(nodes, degree, seed), seed=seed, latency=lambda a, b, rng: rng.uniform(0.02, 0.3)
@@ -45,12 +45,12 @@ def record(file: str, nodes: int = 60, degree: int = 5, subscribers: int = 16, k
 
 
 def publish(experiment: TreeExperiment, nodes: list[int], key: bytes) -> object:
-    """Let the first subscriber publish that is up."""
+    """Publish a packet at the first running subscriber."""
     return experiment.publish(next(node for node in nodes if experiment.is_up(node)), key, str(experiment.now).encode())
 
 
 def break_down(experiment: TreeExperiment, streams: list[bytes], rng: Random) -> None:
-    """Let the roots die, and an eighth of the members."""
+    """Kill the roots and an eighth of the members."""
     doomed: set[int] = set()
     for key in streams:
         tree = experiment.tree(key)
@@ -62,7 +62,7 @@ def break_down(experiment: TreeExperiment, streams: list[bytes], rng: Random) ->
 
 
 def come_back(experiment: TreeExperiment) -> None:
-    """Restart every other node that died."""
+    """Restart every second dead node."""
     dead = [node for node in range(experiment.topology.n) if not experiment.is_up(node)]
     for node in dead[::2]:
         experiment.restart(node)
