@@ -1,11 +1,11 @@
-"""Three nodes of a cluster on this machine, and what happens when the one that orders events is killed.
+"""Failover of a cluster of three nodes on this machine after its leader is killed.
 
-Every node is a ``twistd parcels-node`` of its own. Events are published at different nodes, over TCP and over HTTP;
-then the node that orders them is killed with -9, publishing goes on, and the node comes back. In the end all that was
-acknowledged has to be there, once, under its number, and in the same order everywhere.
+Each node is a ``twistd parcels-node`` process. The example publishes events at different nodes, over TCP and HTTP. It
+kills the leader with -9, continues to publish, and restarts the node. At the end, every acknowledged event must exist
+once, with its number and in the same order on all nodes.
 
-    python examples/cluster.py            # shows that, and ends
-    python examples/cluster.py --serve    # starts the nodes, and says what to try
+    python examples/cluster.py            # runs the failover and exits
+    python examples/cluster.py --serve    # starts the nodes and shows commands to try
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def say(text: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of loopback that nobody uses just now; they are below those that the kernel gives to who dials."""
+    """Return free loopback ports, below the range of ephemeral ports."""
     found: list[int] = []
     for port in random.sample(range(10_000, 32_000), 22_000):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -50,7 +50,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Node:
-    """A node in a process of its own, which knows the others by their ports."""
+    """A node in a process of its own, configured with the ports of the others."""
 
     def __init__(self, name: str, port: int, http: int, others: list[int], directory: Path) -> None:
         self.name, self.port, self.url, self.directory = name, port, f"http://127.0.0.1:{http}", directory
@@ -93,7 +93,7 @@ class Cluster:
             stack.callback(node.kill)
 
     async def working(self) -> dict[str, Any]:
-        """Wait until all nodes work together, and return how the cluster looks from the first."""
+        """Wait until all nodes work; return the cluster status of the first."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             health = await self.client.health()
@@ -102,54 +102,54 @@ class Cluster:
                 if sum(member["alive"] for member in state["members"]) == len(NAMES):
                     return state
             await deferLater(self.reactor, 0.1)
-        raise SystemExit("cluster: the nodes do not find together")
+        raise SystemExit("cluster: the nodes did not form a cluster in time")
 
-    async def publish(self, what: str) -> None:
-        """Publish over TCP and over HTTP at once, and say what came of it."""
+    async def publish(self, condition: str) -> None:
+        """Publish over TCP and HTTP concurrently, and report the result."""
         before = time.monotonic()
-        events = [b"%d, %s" % (number, what.encode()) for number in range(EVENTS)]
+        events = [b"%d, %s" % (number, condition.encode()) for number in range(EVENTS)]
         tcp = self.publisher.publish_many(events)
         for event in events[::10]:
             self.note(await self.client.publish(event), event)
         for number, event in zip(await tcp, events, strict=True):
             self.note(number, event)
         took, total = time.monotonic() - before, EVENTS + len(events[::10])
-        say(f"{total} events {what} have their numbers, up to {max(self.published)}, after {took:.2f} s")
+        say(f"{total} events {condition} are ordered, up to number {max(self.published)}, after {took:.2f} s")
 
     def note(self, number: int, event: bytes) -> None:
-        """Remember what was acknowledged."""
+        """Record an acknowledged event."""
         if number in self.published:
-            raise SystemExit(f"cluster: number {number} was given twice")
+            raise SystemExit(f"cluster: number {number} was assigned twice")
         self.published[number] = event
 
     async def check(self) -> None:
-        """See whether each node has every event under its number."""
+        """Check that each node has every event with its number."""
         for node in self.nodes.values():
             client, until = ParcelsClient([node.url]), time.monotonic() + PATIENCE
             found = await client.events(1, max(self.published))
-            # What is acknowledged is on two nodes; the third may be a moment behind.
+            # Acknowledged events are on two nodes. The third may lag.
             while len(found) < len(self.published) and time.monotonic() < until:
                 await deferLater(self.reactor, 0.05)
                 found = await client.events(1, max(self.published))
             await client.close()
             if {event.sequence: event.data for event in found} != self.published:
-                raise SystemExit(f"cluster: {node.name} has something other than was acknowledged")
+                raise SystemExit(f"cluster: {node.name} does not have the acknowledged events")
             say(f"{node.name} has {len(found)} events, each under the number that was acknowledged")
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the clients."""
         await self.publisher.close()
         await self.client.close()
 
 
 async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
-    """Run the example; exit with status 1 if anything is not as it should be."""
+    """Run the example; exit with status 1 on any failure."""
     cluster = Cluster(reactor, stack)
     for node in cluster.nodes.values():
         node.start()
     say(f"started {', '.join(NAMES)}")
     leader = cluster.nodes[(await cluster.working())["leader"]]
-    say(f"they found together; {leader.name} orders events")
+    say(f"the cluster is up; {leader.name} is the leader")
     if serve:
         await wait(reactor, cluster)
         return
@@ -158,7 +158,7 @@ async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
     say(f"killed {leader.name} with -9")
     await cluster.publish(f"without {leader.name}")
     successor = (await cluster.client.cluster())["leader"]
-    say(f"{successor} orders events now")
+    say(f"{successor} is the leader now")
     leader.start()
     await cluster.working()
     say(f"{leader.name} is back")
@@ -166,13 +166,11 @@ async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
     await cluster.check()
     await cluster.close()
     print(f"\n{len(cluster.published)} events were acknowledged by three nodes, over TCP and HTTP, and through kill -9")
-    print(
-        "of the node that ordered them. No number was given twice, none is missing, and all nodes have the same order."
-    )
+    print("of the leader. No number was assigned twice, none is missing, and all nodes have the same order.")
 
 
 async def wait(reactor: Any, cluster: Cluster) -> None:
-    """Say what to try, and keep the nodes running until they are interrupted."""
+    """Show commands to try, and keep the nodes running until interrupted."""
     first, second, _ = cluster.nodes.values()
     print(f"\n  curl -d 'hello' {first.url}/events                        # publish")
     print(f"  curl -N -H 'Accept: text/event-stream' {second.url}/events?from=1")
@@ -189,6 +187,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="keep the nodes running until Ctrl-C")
     arguments = parser.parse_args()
-    # Outside of the reactor, so that no node outlives an interrupted start.
+    # Enter the stack outside of the reactor, so that no node outlives an interrupted start.
     with ExitStack() as stack:
         react(lambda reactor: ensureDeferred(main(reactor, stack, arguments.serve)))

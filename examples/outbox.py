@@ -1,7 +1,7 @@
-"""Publish the rows of a table in SQLite, each once for all readers, however often this is killed and started again.
+"""Transactional outbox: publish the rows of an SQLite table exactly once, across crashes and restarts.
 
-An application that changes its database and tells others of it writes the message into a table in the same transaction.
-This publishes that table: rows are only ever added, and row n is message n of the publisher.
+An application writes a message into the table in the same transaction as its change to the database. This program
+publishes the table. Rows are only ever added, and row n is message n of the publisher.
 
     sqlite3 shop.db 'CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT)'
     sqlite3 shop.db "INSERT INTO outbox (message) VALUES ('order 1'), ('order 2')"
@@ -25,11 +25,11 @@ from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
 from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, join
 
 ROWS = 500
-"""Rows that are published at once."""
+"""Rows to publish at once."""
 
 
 async def publish_rows(reactor: Any, publisher: PublisherProtocol, path: Path, position: int, follow: bool) -> int:
-    """Publish what is behind the first ``position`` rows; if ``follow``, wait for more. Return how many there are."""
+    """Publish the rows after the first ``position``; with ``follow``, wait for more. Return the number of rows."""
     with closing(sqlite3.connect(path)) as database:
         while True:
             query = "SELECT message FROM outbox ORDER BY id LIMIT ? OFFSET ?"
