@@ -147,7 +147,10 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--cluster-secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
         ("--cluster-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
         ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
-        ("--http 0 --token-file secret", r"--token-file: secret contains something other than one line of visible ASCII"),
+        (
+            "--http 0 --token-file secret",
+            r"--token-file: secret contains something other than one line of visible ASCII",
+        ),
         ("--token-file token", r"--token-file requires --http ENDPOINT"),
         ("--http-host a.example", r"--http-host requires --http ENDPOINT"),
         ("--callback-port 0 --http 1", r"--callback-port 0 is outside 1 to 65535"),
