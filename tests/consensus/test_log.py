@@ -29,7 +29,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(0, 60), st.integers(0, 3_000), st.integers(1, 6))
-def test_it_is_a_list_of_which_the_beginning_is_dropped(
+def test_log_behaves_like_a_list_with_a_compacted_prefix(
     steps: list[tuple[str, object]], asked: int, limit: int, most: int
 ) -> None:
     log, model, base, base_term, term = RaftLog(entry_size), [], 0, 0, 0
@@ -73,7 +73,7 @@ def test_it_is_a_list_of_which_the_beginning_is_dropped(
             assert size + entry_size(rest[len(given_entries)]) > limit
 
 
-def test_many_are_dropped_without_moving_the_rest_each_time() -> None:
+def test_compaction_deletes_entries_in_bulk() -> None:
     log = RaftLog(entry_size)
     for number in range(1, 5_001):
         log.append([entry(number, b"x")])
@@ -85,7 +85,7 @@ def test_many_are_dropped_without_moving_the_rest_each_time() -> None:
     assert len(log._sizes) == len(log._entries)
 
 
-def test_a_cut() -> None:
+def test_truncation_after_compaction_keeps_the_sizes() -> None:
     log = RaftLog(entry_size, 3, 1)
     entries = [entry(2, bytes(number)) for number in range(6)]
     log.append(entries)
@@ -98,14 +98,14 @@ def test_a_cut() -> None:
     assert (log.last_index, log.size, log.entries_from(6)) == (5, 0, [])
 
 
-def test_nothing_is_dropped_that_is_not_applied() -> None:
+def test_compaction_keeps_entries_that_are_not_applied() -> None:
     log = RaftLog(entry_size)
     log.append([entry(1, bytes(1_000)) for _ in range(5)])
     log.compact(0, 2)
     assert (log.snapshot_index, log.last_index) == (2, 5)
 
 
-def test_the_last_view() -> None:
+def test_last_membership_finds_the_latest_change() -> None:
     log = RaftLog(entry_size, 10, 3)
     view = LogEntry(4, EntryKind.MEMBERSHIP, ALONE)
     log.append([view, entry(4, b""), view, entry(4, b"")])

@@ -206,7 +206,7 @@ def events(group: Group, one: MemberId) -> list[bytes]:
     return [entry.content for _, entry in group.applied[one] if entry.kind is EntryKind.DATA]
 
 
-def test_somebody_asks_within_patience_and_leads() -> None:
+def test_a_member_is_elected_within_the_election_timeout() -> None:
     group = Group(A, B, C)
     group.pass_time(ELECTION_TIMEOUT[1] + 1.0)
     leads = [order for order in group.orders.values() if order.is_leader]
@@ -219,13 +219,13 @@ def test_somebody_asks_within_patience_and_leads() -> None:
     assert first.trial
 
 
-def test_nobody_asks_before_patience_is_over() -> None:
+def test_no_pre_vote_before_the_election_timeout() -> None:
     group = Group(A, B, C)
     group.pass_time(ELECTION_TIMEOUT[0] - 0.01)
     assert group.sent == []
 
 
-def test_one_that_does_not_vote_never_asks() -> None:
+def test_a_non_voter_never_starts_an_election() -> None:
     group = Group(A, B, C, D, votes=(A, B, C))
     group.close(D, A, B, C)
     group.pass_time(60.0)
@@ -311,7 +311,7 @@ def test_votes_go_to_logs_that_are_as_far(last: tuple[int, int], granted: bool, 
     assert group[B].term == (0 if trial else 4)
 
 
-def test_one_vote_a_term() -> None:
+def test_a_member_votes_once_per_term() -> None:
     group = Group(A, B, C)
     order = group[C]
     for sender, granted in ((A, True), (A, True), (B, False)):
@@ -334,7 +334,7 @@ def test_a_trial_promises_nothing() -> None:
     assert order.outbox[-1] == (A, RequestVoteReply(0, False, True))
 
 
-def test_who_has_a_leader_votes_for_nobody_else() -> None:
+def test_a_follower_refuses_votes_while_its_leader_is_alive() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(HEARTBEAT_INTERVAL * 1.1)
@@ -356,7 +356,7 @@ def test_who_has_a_leader_votes_for_nobody_else() -> None:
     assert group[C].outbox.pop() == (B, RequestVoteReply(9, True, True))
 
 
-def test_who_lost_its_leader_asks_soon() -> None:
+def test_a_lost_leader_starts_an_election_soon() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, B, C)
@@ -373,7 +373,7 @@ def test_who_lost_its_leader_asks_soon() -> None:
     assert group[B].is_leader or group[C].is_leader
 
 
-def test_who_hears_nothing_asks_within_patience() -> None:
+def test_silence_starts_an_election_within_the_timeout() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(10.0)
@@ -410,7 +410,7 @@ def test_a_leader_in_touch_with_a_quorum_stays() -> None:
     assert not group[A].is_leader
 
 
-def test_one_alone_needs_nobody() -> None:
+def test_a_single_member_elects_itself() -> None:
     group = Group(A)
     group.elect(A)
     group.pass_time(60.0)
@@ -483,7 +483,7 @@ def test_conflicting_entries_are_cut() -> None:
     assert not group[A].is_leader
 
 
-def test_what_is_there_already_is_not_cut() -> None:
+def test_entries_already_in_the_log_are_not_truncated() -> None:
     group = Group(A, B, C)
     group.elect(A)
     for number in range(4):
@@ -498,7 +498,7 @@ def test_what_is_there_already_is_not_cut() -> None:
     assert group[B].outbox.pop() == (A, AppendEntriesReply(1, True, 3))
 
 
-def test_a_commit_goes_no_further_than_what_came() -> None:
+def test_commit_index_does_not_exceed_the_received_entries() -> None:
     group = Group(A, B, C)
     order = group[B]
     order.log.append([entry(1, b"old"), entry(1, b"old")])
@@ -510,7 +510,7 @@ def test_a_commit_goes_no_further_than_what_came() -> None:
     assert order.commit_index == 2
 
 
-def test_what_the_leader_may_not_have_is_not_committed() -> None:
+def test_entries_beyond_the_match_are_not_committed() -> None:
     order = Group(A, B, C)[B]
     order.log.append([entry(1, b"the leader's too"), entry(1, b"not the leader's")])
     order.append_entries_received(AppendEntries(2, 2, 1, 3, []), A, 100.0)
@@ -598,7 +598,7 @@ def test_votes_that_were_not_asked_for_do_not_count() -> None:
 # Who votes
 
 
-def test_somebody_is_added_by_those_who_voted_before() -> None:
+def test_the_old_members_commit_an_added_member() -> None:
     group = Group(A, B, votes=(A,))
     group.elect(A)
     assert group[A].has_committed_in_term
@@ -625,7 +625,7 @@ def test_somebody_is_added_by_those_who_voted_before() -> None:
     assert group[B].is_voter
 
 
-def test_what_is_behind_a_change_is_for_the_new_view_to_commit() -> None:
+def test_entries_after_a_change_need_a_quorum_of_the_new_membership() -> None:
     group = Group(A, B, votes=(A,))
     group.elect(A)
     group[A].replication.add_followers([B], group.now)
@@ -679,7 +679,7 @@ def test_a_view_that_was_cut_does_not_count() -> None:
     assert not group[B].membership_change_pending
 
 
-def test_a_new_leader_knows_of_a_change_on_its_way() -> None:
+def test_a_new_leader_knows_of_a_pending_membership_change() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, C)
@@ -708,7 +708,7 @@ def test_a_new_leader_knows_of_a_change_on_its_way() -> None:
     assert group[B].members == {A, B}
 
 
-def test_who_is_removed_orders_no_more() -> None:
+def test_a_removed_leader_steps_down() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group[A].propose_membership(view_of(B, C))
@@ -732,7 +732,7 @@ def test_founding() -> None:
     assert [each.kind for _, each in group.applied[A]] == [EntryKind.MEMBERSHIP]
 
 
-def test_forming_anew_keeps_what_was_not_committed() -> None:
+def test_bootstrap_keeps_uncommitted_entries() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, B, C)
@@ -770,7 +770,7 @@ def test_going_on_after_a_start() -> None:
 # Sending
 
 
-def test_state_goes_to_one_whom_the_log_does_not_reach() -> None:
+def test_a_follower_before_the_compacted_log_gets_a_snapshot() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.close(A, C)
@@ -819,7 +819,7 @@ def test_state_that_was_broken_off_begins_again() -> None:
     assert group[C].commit_index == group[A].commit_index
 
 
-def test_what_was_lost_with_a_connection_is_sent_again_at_once() -> None:
+def test_entries_lost_with_a_connection_are_resent_on_reconnect() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(0.5)
@@ -835,7 +835,7 @@ def test_what_was_lost_with_a_connection_is_sent_again_at_once() -> None:
     assert group[A].commit_index == group[A].log.last_index == group[B].log.last_index == group[C].log.last_index
 
 
-def test_nothing_is_sent_where_it_would_wait() -> None:
+def test_nothing_is_sent_on_a_blocked_connection() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(0.5)
@@ -867,7 +867,7 @@ def test_many_entries_are_on_their_way_at_once_but_not_all() -> None:
     assert group[B].commit_index == group[A].commit_index == group[A].log.last_index
 
 
-def test_small_entries_share_a_parcel() -> None:
+def test_small_entries_share_a_message() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(0.5)
@@ -877,7 +877,7 @@ def test_small_entries_share_a_parcel() -> None:
     assert [len(message.entries) for message in group.lines[A, B]] == [100]  # type: ignore[union-attr]
 
 
-def test_followers_are_told_soon_what_is_committed() -> None:
+def test_followers_learn_the_commit_index_soon() -> None:
     group = Group(A, B, C)
     group.elect(A)
     group.pass_time(0.5)

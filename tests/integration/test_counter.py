@@ -77,7 +77,7 @@ def test_all_replicas_count_the_same(start: Any, start_cluster: Any, await_true:
 def test_what_no_replica_takes_is_not_sent(start: Any) -> None:
     program = start(sys.executable, EXAMPLE, "add", "9" * 200, of_ours=False)
     assert program.finish() == 1
-    assert program.err == "counter: that is a change of 209 bytes; no replica takes more than 200\n"
+    assert program.err == "counter: the change has 209 bytes; the limit is 200\n"
 
 
 @pytest.mark.extended
@@ -89,5 +89,5 @@ def test_what_is_no_snapshot_is_refused(start: Any, tmp_path: Path, state: str) 
     snapshot.write_text(state)
     program = start(sys.executable, EXAMPLE, "replica", "--snapshot", snapshot, of_ours=False)
     assert program.finish() == 1
-    assert program.outputs[2].startswith(b"counter: %s is no snapshot of a counter: " % bytes(snapshot))
+    assert program.outputs[2].startswith(b"counter: %s is not a snapshot of a counter: " % bytes(snapshot))
     assert b"Traceback" not in program.outputs[2]

@@ -106,7 +106,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
     command = "fyrehose", "parcels", "reform", "--http", survivor.url, "--cluster"
     asked = start(*command, "default")
     assert asked.finish() == 1
-    assert "It would go on alone after event 50" in asked.err
+    assert "It would continue alone after event 50" in asked.err
     assert asked.err.endswith("fyrehose: nothing was done\n")
     wrong = start(*command, "another", "--yes")
     assert wrong.finish() == 1
@@ -114,7 +114,7 @@ def test_a_minority_acknowledges_nothing_until_the_operator_decides(start: Any, 
     assert survivor.state()["mode"] == "Err"
     done = start(*command, "default", "--yes")
     assert done.finish() == 0, done
-    assert done.out == f"node {survivor.name} goes on alone after event 50, mode Wrk\n"
+    assert done.out == f"node {survivor.name} continues alone after event 50, mode Wrk\n"
     # Those that heard of the old cluster want nothing to do with the new one before they have forgotten it.
     for node in (one, other):
         node.kill()
@@ -317,15 +317,15 @@ def test_a_publisher_says_that_its_node_is_dead_or_hangs(start: Any, start_clust
     publisher.wait_for("1\n")
     node.kill()
     publisher.write(b"b\n")
-    refused = f"fyrehose: {node.address}: refused, trying again; start the node, or name another with --node\n"
-    works = f"fyrehose: {node.address} takes events\n"
+    refused = f"fyrehose: {node.address}: refused, retrying; start it, or pass another --node\n"
+    works = f"fyrehose: {node.address} accepts events\n"
     await_true(lambda: refused in publisher.err, lambda: str(publisher))
     node.start()
     publisher.wait_for("2\n")
     await_true(lambda: works in publisher.err, lambda: str(publisher))
     node.program.signal(signal.SIGSTOP)
     publisher.write(b"c\n")
-    hangs = f"fyrehose: {node.address}: no answer, trying again; see why the node hangs, or name another with --node\n"
+    hangs = f"fyrehose: {node.address}: no answer, retrying; find out why it hangs, or pass another --node\n"
     await_true(lambda: hangs in publisher.err, lambda: str(publisher))
     node.program.signal(signal.SIGCONT)
     publisher.wait_for("3\n")

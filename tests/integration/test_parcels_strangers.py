@@ -244,7 +244,7 @@ def test_hostile_clients_of_http(start: Any, start_cluster: Any, await_true: Any
     # What it left unread is not kept for it: the rest of the line would be 8 MB.
     follower = start("fyrehose", "parcels", "follow", "--http", node.url, "--from", 1)
     follower.wait_for("0002000\n")
-    assert follower.err.startswith("fyrehose: no node has 1 to ")
+    assert follower.err.startswith("fyrehose: no node holds 1 to ")
     assert follower.err.count("\n") == 1
     resident = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{node.program.process.pid}/status").read_text())
     assert resident is not None

@@ -131,7 +131,7 @@ def test_how_a_cluster_is_described() -> None:
         "cluster trades, seen from a (00ff)",
         "founding 00c0ffee00c0ffee",
         "mode Err: it is not in touch with a quorum",
-        "nobody orders events, term 3",
+        "no node orders events, term 3",
         "last event 1,200, held none",
         "",
         "members, of which 2 have to agree",

@@ -63,7 +63,7 @@ def test_content() -> None:
     assert wanted(leader(A, B, C)) is None
 
 
-def test_who_leads_not_changes_nothing() -> None:
+def test_a_follower_proposes_no_change() -> None:
     order = leader(A, B, C)
     order.step_down(0.0)
     assert wanted(order, dead=[C]) is None
@@ -75,7 +75,7 @@ def test_one_change_at_a_time() -> None:
     assert wanted(order, dead=[C]) is None
 
 
-def test_the_dead_are_removed_one_by_one() -> None:
+def test_dead_members_are_removed_one_by_one() -> None:
     order = leader(A, B, C, D)
     assert wanted(order, dead=[D]) == view_of(A, B, C)
     order = leader(A, B, C)
@@ -83,24 +83,24 @@ def test_the_dead_are_removed_one_by_one() -> None:
     assert wanted(order, leaving=[C]) == view_of(A, B)
 
 
-def test_without_a_quorum_nobody_is_removed() -> None:
+def test_no_member_is_removed_without_a_quorum() -> None:
     assert wanted(leader(A, B), dead=[B]) is None
     assert wanted(leader(A, B, C), dead=[B, C]) is None
     assert wanted(leader(A, B, C, D), dead=[B, C]) is None
 
 
-def test_it_never_removes_itself() -> None:
+def test_the_leader_never_removes_itself() -> None:
     assert wanted(leader(A, B, C), dead=[A]) is None
     assert wanted(leader(A, B, C), leaving=[A]) is None
 
 
-def test_who_is_back_without_memory_takes_its_former_place() -> None:
+def test_a_new_incarnation_replaces_the_former_one() -> None:
     again = MemberId("C", 2)
     order = leader(A, B, C, others=(again,))
     assert wanted(order, joining=[again]) == view_of(A, B)
 
 
-def test_somebody_is_added_who_has_everything() -> None:
+def test_a_node_with_all_entries_is_added() -> None:
     order = leader(A, others=(B,))
     assert wanted(order, joining=[B]) is None
     order.append_entries_reply_received(AppendEntriesReply(order.term, True, order.commit_index - 1), B, 0.0)
@@ -110,7 +110,7 @@ def test_somebody_is_added_who_has_everything() -> None:
     assert wanted(order, joining=[C]) is None
 
 
-def test_one_after_the_other_in_order_of_names() -> None:
+def test_nodes_are_added_one_at_a_time_in_order_of_names() -> None:
     order = leader(A, others=(B, C))
     catch_up(order, B, C)
     assert wanted(order, joining=[C, B]) == view_of(A, B)
@@ -131,7 +131,7 @@ def test_there_may_be_so_many() -> None:
     assert wanted(order, joining=[last], leaving=[many[-1]]) == view_of(*many[:-1])
 
 
-def test_one_who_has_to_start_anew_is_not_added() -> None:
+def test_a_probing_follower_is_not_added() -> None:
     order = leader(A, others=(B,))
     catch_up(order, B)
     order.replication.follower_disconnected(B)

@@ -29,7 +29,7 @@ INPUTS = ("founded", "answered", "caught_up", "fell_behind", "lost_quorum", "lef
 
 @pytest.mark.parametrize("mode", list(Mode))
 @pytest.mark.parametrize("what", INPUTS)
-def test_what_happens_where(mode: Mode, what: str) -> None:
+def test_transitions_from_each_mode(mode: Mode, what: str) -> None:
     modes = ModeMachine()
     for step in WAYS[mode]:
         modes.fire(step, "before", 1.0)
@@ -43,7 +43,7 @@ def test_what_happens_where(mode: Mode, what: str) -> None:
     assert (modes.reason, modes.since) == (("because", 7.0) if expected is not mode else (why, since))
 
 
-def test_it_begins_with_discovery() -> None:
+def test_a_node_starts_in_discovery() -> None:
     modes = ModeMachine()
     assert modes.mode is Mode.DSC
     assert modes.reason

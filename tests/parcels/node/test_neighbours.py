@@ -18,7 +18,7 @@ def info(name: str, number: int, incarnation: int | None = 1) -> NodeInfo:
 ME = info("Ivan", 1)
 
 
-def test_who_is_known() -> None:
+def test_neighbours_are_added_updated_and_removed() -> None:
     known = Neighbours(ME, 3)
     boris, vera = known.add(info("Vera", 3), 1.0), known.add(info("Boris", 2, None), 1.0)
     assert boris is not None

@@ -164,7 +164,7 @@ def test_a_second_node_joins(wires: Wires) -> None:
     assert [len(one.membership.members) for one in ivan.of(MembershipChanged)] == [1, 2]
 
 
-def test_three_nodes_have_one_order(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_three_nodes_agree_on_one_order(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     for number in range(30):
         trio[number % 3].tell("publish", [b"%d" % number, b"and"], number)
         if number % 7 == 0:
@@ -223,7 +223,7 @@ def test_found_joins_where_there_is_a_cluster(wires: Wires) -> None:
     assert members(boris) == ["Boris", "Ivan"]
 
 
-def test_one_in_no_cluster_is_not_joined(wires: Wires) -> None:
+def test_a_node_in_no_cluster_is_not_joined(wires: Wires) -> None:
     boris = wires.node("Boris", 2, (1,))
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(30.0)
@@ -242,7 +242,7 @@ def test_a_list_with_oneself_and_repetitions(wires: Wires) -> None:
     assert [address for _, address in boris.dialled].count(wires.address(1)) == 1
 
 
-def test_it_knows_itself_behind_another_address(wires: Wires) -> None:
+def test_a_node_recognizes_itself_at_another_address(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (9,))
     wires.listening[wires.address(9)] = ivan
     assert wires.run(8.0, lambda: mode(ivan) is Mode.WRK)
@@ -273,7 +273,7 @@ def join_apart(wires: Wires, host: Host, name: str, founding: int) -> Any:
     return end
 
 
-def test_who_dials_one_of_another_founding_is_told(wires: Wires) -> None:
+def test_a_dialler_with_another_founding_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     promises = PersistentState()
     boris = wires.node("Boris", 2, promises=promises)
@@ -290,7 +290,7 @@ def test_who_dials_one_of_another_founding_is_told(wires: Wires) -> None:
     assert mode(boris) is Mode.WRK
 
 
-def test_one_that_calls_again_and_again_is_warned_of_once(wires: Wires) -> None:
+def test_repeated_refusals_of_one_peer_warn_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     for _ in range(5):
         join_apart(wires, ivan, "Boris", 77)
@@ -391,7 +391,7 @@ def test_the_right_secret(wires: Wires) -> None:
     "secret",
     [None, SECRET],
 )
-def test_one_who_knows_only_a_follower_joins(wires: Wires, secret: bytes | None) -> None:
+def test_a_node_that_knows_only_a_follower_joins(wires: Wires, secret: bytes | None) -> None:
     wires.node("Ivan", 1, secret=secret)
     boris = wires.node("Boris", 2, (1,), secret=secret)
     assert wires.run(8.0, lambda: mode(boris) is Mode.WRK)
@@ -400,7 +400,7 @@ def test_one_who_knows_only_a_follower_joins(wires: Wires, secret: bytes | None)
     assert wires.run(20.0, lambda: mode(vera) is Mode.WRK)
 
 
-def test_one_who_joins_votes_once_it_has_the_events(wires: Wires) -> None:
+def test_a_joining_node_votes_once_it_has_the_events(wires: Wires) -> None:
     # What a quorum of the old view has, one of the new view has to have: state brings no events.
     ivan = wires.node("Ivan", 1)
     for number in range(60):
@@ -411,7 +411,7 @@ def test_one_who_joins_votes_once_it_has_the_events(wires: Wires) -> None:
     assert boris.node.oldest == 1
 
 
-def test_one_who_has_events_but_no_memory_founds_nothing(wires: Wires) -> None:
+def test_a_node_with_events_but_without_state_does_not_bootstrap(wires: Wires) -> None:
     history = EventWindow(10**6)
     history.put([SequencedRun(1, "somebody", 1, 1, [b"x"])])
     alone = ClusterNode(NodeConfig("Ivan"), Random(1), 0.0, history=history)
@@ -422,7 +422,7 @@ def test_one_who_has_events_but_no_memory_founds_nothing(wires: Wires) -> None:
     assert (alone.mode, alone.sequence) == (Mode.WRK, 1)
 
 
-def test_who_calls_without_the_secret(wires: Wires) -> None:
+def test_a_peer_without_the_secret_is_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     end = wires.call(ivan)
     end.send(Hello("default", "", 0, 0, bytes(16)))
@@ -468,7 +468,7 @@ def test_who_calls_without_the_secret(wires: Wires) -> None:
         Proof(b""),
     ],
 )
-def test_who_says_no_hello_is_refused(wires: Wires, message: Any) -> None:
+def test_requests_before_hello_are_refused(wires: Wires, message: Any) -> None:
     ivan = wires.node("Ivan", 1)
     for opening in ((), (ask(info("Olga")),)):
         end = wires.call(ivan)
@@ -480,7 +480,7 @@ def test_who_says_no_hello_is_refused(wires: Wires, message: Any) -> None:
     assert delivered(ivan) == []
 
 
-def test_who_said_hello_and_proved_nothing_is_refused(wires: Wires) -> None:
+def test_requests_before_proof_are_refused(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = wires.call(ivan)
     end.send(ask(info("Olga")), Hello("default", "Olga", 99, 0, bytes(16)), RequestVote(9, 9, 9, False))
@@ -532,7 +532,7 @@ def test_too_many_neighbours(wires: Wires) -> None:
     assert counter(ivan, "dropped_too_many_neighbours") == 3
 
 
-def test_one_address_does_not_fill_the_table(wires: Wires) -> None:
+def test_one_address_cannot_fill_the_neighbour_table(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8)
     for number in range(9):
         wires.call(ivan).send(ask(info(f"n{number}", port=9_000 + number)))
@@ -544,7 +544,7 @@ def test_one_address_does_not_fill_the_table(wires: Wires) -> None:
     assert "Boris" in {one.name for one in ivan.node.state(wires.now).neighbours}
 
 
-def test_strangers_leave_room_for_those_who_know_the_secret(wires: Wires) -> None:
+def test_unauthenticated_nodes_leave_room_for_authenticated_ones(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(40):
         call_as_stranger(wires, ivan, number)
@@ -557,7 +557,7 @@ def test_strangers_leave_room_for_those_who_know_the_secret(wires: Wires) -> Non
     assert len(ivan.node.state(wires.now).members) == 5
 
 
-def test_what_a_member_heard_of_strangers_is_not_proven(wires: Wires) -> None:
+def test_unauthenticated_nodes_listed_by_a_member_stay_unauthenticated(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_neighbours=8, secret=SECRET)
     for number in range(2):
         call_as_stranger(wires, ivan, number)
@@ -601,7 +601,7 @@ def test_too_many_links(wires: Wires) -> None:
 
 @pytest.mark.parametrize("name", ["", "n" * 65, "\u00fc" * 33, "a\nb", "\x1b[2J", "\u200b"])
 @pytest.mark.parametrize("incarnation", [None, 99])
-def test_a_name_that_none_may_have_is_refused(wires: Wires, name: str, incarnation: int | None) -> None:
+def test_an_invalid_name_is_refused(wires: Wires, name: str, incarnation: int | None) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     bad = info(name, "10.0.0.2", incarnation=incarnation)
     asked = wires.play(("10.0.0.2", 7_878), answers_as(bad))
@@ -617,7 +617,7 @@ def test_a_name_that_none_may_have_is_refused(wires: Wires, name: str, incarnati
     assert counter(ivan, "dropped_bad_name") >= 2
 
 
-def test_one_link_too_many_gets_an_answer(wires: Wires) -> None:
+def test_a_connection_over_the_limit_gets_an_error(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, max_links=1)
     wires.call(ivan)
     end = wires.call(ivan)
@@ -639,7 +639,7 @@ def test_an_idle_caller_is_hung_up(wires: Wires) -> None:
 # Addresses
 
 
-def test_somebody_elses_address_is_not_dialled(wires: Wires) -> None:
+def test_a_foreign_address_is_not_dialled(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     victim = wires.play(7)
     for incarnation in (None, 99):
@@ -652,7 +652,7 @@ def test_somebody_elses_address_is_not_dialled(wires: Wires) -> None:
     assert any("10.0.0.7" in text for text in warnings(ivan))
 
 
-def test_somebody_elses_address_is_not_dialled_where_there_is_a_secret(wires: Wires) -> None:
+def test_a_foreign_address_is_not_dialled_with_a_secret(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, secret=SECRET)
     victim = wires.play(7)
     wires.call(ivan, "10.0.0.99").send(ask(info("Olga", "10.0.0.7", incarnation=None)))
@@ -671,7 +671,7 @@ FORGED = "who speaks only the document needs no proof, and takes the place of a 
         (None, None),
     ],
 )
-def test_a_question_in_a_members_name_does_not_shake_it(
+def test_a_request_in_a_members_name_does_not_affect_the_member(
     wires: Wires, secret: bytes | None, incarnation: int | None
 ) -> None:
     ivan = wires.node("Ivan", 1, secret=secret)
@@ -829,7 +829,7 @@ def test_state(trio: tuple[Host, Host, Host], wires: Wires) -> None:
 # Who goes
 
 
-def test_the_one_that_orders_dies(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_a_dead_leader_is_replaced(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1"], 1)
     wires.run(0.5)
@@ -903,7 +903,7 @@ def test_a_majority_comes_back(wires: Wires) -> None:
     assert hosts["Boris"].of(PublishConfirmed) == [PublishConfirmed(1, ((3, 1),))]
 
 
-def test_who_forgot_is_somebody_new(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_a_node_without_state_is_a_new_member(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     boris.tell("publish", [b"1", b"2"], 1)
     wires.run(0.5)
@@ -947,7 +947,7 @@ def test_leaving(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     assert modes(vera)[-1] is Mode.SHUTDOWN
 
 
-def test_the_one_that_orders_leaves(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_a_leaving_leader_is_replaced(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     ivan.tell("publish", [b"on its way"], 1)
     ivan.tell("leave")
@@ -957,7 +957,7 @@ def test_the_one_that_orders_leaves(trio: tuple[Host, Host, Host], wires: Wires)
     assert len(ivan.of(PublishConfirmed)) + len(ivan.of(PublishUnconfirmed)) == 1
 
 
-def test_one_alone_leaves_at_once(wires: Wires) -> None:
+def test_a_single_node_leaves_at_once(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     ivan.tell("leave")
     wires.run(0.1)
@@ -968,7 +968,7 @@ SPINS = "next_deadline() lies in the past for ever"
 
 
 @pytest.mark.parametrize("neighbours", [(), (2,)])
-def test_one_that_left_needs_no_timer(wires: Wires, neighbours: tuple[int, ...]) -> None:
+def test_a_stopped_node_needs_no_timer(wires: Wires, neighbours: tuple[int, ...]) -> None:
     ivan = wires.node("Ivan", 1, neighbours, bootstrap=True)
     wires.run(3.0)
     ivan.tell("leave")
@@ -992,13 +992,13 @@ def test_panic(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     assert [type(one) for _, _, one in ivan.wrote[said:] if not isinstance(one, Heartbeat)] == []
 
 
-def test_one_that_panics_needs_no_timer(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_a_panicked_node_needs_no_timer(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     trio[1].tell("panic", "the disk is full")
     wires.run(20.0)
     assert members(trio[0]) == ["Ivan", "Vera"]
 
 
-def test_forming_anew_is_refused_where_there_is_no_need(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_reform_is_refused_with_a_quorum(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     with pytest.raises(LocalError):
         trio[0].node.reform(wires.now)
     trio[2].tell("leave")
@@ -1009,7 +1009,7 @@ def test_forming_anew_is_refused_where_there_is_no_need(trio: tuple[Host, Host, 
         trio[1].node.reform(wires.now)
 
 
-def test_forming_anew(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_reform_founds_a_new_cluster(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     ivan.tell("publish", [b"1", b"2"], 1)
     wires.run(1.0)
@@ -1029,7 +1029,7 @@ def test_forming_anew(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     assert again.read() == boris.read()
 
 
-def test_forming_anew_with_somebody_in_touch(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_reform_refuses_connected_nodes_of_the_old_cluster(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan, boris, vera = trio
     wires.hosts.pop("Vera")
     vera.kill()
@@ -1045,7 +1045,7 @@ def test_forming_anew_with_somebody_in_touch(trio: tuple[Host, Host, Host], wire
     assert members(ivan) == ["Ivan"]
 
 
-def test_forming_anew_in_no_cluster(wires: Wires) -> None:
+def test_reform_without_a_cluster(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1, (2,))
     wires.run(5.0)
     ivan.tell("reform")
@@ -1237,7 +1237,7 @@ def test_nonsense_as_state(wires: Wires) -> None:
     assert counter(ivan, "dropped_bad_state") >= 1
 
 
-def test_what_is_no_answer_to_anything(trio: tuple[Host, Host, Host], wires: Wires) -> None:
+def test_unsolicited_replies_are_ignored(trio: tuple[Host, Host, Host], wires: Wires) -> None:
     ivan = trio[0]
     peers = [end.peer for end in ivan.ends.values() if end.peer.dialled]
     for message in (
@@ -1264,7 +1264,7 @@ def test_what_is_no_answer_to_anything(trio: tuple[Host, Host, Host], wires: Wir
     assert members(ivan) == ["Boris", "Ivan", "Vera"]
 
 
-def test_who_is_in_no_cluster_cannot_order(wires: Wires) -> None:
+def test_a_node_in_no_cluster_cannot_order(wires: Wires) -> None:
     ivan = wires.node("Ivan", 1)
     end = join(wires, ivan, "Olga", founding=0)
     end.send(AppendEntries(9, 0, 0, 0, [LogEntry(9, EntryKind.NO_OP, None)]))
@@ -1283,7 +1283,7 @@ def test_a_member_that_begins_anew_elsewhere(trio: tuple[Host, Host, Host], wire
     assert ("Vera", "10.0.0.5:7878") in [(one.name, one.address) for one in ivan.node.state(wires.now).members]
 
 
-def test_what_is_durable_comes_first(wires: Wires) -> None:
+def test_changes_are_persisted_before_their_effects(wires: Wires) -> None:
     promises = PersistentState()
     ivan = wires.node("Ivan", 1, promises=promises)
     wires.run(1.0)

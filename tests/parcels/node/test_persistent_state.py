@@ -27,7 +27,7 @@ def test_starts_are_counted() -> None:
     assert (promises.member, promises.starts) == (IVAN, 2)
 
 
-def test_what_is_kept_is_found_again() -> None:
+def test_persisted_changes_are_restored() -> None:
     promises = PersistentState()
     promises.persist(change(1, entry(1), entry(2), term=3, commit=1))
     assert (promises.term, promises.voted_for, promises.cluster_id, promises.commit_index) == (3, BORIS, 7, 1)
@@ -37,7 +37,7 @@ def test_what_is_kept_is_found_again() -> None:
     assert promises.entries == [entry(1), entry(2)]
 
 
-def test_entries_replace_what_was_there() -> None:
+def test_entries_replace_existing_ones() -> None:
     promises = PersistentState()
     promises.persist(change(1, entry(1), entry(2), entry(3)))
     promises.persist(change(2, entry(4)))

@@ -57,7 +57,7 @@ def test_it_is_a_history(journal: Journal) -> None:
 def test_an_event_survives_packing() -> None:
     event = Event(7, "someone", 3, 9, b"\x00\xff")
     assert unpack_event(7, pack_event(event)) == event
-    with pytest.raises(ValueError, match="record 7 of the journal is no event"):
+    with pytest.raises(ValueError, match="record 7 of the journal is not an event"):
         unpack_event(7, b"\xff")
 
 

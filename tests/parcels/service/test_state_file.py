@@ -185,7 +185,7 @@ def test_what_is_no_change_is_noticed(tmp_path: Path, body: object) -> None:
 def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "promises"
     path.write_text("a letter to somebody")
-    with pytest.raises(StateFileError, match="holds no promises"):
+    with pytest.raises(StateFileError, match="is not a state file"):
         open_file(path)
     assert path.read_text() == "a letter to somebody"
 

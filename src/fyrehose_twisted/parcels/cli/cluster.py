@@ -1,4 +1,4 @@
-"""``fyrehose parcels cluster`` and ``reform``: what an operator wants to see and do."""
+"""``fyrehose parcels cluster`` and ``reform``: cluster status and forced founding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def show_cluster(options: argparse.Namespace, client: ParcelsClient) -> in
     try:
         lines = list(_describe_cluster(state))
     except (KeyError, TypeError, ValueError):
-        raise InvalidResponse("a node describes its cluster in a way that is not known here; try --json") from None
+        raise InvalidResponse("a node returned a cluster status in an unknown format; try --json") from None
     print_output("\n".join(lines))
     return 0
 
@@ -36,16 +36,16 @@ async def reform(options: argparse.Namespace, client: ParcelsClient) -> int:
     if not options.yes:
         print(
             f"Node {name} at {node} is in mode {mode}: {state.get('why')}\n"
-            f"It would go on alone after event {sequence}, whatever others have. Others may join it as somebody new;\n"
-            "those that are still up and remember the old cluster have to be restarted without what they remember.\n"
-            "Has any of the others a higher number? Then ask that one. Say --yes to do it.",
+            f"It would continue alone after event {sequence}. Other nodes can join it as new members; running\n"
+            "nodes of the old cluster have to be restarted without their state. If another node has a higher\n"
+            "number, choose that node instead. To proceed, pass --yes.",
             file=sys.stderr,
         )
         return print_error("nothing was done")
     data = json.dumps({"reform": options.cluster}).encode()
     headers = {"Content-Type": "application/json"}
     answer = await client.nodes.request(NodeRequest("POST", "/cluster/reform", data, headers))
-    print_output(f"node {name} goes on alone after event {sequence}, mode {answer.field('mode')}")
+    print_output(f"node {name} continues alone after event {sequence}, mode {answer.field('mode')}")
     return 0
 
 
@@ -53,7 +53,7 @@ def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield f"cluster {state['cluster']}, seen from {state['name']} ({state['incarnation']})"
     yield f"founding {state.get('founding') or 'not known'}"
     yield f"mode {state['mode']}: {state['why']}"
-    orders = "nobody orders events" if state["leader"] is None else f"{state['leader']} orders events"
+    orders = "no node orders events" if state["leader"] is None else f"{state['leader']} orders events"
     yield f"{orders}, term {state['term']:,}"
     held = f"{state['oldest']:,} to {state['sequence']:,}" if state["oldest"] <= state["sequence"] else "none"
     yield f"last event {state['sequence']:,}, held {held}"

@@ -1,4 +1,4 @@
-"""``fyrehose parcels follow``: print events in order as they come."""
+"""``fyrehose parcels follow``: print ordered events as they arrive."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from fyrehose_twisted.process.terminal import StandardOutput, print_error
 
 @implementer(IEventListener)
 class OrderedEventPrinter:
-    """Prints events on standard output, no faster than that takes them.
+    """Prints events on standard output, subject to its backpressure.
 
-    :param first: number of the first event; ``None`` for the next one.
-    :param founding: of the cluster that it is a number of; empty if that is not known.
-    :param count: how many to print; ``None`` for all.
-    :ivar ended: fires with what went wrong, ``None`` for nothing.
+    :param first: sequence number of the first event; ``None`` for the next one.
+    :param cluster_id: id of the cluster that it belongs to; empty if unknown.
+    :param count: number of events to print; ``None`` for all.
+    :ivar ended: Deferred that fires with the failure, or with ``None``.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class OrderedEventPrinter:
         self._follower: EventFollower | None = None
 
     def start(self) -> None:
-        """Begin to print."""
+        """Start to print."""
         self._output.register(self)
         self._output.when_closed(self.end)
         self._update_stream()
 
     def stop(self) -> None:
-        """Print no more."""
+        """Stop printing."""
         self._wanted = False
         self._update_stream()
 
     def end(self, problem: object) -> None:
-        """It is over."""
+        """Stop, and fire :attr:`ended`."""
         if not self.ended.called:
             self.ended.callback(problem)
 
@@ -79,24 +79,24 @@ class OrderedEventPrinter:
     def events_skipped(self, first: int, last: int) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IEventListener`."""
         if self._remaining != 0:
-            print(f"fyrehose: no node has {first:,} to {last:,} any more", file=sys.stderr)
+            print(f"fyrehose: no node holds {first:,} to {last:,} any more", file=sys.stderr)
 
     def pauseProducing(self) -> None:
-        """Twisted: enough for now. What a node has sent already is still printed."""
+        """Twisted: pause. Events already received are still printed."""
         self._wanted = False
         self._update_soon()
 
     def resumeProducing(self) -> None:
-        """Twisted: go on."""
+        """Twisted: resume."""
         self._wanted = True
         self._update_soon()
 
     def stopProducing(self) -> None:
-        """Twisted: nobody reads any more."""
+        """Twisted: standard output is closed."""
         self.pauseProducing()
 
     def _update_soon(self) -> None:
-        # This may have been called by what a stream is handing on just now.
+        # The caller may be a stream that is delivering events right now.
         if not self._update_pending:
             self._update_pending = True
             self._reactor.callLater(0, self._update_stream)
@@ -133,7 +133,7 @@ async def follow(options: argparse.Namespace, client: ParcelsClient, reactor: An
         client, output, options.start, options.founding or "", options.count, as_text, reactor
     )
     output.open(reactor)
-    # Following goes on for ever, whatever nodes say; a wrong address or token is better said at once.
+    # A follower retries forever. Report a wrong address or token at once.
     await client.cluster()
     printer.start()
     try:

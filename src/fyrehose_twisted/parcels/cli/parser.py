@@ -1,4 +1,4 @@
-"""``fyrehose parcels``: publish to a cluster, follow its events, look at it, and form it anew."""
+"""``fyrehose parcels``: publish to a cluster, follow its events, and operate it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.process.arguments import parse_count, parse_positive
 
-# What speaks to nodes is imported when it is needed: this module is imported for `fyrehose --help` too.
+# Clients are imported on demand, because `fyrehose --help` imports this module.
 if TYPE_CHECKING:
     from fyrehose_twisted.parcels.client.http_client import ParcelsClient
 
-DESCRIPTION = "Publish to a cluster of parcels nodes, follow its events, and look at it."
+DESCRIPTION = "Publish to a cluster of parcels nodes, follow its events, and operate it."
 
 NODE = "127.0.0.1:7878"
 """The same as :data:`fyrehose_twisted.parcels.service.service.DEFAULT_LISTEN`."""
 HTTP = "http://127.0.0.1:8878"
 
 REFORM = (
-    "Form a cluster anew that has lost its quorum for good. The last resort: the node that is asked goes on alone with"
-    " the events that it has, and the others are somebody new to it. Ask the one that has most. What only others had is"
-    " gone, even if it was acknowledged, and its numbers are given again."
+    "Found a cluster anew that has lost its quorum for good. The last resort: the chosen node continues alone with its"
+    " events, and all others have to join as new members. Choose the node with the most events. Events that only other"
+    " nodes had are lost, even if acknowledged, and their numbers are assigned again."
 )
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has as its ``command`` a coroutine function that takes the options and a reactor, and returns an exit
-    status.
+    The parsed options have a ``command``: a coroutine function that takes the options and a reactor, and returns an
+    exit status.
     """
     parser: argparse.ArgumentParser = commands.add_parser("parcels", help=DESCRIPTION, description=DESCRIPTION)
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -43,46 +43,46 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         made.set_defaults(command=run, run=None)
         return made
 
-    publish = command("publish", _publish, "Publish an event a line, over TCP.", 30.0)
-    publish.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
+    publish = command("publish", _publish, "Publish one event per line, over TCP.", 30.0)
+    publish.add_argument("file", nargs="?", metavar="FILE", help="input file [standard input]; - for standard input")
     publish.add_argument(
-        "-n", "--node", action="append", metavar="HOST:PORT", help=f"a node; more are tried in turn [{NODE}]"
+        "-n", "--node", action="append", metavar="HOST:PORT", help=f"address of a node; repeat it for failover [{NODE}]"
     )
-    publish.add_argument("-c", "--cluster", default="default", metavar="NAME", help="the cluster [%(default)s]")
-    publish.add_argument("--name", metavar="NAME", help="who publishes [a name that nobody else has]")
+    publish.add_argument("-c", "--cluster", default="default", metavar="NAME", help="name of the cluster [%(default)s]")
+    publish.add_argument("--name", metavar="NAME", help="publisher name [a unique one]")
     publish.add_argument("--secret-file", metavar="FILE", help="file with the cluster's secret")
-    publish.add_argument("--dial", metavar="ENDPOINT", help="how to connect, such as tls:{host}:{port} [TCP]")
-    publish.add_argument("--numbers", action="store_true", help="print the number of each event")
+    publish.add_argument("--dial", metavar="ENDPOINT", help="endpoint for connections, such as tls:{host}:{port} [TCP]")
+    publish.add_argument("--numbers", action="store_true", help="print the sequence number of each event")
 
-    follow = command("follow", _follow, "Print events in order as they come, over HTTP.", 10.0)
+    follow = command("follow", _follow, "Print ordered events as they arrive, over HTTP.", 10.0)
     _add_nodes(follow)
     follow.add_argument(
-        "--from", dest="start", type=parse_count, metavar="N", help="the first event to print [the next]"
+        "--from", dest="start", type=parse_count, metavar="N", help="sequence number of the first event [the next one]"
     )
     follow.add_argument(
         "--founding",
         type=_cluster_id,
         metavar="ID",
-        help="the cluster's founding that N is a number of; if it was founded anew since, that is an error",
+        help="cluster id that N belongs to; fail if the cluster was founded anew since",
     )
     follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N events")
-    follow.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
+    follow.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
 
-    cluster = command("cluster", _cluster, "Show how a cluster looks from one of its nodes.", 10.0)
+    cluster = command("cluster", _cluster, "Show the status of a cluster, as one of its nodes sees it.", 10.0)
     _add_nodes(cluster)
-    cluster.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
+    cluster.add_argument("--json", action="store_true", help="print the complete status as JSON")
 
     reform = command("reform", _reform, REFORM, 10.0)
-    reform.add_argument("--http", required=True, type=_url, metavar="URL", help="the node that is to go on")
+    reform.add_argument("--http", required=True, type=_url, metavar="URL", help="node that continues")
     reform.add_argument("--token-file", metavar="FILE", help="file with the node's token")
-    reform.add_argument("-c", "--cluster", required=True, metavar="NAME", help="the cluster, to be sure")
-    reform.add_argument("--yes", action="store_true", help="do it; without this, only say what would be done")
+    reform.add_argument("-c", "--cluster", required=True, metavar="NAME", help="name of the cluster, as confirmation")
+    reform.add_argument("--yes", action="store_true", help="proceed; otherwise, only show the consequences")
     return parser
 
 
 def _add_nodes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--http", action="append", type=_url, metavar="URL", help=f"a node; more are tried in turn [{HTTP}]"
+        "--http", action="append", type=_url, metavar="URL", help=f"URL of a node; repeat it for failover [{HTTP}]"
     )
     parser.add_argument("--token-file", metavar="FILE", help="file with the nodes' token")
 
@@ -138,7 +138,7 @@ async def _reform(options: argparse.Namespace, reactor: Any) -> int:
 
         return await reform(options, client)
 
-    # Who does not answer must not be replaced by another node here: it matters which one goes on.
+    # No failover here, because it matters which node continues.
     options.http = [options.http]
     return await _with_client(options, reactor, act)
 
@@ -146,9 +146,9 @@ async def _reform(options: argparse.Namespace, reactor: Any) -> int:
 async def _with_client(
     options: argparse.Namespace, reactor: Any, act: Callable[[ParcelsClient], Coroutine[Any, Any, int]]
 ) -> int:
-    """Let ``act`` use a client of the nodes, and return its exit status.
+    """Run ``act`` with a client of the nodes; return its exit status.
 
-    :raises ConfigurationError: if there is no such client, or no token in its file.
+    :raises ConfigurationError: if the client is not installed, or the token file is invalid.
     """
     from fyrehose_twisted.errors import ConfigurationError
     from fyrehose_twisted.parcels.service.options import read_token

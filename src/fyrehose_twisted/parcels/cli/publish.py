@@ -1,4 +1,4 @@
-"""``fyrehose parcels publish``: publish an event a line."""
+"""``fyrehose parcels publish``: publish one event per line."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from fyrehose_twisted.process.terminal import (
 from fyrehose_twisted.wording import pluralize
 
 MAX_IN_FLIGHT_EVENTS, MAX_IN_FLIGHT_BYTES = 10_000, 2 * 2**20
-"""What may be under way at once; far less than the publisher would take, whose count has a head for each event."""
+"""Maximum size of events in flight; far below the limit of the publisher, which also counts overhead."""
 
 _ADVICE = {
-    "refused": "start the node, or name another with --node",
-    NO_ANSWER: "see why the node hangs, or name another with --node",
+    "refused": "start it, or pass another --node",
+    NO_ANSWER: "find out why it hangs, or pass another --node",
 }
-_DEFAULT_ADVICE = "see the log of the node, or name another with --node"
+_DEFAULT_ADVICE = "see the log of the node, or pass another --node"
 
 
 class EventPublisher(LinePublisher):
-    """Publishes lines to a cluster. After the first that is not ordered, no more are read.
+    """Publishes lines to a cluster. After the first failure, no more lines are read.
 
-    :param numbers: where to print the numbers; ``None`` for nowhere.
-    :ivar lowest: of the numbers.
-    :ivar highest: of the numbers.
-    :ivar unknown: lines that failed, and may be ordered all the same.
+    :param numbers: output for sequence numbers; ``None`` prints none.
+    :ivar lowest: lowest sequence number.
+    :ivar highest: highest sequence number.
+    :ivar unknown: number of failed lines that may still be ordered.
     """
 
     def __init__(self, publisher: ParcelsPublisher, numbers: StandardOutput | None) -> None:
@@ -93,40 +93,40 @@ class EventPublisher(LinePublisher):
         unknown = isinstance(error, NotOrdered) and error.unknown
         self.unknown += unknown
         why = f"{error.why}: " if isinstance(error, NotOrdered) else ""
-        what = "it may be ordered all the same" if unknown else "it will not be ordered"
-        self.end_with(f"line {line:,}: {why}{error}; {what}")
+        outcome = "it may still be ordered" if unknown else "it will not be ordered"
+        self.end_with(f"line {line:,}: {why}{error}; {outcome}")
 
     def end_with(self, problem: object) -> None:
-        """Read no more, because of ``problem``; what is under way goes on."""
+        """Stop reading because of ``problem``. Events in flight continue."""
         self.end(problem)
         self._resume_input()
 
-    # A producer, as far as the numbers are concerned: who does not take them gets no more.
+    # Backpressure of the sequence numbers on standard output pauses the input.
 
     def pauseProducing(self) -> None:
-        """Twisted: enough for now."""
+        """Twisted: pause."""
         self._output_ready = False
 
     def resumeProducing(self) -> None:
-        """Twisted: go on."""
+        """Twisted: resume."""
         self._output_ready = True
         self._resume_input()
 
     def stopProducing(self) -> None:
-        """Twisted: nobody takes numbers any more, which is no reason to publish no more."""
+        """Twisted: standard output is closed. Publishing continues."""
         self.resumeProducing()
 
     def summary(self) -> str:
-        """Return what was done."""
+        """Return a summary of the published events."""
         numbers = f", numbers {self.lowest:,} to {self.highest:,}" if self.published else ""
         return f"{pluralize(self.published, 'event')}{numbers}"
 
 
-def _describe_node(node: Address, trouble: str | None) -> str:
+def _describe_node(node: Address, problem: str | None) -> str:
     place = format_address(node)
-    if trouble is None:
-        return f"{place} takes events"
-    return f"{place}: {trouble}, trying again; {_ADVICE.get(trouble, _DEFAULT_ADVICE)}"
+    if problem is None:
+        return f"{place} accepts events"
+    return f"{place}: {problem}, retrying; {_ADVICE.get(problem, _DEFAULT_ADVICE)}"
 
 
 async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: Any) -> int:
@@ -138,7 +138,7 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
         secret=secret_from_options(options),
         timeout=options.timeout,
         endpoint_for=endpoint_factory_from(options.dial) if options.dial else tcp_endpoint,
-        on_node_warning=lambda node, trouble: lines.print_message(_describe_node(node, trouble)),
+        on_node_warning=lambda node, problem: lines.print_message(_describe_node(node, problem)),
         reactor=reactor,
     )
     descriptor = open_input(options.file)
@@ -160,6 +160,6 @@ async def publish(options: argparse.Namespace, nodes: Sequence[str], reactor: An
     print(lines.summary(), file=sys.stderr)
     if lines.problem is None:
         return 0
-    unknown = f", of which {lines.unknown:,} may be ordered all the same" if lines.unknown else ""
+    unknown = f", of which {lines.unknown:,} may still be ordered" if lines.unknown else ""
     missing = lines.lines_read - lines.published
     return print_error(f"{missing:,} of {pluralize(lines.lines_read, 'event')} not ordered{unknown}: {lines.problem}")

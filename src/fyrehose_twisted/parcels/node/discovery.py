@@ -216,7 +216,7 @@ class Discovery:
         if not peer.dialled:
             if len(self.inbound) >= self._config.max_links:
                 self.drops["too-many-links"] += 1
-                self._send_error(peer, "there are too many connections to this node; try again later")
+                self._send_error(peer, "this node has too many connections; try again later")
                 self.close_connection(peer)
                 return
             self.inbound[peer.number] = InboundPeer(peer, now)
@@ -372,7 +372,7 @@ class Discovery:
             self.write(caller.peer, answer)
         else:
             self.drops["out-of-place"] += 1
-            self._send_error(caller.peer, f"a {parcel.type.value} of this kind is not expected here")
+            self._send_error(caller.peer, f"a {parcel.type.value} with this body is not expected here")
 
     def _name_problem(self, info: NodeInfo) -> str | None:
         """Return why a name is invalid, and count it; ``None`` for a valid name."""
@@ -427,7 +427,7 @@ class Discovery:
             # Dialling a claimed foreign address would let a peer direct traffic at a third party.
             self.drops["foreign-address"] += 1
             self._warn_once(
-                info.host, f"{info.name!r} says that it listens at {format_address(info.host)}, but calls from {source}"
+                info.host, f"{info.name!r} advertises {format_address(info.host)}, but connects from {source}"
             )
             return
         if known:
@@ -506,7 +506,7 @@ class Discovery:
         if other is not None:
             return Refused(RefusalReason.OTHER_FOUNDING, other)
         if caller.info is None or caller.info.name != hello.name:
-            return Refused(RefusalReason.NAME_TAKEN, f"{hello.name!r} did not ask for neighbours before it said hello")
+            return Refused(RefusalReason.NAME_TAKEN, f"{hello.name!r} sent no DscReq before its Hello")
         return None
 
     def _cluster_id_conflict(self, cluster_id: int) -> str | None:
@@ -514,7 +514,7 @@ class Discovery:
         if own and cluster_id and own != cluster_id:
             return (
                 f"there are two clusters named {self._config.cluster!r}, founded apart ({own:016x}, {cluster_id:016x});"
-                " start the nodes of one of them anew, without what they remember"
+                " restart the nodes of one of them without their state"
             )
         return None
 
@@ -527,7 +527,7 @@ class Discovery:
                 (caller.peer.address[0], 0),
                 f"{format_address(caller.peer.address)} does not know the secret of this cluster",
             )
-            self.write(caller.peer, Refused(RefusalReason.WRONG_SECRET, "that is not the secret of this cluster"))
+            self.write(caller.peer, Refused(RefusalReason.WRONG_SECRET, "wrong secret for this cluster"))
             self.close_connection(caller.peer)
             return
         caller.authenticated = True

@@ -11,8 +11,8 @@ from fyrehose_twisted.parcels.node.ordering.delivery import Delivery
 from fyrehose_twisted.parcels.wire.messages import MAX_SEQUENCE, NEIGHBOUR_TIMEOUT, Mode
 
 _RESULT_TEXTS = {
-    DialResult.CONNECTION_REFUSED: "is not listened on",
-    DialResult.NO_CLUSTER: "is in no cluster either",
+    DialResult.CONNECTION_REFUSED: "refuses connections",
+    DialResult.NO_CLUSTER: "is in no cluster",
     DialResult.REJECTED: "refuses this node",
 }
 
@@ -61,8 +61,8 @@ class ModePolicy:
         """Describe what the node waits for before it has a cluster."""
         if self._delivery.last and self._config.bootstrap:
             return (
-                f"it has events up to {self._delivery.last:,} but no promises, so there was a cluster that it does not"
-                " remember; let it join that, or form it anew"
+                f"it has events up to {self._delivery.last:,} but no state, so it was in a cluster before;"
+                " let it join that cluster, or reform it"
             )
         waits = [
             f"{format_address(target.address)} {_RESULT_TEXTS.get(target.result, 'does not answer')}"
@@ -89,7 +89,7 @@ class ModePolicy:
         raft, delivery, mode = self._raft, self._delivery, self._modes.mode
         if mode is Mode.WRK:
             if not raft.is_voter or delivery.backfill is not None:
-                return "fell_behind", "the others went on without it"
+                return "fell_behind", "the cluster continued without it"
         elif mode is Mode.SEQ_RECOVERY:
             leads = raft.has_committed_in_term if raft.is_leader else raft.leader is not None
             if (
@@ -98,10 +98,10 @@ class ModePolicy:
                 and delivery.backfill is None
                 and delivery.numbering.sequence >= self.largest_cluster_sequence
             ):
-                return "caught_up", "it has what the others have"
+                return "caught_up", "it has all events"
         elif mode is Mode.DSC:
             if delivery.numbering.cluster_id:
-                return "answered", "somebody of the cluster answered, or it remembers that there is one"
+                return "answered", "a node of the cluster answered, or its state names a cluster"
         elif mode is Mode.ERR and raft.leader is not None:
             return "answered", "it is in touch with a quorum again"
         return None

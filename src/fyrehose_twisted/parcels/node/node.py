@@ -248,7 +248,7 @@ class ClusterNode:
         self._now = now
         self._check_publish(run.events)
         if not run.events or run.first < 1:
-            raise LocalError("a run has one event or more, counted from 1 on")
+            raise LocalError("a run needs at least one event, with numbers from 1 on")
         if not 1 <= len(run.publisher.encode()) <= MAX_PUBLISHER:
             raise LocalError(f"publisher {run.publisher[:40]!r}…: use 1 to {MAX_PUBLISHER} bytes")
         self._publish_tracker.publish_as(run, token)
@@ -370,7 +370,7 @@ class ClusterNode:
             discovery.proof_received(message, caller, now)
         else:
             self.drops["out-of-place"] += 1
-            text = f"a {WIRE_NAMES[type(message)]} is not expected here: say hello first"
+            text = f"a {WIRE_NAMES[type(message)]} is not expected before Hello"
             discovery.write(peer, Refused(RefusalReason.WRONG_SECRET, text))
             discovery.close_connection(peer)
 
@@ -432,7 +432,7 @@ class ClusterNode:
         publishing = self._publish_tracker
         if not run.events or not run.first >= 1:
             publishing.refuse(
-                caller.peer, run, RefusalReason.OUT_OF_ORDER, "a run has one event or more, counted from 1 on"
+                caller.peer, run, RefusalReason.OUT_OF_ORDER, "a run needs at least one event, with numbers from 1 on"
             )
         elif run_size(run) > MAX_ENCODED_RUN or any(len(event) > self.config.max_event for event in run.events):
             text = (

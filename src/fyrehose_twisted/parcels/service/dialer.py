@@ -44,7 +44,7 @@ class Dialer:
         try:
             advertise = await resolve_address(self._reactor, (host, port or bound[1]))
         except OperationalError as error:
-            raise ConfigurationError(f"others cannot be told where this node is: {error}") from error
+            raise ConfigurationError(f"the address to advertise cannot be resolved: {error}") from error
         neighbours: dict[Address, None] = {}
         for place in config.neighbours:
             address = await self._resolve(place)

@@ -40,7 +40,7 @@ def unpack_event(sequence: int, payload: bytes) -> Event:
     try:
         publisher, epoch, number, data = cbor2.loads(payload)
     except (cbor2.CBORDecodeError, TypeError) as error:
-        raise ValueError(f"record {sequence} of the journal is no event: {error}") from error
+        raise ValueError(f"record {sequence} of the journal is not an event: {error}") from error
     return Event(sequence, publisher, epoch, number, data)
 
 

@@ -21,8 +21,7 @@ def parse_advertised(text: str | None, listening: ServerEndpoint) -> Address:
     address = listening.address
     if address is None or address[0] in WILDCARD_HOSTS.values():
         raise ConfigurationError(
-            f"--advertise HOST:PORT is missing: --listen {listening.description} does not say where others reach this"
-            " node"
+            f"--advertise HOST:PORT is required: --listen {listening.description} does not name an address to advertise"
         )
     return address
 
@@ -37,5 +36,5 @@ def read_token(path: str) -> bytes:
     except ConfigurationError as error:
         raise ConfigurationError(f"--token-file: {error}") from None
     if not token.isascii() or any(byte <= 32 for byte in token):
-        raise ConfigurationError(f"--token-file: {path} has something other than one line of visible ASCII")
+        raise ConfigurationError(f"--token-file: {path} contains something other than one line of visible ASCII")
     return token

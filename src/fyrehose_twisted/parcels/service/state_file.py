@@ -55,7 +55,7 @@ class StateFile(PersistentState):
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            raise StateFileError(f"promises {path} are in use by another node") from error
+            raise StateFileError(f"state file {path} is in use by another node") from error
         try:
             self._read()
         except BaseException:
@@ -76,7 +76,7 @@ class StateFile(PersistentState):
         :raises StateFileError: if that fails; then every later call fails, too.
         """
         if self._broken:
-            raise StateFileError(f"promises {self.path} could not be written before")
+            raise StateFileError(f"state file {self.path} failed earlier; restart the node")
         self.apply(change)
         if change.snapshot is not None:
             self._replace()
@@ -107,7 +107,7 @@ class StateFile(PersistentState):
             self.lost_to_power_failure = bool(data)
             return
         if not data.startswith(MAGIC):
-            raise StateFileError(f"{self.path} holds no promises of a parcels node, or those of another version")
+            raise StateFileError(f"{self.path} is not a state file of a parcels node, or is of another version")
         try:
             bodies = _bodies(data[len(MAGIC) :])
             name, incarnation, starts, boot, synced = next(bodies)
@@ -119,7 +119,7 @@ class StateFile(PersistentState):
                 self.apply(_unpack(body))
         except (CBORDecodeError, ValueError, TypeError, IndexError, StopIteration) as error:
             raise StateFileError(
-                f"promises {self.path} are damaged ({error}); without the file, the node starts as somebody new"
+                f"state file {self.path} is damaged ({error}); without it, the node starts as a new member"
             ) from error
 
     def _replace(self) -> None:
@@ -152,7 +152,7 @@ class StateFile(PersistentState):
 
     def _failed(self, problem: str, error: OSError) -> StateFileError:
         self._broken = True
-        return StateFileError(f"promises {self.path} {problem}: {error.strerror}")
+        return StateFileError(f"state file {self.path} {problem}: {error.strerror}")
 
 
 def _frame(body: Any) -> bytes:

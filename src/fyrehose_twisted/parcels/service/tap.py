@@ -33,42 +33,42 @@ from fyrehose_twisted.process.secret import read_secret
 
 
 class Options(ServiceOptions):
-    """What an operator can say."""
+    """Command-line options of a node."""
 
     synopsis = "--name NAME [options]"
     longdesc = (
-        "Runs one node of a cluster that keeps one order for all events that are published at any of its nodes. The"
-        " first node begins the cluster; each other one is told of a --neighbour or several, and learns the rest."
-        " Listens on loopback unless told otherwise; on any other interface it wants --cluster-secret-file, or --open."
+        "Runs one node of a cluster that puts the events published at any of its nodes into one total order. The"
+        " first node founds the cluster. Each other node needs one --neighbour or more, and discovers the rest."
+        " Listens on loopback by default. Any other interface requires --cluster-secret-file or --open."
     )
     optParameters = [
-        ["name", "n", None, "name of this node, unlike that of any other"],
+        ["name", "n", None, "unique name of this node"],
         ["cluster", "c", "default", "name of the cluster"],
         ["listen", "l", DEFAULT_LISTEN, "endpoint for other nodes and publishers"],
-        ["advertise", "a", None, "HOST:PORT where others reach this node [default: where it listens]"],
-        ["dial", None, None, "endpoint to reach others with, such as tls:{host}:{port} [default: TCP]"],
-        ["cluster-secret-file", None, None, "file with the secret that all nodes and publishers share"],
-        ["http", None, None, "endpoint to serve HTTP on, such as tcp:8080 (on loopback)"],
-        ["token-file", None, None, "file with the token that clients of HTTP must send"],
-        ["journal", "j", None, "directory for events and promises, of this node alone [default: memory only]"],
-        ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
-        ["window-mib", None, 64, "MiB of memory for the last events", integer_option("window-mib", 1, 65_536)],
-        ["max-event", None, MAX_EVENT, "bytes of one event", integer_option("max-event", 1, MAX_EVENT)],
+        ["advertise", "a", None, "HOST:PORT at which other nodes reach this node [default: the listening address]"],
+        ["dial", None, None, "endpoint for connections to other nodes, such as tls:{host}:{port} [default: TCP]"],
+        ["cluster-secret-file", None, None, "file with the shared secret of nodes and publishers"],
+        ["http", None, None, "endpoint of the HTTP API, such as tcp:8080 (on loopback)"],
+        ["token-file", None, None, "file with the token that HTTP clients must send"],
+        ["journal", "j", None, "directory for events and state of this node [default: memory only]"],
+        ["retention", "r", None, "retention of the journal, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
+        ["window-mib", None, 64, "MiB of memory for recent events", integer_option("window-mib", 1, 65_536)],
+        ["max-event", None, MAX_EVENT, "maximum size of an event in bytes", integer_option("max-event", 1, MAX_EVENT)],
         [
             "max-pending-mib",
             None,
             8,
-            "MiB of events that may wait for a number",
+            "maximum MiB of events not ordered yet",
             integer_option("max-pending-mib", 1, 4_096),
         ],
-        ["max-links", None, 256, "connections that others may open", integer_option("max-links", 1, 100_000)],
-        ["protocol", None, None, "dotted name of your subclass of ParcelProtocol"],
+        ["max-links", None, 256, "maximum number of inbound connections", integer_option("max-links", 1, 100_000)],
+        ["protocol", None, None, "dotted name of a subclass of ParcelProtocol"],
     ]
     optFlags = [
-        ["found", None, "begin a cluster, if none of the neighbours is in one"],
-        ["sync", None, "let promises survive a power failure, and not only a crash; each costs an fsync"],
-        ["allow-private-callbacks", None, "let callbacks go to addresses that are not public"],
-        ["open", None, "do without a secret and a token, also on an interface other than loopback"],
+        ["found", None, "found a cluster if no neighbour is in one"],
+        ["sync", None, "make state survive power failures; each change costs an fsync"],
+        ["allow-private-callbacks", None, "allow callbacks to addresses that are not public"],
+        ["open", None, "run without secret and token, even on interfaces other than loopback"],
     ]
 
     def __init__(self) -> None:
@@ -82,20 +82,20 @@ class Options(ServiceOptions):
         self["neighbours"].append(place)
 
     def opt_http_host(self, name: str) -> None:
-        """a name by which HTTP clients without a token may ask, beside localhost and addresses (repeatable)"""
+        """host name accepted from HTTP clients without a token, besides localhost and addresses (repeatable)"""
         self["http-host"].append(name)
 
     def opt_callback_port(self, port: str) -> None:
-        """a port to which callbacks may go, beside 80 and 443 (repeatable)"""
+        """port allowed for callbacks, besides 80 and 443 (repeatable)"""
         try:
             self["callback-port"].append(integer_option("callback-port", 1, 65_535)(port))
         except ValueError as error:
             raise usage.UsageError(str(error)) from None
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts.
+        """Validate the options.
 
-        :raises SystemExit: with one line, if an extra is missing; the usage would not help.
+        :raises SystemExit: with one line, if an extra is missing.
         """
         try:
             self._check()
@@ -106,7 +106,7 @@ class Options(ServiceOptions):
 
     def _check(self) -> None:
         if not self["name"]:
-            raise usage.UsageError("--name NAME is missing: what shall this node be called?")
+            raise usage.UsageError("--name NAME is required")
         listening = self["listening"] = parse_server_endpoint("listen", self["listen"], DEFAULT_LISTEN)
         secret = read_secret(self["cluster-secret-file"]) if self["cluster-secret-file"] else None
         self["config"] = NodeConfig(
@@ -133,13 +133,13 @@ class Options(ServiceOptions):
         if self["http"] is None:
             for option in ("token-file", "allow-private-callbacks", "callback-port", "http-host"):
                 if self[option]:
-                    raise usage.UsageError(f"--{option} is of no use without --http: where shall HTTP be served?")
+                    raise usage.UsageError(f"--{option} requires --http ENDPOINT")
             return
         serving: ServerEndpoint = parse_server_endpoint("http", self["http"], "tcp:8080")
         self["serving"] = serving
         self["token"] = read_token(self["token-file"]) if self["token-file"] else None
         require_protection("http", serving, bool(self["open"]) or self["token"] is not None, "--token-file")
-        with web_extra():  # The extra is missed now, and not when the first callback is made.
+        with web_extra():  # Report a missing extra now, not at the first callback.
             import fyrehose_twisted.parcels.web.webhooks.http_sender  # noqa: F401
             from fyrehose_twisted.parcels.web.config import WebConfig
         self["web"] = WebConfig(
@@ -153,10 +153,10 @@ class Options(ServiceOptions):
         if self["journal"] is None:
             for option in ("sync", "retention"):
                 if self[option]:
-                    raise usage.UsageError(f"--{option} is of no use without --journal: where shall it lie?")
+                    raise usage.UsageError(f"--{option} requires --journal DIR")
             self["directory"] = None
             return
-        # twistd goes there before the service starts.
+        # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["directory"] = (start / self["journal"]).absolute()
         retention = parse_retention(self["retention"]) if self["retention"] else Retention()
@@ -164,15 +164,15 @@ class Options(ServiceOptions):
 
 
 def makeService(options: Options) -> IService:
-    """Twisted: return the service that ``options`` describe.
+    """Twisted: return the service of a node.
 
-    :raises SystemExit: with one line, if it could not start.
+    :raises SystemExit: with one line, if the node cannot start.
     """
     listening: ServerEndpoint = options["listening"]
     serving: ServerEndpoint | None = options["serving"]
     keeping = None
     try:
-        # Here twistd still has the terminal: what would go wrong in a moment is better said now, in one line.
+        # twistd still has the terminal here, so report foreseeable failures now, in one line.
         probe_port("listen", listening)
         if serving is not None:
             probe_port("http", serving)

@@ -25,7 +25,9 @@ HOLDINGS = st.lists(st.tuples(st.integers(1, 60), st.integers(0, 60)), min_size=
 
 @given(HOLDINGS, st.integers(1, 30), st.integers(0, 40), st.integers(0, 10_000))
 @example([(2, 0), (1, 2)], 1, 2, 0)
-def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], first: int, more: int, seed: int) -> None:
+def test_every_event_that_any_node_holds_is_fetched(
+    holdings: list[tuple[int, int]], first: int, more: int, seed: int
+) -> None:
     rng, last = Random(seed), first + more
     members = [MemberId(f"m{at}", 1) for at in range(len(holdings))]
     held = dict(zip(members, holdings, strict=True))
@@ -68,7 +70,7 @@ def test_everything_comes_that_anybody_holds(holdings: list[tuple[int, int]], fi
     assert set(came) == everything
 
 
-def test_it_never_goes_back() -> None:
+def test_backfill_never_goes_back() -> None:
     backfill = EventBackfill(1, 20)
     backfill.next_request([A, B], 0.0)
     backfill.reply_received(row(8, 5), A)  # It holds nothing before 8.
@@ -95,7 +97,7 @@ def test_publishers_make_stretches() -> None:
     assert backfill.next_sequence == 10
 
 
-def test_whoever_is_best_is_asked_until_it_answers() -> None:
+def test_the_preferred_source_is_asked_until_it_replies() -> None:
     backfill = EventBackfill(1, 9)
     assert backfill.next_request([B, A], 10.0) == (B, FetchEvents(1, 9))
     assert backfill.next_request([B, A], 10.0) is None
@@ -111,7 +113,7 @@ def test_whoever_is_best_is_asked_until_it_answers() -> None:
     assert backfill.next_request([A], 13.0) == (A, FetchEvents(4, 9))
 
 
-def test_what_nobody_holds_is_skipped() -> None:
+def test_events_that_no_node_holds_are_skipped() -> None:
     backfill = EventBackfill(1, 9)
     backfill.next_request([A, B], 0.0)
     assert backfill.skip_unavailable([A, B]) is None
@@ -125,7 +127,7 @@ def test_what_nobody_holds_is_skipped() -> None:
     assert backfill.next_request([A, B], 0.0) == (A, FetchEvents(4, 9))
 
 
-def test_where_there_is_nobody_all_is_skipped() -> None:
+def test_without_sources_all_events_are_skipped() -> None:
     backfill = EventBackfill(1, 9)
     assert backfill.next_request([], 0.0) is None
     assert backfill.skip_unavailable([]) == 9

@@ -44,7 +44,7 @@ def test_repeats_are_left_out() -> None:
     assert replica.sequence == 3
 
 
-def test_what_has_no_place_gets_no_number() -> None:
+def test_a_run_without_placement_gets_no_number() -> None:
     replica = EventNumbering()
     run = PublisherRun("a", 0, 5, [b"x"])
     assert replica.apply(entry(run, PublisherRun("b", 0, 1, [b"y"])))[0][0] == RunResult(run, RefusalReason.FORGOTTEN)
@@ -71,7 +71,7 @@ RUNS = st.lists(
 
 
 @given(RUNS, RUNS, st.integers(0, 2**63 - 1))
-def test_one_who_takes_the_state_goes_on_alike(
+def test_a_restored_numbering_continues_like_the_original(
     before: list[PublisherRun], after: list[PublisherRun], founding: int
 ) -> None:
     one, other = EventNumbering(), EventNumbering()
@@ -128,7 +128,7 @@ def changed(*path: int, to: object) -> bytes:
         b"\x81" * 50 + b"\x00",
     ],
 )
-def test_what_is_no_state_changes_nothing(data: bytes) -> None:
+def test_a_malformed_snapshot_changes_nothing(data: bytes) -> None:
     replica = EventNumbering()
     replica.cluster_id = 9
     replica.apply(entry(PublisherRun("p", 0, 1, [b"x"])))

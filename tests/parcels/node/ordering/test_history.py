@@ -58,7 +58,7 @@ def test_a_window_has_the_end_of_the_list(
         assert window.read(first, to, most) == expected
 
 
-def test_a_gap_in_one_put_forgets_what_was_before() -> None:
+def test_a_gap_within_one_put_drops_earlier_events() -> None:
     window = EventWindow(10_000)
     window.put([SequencedRun(1, "p", 0, 1, [b"a", b"b"]), SequencedRun(5, "p", 0, 3, [b"c"])])
     assert (window.oldest, window.last) == (5, 5)

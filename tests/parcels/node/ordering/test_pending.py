@@ -25,7 +25,7 @@ def test_runs_wait_in_order() -> None:
     assert pending.size == 3 * (1 + EVENT_OVERHEAD)
 
 
-def test_one_that_waits_already() -> None:
+def test_adding_a_pending_run_replaces_its_requester() -> None:
     pending = PendingRuns(100)
     run = PublisherRun("p", 0, 1, [b"x"])
     assert pending.add(run, ONE) is True
@@ -64,7 +64,7 @@ def test_clear() -> None:
     st.integers(0, 2**40),
     st.lists(st.binary(max_size=400), max_size=30),
 )
-def test_the_size_of_a_run_is_at_least_what_travels(name: str, epoch: int, first: int, events: list[bytes]) -> None:
+def test_run_size_is_at_least_its_encoded_size(name: str, epoch: int, first: int, events: list[bytes]) -> None:
     run = PublisherRun(name, epoch, first, events)
     parcel = ParcelCodec().encode(Publish(run))
     assert len(parcel) - 1 - parcel[0] <= run_size(run)

@@ -39,14 +39,14 @@ def test_answers_wait_for_delivery() -> None:
     assert len(here) == 0
 
 
-def test_what_was_delivered_is_answered_at_once() -> None:
+def test_a_delivered_run_is_acknowledged_at_once() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.run_applied(run(1), RunPlacement(0, ((3, 1),)), 3)
     assert here.replies == [(ONE, PublishAck("p", 5, 1, ((3, 1),)))]
 
 
-def test_what_nobody_here_waits_for() -> None:
+def test_results_without_a_pending_run_are_ignored() -> None:
     here = publishing()
     here.run_applied(run(1), RunPlacement(1, ((3, 1),)), 3)
     here.run_applied(run(1), RefusalReason.FORGOTTEN, 3)
@@ -54,7 +54,7 @@ def test_what_nobody_here_waits_for() -> None:
     assert (here.replies, here.events) == ([], [])
 
 
-def test_one_that_is_asked_for_again_is_sent_once() -> None:
+def test_a_repeated_request_is_forwarded_once() -> None:
     here = publishing()
     assert here.publish_requested(run(1), ONE) is True
     assert here.publish_requested(run(1), OTHER) is False
@@ -62,7 +62,7 @@ def test_one_that_is_asked_for_again_is_sent_once() -> None:
     assert here.replies == [(OTHER, PublishAck("p", 5, 1, ((1, 1),)))]
 
 
-def test_nobody_else_publishes_under_the_name_of_the_node() -> None:
+def test_the_publisher_name_of_the_node_is_refused() -> None:
     here = publishing()
     assert here.publish_requested(run(1, 2, "me"), ONE) is False
     (refused,) = here.replies
@@ -72,7 +72,7 @@ def test_nobody_else_publishes_under_the_name_of_the_node() -> None:
     assert len(here) == 0
 
 
-def test_an_application_that_asks_too_does_not_hide_who_asked() -> None:
+def test_a_peer_is_acknowledged_for_a_run_of_the_application() -> None:
     here = publishing()
     here.publish_as(run(1), "token")
     here.publish_requested(run(1), ONE)
@@ -81,7 +81,7 @@ def test_an_application_that_asks_too_does_not_hide_who_asked() -> None:
     assert here.events == [PublishConfirmed("token", ((1, 1),))]
 
 
-def test_who_asked_is_answered_though_the_application_asks_too() -> None:
+def test_the_application_is_confirmed_for_a_run_of_a_peer() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.publish_as(run(1), "token")
@@ -109,7 +109,7 @@ def test_too_much() -> None:
     assert message[:4] == ("p", 5, 2, RefusalReason.TOO_MANY)
 
 
-def test_what_has_no_place() -> None:
+def test_a_run_without_placement_is_refused() -> None:
     here = publishing()
     here.publish_requested(run(2), ONE)
     here.publish_as(run(3), "token")
@@ -123,7 +123,7 @@ def test_what_has_no_place() -> None:
     assert len(here) == 0
 
 
-def test_own_events_that_have_no_place_begin_anew() -> None:
+def test_own_events_without_placement_start_a_new_epoch() -> None:
     here = publishing()
     here.publish([b"a"], 1)
     here.publish([b"b"], 2)
@@ -142,7 +142,7 @@ def test_own_events_that_have_no_place_begin_anew() -> None:
     assert len(here.events) == 2
 
 
-def test_what_the_leader_will_not_have() -> None:
+def test_refusals_by_the_leader() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.publish_requested(run(2), ONE)
@@ -178,7 +178,7 @@ def test_giving_up() -> None:
     assert len(here.events) == 3
 
 
-def test_giving_up_tells_those_too_whose_answer_is_held_back() -> None:
+def test_abandoning_answers_requesters_with_a_deferred_reply() -> None:
     here = publishing()
     here.publish_requested(run(1), ONE)
     here.run_applied(run(1), RunPlacement(1, ((5, 1),)), 2)
@@ -186,7 +186,7 @@ def test_giving_up_tells_those_too_whose_answer_is_held_back() -> None:
     assert len(here.replies) == 1
 
 
-def test_giving_up_answers_what_is_in_the_order_already() -> None:
+def test_abandoning_acknowledges_ordered_runs() -> None:
     here = publishing()
     here.publish([b"a"], "own")
     (own,) = here.take_runs()
@@ -203,7 +203,7 @@ def keyed(data: bytes) -> PublisherRun:
     return PublisherRun("shop:1", 1, 1, [data])
 
 
-def test_two_bodies_of_one_key_at_once() -> None:
+def test_two_pending_bodies_of_one_key_conflict() -> None:
     here = publishing()
     here.publish_as(keyed(b"pay 10"), "first")
     with pytest.raises(KeyReused):

@@ -107,7 +107,7 @@ def test_runs_are_bounded() -> None:
     assert (run.first, len(run.events)) == (UNANSWERED + 1, UNANSWERED)
 
 
-def test_what_is_published_together_may_share_a_run() -> None:
+def test_events_published_together_may_share_a_run() -> None:
     outbox = PublisherQueue("me", 10**6, 7)
     outbox.publish([b"a"], 1)
     outbox.publish([b"b", b"c"], 2)
@@ -196,7 +196,7 @@ def test_cancelling() -> None:
     assert outbox.take_runs() == [PublisherRun("me", 1, 2, [b"b"])]
 
 
-def test_what_was_cancelled_is_not_sent() -> None:
+def test_a_cancelled_batch_is_not_sent() -> None:
     outbox = PublisherQueue("me", 10**6)
     token = object()
     outbox.publish([b"a"], token)

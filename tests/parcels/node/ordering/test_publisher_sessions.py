@@ -57,7 +57,7 @@ RUNS = st.lists(
 
 
 @given(RUNS, st.booleans())
-def test_places_runs_as_one_who_remembers_everything(runs: list[PublisherRun], reloads: bool) -> None:
+def test_runs_are_placed_as_by_an_unbounded_model(runs: list[PublisherRun], reloads: bool) -> None:
     sessions, naive, sequence = PublisherSessions(), Naive(), 0
     for one in runs:
         placed, expected = sessions.place(one, sequence + 1), naive.place(one, sequence + 1)
@@ -85,7 +85,7 @@ def test_goes_on_after_a_dump_as_if_there_had_been_none(runs: list[PublisherRun]
         sequence += placed.new_count if isinstance(placed, RunPlacement) else 0
 
 
-def test_a_publisher_that_nobody_knows_begins_with_1() -> None:
+def test_an_unknown_publisher_starts_at_1() -> None:
     sessions = PublisherSessions()
     assert sessions.place(run("a", 7, 2, 1), 1) is RefusalReason.FORGOTTEN
     assert sessions.place(run("a", 7, 0, 1), 1) is RefusalReason.FORGOTTEN
@@ -127,7 +127,7 @@ def test_events_beyond_the_horizon_are_forgotten() -> None:
     assert sessions.weight == 2 * (1 + REMEMBERED)
 
 
-def test_who_was_silent_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_active_publisher_is_evicted_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WEIGHT", 6)
     sessions = PublisherSessions()
     for sequence, publisher in enumerate(("a", "b", "c"), 1):
@@ -141,7 +141,7 @@ def test_who_was_silent_longest_is_forgotten_first(monkeypatch: pytest.MonkeyPat
     assert sessions.place(run("d", 0, 1, 1), 5) == RunPlacement(0, ((4, 1),))
 
 
-def test_the_one_that_speaks_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_active_publisher_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WEIGHT", 2)
     sessions = PublisherSessions()
     for number in range(1, 6):
@@ -150,7 +150,7 @@ def test_the_one_that_speaks_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -
     assert sessions.place(run("a", 0, 1, 5), 20) == RunPlacement(0, ((2, 1), (4, 1), (6, 1), (8, 1), (10, 1)))
 
 
-def test_empty_runs_do_not_make_it_grow_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_runs_do_not_grow_the_sessions_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WEIGHT", 50)
     sessions = PublisherSessions()
     for number in range(100):
@@ -184,5 +184,5 @@ def test_a_digest_that_was_not_kept_refuses_nothing() -> None:
     assert sessions.place(PublisherRun("key", 1, 1, [b"whatever"]), 9) == RunPlacement(0, ((5, 1),))
 
 
-def test_the_limits_are_what_documents_say() -> None:
+def test_limits_match_the_documentation() -> None:
     assert (REMEMBERED, MAX_WEIGHT) == (8_192, 131_072)

@@ -58,7 +58,7 @@ class PublishTracker:
         :raises LocalError: if they are numbered as those of this node.
         """
         if run.publisher == self.queue.publisher:
-            raise LocalError(f"{run.publisher!r} is what this node calls itself")
+            raise LocalError(f"publisher {run.publisher!r} is this node itself; use another name")
         if self._key_conflicts(run):
             raise KeyReused(_REFUSAL_TEXTS[RefusalReason.OTHER_BODY])
         if self.pending.size + run_size(run) > self._limit and self.pending.size:
@@ -76,7 +76,7 @@ class PublishTracker:
     def publish_requested(self, run: PublisherRun, requester: Peer) -> bool:
         """Accept a run of another publisher; return whether it has to be forwarded, that is, was not pending."""
         if run.publisher == self.queue.publisher:
-            self.refuse(requester, run, RefusalReason.NAME_TAKEN, "that is what this node calls itself")
+            self.refuse(requester, run, RefusalReason.NAME_TAKEN, "the publisher name is that of this node")
             return False
         if self._key_conflicts(run):
             self.refuse(requester, run, RefusalReason.OTHER_BODY, _REFUSAL_TEXTS[RefusalReason.OTHER_BODY])

@@ -43,7 +43,7 @@ class CallbackFile:
                     return [Callback.from_stored(item) for item in saved]
                 except StateFileError as error:
                     raise StateFileError(f"{self._path}: {error}") from None
-        raise StateFileError(f"{self._path} is no file of callbacks; move it away to begin without any")
+        raise StateFileError(f"{self._path} is not a callback file; move it away to start without callbacks")
 
     def save(self, callbacks: Sequence[Callback]) -> None:
         """Replace the stored callbacks. They are durable on return.
