@@ -53,12 +53,12 @@ def test_limits_in_the_text() -> None:
     config = QueryConfig()
     text = " ".join(PAGE.split())
     for said in (
-        f"after {config.page_records:,} records, after about {config.page_bytes // 2**20} MiB of payloads",
-        f"when {config.scan_records:,} records were looked at",
+        f"after {config.page_records:,} records, about {config.page_bytes // 2**20} MiB of payloads",
+        f"or {config.scan_records:,} examined records",
         f"at most {config.max_expression:,} characters and {MAX_PARTS} operators",
         f"of more than {MAX_DOCUMENT:,} bytes",
-        f"Each {config.keepalive:g} s there is a sign of life",
-        f"reads nothing at all for {config.stall_timeout:g} s",
+        f"Every {config.keepalive:g} s the service sends a keepalive",
+        f"reads nothing for {config.stall_timeout:g} s",
         f"within {config.poll_interval * 1_000:g} ms",
     ):
         assert said in text, said
@@ -104,7 +104,7 @@ def test_filters_are_filters() -> None:
 
 
 def test_functions() -> None:
-    text = re.search(r"functions all but (.+?)\.\s", " ".join(section("Filter").split()))
+    text = re.search(r"functions except (.+?)\.\s", " ".join(section("Filter").split()))
     assert text is not None
     assert set(re.findall("`([a-z_]+)`", text[1])) == FUNCTIONS
     for refused in ("[a, b]", "{a: b}", "sort_by(a, &x)"):
@@ -116,7 +116,7 @@ def test_errors() -> None:
     rows = re.findall(r"^\| ([0-9, ]+) \| (`.+?`) \| .+ \|$", section("Errors"), re.MULTILINE)
     told = {name for _, names in rows for name in re.findall("`([a-z-]+)`", names)}
     code = "".join(path.read_text() for room in ("web", "query") for path in sorted((SOURCE / room).rglob("*.py")))
-    named = set(re.findall(r'(?:Problem\(\s*[\w.]+,|too_many\()\s*"([a-z-]+)"', code))
+    named = set(re.findall(r'(?:HttpError\(\s*[\w.]+,|too_many_requests\()\s*"([a-z-]+)"', code))
     # These are for what is published, and for mistakes in the program.
     assert told == named - {"queue-full", "key-reused", "internal"}
 
@@ -137,8 +137,8 @@ def test_metrics(tmp_path: Path) -> None:
     journal.append([Record("fyrehose://orders", 0, 1, 1, b"")])
     journal.commit()
     journal.close()
-    sources: Any = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
-    sources.look()
+    sources = JournalDirectory(tmp_path, lambda stream, payloads: payloads)
+    sources.refresh()
     site = QuerySite(sources, QueryConfig(), Clock(), targets=[ScrapeTarget("b", "http://127.0.0.1:1/metrics")])
     told = rows_of([SiteCollector("fyrehose_query", site), QueryCollector(site)])
     sources.close()
