@@ -118,9 +118,7 @@ def test_a_damaged_frame_is_cut_out_and_kept_beside(path: Path, body: bool) -> N
     mended = Mended(path)
     assert mended.agreed
     assert mended.said("lost from 0000000002.seg in epoch 0: 101 to 150")
-    assert mended.said(
-        "done: rewrite 0000000002.seg without its damaged parts; the original is in 0000000002.seg.dam"
-    )
+    assert mended.said("done: rewrite 0000000002.seg without its damaged parts; the original is in 0000000002.seg.dam")
     assert mended.lines[-1] == f"{STREAM} now has epoch 0 from 1 to 250, 200 records, 50 missing: 101 to 150"
     assert (path / "0000000002.seg.damaged").read_bytes() == damaged
     assert is_good(path, (101, 150))
