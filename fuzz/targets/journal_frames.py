@@ -1,4 +1,4 @@
-"""Frames, and the headers of segments, at the beginning of whatever bytes."""
+"""Frames and segment headers at the start of arbitrary bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLACE = FramePosition(1, 64, 7)
 
 
 def seeds() -> Iterable[bytes]:
-    """Return frames of each kind, and headers of segments."""
+    """Return frames of each kind, and segment headers."""
     yield records_frame(_PLACE, 0, [5, 6, 7], [10, 11, 12], [b"a", b"", b"ccc"])[1]
     yield records_frame(_PLACE, 3, [5, 9, 70], [10, 9, 12], [b"a", b"", b"ccc"])[1]
     yield records_frame(_PLACE, 0, [2**48], [0], [b"x" * 300])[1]

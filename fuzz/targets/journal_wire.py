@@ -1,4 +1,4 @@
-"""Requests and answers of journals that are read over TCP, and the frames that follow them."""
+"""Requests and responses of the journal protocol, and the frames that follow them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fyrehose_twisted.journal.format.frames import HEADER, FramePosition, record
 from fyrehose_twisted.journal.remote import wire
 
 FRAMES = 65_536
-"""Bytes of frames that are taken in."""
+"""Limit of the bytes of frames."""
 MEND = 1
 """Bit of the first byte: frames get checksums that are right, as whoever sends them can make them."""
 
@@ -39,7 +39,7 @@ REQUESTS: st.SearchStrategy[wire.Message] = st.one_of(
     st.builds(wire.Read, _numbers, _texts, _numbers, _numbers, _numbers, _numbers, _flags),
     st.builds(wire.ListRanges, _numbers, _texts, _numbers, _numbers, _numbers, _flags),
 )
-"""What clients send."""
+"""Messages from clients."""
 ANSWERS: st.SearchStrategy[wire.Message] = st.one_of(
     st.builds(wire.Greeting, _numbers, st.binary(min_size=16, max_size=16), _flags),
     st.builds(wire.Welcome, _numbers),
@@ -48,7 +48,7 @@ ANSWERS: st.SearchStrategy[wire.Message] = st.one_of(
     st.builds(wire.Ranges, _numbers, st.just(0), st.just(99), _flags, st.sampled_from([(), ((1, 2), (4, 9))])),
     st.builds(wire.Records, _numbers, st.just(0), st.just(99), _flags, st.just(((1, 2),)), st.just(()), _frames),
 )
-"""What servers send."""
+"""Messages from servers."""
 
 
 def seeds() -> Iterable[bytes]:
@@ -86,7 +86,7 @@ def _check_frames(part: wire.Records, mend: bool) -> None:
 
 
 def _mended(frames: bytes) -> bytes:
-    """Return frames with checksums that are right."""
+    """Return frames with valid checksums."""
     mended, start = bytearray(frames), 0
     while len(mended) - start >= HEADER.size:
         size = struct.unpack_from("<I", mended, start + 12)[0]

@@ -1,4 +1,4 @@
-"""What requests want of journals: ranges, times, and filters, which are asked about whatever records say."""
+"""Queries of record requests: ranges, times and filters on arbitrary payloads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fyrehose_twisted.web.response import HttpError
 
 LONGEST = 2_048
 FILTER = 256
-"""Characters that a filter may have here."""
+"""Maximum number of characters of a filter."""
 PAGE = 100
 
 _QUERIES = (
@@ -31,14 +31,14 @@ _PAYLOADS = (b'{"temperature":21.5,"tags":["a"]}', b'{"items":[{"n":1}],"a":[1,2
 
 
 def seeds() -> Iterable[bytes]:
-    """Return queries, each with a payload behind it."""
+    """Return queries, each followed by a payload."""
     for query in _QUERIES:
         for payload in _PAYLOADS:
             yield bytes((len(query) // 2,)) + b"".join(map(piece, query)) + payload
 
 
 def one(data: bytes) -> None:
-    """Read a query, ask its filter about a record, and read the query of what follows."""
+    """Parse a query, apply its filter to a record, and parse the query of the next page."""
     choices = Choices(data)
     query = {}
     for _ in range(choices.number() % 8):

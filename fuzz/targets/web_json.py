@@ -1,4 +1,4 @@
-"""Bodies and queries of requests."""
+"""Bodies and query parameters of requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a text as JSON, and as a number."""
+    """Parse a text as JSON and as a number."""
     content, error = attempt(lambda: parse_json(data), ValueError)
     if error is None:
         check_size(content, len(data), factor=8)

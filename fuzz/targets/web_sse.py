@@ -1,4 +1,4 @@
-"""Streams of server-sent events, as clients read them."""
+"""Streams of server-sent events, as parsed by clients."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Read a stream."""
+    """Parse a stream."""
     check_stream(FrameReader, data, MalformedStream, keeps=False)

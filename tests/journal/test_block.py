@@ -30,13 +30,13 @@ def contents(one: Block) -> dict[int, tuple[int, bytes]]:
     return dict(zip(one.positions.tolist(), zip(one.times.tolist(), one.payloads(), strict=True), strict=True))
 
 
-def test_it_gives_records() -> None:
+def test_records_returns_each_record_of_a_block() -> None:
     one = block([4, 7], [b"", b"seven"])
     assert list(one.records()) == [Record(STREAM, 3, 4, 4, b""), Record(STREAM, 3, 7, 7, b"seven")]
     assert (len(one), one.first, one.last) == (2, 4, 7)
 
 
-def test_sequences_wrap_and_positions_do_not() -> None:
+def test_sequences_wrap_but_positions_do_not() -> None:
     one = block([2**63 - 1, 2**63, 2**63 + 5], wrap=2**63)
     assert one.sequences.tolist() == [2**63 - 1, 0, 5]
     assert one.positions.tolist() == [2**63 - 1, 2**63, 2**63 + 5]
@@ -46,7 +46,7 @@ def test_sequences_wrap_and_positions_do_not() -> None:
 
 
 @given(positions_of_a_block, st.integers(-3, 45), st.integers(-3, 45))
-def test_a_part_is_what_lies_within(positions: list[int], first: int, last: int) -> None:
+def test_within_returns_the_records_of_a_range(positions: list[int], first: int, last: int) -> None:
     first, last = max(first, 0), max(last, 0)
     part = block(positions).within(first, last)
     expected = [position for position in positions if first <= position <= last]
@@ -54,20 +54,20 @@ def test_a_part_is_what_lies_within(positions: list[int], first: int, last: int)
     assert part.payloads() == [b"%d" % position for position in expected]
 
 
-def test_a_part_that_is_all_of_it_is_itself() -> None:
+def test_within_returns_the_block_itself_for_its_whole_range() -> None:
     one = block([4, 7])
     assert one.within(4, 7) is one
     assert one.within(0, 2**64) is one
 
 
 @given(positions_of_a_block, st.integers(0, 45))
-def test_a_row_is_found_by_its_position(positions: list[int], position: int) -> None:
+def test_row_of_finds_the_row_of_a_position(positions: list[int], position: int) -> None:
     row = block(positions).row_of(position)
     assert row == (positions.index(position) if position in positions else None)
 
 
 @given(st.lists(positions_of_a_block, min_size=1, max_size=5))
-def test_of_merged_blocks_the_latest_counts(lists: list[list[int]]) -> None:
+def test_merge_prefers_the_record_of_the_latest_block(lists: list[list[int]]) -> None:
     blocks = [
         block(positions, [b"%d of %d" % (position, index) * (position % 3) for position in positions], time=100 * index)
         for index, positions in enumerate(lists)
@@ -82,12 +82,12 @@ def test_of_merged_blocks_the_latest_counts(lists: list[list[int]]) -> None:
     assert (whole.offsets[0], whole.offsets[-1]) == (0, len(whole.payload))
 
 
-def test_parts_of_blocks_can_be_merged() -> None:
+def test_merge_accepts_slices_of_blocks() -> None:
     one, other = block([1, 2, 3, 4]).rows(1, 3), block([2, 5, 6], [b"two", b"", b"six"]).rows(0, 2)
     assert contents(merge_blocks([one, other])) == {2: (2, b"two"), 3: (3, b"3"), 5: (5, b"")}
 
 
-def test_blocks_that_follow_one_another_are_joined() -> None:
+def test_join_concatenates_consecutive_blocks() -> None:
     parts = [block([1, 2, 3, 4]).rows(1, 3), block([7], [b"seven"]), block([8, 9], [b"", b"nine"], wrap=9)]
     whole = join_blocks(parts)
     assert contents(whole) == {2: (2, b"2"), 3: (3, b"3"), 7: (7, b"seven"), 8: (8, b""), 9: (9, b"nine")}
@@ -98,12 +98,12 @@ def test_blocks_that_follow_one_another_are_joined() -> None:
     assert join_blocks([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
 
 
-def test_merging_keeps_the_wrap() -> None:
+def test_merge_keeps_the_wrap() -> None:
     assert merge_blocks([block([5], wrap=6), block([6], wrap=6)]).sequences.tolist() == [5, 0]
 
 
 @given(st.sets(st.one_of(st.integers(0, 30), st.integers(2**64 - 20, 2**64 - 1)), min_size=1).map(sorted))
-def test_runs_are_ranges_of_neighbours(positions: list[int]) -> None:
+def test_position_ranges_returns_consecutive_runs(positions: list[int]) -> None:
     runs = position_ranges(np.array(positions, np.uint64))
     assert [number for first, last in runs for number in range(first, last + 1)] == positions
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(runs))
@@ -111,5 +111,5 @@ def test_runs_are_ranges_of_neighbours(positions: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("positions", "runs"), [([], []), ([5], [(5, 5)]), ([5, 6, 7], [(5, 7)])])
-def test_runs_of_few(positions: list[int], runs: list[tuple[int, int]]) -> None:
+def test_integer_ranges_of_few_positions(positions: list[int], runs: list[tuple[int, int]]) -> None:
     assert integer_ranges(positions) == runs

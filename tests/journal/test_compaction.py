@@ -55,7 +55,7 @@ def installed(directory: LocalDirectory, segment: Segment) -> Segment:
 
 
 @given(seed=st.integers(0, 2**32), frame_records=st.integers(1, 40))
-def test_nothing_changes_but_the_order(new_path: NewPath, seed: int, frame_records: int) -> None:
+def test_compaction_changes_only_the_order(new_path: NewPath, seed: int, frame_records: int) -> None:
     path = new_path()
     journal = written(path, Random(seed))
     journal.close()
@@ -77,7 +77,7 @@ def test_nothing_changes_but_the_order(new_path: NewPath, seed: int, frame_recor
     ]
 
 
-def test_it_may_be_done_again(tmp_path: Path) -> None:
+def test_compaction_can_be_repeated(tmp_path: Path) -> None:
     journal = written(tmp_path, Random(3))
     journal.close()
     directory, old = LocalDirectory(tmp_path), journal.catalog.segments[1]
@@ -89,7 +89,7 @@ def test_it_may_be_done_again(tmp_path: Path) -> None:
     assert contents(compact(directory, new, 7)) == contents(old)
 
 
-def test_it_is_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compaction_writes_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = written(tmp_path, Random(3))
     journal.close()
     directory, old = LocalDirectory(tmp_path), journal.catalog.segments[1]
@@ -108,19 +108,19 @@ def block(positions: list[int], size: int = 0) -> Block:
     )
 
 
-def test_few_are_one_frame() -> None:
+def test_few_records_are_packed_into_one_frame() -> None:
     assert [one.positions.tolist() for one in repack([block([1]), block([3, 4])], 100)] == [[1, 3, 4]]
     assert list(repack([], 100)) == []
 
 
-def test_large_ones_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_blocks_are_split_into_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reorder_module, "FRAME_BYTES", 1_000)
     found = list(repack([block(list(range(16)), 500), block([20], 10_000), block([30], 1)], 4_096))
     assert [position for one in found for position in one.positions.tolist()] == [*range(16), 20, 30]
     assert all(len(one) * 500 <= 2_000 for one in found[:-2])
 
 
-def test_what_lies_too_far_apart_is_cut() -> None:
+def test_distant_positions_are_split_into_frames() -> None:
     found = list(repack([block([0, 1]), block([2**32, 2**32 + 1, 2**33])], 100))
     assert [position for one in found for position in one.positions.tolist()] == [0, 1, 2**32, 2**32 + 1, 2**33]
     assert all(one.last - one.first < 2**32 for one in found)

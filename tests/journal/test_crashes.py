@@ -158,7 +158,7 @@ def crashed(life: Life, groups: int, cost: int | None) -> bool:
 
 
 @pytest.mark.parametrize("power", [True, False], ids=["power", "kill"])
-def test_what_was_committed_is_there_wherever_it_is_cut_off(power: bool) -> None:
+def test_committed_records_survive_truncation_at_any_byte(power: bool) -> None:
     new, whole = Life(1), Life(1)
     new.live(0)
     assert not crashed(whole, 30, None)
@@ -198,7 +198,7 @@ def test_a_journal_survives_one_crash_after_another(options: dict[str, Any], see
 
 
 @pytest.mark.soak
-def test_random_crashes(fresh_seed: int) -> None:
+def test_journal_survives_random_crashes(fresh_seed: int) -> None:
     until = time.monotonic() + float(os.environ.get("SOAK_SECONDS", "60"))
     seed = fresh_seed
     while time.monotonic() < until:

@@ -37,7 +37,7 @@ def full() -> Disk:
     return disk
 
 
-def test_a_journal_on_a_disk_that_is_full_to_the_last_byte_can_be_told_to_keep_less(full: Disk) -> None:
+def test_retention_runs_on_a_completely_full_disk(full: Disk) -> None:
     journal = start(full, keep=10_000)
     with pytest.raises(JournalFull):
         append(journal, 40)
@@ -50,7 +50,7 @@ def test_a_journal_on_a_disk_that_is_full_to_the_last_byte_can_be_told_to_keep_l
     journal.close()
 
 
-def test_without_its_reserve_it_cannot_and_harms_nothing(full: Disk) -> None:
+def test_retention_without_a_reserve_fails_harmlessly_on_a_full_disk(full: Disk) -> None:
     full.remove(RESERVE_NAME)
     full.fill()
     journal = start(full, keep=10_000)

@@ -40,14 +40,14 @@ def values(*collectors: JournalCollector, stream: str = STREAM) -> dict[str, flo
     }
 
 
-def test_a_journal_that_is_empty_has_no_numbers(journal: Journal) -> None:
+def test_empty_journal_has_no_number_metrics(journal: Journal) -> None:
     told = values(JournalCollector([journal]))
     assert {"first", "next", "last", "epoch", "newest_timestamp_seconds"}.isdisjoint(told)
     assert (told["held"], told["lost"], told["segments"], told["commits"]) == (0, 0, 1, 0)
     assert told["free_bytes"] > 0
 
 
-def test_what_is_held_given_up_and_missing(journal: Journal, tmp_path: Path) -> None:
+def test_metrics_of_held_lost_and_missing_numbers(journal: Journal, tmp_path: Path) -> None:
     journal.append([record(sequence) for sequence in (5, 6, 7, 10)])
     journal.lose(0, 8, 8)
     before = values(JournalCollector([journal]))
@@ -62,14 +62,14 @@ def test_what_is_held_given_up_and_missing(journal: Journal, tmp_path: Path) -> 
     assert told["bytes"] == sum(file.stat().st_size for file in files)
 
 
-def test_numbers_are_those_of_the_last_epoch(journal: Journal) -> None:
+def test_number_metrics_describe_the_last_epoch(journal: Journal) -> None:
     journal.append([record(7, epoch=1), record(100, epoch=3)])
     journal.commit()
     told = values(JournalCollector([journal]))
     assert (told["epoch"], told["first"], told["next"], told["held"]) == (3, 100, 101, 2)
 
 
-def test_what_is_refused(journal: Journal) -> None:
+def test_metrics_of_refused_records(journal: Journal) -> None:
     journal.append([record(5), record(6)])
     journal.lose(0, 7, 7)
     journal.commit()
@@ -78,7 +78,7 @@ def test_what_is_refused(journal: Journal) -> None:
     assert (told["duplicates"], told["conflicts"], told["late"], told["replaced"]) == (1, 1, 2, 0)
 
 
-def test_a_count_never_falls_when_something_is_not_kept_after_all(journal: Journal) -> None:
+def test_counter_never_decreases_when_a_record_is_dropped(journal: Journal) -> None:
     collector = JournalCollector([journal])
     journal.append([record(5), record(7)])
     journal.commit()
@@ -93,7 +93,7 @@ def test_a_count_never_falls_when_something_is_not_kept_after_all(journal: Journ
     assert values(collector)["taken"] == 3
 
 
-def test_retention_moves_the_beginning(tmp_path: Path) -> None:
+def test_retention_advances_the_first_number_metric(tmp_path: Path) -> None:
     config = JournalConfig(segment_bytes=256, retention=Retention(size=512))
     journal = open_journal(tmp_path, STREAM, config=config)
     for sequence in range(1, 21):
@@ -108,7 +108,7 @@ def test_retention_moves_the_beginning(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_several_journals_and_one_that_comes_later(journal: Journal, tmp_path: Path) -> None:
+def test_metrics_include_journals_added_later(journal: Journal, tmp_path: Path) -> None:
     journals = [journal]
     collector = JournalCollector(journals)
     other = "fyrehose://other"

@@ -84,7 +84,7 @@ class TestEndOfOpenSegment:
         assert "numbers 9000 to 9999 of epoch 3: the checksum of the body is wrong" in out + err
         assert (damaged / LOG).read_bytes() == before
 
-    def test_who_follows_is_told_once(self, damaged: Path) -> None:
+    def test_follower_reports_damage_once(self, damaged: Path) -> None:
         told: list[str] = []
         with closing(open_reader(damaged)) as reader:
             cat = RecordPrinter(reader, lambda data: None, told.append)
@@ -95,7 +95,7 @@ class TestEndOfOpenSegment:
         assert "numbers 9000 to 9999 of epoch 3: the checksum of the body is wrong; left out" in line
         assert cat.damaged == 1
 
-    def test_what_is_asked_for_before_it_is_all_there(self, damaged: Path, run: Run) -> None:
+    def test_range_is_printed_when_it_becomes_complete(self, damaged: Path, run: Run) -> None:
         status, out, err = run("cat", damaged.parent, "--to", "8999")
         assert (status, len(out.splitlines()), err) == (0, 9_000, "")
 
@@ -112,7 +112,7 @@ class TestEndOfOpenSegment:
         with closing(open_reader(damaged)) as reader:
             assert len(reader.damages) == 1
 
-    def test_a_number_below_the_watermark_gets_nothing_new(self, damaged: Path) -> None:
+    def test_number_below_the_watermark_is_not_reused(self, damaged: Path) -> None:
         with closing(open_journal(damaged.parent, STREAM)) as journal:
             assert journal.append(records(range(8_990, 10_001), b"other")) == 1
             assert (journal.counters.conflicts, journal.counters.spent) == (10, 1_000)
@@ -122,7 +122,7 @@ class TestEndOfOpenSegment:
             assert bounds is not None
             assert bounds.next == 9_000
 
-    def test_nor_after_another_start_or_a_repair(self, damaged: Path) -> None:
+    def test_spent_number_gets_no_record_after_restart_or_repair(self, damaged: Path) -> None:
         open_journal(damaged.parent, STREAM).close()
         repair(LocalDirectory(damaged), on_message=[].append)
         assert (damaged / f"{LOG}.damaged").exists()
@@ -130,7 +130,7 @@ class TestEndOfOpenSegment:
             assert journal.append(records(range(9_000, 9_001), b"other")) == 0
             assert journal.counters.spent == 1
 
-    def test_nor_when_the_file_is_cut_there(self, tmp_path: Path) -> None:
+    def test_spent_number_gets_no_record_after_truncation(self, tmp_path: Path) -> None:
         path = write(tmp_path)
         data = (path / LOG).read_bytes()
         with closing(open_reader(path)) as reader:
@@ -145,7 +145,7 @@ class TestEndOfOpenSegment:
             journal.commit()
             assert [damage.first for damage in journal.damages] == [None]
 
-    def test_those_who_have_it_from_where_it_came_put_it_back(self, damaged: Path) -> None:
+    def test_authoritative_source_restores_missing_records(self, damaged: Path) -> None:
         with closing(open_journal(damaged.parent, STREAM)) as journal:
             assert journal.append(records(range(9_000, 10_000)), authoritative=True) == 1_000
             journal.commit()
@@ -154,7 +154,7 @@ class TestEndOfOpenSegment:
             assert bounds.next == 10_000
             assert [damage.name for damage in journal.damages] == [LOG]
 
-    def test_what_nobody_has_can_be_declared_lost(self, damaged: Path, run: Run) -> None:
+    def test_unrecoverable_numbers_can_be_declared_lost(self, damaged: Path, run: Run) -> None:
         status, out, _ = run("repair", damaged.parent, "--declare-lost", "--dry-run")
         assert (status, "to do: declare lost in epoch 3, as no journal holds them: 9000 to 9999" in out) == (0, True)
         assert run("repair", damaged.parent)[0] == 0
@@ -167,7 +167,7 @@ class TestEndOfOpenSegment:
             assert reader.bounds(3) == (0, 10_000, 9_999)
         assert run("seal", damaged.parent)[0] == 0
 
-    def test_a_reader_that_is_open_notices(self, tmp_path: Path) -> None:
+    def test_open_reader_notices_missing_records(self, tmp_path: Path) -> None:
         path = write(tmp_path)
         with closing(open_reader(path)) as reader, closing(open_journal(tmp_path, STREAM)) as journal:
             journal.append(records(range(10_000, 10_010)))
@@ -181,7 +181,7 @@ class TestEndOfOpenSegment:
             assert [(damage.first, damage.last) for damage in reader.damages] == [(10_000, 10_009)]
 
 
-def test_an_epoch_that_is_gone_as_a_whole_is_told(tmp_path: Path) -> None:
+def test_missing_epoch_is_reported(tmp_path: Path) -> None:
     """Its segment is not there any more, and no later one is."""
     journal = Journal(LocalDirectory(tmp_path), STREAM)
     journal.append(records(range(5)))
@@ -202,7 +202,7 @@ def test_an_epoch_that_is_gone_as_a_whole_is_told(tmp_path: Path) -> None:
         assert journal.append(records(range(6, 9), epoch=4)) == 2
 
 
-def test_retention_is_no_loss(tmp_path: Path) -> None:
+def test_retention_is_not_reported_as_loss(tmp_path: Path) -> None:
     """The mark that a reader has read is older than the list of files."""
     config = JournalConfig(segment_bytes=400)
     journal = Journal(LocalDirectory(tmp_path), STREAM, config=config)
@@ -230,7 +230,7 @@ def test_retention_is_no_loss(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_the_memory_does_not_forget(tmp_path: Path) -> None:
+def test_published_watermarks_survive_later_starts(tmp_path: Path) -> None:
     journal = MemoryJournal(STREAM)
     assert journal.append(records(range(3)), authoritative=True) == 3
     assert journal.damages == []
@@ -276,7 +276,7 @@ def seen(path: Path) -> tuple[list[bytes], bool]:
 
 @pytest.mark.parametrize("shape", ["open", "rolled", "sealed"])
 @pytest.mark.parametrize("step", [16, pytest.param(1, marks=pytest.mark.extended)])
-def test_no_damage_hides(tmp_path: Path, shape: str, step: int) -> None:
+def test_all_damage_is_reported(tmp_path: Path, shape: str, step: int) -> None:
     """Every byte of a small journal, and every length of its files: it reads the same, or somebody says so; and no
     number below the watermark gets another record."""
     path = tmp_path / "journal"
@@ -318,14 +318,14 @@ def continue_on(copy: Path, whole: list[bytes], what: str) -> None:
             assert {payload for block in blocks for payload in block.payloads()} <= set(whole), what
 
 
-def test_seal_keeps_its_hands_off(damaged: Path) -> None:
+def test_seal_does_not_change_a_damaged_journal(damaged: Path) -> None:
     before = {file.name: file.read_bytes() for file in damaged.iterdir() if file.suffix == ".log"}
     with pytest.raises(JournalDamaged, match="numbers 9000 to 9999"):
         seal(LocalDirectory(damaged), STREAM, 0)
     assert {name: (damaged / name).read_bytes() for name in before} == before
 
 
-def test_nor_does_it_if_the_file_was_cut(damaged: Path) -> None:
+def test_seal_does_not_change_a_truncated_journal(damaged: Path) -> None:
     with closing(open_reader(damaged)) as reader:
         last = list(reader.segments[0].frame_indexes[3])[-1]
     os.truncate(damaged / LOG, last.offset + last.size)
@@ -339,7 +339,7 @@ def test_nor_does_it_if_the_file_was_cut(damaged: Path) -> None:
 class TestPower:
     """What the mark says has to outlast the end of a run, and its name the beginning."""
 
-    def test_a_mark_is_durable_when_the_journal_is_closed(self) -> None:
+    def test_durable_position_is_synced_at_close(self) -> None:
         disk = Disk(Random(1))
         with closing(Journal(disk, STREAM)) as journal:
             journal.append(records(range(5)))
@@ -348,7 +348,7 @@ class TestPower:
         assert disk.durable[POSITION_NAME] == read(disk, POSITION_NAME)
 
     @pytest.mark.parametrize("seed", range(20))
-    def test_one_that_was_not_there_is_when_the_journal_is_open(self, seed: int) -> None:
+    def test_missing_durable_position_is_written_at_opening(self, seed: int) -> None:
         disk = Disk(Random(seed))
         Journal(disk, STREAM).close()
         disk.remove(POSITION_NAME)
@@ -365,14 +365,14 @@ def read(disk: Disk, name: str) -> bytes:
     return data
 
 
-def test_check_counts_what_is_gone(damaged: Path) -> None:
+def test_check_counts_missing_records(damaged: Path) -> None:
     checked = check(LocalDirectory(damaged))
     assert checked.damaged == 1
     assert find_missing_ranges(checked.catalog, 3) == [(9_000, 9_999)]
 
 
 class TestAnotherJournalInItsPlace:
-    def test_a_reader_that_is_open_says_so(self, tmp_path: Path) -> None:
+    def test_open_reader_reports_a_replaced_journal(self, tmp_path: Path) -> None:
         path = write(tmp_path, commits=2, each=5)
         with closing(open_reader(path)) as reader:
             before = held(reader)
@@ -383,7 +383,7 @@ class TestAnotherJournalInItsPlace:
                 reader.refresh()
             assert held(reader) == before
 
-    def test_even_if_its_files_have_the_same_names_and_sizes(self, tmp_path: Path) -> None:
+    def test_replaced_journal_is_detected_with_equal_file_names_and_sizes(self, tmp_path: Path) -> None:
         path = write(tmp_path, commits=2, each=5)
         with closing(open_reader(path)) as reader:
             for file in path.iterdir():

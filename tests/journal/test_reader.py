@@ -56,12 +56,12 @@ def reader(journal: Journal, tmp_path: Path) -> Iterator[JournalReader]:
     reader.close()
 
 
-def test_it_is_a_reader(reader: JournalReader) -> None:
+def test_reader_implements_the_interface(reader: JournalReader) -> None:
     assert verifyObject(IJournalReader, reader)
     assert (reader.stream, reader.wrap) == (STREAM, 0)
 
 
-def test_it_follows_a_journal_that_grows(journal: Journal, reader: JournalReader) -> None:
+def test_reader_follows_a_growing_journal(journal: Journal, reader: JournalReader) -> None:
     assert reader.epochs() == []
     for number in range(12):
         assert not reader.refresh()
@@ -73,7 +73,7 @@ def test_it_follows_a_journal_that_grows(journal: Journal, reader: JournalReader
         assert reader.get(0, number) == record(number)
 
 
-def test_it_shows_nothing_beyond_the_watermark(journal: Journal, reader: JournalReader) -> None:
+def test_reader_returns_nothing_beyond_the_watermark(journal: Journal, reader: JournalReader) -> None:
     write(journal, 0, 1, 3)
     journal.lose(0, 5, 6)
     journal.commit()
@@ -89,7 +89,7 @@ def test_it_shows_nothing_beyond_the_watermark(journal: Journal, reader: Journal
     assert reader.get(0, 3) == record(3)
 
 
-def test_nor_what_is_not_durable(journal: Journal, reader: JournalReader) -> None:
+def test_reader_returns_nothing_that_is_not_durable(journal: Journal, reader: JournalReader) -> None:
     write(journal, 0)
     journal.append([record(1)])
     journal.commit(sync=False)
@@ -100,7 +100,7 @@ def test_nor_what_is_not_durable(journal: Journal, reader: JournalReader) -> Non
     assert kept(reader) == [0, 1]
 
 
-def test_it_reads_on_while_segments_are_written_anew(journal: Journal, reader: JournalReader) -> None:
+def test_reader_continues_while_segments_are_compacted(journal: Journal, reader: JournalReader) -> None:
     write(journal, *range(9))
     reader.refresh()
     before = list(reader.read(0, 0, 99))
@@ -114,7 +114,7 @@ def test_it_reads_on_while_segments_are_written_anew(journal: Journal, reader: J
     assert [reader.get(0, number) for number in range(9)] == [record(number) for number in range(9)]
 
 
-def test_a_reader_whose_files_are_not_open_yet_finds_the_new_ones(journal: Journal, reader: JournalReader) -> None:
+def test_reader_with_closed_files_opens_compacted_segments(journal: Journal, reader: JournalReader) -> None:
     write(journal, *range(9))
     reader.refresh()
     reader.close()
@@ -126,7 +126,7 @@ def test_a_reader_whose_files_are_not_open_yet_finds_the_new_ones(journal: Journ
 
 
 @pytest.mark.parametrize("files", ["open", "closed"])
-def test_retention_ends_a_reading_that_it_overtakes(tmp_path: Path, files: str) -> None:
+def test_retention_ends_a_read_that_it_overtakes(tmp_path: Path, files: str) -> None:
     journal = start(tmp_path, segment_bytes=300, retention=Retention(size=900))
     write(journal, *range(20))
     reader = open_reader(tmp_path)
@@ -148,7 +148,7 @@ def test_retention_ends_a_reading_that_it_overtakes(tmp_path: Path, files: str) 
     journal.close()
 
 
-def test_so_it_does_for_one_who_does_not_look(tmp_path: Path) -> None:
+def test_retention_ends_a_read_without_a_refresh(tmp_path: Path) -> None:
     journal = start(tmp_path, segment_bytes=300, retention=Retention(size=900))
     write(journal, *range(20))
     reader = open_reader(tmp_path)
@@ -160,7 +160,7 @@ def test_so_it_does_for_one_who_does_not_look(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_segment_that_is_only_being_made_is_not_looked_at(journal: Journal, tmp_path: Path) -> None:
+def test_reader_ignores_a_segment_under_construction(journal: Journal, tmp_path: Path) -> None:
     write(journal, 0)
     number = max(journal.catalog.segments) + 1
     (tmp_path / f"{number:010d}.log").write_bytes(b"\xf7FYR")
@@ -170,7 +170,7 @@ def test_a_segment_that_is_only_being_made_is_not_looked_at(journal: Journal, tm
     reader.close()
 
 
-def test_without_a_mark_the_last_segment_is_not_believed(tmp_path: Path) -> None:
+def test_reader_ignores_the_last_segment_without_a_durable_position(tmp_path: Path) -> None:
     journal = start(tmp_path, segment_bytes=300)
     write(journal, *range(5))
     active = journal.catalog.segments[max(journal.catalog.segments)].frame_indexes[0].first
@@ -181,7 +181,7 @@ def test_without_a_mark_the_last_segment_is_not_believed(tmp_path: Path) -> None
     journal.close()
 
 
-def test_damage_is_known(journal: Journal, tmp_path: Path) -> None:
+def test_reader_reports_damage(journal: Journal, tmp_path: Path) -> None:
     write(journal, *range(5))
     data = bytearray((tmp_path / "0000000001.log").read_bytes())
     data[-1] ^= 1
@@ -192,25 +192,25 @@ def test_damage_is_known(journal: Journal, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 100])
-def test_where_there_is_no_journal_there_is_nothing_to_read(tmp_path: Path, content: bytes) -> None:
+def test_reader_rejects_a_directory_without_a_valid_header(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "0000000001.seg").write_bytes(content)
     with pytest.raises(JournalError, match="holds no readable journal"):
         open_reader(tmp_path)
 
 
-def test_where_there_is_no_file_of_one_it_says_so(tmp_path: Path) -> None:
+def test_reader_rejects_a_directory_without_segments(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"holds no journal: there is no 0000000001\.log"):
         open_reader(tmp_path)
     with pytest.raises(JournalError, match="nowhere does not exist; give the directory of a journal"):
         open_reader(tmp_path / "nowhere")
 
 
-def test_a_directory_that_is_not_there_cannot_be_read(tmp_path: Path) -> None:
+def test_reader_rejects_a_missing_directory(tmp_path: Path) -> None:
     with pytest.raises(JournalError):
         open_reader(tmp_path / "nowhere")
 
 
-def test_it_changes_nothing(journal: Journal, tmp_path: Path) -> None:
+def test_reader_writes_nothing(journal: Journal, tmp_path: Path) -> None:
     write(journal, *range(9))
     journal.compact()
     (tmp_path / "0000000001.idx").unlink()
@@ -221,7 +221,7 @@ def test_it_changes_nothing(journal: Journal, tmp_path: Path) -> None:
     assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == before
 
 
-def test_what_was_replaced_is_seen_in_segments(journal: Journal, reader: JournalReader) -> None:
+def test_stored_includes_replaced_records(journal: Journal, reader: JournalReader) -> None:
     journal.append([record(1), record(3, b"old")])
     journal.commit()
     journal.append([record(3, b"new"), record(2)])
@@ -236,7 +236,7 @@ def test_what_was_replaced_is_seen_in_segments(journal: Journal, reader: Journal
     assert [found.payload for block in reader.read(0, 1, 99) for found in block.records()] == [b"1", b"2", b"new"]
 
 
-def test_stored_keeps_to_its_range_and_to_the_watermark(journal: Journal, reader: JournalReader) -> None:
+def test_stored_is_limited_to_range_and_watermark(journal: Journal, reader: JournalReader) -> None:
     write(journal, *range(1, 50), 60)
     reader.refresh()
     parts = [one for window in reader.stored(0, 5, 99) for one in window]

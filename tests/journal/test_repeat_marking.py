@@ -56,7 +56,7 @@ def repeats(reader: JournalReader, marker: RepeatMarker, first: int, last: int) 
 
 @pytest.mark.parametrize("read_on", [0, 100])
 @pytest.mark.parametrize("step", [0, 4_096])
-def test_what_was_read_only_to_mark_others_is_marked_by_what_precedes_it(
+def test_records_read_as_context_are_marked_by_their_own_context(
     make: Open, monkeypatch: pytest.MonkeyPatch, read_on: int, step: int
 ) -> None:
     monkeypatch.setattr(repeat_marking, "READ_ON", read_on)
@@ -68,7 +68,7 @@ def test_what_was_read_only_to_mark_others_is_marked_by_what_precedes_it(
     assert repeats(reader, marker, 1, 3 * WINDOW) == [1_000, WINDOW + 501]
 
 
-def test_much_that_was_found_is_forgotten_and_found_again(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_results_are_computed_again(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_marking, "MAX_RANGES", 3)
     reader = make({number: number // 2 for number in range(1, 40)})
     marker = RepeatMarker(reader, envelope_finder(STREAM))
@@ -76,7 +76,7 @@ def test_much_that_was_found_is_forgotten_and_found_again(make: Open, monkeypatc
         assert repeats(reader, marker, first, 39) == [one for one in range(3, 40, 2) if one >= first]
 
 
-def test_of_long_records_only_the_beginning_is_read(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_heads_of_long_records_are_read(make: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = make({number: number % 10 for number in range(1, 31)})
     monkeypatch.setattr(segment, "LONG_RECORDS", 16)
     (heads,) = list(reader.read(0, 1, 10, projection=segment.Projection.HEADS))[:1]

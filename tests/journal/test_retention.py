@@ -36,12 +36,12 @@ SECOND = 1_000_000
         (" 50 gb , 1h ", 3_600.0, 50 * 10**9),
     ],
 )
-def test_what_to_keep_can_be_said(text: str, seconds: float | None, size: int | None) -> None:
+def test_parse_retention_accepts_age_and_size(text: str, seconds: float | None, size: int | None) -> None:
     assert parse_retention(text) == Retention(seconds, size)
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7y", "-7d", "7d,8d", "1GB,2GB", "7d;1GB", "7d,", "1e3d", "7 d d"])
-def test_what_makes_no_sense_is_refused(text: str) -> None:
+def test_parse_retention_rejects_invalid_text(text: str) -> None:
     with pytest.raises(ConfigurationError, match="use 7d, 50GB or 7d,50GB"):
         parse_retention(text)
 
@@ -53,12 +53,12 @@ def test_retention_of_zero_is_rejected(text: str) -> None:
 
 
 @pytest.mark.parametrize("limits", [(float("nan"), None), (-1.0, None), (None, -1)])
-def test_limits_are_above_0(limits: tuple[float | None, int | None]) -> None:
+def test_retention_limits_must_be_positive(limits: tuple[float | None, int | None]) -> None:
     with pytest.raises(ConfigurationError):
         Retention(*limits)
 
 
-def test_a_segment_covers_a_fourth_of_the_time() -> None:
+def test_segment_is_rolled_after_a_fourth_of_the_retention_time() -> None:
     retention = Retention(100.0)
     assert not retention.should_roll(SECOND, 26 * SECOND)
     assert retention.should_roll(SECOND, 26 * SECOND + 1)
@@ -88,11 +88,11 @@ def gone(segments: list[Segment], retention: Retention, *, beside: int = 0, now:
     return [one.number for one in expired_segments(segments, active(beside), retention, now * SECOND)]
 
 
-def test_without_limits_all_stay() -> None:
+def test_no_segment_expires_without_limits() -> None:
     assert gone([segment(1, last=(0, 5))], Retention(), now=10**9) == []
 
 
-def test_the_oldest_go_until_the_rest_fits() -> None:
+def test_lowest_segments_expire_until_the_size_fits() -> None:
     segments = [segment(number, last=(0, 10 * number)) for number in range(1, 6)]
     assert gone(segments, Retention(size=300)) == [1, 2]
     assert gone(segments, Retention(size=500)) == []
@@ -101,28 +101,28 @@ def test_the_oldest_go_until_the_rest_fits() -> None:
     assert gone(segments, Retention(size=1)) == [1, 2, 3, 4, 5]
 
 
-def test_a_segment_goes_when_all_in_it_is_old() -> None:
+def test_segment_expires_when_all_its_records_are_old() -> None:
     segments = [segment(number, last=(0, 10 * number), newest=10 * number) for number in range(1, 6)]
     assert gone(segments, Retention(5.0), now=25) == [1]
     assert gone(segments, Retention(5.0), now=26) == [1, 2]
 
 
-def test_lower_numbers_go_first_whenever_they_came() -> None:
+def test_lower_numbers_expire_first_regardless_of_receive_time() -> None:
     segments = [segment(1, last=(0, 30)), segment(2, last=(0, 10)), segment(3, last=(0, 20))]
     assert gone(segments, Retention(size=100)) == [2, 3]
 
 
-def test_earlier_epochs_go_first() -> None:
+def test_earlier_epochs_expire_first() -> None:
     segments = [segment(1, last=(1, 5)), segment(2, last=(0, 900)), segment(3, last=None)]
     assert gone(segments, Retention(size=100)) == [3, 2]
 
 
-def test_what_has_higher_numbers_stays_however_old_it_is() -> None:
+def test_segment_is_kept_while_lower_numbers_are_kept() -> None:
     segments = [segment(1, last=(0, 10), newest=50), segment(2, last=(0, 20), newest=1)]
     assert gone(segments, Retention(10.0), now=55) == []
 
 
-def test_a_record_from_the_future_is_no_newer_than_the_next_segment() -> None:
+def test_future_receive_time_is_capped_by_the_next_segment() -> None:
     segments = [segment(number, last=(0, number), newest=newest) for number, newest in ((1, 10), (2, 9_999), (3, 30))]
     segments[2].header = segments[2].header._replace(created_at=25 * SECOND)
     assert gone(segments, Retention(10.0), now=30) == [1]
@@ -130,12 +130,12 @@ def test_a_record_from_the_future_is_no_newer_than_the_next_segment() -> None:
     assert gone(segments, Retention(10.0), now=41) == [1, 2, 3]
 
 
-def test_one_without_anything_stays_only_if_all_is_kept() -> None:
+def test_empty_segment_expires_under_any_limit() -> None:
     assert gone([segment(1, last=None), segment(2, last=(0, 1), newest=50)], Retention(10.0), now=50) == [1]
     assert gone([segment(1, last=None)], Retention()) == []
 
 
-def test_of_old_and_too_much_either_suffices() -> None:
+def test_age_or_size_alone_expires_a_segment() -> None:
     segments = [segment(number, last=(0, 10 * number), newest=newest) for number, newest in ((1, 1), (2, 90), (3, 91))]
     assert gone(segments, Retention(10.0, 10**6), now=95) == [1]
     assert gone(segments, Retention(10.0, 100), now=95) == [1, 2]

@@ -91,7 +91,7 @@ def test_health(bench: Bench) -> None:
     assert bench.ask("/overview").json["streams"][1]["problem"]
 
 
-def test_journals_come_and_go(bench: Bench) -> None:
+def test_journals_appear_and_disappear(bench: Bench) -> None:
     assert bench.ask("/streams").json == []
     bench.numbers(2, stream="parcels://p")
     assert [one["stream"] for one in bench.ask("/streams").json] == ["parcels://p"]
@@ -182,7 +182,7 @@ def test_the_page_asks_nobody_else(bench: Bench) -> None:
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_journal_that_cannot_be_read_any_more(bench: Bench, records: str) -> None:
+def test_journal_that_becomes_unreadable_is_reported(bench: Bench, records: str) -> None:
     bench.numbers(2)
     source = bench.site.sources.get("fyrehose-test")
     moved = Path(f"{bench.path}-moved")
@@ -195,7 +195,7 @@ def test_a_journal_that_cannot_be_read_any_more(bench: Bench, records: str) -> N
         moved.rename(bench.path / "fyrehose-test")
 
 
-def test_what_is_nobodys_business_hides_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_unrelated_directory_hides_no_journal(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(1)
     for name in ("lost+found", "fyrehose-closed"):
         (bench.path / name).mkdir()
@@ -212,7 +212,7 @@ def test_what_is_nobodys_business_hides_nothing(bench: Bench, monkeypatch: pytes
     assert list(bench.site.sources.problems) == ["fyrehose-closed"]
 
 
-def test_trouble_with_files_passes(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journal_recovers_from_a_read_error(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(1)
     source = bench.site.sources.get("fyrehose-test")
     monkeypatch.setattr(source.reader, "refresh", lambda: (_ for _ in ()).throw(OSError(24, "Too many open files")))

@@ -55,7 +55,7 @@ class Socket:
         return [message["sequence"] for message in self.messages if "sequence" in message]
 
 
-def test_what_there_is_and_what_comes(bench: Bench, records: str) -> None:
+def test_websocket_delivers_stored_and_live_records(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 5)
     bench.numbers(1, first=6)
@@ -71,20 +71,20 @@ def test_what_there_is_and_what_comes(bench: Bench, records: str) -> None:
     assert client.messages[-1] == {"position": "8"}
 
 
-def test_it_goes_on_exactly(bench: Bench, records: str) -> None:
+def test_websocket_resumes_exactly(bench: Bench, records: str) -> None:
     bench.numbers(5)
     assert Socket(bench, f"{records}?id=3").told == [4, 5]
     assert Socket(bench, f"{records}?last=2&where=n").told == [4, 5]
 
 
-def test_what_makes_no_sense_is_told_before(bench: Bench, records: str) -> None:
+def test_invalid_query_is_rejected_before_the_upgrade(bench: Bench, records: str) -> None:
     bench.numbers(1)
     for path, code in ((f"{records}?to=5", 400), ("/streams/none/records", 404)):
         (event,) = (event for event in Socket(bench, path).look().events if isinstance(event, RejectConnection))
         assert event.status_code == code
 
 
-def test_no_page_of_another_site_gets_one(bench: Bench, records: str) -> None:
+def test_websocket_from_another_site_is_refused(bench: Bench, records: str) -> None:
     bench.numbers(1)
     headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     headers["Sec-WebSocket-Key"] = "MDEyMzQ1Njc4OTAxMjM0NQ=="
@@ -95,7 +95,7 @@ def test_no_page_of_another_site_gets_one(bench: Bench, records: str) -> None:
 
 
 @pytest.mark.parametrize("left_out", ["Connection", "Sec-WebSocket-Version", "Sec-WebSocket-Key"])
-def test_what_is_no_handshake(bench: Bench, records: str, left_out: str) -> None:
+def test_invalid_handshake_is_rejected(bench: Bench, records: str, left_out: str) -> None:
     bench.numbers(1)
     headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     headers["Sec-WebSocket-Key"] = "MDEyMzQ1Njc4OTAxMjM0NQ=="
@@ -118,7 +118,7 @@ def test_pings_are_answered_as_far_as_they_are_read(bench: Bench, records: str) 
 
 
 @pytest.mark.parametrize("event", [TextMessage("x"), BytesMessage(b"x"), TextMessage("x", message_finished=False)])
-def test_there_is_nothing_to_say(bench: Bench, records: str, event: Any) -> None:
+def test_client_message_ends_the_websocket(bench: Bench, records: str, event: Any) -> None:
     bench.numbers(1)
     client = Socket(bench, records).send(event).look()
     assert client.events[-1].code == 1003
@@ -126,14 +126,14 @@ def test_there_is_nothing_to_say(bench: Bench, records: str, event: Any) -> None
     assert bench.site.live_streams.ended == {"said something": 1}
 
 
-def test_garbage(bench: Bench, records: str) -> None:
+def test_garbage_ends_the_websocket(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.client.channel.dataReceived(b"\xff" * 100)
     assert client.client.wire.disconnecting
 
 
-def test_closing(bench: Bench, records: str) -> None:
+def test_closing_handshake(bench: Bench, records: str) -> None:
     bench.numbers(1)
     ours, theirs = Socket(bench, records), Socket(bench, records)
     theirs.send(CloseConnection(1000)).look()
@@ -145,7 +145,7 @@ def test_closing(bench: Bench, records: str) -> None:
     assert bench.site.clients._streams == {}
 
 
-def test_who_reads_nothing_is_cut_off(bench: Bench, records: str) -> None:
+def test_stalled_websocket_is_disconnected(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(stall_timeout=5))
     bench.numbers(1)
     client = Socket(bench, records)
@@ -154,7 +154,7 @@ def test_who_reads_nothing_is_cut_off(bench: Bench, records: str) -> None:
     assert client.client.wire.aborted
 
 
-def test_who_hangs_up_leaves_nothing_behind(bench: Bench, records: str) -> None:
+def test_disconnected_websocket_is_removed(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = Socket(bench, records)
     client.client.hang_up()

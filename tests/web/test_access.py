@@ -94,16 +94,16 @@ BAD = [
 
 
 @pytest.mark.parametrize("host", GOOD)
-def test_hosts_that_no_stranger_can_name(site: tuple[WebSite, str], host: str) -> None:
+def test_addresses_and_localhost_are_accepted_as_host(site: tuple[WebSite, str], host: str) -> None:
     assert ask(*site, f"Host: {host}") == 200
 
 
-def test_programs_may_leave_the_host_out(site: tuple[WebSite, str]) -> None:
+def test_missing_host_is_accepted(site: tuple[WebSite, str]) -> None:
     assert ask(*site) == 200
 
 
 @pytest.mark.parametrize("host", BAD)
-def test_names_of_strangers(site: tuple[WebSite, str], host: str) -> None:
+def test_unknown_host_names_are_refused(site: tuple[WebSite, str], host: str) -> None:
     assert ask(*site, f"Host: {host}") == 421
 
 
@@ -120,7 +120,7 @@ def test_names_of_strangers(site: tuple[WebSite, str], host: str) -> None:
         ("Origin: evil://localhost",),
     ],
 )
-def test_what_pages_of_others_send(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
+def test_requests_from_other_origins_are_refused(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
     assert ask(*site, "Host: localhost", *headers) == 403
 
 
@@ -132,33 +132,33 @@ def test_what_pages_of_others_send(site: tuple[WebSite, str], headers: tuple[str
         ("Sec-Fetch-Site: none", "Sec-Fetch-Mode: navigate"),
     ],
 )
-def test_what_its_own_pages_send(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
+def test_requests_from_the_same_origin_are_accepted(site: tuple[WebSite, str], headers: tuple[str, ...]) -> None:
     assert ask(*site, "Host: localhost", *headers) == 200
 
 
-def test_two_hosts(site: tuple[WebSite, str]) -> None:
+def test_repeated_host_header_is_rejected(site: tuple[WebSite, str]) -> None:
     assert ask(*site, "Host: localhost", "Host: evil.example") == 400
 
 
-def test_names_that_are_allowed() -> None:
+def test_allowed_host_names_are_accepted() -> None:
     site = plain(SiteConfig(hosts=("Node.example",)))
     assert ask(site, "/x", "Host: node.example:80") == 200
     assert ask(site, "/x", "Host: other.example") == 421
 
 
-def test_who_has_the_token_may_use_any_name() -> None:
+def test_token_permits_any_host_name() -> None:
     site = plain(token=b"t" * 16)
     assert ask(site, "/x", "Host: node.example", f"Authorization: Bearer {'t' * 16}") == 200
     assert ask(site, "/open", "Host: node.example") == 421
 
 
-def test_the_token_does_not_help_pages_of_others() -> None:
+def test_token_does_not_permit_other_origins() -> None:
     site = plain(token=b"t" * 16)
     headers = "Host: localhost", f"Authorization: Bearer {'t' * 16}"
     assert ask(site, "/x", *headers, "Origin: http://evil.example", method="POST") == 403
 
 
-def test_the_allowed_origin() -> None:
+def test_allowed_origin_is_accepted() -> None:
     site = plain(SiteConfig(allowed_origin="https://good.example"))
     for method in ("GET", "POST"):
         assert ask(site, "/x", "Host: localhost", "Origin: https://good.example", method=method) == 200
@@ -172,7 +172,7 @@ def test_counters_may_be_read_by_any_name_from_the_network(tmp_path: Path) -> No
     assert ask(_query(tmp_path)[0], "/streams", "Host: node.example", local="192.0.2.1") == 421
 
 
-def test_others_may_link_to_a_page(tmp_path: Path) -> None:
+def test_other_sites_may_link_to_a_page(tmp_path: Path) -> None:
     headers = "Host: localhost", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate"
     site = _query(tmp_path)[0]
     assert ask(site, "/", *headers) == 200

@@ -24,11 +24,11 @@ from fyrehose_twisted.web.tokens import Tokens, read_tokens, shared_token
         ("local", "local"),
     ],
 )
-def test_what_an_address_counts_as(address: str, client: str) -> None:
+def test_client_key_of_an_address(address: str, client: str) -> None:
     assert client_key(address) == client
 
 
-def test_a_budget_fills_again() -> None:
+def test_budget_refills() -> None:
     clock = Clock()
     clients = ClientBudgets(ClientLimits(requests=2, burst=3), clock)
     assert [clients.acquire("a") for _ in range(4)] == [0, 0, 0, 0.5]
@@ -39,7 +39,7 @@ def test_a_budget_fills_again() -> None:
     assert clients.refused == {"requests": 3}
 
 
-def test_without_limits() -> None:
+def test_no_limits_refuse_nothing() -> None:
     clients = ClientBudgets(None, Clock())
     assert {clients.acquire("a") for _ in range(1_000)} == {0}
     assert all(clients.stream_opened("a") for _ in range(1_000))
@@ -53,7 +53,7 @@ def test_limits_may_change() -> None:
     assert clients.acquire("a") == 0
 
 
-def test_streams() -> None:
+def test_concurrent_streams_are_limited() -> None:
     clients = ClientBudgets(ClientLimits(streams=2), Clock())
     assert [clients.stream_opened("a") for _ in range(3)] == [True, True, False]
     assert clients.stream_opened("b")
@@ -64,7 +64,7 @@ def test_streams() -> None:
     assert not clients._streams
 
 
-def test_the_quietest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_least_recent_client_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_CLIENTS", 2)
     clients = ClientBudgets(ClientLimits(requests=1, burst=1), Clock())
     for client in ("a", "b", "a", "c"):
@@ -103,24 +103,24 @@ def test_tokens_in_a_file(tmp_path: Path) -> None:
         (f"ann {'s' * 15}\x7f\n", "line 1: a token has"),
     ],
 )
-def test_files_that_will_not_do(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_tokens_file_is_rejected(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         read_tokens(written(tmp_path, text))
     assert "ssss" not in str(caught.value)
     assert "short" not in str(caught.value)
 
 
-def test_a_file_that_everybody_can_read(tmp_path: Path) -> None:
+def test_world_readable_tokens_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="chmod 600"):
         read_tokens(written(tmp_path, f"ann {'a' * 16}\n", 0o604))
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_tokens_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_tokens(str(tmp_path / "none"))
 
 
-def test_an_empty_token() -> None:
+def test_empty_token_is_rejected() -> None:
     with pytest.raises(ConfigurationError, match="admit every client"):
         shared_token(b"")
     with pytest.raises(ConfigurationError):

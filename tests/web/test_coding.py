@@ -24,7 +24,7 @@ def test_members_of_gzip_are_joined() -> None:
 
 
 @pytest.mark.parametrize("coding", [b"", b"identity", b"gzip", b"br"])
-def test_nothing_is_no_coding(coding: bytes) -> None:
+def test_empty_body_has_no_coding(coding: bytes) -> None:
     assert decompress(b"", coding, 10) == b""
 
 
@@ -43,7 +43,7 @@ def test_nothing_is_no_coding(coding: bytes) -> None:
         (gzip.compress(b"") * (MAX_MEMBERS + 1), b"gzip", 400, "bad-request"),
     ],
 )
-def test_what_cannot_be_unpacked_is_refused(body: bytes, coding: bytes, code: int, error: str) -> None:
+def test_invalid_compressed_body_is_rejected(body: bytes, coding: bytes, code: int, error: str) -> None:
     with pytest.raises(HttpError) as refused:
         decompress(body, coding, 100)
     assert (refused.value.code, refused.value.content["error"]) == (code, error)
@@ -52,7 +52,7 @@ def test_what_cannot_be_unpacked_is_refused(body: bytes, coding: bytes, code: in
 
 
 @given(st.binary(max_size=200))
-def test_any_bytes_are_unpacked_or_refused(body: bytes) -> None:
+def test_any_bytes_are_decompressed_or_rejected(body: bytes) -> None:
     try:
         found = decompress(b"\x1f\x8b\x08\x00" + body, b"gzip", 100)
     except HttpError:

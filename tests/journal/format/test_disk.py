@@ -15,12 +15,12 @@ def directory(tmp_path: Path) -> LocalDirectory:
     return LocalDirectory(tmp_path)
 
 
-def test_they_are_what_journals_need(directory: LocalDirectory) -> None:
+def test_local_files_implement_the_interfaces(directory: LocalDirectory) -> None:
     assert verifyObject(IDirectory, directory)
     assert verifyObject(IFile, directory.open("a", create=True))
 
 
-def test_names_are_sorted_and_of_files_only(directory: LocalDirectory) -> None:
+def test_names_lists_only_files_sorted(directory: LocalDirectory) -> None:
     for name in ("b", "a", "c"):
         directory.open(name, create=True)
     (directory.path / "inside").mkdir()
@@ -29,7 +29,7 @@ def test_names_are_sorted_and_of_files_only(directory: LocalDirectory) -> None:
     assert str(directory) == str(directory.path)
 
 
-def test_a_file_is_written_anywhere_and_read_up_to_its_end(directory: LocalDirectory) -> None:
+def test_file_can_be_written_at_any_offset_and_read_to_its_end(directory: LocalDirectory) -> None:
     file = directory.open("a", create=True)
     file.write(0, b"hello")
     file.write(8, memoryview(b"world"))
@@ -44,7 +44,7 @@ def test_a_file_is_written_anywhere_and_read_up_to_its_end(directory: LocalDirec
     assert directory.open("a").read(0, 9) == b"hul"
 
 
-def test_what_is_not_there_cannot_be_opened_or_removed(directory: LocalDirectory) -> None:
+def test_missing_file_cannot_be_opened_or_removed(directory: LocalDirectory) -> None:
     for attempt in (
         lambda: directory.open("a"),
         lambda: directory.open("a", writable=True),
@@ -56,14 +56,14 @@ def test_what_is_not_there_cannot_be_opened_or_removed(directory: LocalDirectory
     assert directory.names() == []
 
 
-def test_what_is_there_cannot_be_made(directory: LocalDirectory) -> None:
+def test_existing_file_cannot_be_created(directory: LocalDirectory) -> None:
     directory.open("a", create=True).write(0, b"x")
     with pytest.raises(FileExistsError):
         directory.open("a", create=True)
     assert directory.open("a").size() == 1
 
 
-def test_what_is_opened_to_read_cannot_be_written(directory: LocalDirectory) -> None:
+def test_file_opened_for_reading_cannot_be_written(directory: LocalDirectory) -> None:
     directory.open("a", create=True)
     file = directory.open("a")
     with pytest.raises(OSError, match="Bad file descriptor"):
@@ -72,7 +72,7 @@ def test_what_is_opened_to_read_cannot_be_written(directory: LocalDirectory) -> 
     assert file.read(0, 1) == b"x"
 
 
-def test_who_has_a_file_open_keeps_it(directory: LocalDirectory) -> None:
+def test_open_file_survives_removal(directory: LocalDirectory) -> None:
     directory.open("a", create=True).write(0, b"old")
     file = directory.open("a")
     directory.open("b", create=True).write(0, b"new")
@@ -85,12 +85,12 @@ def test_who_has_a_file_open_keeps_it(directory: LocalDirectory) -> None:
     assert directory.names() == []
 
 
-def test_a_file_is_not_for_everybody(directory: LocalDirectory) -> None:
+def test_file_is_not_accessible_to_other_users(directory: LocalDirectory) -> None:
     directory.open("a", create=True)
     assert (directory.path / "a").stat().st_mode & 0o007 == 0
 
 
-def test_closing_twice_is_harmless(directory: LocalDirectory) -> None:
+def test_close_can_be_repeated(directory: LocalDirectory) -> None:
     file = directory.open("a", create=True)
     other = directory.open("a")
     file.close()
@@ -98,14 +98,14 @@ def test_closing_twice_is_harmless(directory: LocalDirectory) -> None:
     assert other.size() == 0
 
 
-def test_a_file_that_nobody_refers_to_is_closed(directory: LocalDirectory) -> None:
+def test_unreferenced_file_is_closed(directory: LocalDirectory) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         directory.open("a", writable=True) if (directory.path / "a").exists() else directory.open("a", create=True)
     assert len(os.listdir("/proc/self/fd")) <= before + 1
 
 
-def test_a_read_that_was_cut_short_goes_on(directory: LocalDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reads_are_continued(directory: LocalDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     file = directory.open("a", create=True)
     file.write(0, b"abcdefghij")
     real = os.pread
@@ -114,7 +114,7 @@ def test_a_read_that_was_cut_short_goes_on(directory: LocalDirectory, monkeypatc
     assert file.read(5, 100) == b"fghij"
 
 
-def test_a_write_that_was_cut_short_goes_on(directory: LocalDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_writes_are_continued(directory: LocalDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     file = directory.open("a", create=True)
     real = os.pwrite
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: real(fd, bytes(data)[:3], offset))
@@ -122,7 +122,7 @@ def test_a_write_that_was_cut_short_goes_on(directory: LocalDirectory, monkeypat
     assert file.read(0, 100) == b"\0\0abcdefghij"
 
 
-def test_only_one_has_the_lock(directory: LocalDirectory) -> None:
+def test_lock_is_exclusive(directory: LocalDirectory) -> None:
     lock = directory.lock()
     with pytest.raises(BlockingIOError):
         LocalDirectory(directory.path).lock()

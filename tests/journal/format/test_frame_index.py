@@ -25,7 +25,7 @@ def filled(frames: list[list[int]]) -> FrameIndex:
 
 
 @given(positions_of_frames, st.integers(-1, 61), st.integers(0, 61))
-def test_it_finds_the_frames_that_reach_into_a_range(frames: list[list[int]], first: int, length: int) -> None:
+def test_covering_finds_the_frames_that_overlap_a_range(frames: list[list[int]], first: int, length: int) -> None:
     shelf, last = filled(frames), first + length
     expected = {offset for offset, some in enumerate(frames) if some[0] <= last and some[-1] >= first}
     found = shelf.covering(first, last)
@@ -34,7 +34,7 @@ def test_it_finds_the_frames_that_reach_into_a_range(frames: list[list[int]], fi
 
 
 @given(positions_of_frames)
-def test_it_knows_what_it_holds(frames: list[list[int]]) -> None:
+def test_index_knows_the_positions_that_it_holds(frames: list[list[int]]) -> None:
     shelf = filled(frames)
     assert shelf.held == RangeSet((number, number) for some in frames for number in some)
     assert len(shelf) == len(frames)
@@ -44,7 +44,7 @@ def test_it_knows_what_it_holds(frames: list[list[int]]) -> None:
 
 
 @given(positions_of_frames)
-def test_what_it_says_restores_it(frames: list[list[int]]) -> None:
+def test_index_can_be_restored_from_its_headers(frames: list[list[int]]) -> None:
     shelf, other = filled(frames), FrameIndex()
     other.restore(list(shelf), shelf.held)
     assert list(other) == list(shelf)
@@ -54,12 +54,12 @@ def test_what_it_says_restores_it(frames: list[list[int]]) -> None:
     ]
 
 
-def test_of_frames_with_the_same_base_the_earlier_stands_first() -> None:
+def test_frames_with_equal_base_keep_their_order() -> None:
     shelf = filled([[5, 9], [1, 2], [5, 6], [5]])
     assert [one.offset for one in shelf] == [1, 0, 2, 3]
 
 
-def test_a_dense_frame_needs_no_positions() -> None:
+def test_dense_frame_needs_no_positions() -> None:
     shelf = FrameIndex()
     shelf.add(header([3, 4, 5], 0))
     assert list(shelf.held) == [(3, 5)]

@@ -24,7 +24,7 @@ names = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=
 
 
 @given(schemes, names)
-def test_a_stream_is_found_by_the_name_of_its_directory(scheme: str, name: str) -> None:
+def test_stream_is_recovered_from_its_directory_name(scheme: str, name: str) -> None:
     stream = f"{scheme}://{name}"
     directory = directory_name(stream)
     assert stream_from_directory(directory) == stream
@@ -41,7 +41,7 @@ def test_a_stream_is_found_by_the_name_of_its_directory(scheme: str, name: str) 
         ("a://ä", "a-%C3%A4"),
     ],
 )
-def test_names_are_readable(stream: str, name: str) -> None:
+def test_directory_names_are_readable(stream: str, name: str) -> None:
     assert directory_name(stream) == name
 
 
@@ -52,21 +52,21 @@ def test_directory_name_rejects_a_stream_that_is_not_a_uri(stream: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 247, "ä" * 42, "x" * MAX_URI])
-def test_a_name_may_be_too_long(name: str) -> None:
+def test_directory_name_rejects_a_long_stream(name: str) -> None:
     with pytest.raises(ConfigurationError, match="too long a name"):
         directory_name(f"fyrehose://{name}")
 
 
-def test_the_longest_name_fits() -> None:
+def test_directory_name_accepts_the_longest_stream() -> None:
     assert len(directory_name("fyrehose://" + "x" * 246)) == 255
 
 
 @pytest.mark.parametrize("name", ["", "fyrehose", "-x", "Fyrehose-x", ".hidden"])
-def test_other_directories_are_no_streams(name: str) -> None:
+def test_other_directories_have_no_stream(name: str) -> None:
     assert stream_from_directory(name) is None
 
 
-def test_a_directory_is_made_once(tmp_path: Path) -> None:
+def test_directory_is_created_once(tmp_path: Path) -> None:
     made = make_directory(tmp_path, "fyrehose://a")
     assert made.is_dir()
     assert made.stat().st_mode & 0o007 == 0
@@ -74,7 +74,7 @@ def test_a_directory_is_made_once(tmp_path: Path) -> None:
 
 
 class TestOpening:
-    def test_journals_lie_beside_each_other(self, tmp_path: Path) -> None:
+    def test_journals_of_several_streams_share_a_directory(self, tmp_path: Path) -> None:
         root = tmp_path / "new" / "journals"
         for name in ("b", "a"):
             journal = open_journal(root, f"fyrehose://{name}")
@@ -85,24 +85,24 @@ class TestOpening:
         assert journal_directories(root) == [root / "fyrehose-a", root / "fyrehose-b"]
         assert journal_directories(root / "fyrehose-a") == [root / "fyrehose-a"]
 
-    def test_only_one_may_write(self, tmp_path: Path) -> None:
+    def test_only_one_writer_is_allowed(self, tmp_path: Path) -> None:
         journal = open_journal(tmp_path, "fyrehose://a")
         with pytest.raises(JournalInUse, match="fyrehose-a is in use by another process"):
             open_journal(tmp_path, "fyrehose://a")
         journal.close()
         open_journal(tmp_path, "fyrehose://a").close()
 
-    def test_a_directory_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
+    def test_error_names_the_directory_that_cannot_be_created(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
         with pytest.raises(JournalError, match=r"file.* cannot be created: Not a directory"):
             open_journal(tmp_path / "file" / "inside", "fyrehose://a")
 
-    def test_a_stream_is_a_uri(self, tmp_path: Path) -> None:
+    def test_open_journal_rejects_an_invalid_stream(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError):
             open_journal(tmp_path, "nothing")
         assert list(tmp_path.iterdir()) == []
 
-    def test_what_is_no_directory_holds_no_journals(self, tmp_path: Path) -> None:
+    def test_journal_directories_rejects_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_bytes(b"")
         with pytest.raises(NotADirectoryError):
             journal_directories(tmp_path / "file")

@@ -63,7 +63,7 @@ def end(what: ScannedFrame | Damage) -> int:
     return begin(what) + (what.header.size if isinstance(what, ScannedFrame) else what.length)
 
 
-def test_frames_are_found_one_after_another() -> None:
+def test_scan_finds_consecutive_frames() -> None:
     data, offsets = segment(5)
     assert scanned(data) == (offsets, [])
     assert scanned(data, start=offsets[2]) == (offsets[2:], [])
@@ -71,7 +71,7 @@ def test_frames_are_found_one_after_another() -> None:
     assert scanned(data, end=START) == ([], [])
 
 
-def test_a_flipped_bit_costs_only_the_frame_that_it_is_in() -> None:
+def test_flipped_bit_damages_only_its_frame() -> None:
     data, offsets = segment(3)
     bounds = [*offsets, len(data)]
     for index in range(START, len(data)):
@@ -83,7 +83,7 @@ def test_a_flipped_bit_costs_only_the_frame_that_it_is_in() -> None:
         assert damages == [(bounds[row], bounds[row + 1] - bounds[row])], index
 
 
-def test_a_cut_costs_only_the_frame_that_it_is_in() -> None:
+def test_removed_bytes_damage_only_their_frame() -> None:
     data, offsets = segment(3)
     bounds = [*offsets, len(data)]
     for length in range(START, len(data)):
@@ -93,7 +93,7 @@ def test_a_cut_costs_only_the_frame_that_it_is_in() -> None:
 
 
 @given(st.integers(0, 60).map(lambda words: 8 * words), st.integers(0, 255), st.integers(0, 2))
-def test_garbage_between_frames_is_passed_over(length: int, byte: int, after: int) -> None:
+def test_scan_skips_garbage_between_frames(length: int, byte: int, after: int) -> None:
     data, offsets = segment(after)
     junk = bytes([byte]) * length
     behind = frame(len(data) + length, 99)
@@ -102,17 +102,17 @@ def test_garbage_between_frames_is_passed_over(length: int, byte: int, after: in
 
 
 @pytest.mark.parametrize("length", [1, 7, 8, 71, 72, 4_096, 100_001])
-def test_zeros_at_the_end_are_one_damage(length: int) -> None:
+def test_trailing_zeros_are_one_damage(length: int) -> None:
     data, offsets = segment(2)
     assert scanned(data + bytes(length)) == (offsets, [(len(data), length)])
 
 
-def test_a_lone_magic_is_no_frame() -> None:
+def test_magic_without_a_header_is_not_a_frame() -> None:
     data, offsets = segment(1)
     assert scanned(data + MAGIC * 40) == (offsets, [(len(data), 160)])
 
 
-def test_the_payload_of_a_good_frame_is_not_looked_into() -> None:
+def test_frames_inside_a_valid_payload_are_ignored() -> None:
     inner = frame(INNER, 50)
     data = bytes(START) + frame(START, 1, PADDING + inner)
     assert data[INNER:].startswith(inner)
@@ -122,7 +122,7 @@ def test_the_payload_of_a_good_frame_is_not_looked_into() -> None:
 @pytest.mark.parametrize(
     "place", [{"offset": 8}, {"segment": NUMBER + 1}, {"tag": TAG + 1}], ids=["offset", "segment", "journal"]
 )
-def test_a_frame_of_another_place_within_a_damaged_one_is_no_frame(place: dict[str, int]) -> None:
+def test_misplaced_frame_inside_a_damaged_one_is_ignored(place: dict[str, int]) -> None:
     payload = b"".join(frame(INNER + shift, 50, **place) for shift in range(0, 300, 104))
     data = bytearray(bytes(START) + frame(START, 1, PADDING + payload))
     behind = len(data)
@@ -139,21 +139,21 @@ def test_a_frame_of_another_place_within_a_damaged_one_is_no_frame(place: dict[s
         ({"tag": 78}, "the frame belongs to another journal"),
     ],
 )
-def test_a_frame_that_was_moved_is_refused(place: dict[str, int], reason: str) -> None:
+def test_moved_frame_is_rejected(place: dict[str, int], reason: str) -> None:
     data = bytes(START) + frame(START, 1, **place)
     (damage,) = scan(Bytes(data), "name", number=NUMBER, tag=TAG, start=START, end=len(data))  # type: ignore[arg-type]
     assert isinstance(damage, Damage)
     assert damage == Damage("name", START, len(data) - START, reason)
 
 
-def test_without_a_tag_the_first_frame_says_it() -> None:
+def test_scan_without_a_tag_accepts_the_first_one() -> None:
     data = bytes(START) + frame(START, 1, tag=5)
     second = len(data)
     data += frame(second, 2, tag=6)
     assert scanned(data, tag=None) == ([START], [(second, len(data) - second)])
 
 
-def test_the_damage_says_which_numbers_were_there() -> None:
+def test_damage_includes_the_affected_numbers() -> None:
     data = bytearray(segment(2)[0])
     data[START + 75] ^= 1
     damage = next(scan(Bytes(bytes(data)), "name", number=NUMBER, tag=TAG, start=START, end=len(data)))  # type: ignore[arg-type]
@@ -162,13 +162,13 @@ def test_the_damage_says_which_numbers_were_there() -> None:
     assert str(damage) == "name, bytes 64 to 168, numbers 0 to 1 of epoch 0: the checksum of the body is wrong"
 
 
-def test_frames_of_any_kind_are_found() -> None:
+def test_scan_finds_frames_of_every_kind() -> None:
     place = FramePosition(NUMBER, START, TAG)
     data = bytes(START) + lost_frame(place, 0, [(1, 2)], 0)[1]
     assert scanned(data) == ([START], [])
 
 
-def test_progress_adds_up() -> None:
+def test_progress_sums_to_the_size() -> None:
     data = bytearray(segment(4)[0])
     data[START + 75] ^= 1
     seen: list[int] = []
@@ -183,19 +183,19 @@ class TestSmallWindow:
         """So that frames lie across the pieces in which a file is read."""
         monkeypatch.setattr(scanning, "READ_CHUNK", 80)
 
-    def test_frames_larger_than_a_piece_are_found(self) -> None:
+    def test_scan_finds_frames_larger_than_its_buffer(self) -> None:
         data, offsets = segment(5, bytes(300))
         assert scanned(data) == (offsets, [])
 
     @pytest.mark.parametrize("length", range(0, 400, 8))
-    def test_garbage_is_passed_over(self, length: int) -> None:
+    def test_scan_skips_arbitrary_garbage(self, length: int) -> None:
         data, offsets = segment(2)
         behind = frame(len(data) + length, 99)
         damage = [(len(data), length)] if length else []
         assert scanned(data + b"\xf7" * length + behind) == ([*offsets, len(data) + length], damage)
         assert scanned(data + b"\xf7" * length + behind + b"\xf7" * 3)[0] == [*offsets, len(data) + length]
 
-    def test_a_torn_end_is_passed_over(self) -> None:
+    def test_scan_reports_a_torn_end(self) -> None:
         data, offsets = segment(3, bytes(200))
         for length in range(offsets[2], len(data)):
             assert scanned(data[:length])[0] == offsets[:2]

@@ -110,7 +110,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
 Keep = Callable[..., Kept]
 
 
-def test_full_segments_are_put_in_order_one_at_a_time(keep: Keep) -> None:
+def test_full_segments_are_compacted_one_at_a_time(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 60)
     full = len(kept.journal.sealed_segments())
@@ -129,7 +129,7 @@ def test_full_segments_are_put_in_order_one_at_a_time(keep: Keep) -> None:
     assert kept.errors == []
 
 
-def test_what_is_written_while_a_segment_is_put_in_order_is_there(keep: Keep) -> None:
+def test_records_written_during_a_compaction_are_kept(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 30)
     kept.look()
@@ -141,7 +141,7 @@ def test_what_is_written_while_a_segment_is_put_in_order_is_there(keep: Keep) ->
     reader.close()
 
 
-def test_what_is_too_old_or_too_much_is_dropped_and_said(keep: Keep) -> None:
+def test_retention_is_applied_and_logged(keep: Keep) -> None:
     kept = keep(retention=Retention(size=3_000))
     with capturedLogs() as logged:
         kept.write(1, 30)
@@ -156,7 +156,7 @@ def test_what_is_too_old_or_too_much_is_dropped_and_said(keep: Keep) -> None:
     assert said[0]["freed"] > 2_000
 
 
-def test_a_start_makes_room_before_anything_is_written(tmp_path: Path) -> None:
+def test_start_applies_retention_before_any_write(tmp_path: Path) -> None:
     before = Kept(tmp_path)
     before.journal.config = JournalConfig()
     before.write(1, 30)
@@ -170,7 +170,7 @@ def test_a_start_makes_room_before_anything_is_written(tmp_path: Path) -> None:
     after.journal.close()
 
 
-def test_what_waits_is_made_durable_when_the_clock_says_so(keep: Keep) -> None:
+def test_unsynced_commits_are_synced_at_the_interval(keep: Keep) -> None:
     synced: list[object] = []
     kept: Kept = keep(sync_interval=0.25, on_synced=lambda: synced.append(kept.journal.bounds(0)))
     kept.write(1, 3, sync=False)
@@ -189,14 +189,14 @@ def test_what_waits_is_made_durable_when_the_clock_says_so(keep: Keep) -> None:
     assert synced == [(1, 4, 3), (1, 5, 4)]
 
 
-def test_without_an_interval_nothing_is_made_durable_by_the_clock(keep: Keep) -> None:
+def test_nothing_is_synced_without_an_interval(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 3, sync=False)
     kept.reactor.advance(100)
     assert kept.journal.bounds(0) == (1, 1, 3)
 
 
-def test_it_stops_when_no_thread_is_at_work_any_more(keep: Keep) -> None:
+def test_stop_waits_for_the_compaction_thread(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 30)
     kept.look()
@@ -212,7 +212,7 @@ def test_it_stops_when_no_thread_is_at_work_any_more(keep: Keep) -> None:
 
 
 @pytest.mark.parametrize("why", [OSError(28, "No space left on device"), ValueError("a bug")])
-def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(
+def test_failed_compaction_is_retried_and_loses_nothing(
     why: Exception, keep: Keep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = keep()
@@ -240,7 +240,7 @@ def test_a_rewrite_that_fails_is_tried_again_and_harms_nothing(
 
 
 @pytest.mark.parametrize("what", ["trim", "commit"])
-def test_an_exception_does_not_end_the_upkeep(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_does_not_end_the_maintenance(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = 0
     method = getattr(Journal, what)
 
@@ -264,7 +264,7 @@ def test_an_exception_does_not_end_the_upkeep(what: str, tmp_path: Path, monkeyp
     assert [str(event["log_failure"].value) for event in logged if "log_failure" in event] == ["a bug"]
 
 
-def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> None:
+def test_damaged_segment_is_reported_once_and_not_compacted(keep: Keep) -> None:
     kept = keep()
     kept.write(1, 30)
     full = kept.journal.sealed_segments()[0]
@@ -289,9 +289,7 @@ def test_a_damaged_segment_is_reported_once_and_left_as_it_is(keep: Keep) -> Non
 
 
 @pytest.mark.parametrize("what", ["trim", "commit", "install_compacted"])
-def test_who_runs_the_service_is_told_what_the_journal_cannot_do(
-    what: str, keep: Keep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_journal_errors_are_reported_to_the_service(what: str, keep: Keep, monkeypatch: pytest.MonkeyPatch) -> None:
     error: JournalError = (JournalFull if what == "trim" else JournalBroken)("it cannot")
 
     def failing(*arguments: object) -> None:

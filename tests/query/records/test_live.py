@@ -14,7 +14,7 @@ from fyrehose_twisted.query.config import QueryConfig
 from fyrehose_twisted.query.records.journals import JournalSource
 
 
-def test_from_now_on(bench: Bench, records: str) -> None:
+def test_stream_begins_with_the_next_record_by_default(bench: Bench, records: str) -> None:
     bench.numbers(3)
     client = bench.follow(records)
     assert client.response().headers["content-type"] == "text/event-stream"
@@ -24,7 +24,7 @@ def test_from_now_on(bench: Bench, records: str) -> None:
     assert (client.told, client.id) == ([4, 5], "5")
 
 
-def test_from_a_number_on(bench: Bench, records: str) -> None:
+def test_stream_begins_at_from(bench: Bench, records: str) -> None:
     bench.numbers(2_000)
     client = bench.follow(f"{records}?from=5")
     bench.put(b"a")
@@ -32,7 +32,7 @@ def test_from_a_number_on(bench: Bench, records: str) -> None:
     assert client.told == list(range(5, 2_002))
 
 
-def test_the_newest_and_on(bench: Bench, records: str) -> None:
+def test_stream_begins_with_the_newest_records(bench: Bench, records: str) -> None:
     bench.numbers(20)
     bench.journal().lose(0, 21, 25)
     bench.numbers(3, first=26)
@@ -41,7 +41,7 @@ def test_the_newest_and_on(bench: Bench, records: str) -> None:
     assert bench.follow(f"{records}?last=1000").told == [*range(1, 21), 26, 27, 28]
 
 
-def test_since_a_time(bench: Bench, records: str) -> None:
+def test_stream_begins_at_since(bench: Bench, records: str) -> None:
     bench.put(b"x", first=1, at=1_700_000_001)
     bench.put(b"x", first=3, at=1_700_000_003)
     bench.put(b"x", first=2, at=1_700_000_009)
@@ -52,7 +52,7 @@ def test_since_a_time(bench: Bench, records: str) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_who_comes_back_goes_on_exactly(bench: Bench, records: str, cut: int) -> None:
+def test_reconnecting_client_resumes_exactly(bench: Bench, records: str, cut: int) -> None:
     bench.numbers(6)
     bench.journal().lose(0, 7, 8)
     bench.numbers(3, first=9)
@@ -64,7 +64,7 @@ def test_who_comes_back_goes_on_exactly(bench: Bench, records: str, cut: int) ->
     ]
 
 
-def test_with_a_query_where_there_can_be_no_header(bench: Bench, records: str) -> None:
+def test_id_parameter_replaces_last_event_id(bench: Bench, records: str) -> None:
     bench.numbers(6)
     assert bench.follow(f"{records}?id=4").told == [5, 6]
 
@@ -80,9 +80,7 @@ def test_with_a_query_where_there_can_be_no_header(bench: Bench, records: str) -
         ("", str(2**64 - 2), f"the position after Last-Event-ID, {2**64 - 1},"),
     ],
 )
-def test_a_start_beyond_the_end_is_answered(
-    bench: Bench, records: str, query: str, seen: str | None, named: str
-) -> None:
+def test_start_beyond_the_end_is_rejected(bench: Bench, records: str, query: str, seen: str | None, named: str) -> None:
     bench.numbers(3)
     answer = bench.follow(records + query, **({} if seen is None else {"last_event_id": seen})).response()
     assert answer.code == 409
@@ -91,7 +89,7 @@ def test_a_start_beyond_the_end_is_answered(
     assert answer.json["message"] == f"{named} lies beyond the end; the next one will be 4"
 
 
-def test_the_next_number_is_waited_for(bench: Bench, records: str) -> None:
+def test_stream_waits_for_the_next_number(bench: Bench, records: str) -> None:
     bench.numbers(3)
     clients = [bench.follow(f"{records}?from=4"), bench.follow(records, last_event_id="3")]
     assert [client.told for client in clients] == [[], []]
@@ -100,7 +98,7 @@ def test_the_next_number_is_waited_for(bench: Bench, records: str) -> None:
     assert [client.told for client in clients] == [[4], [4]]
 
 
-def test_the_first_number_is_waited_for_where_nothing_is_known(bench: Bench, records: str) -> None:
+def test_stream_waits_for_the_first_number_of_an_empty_journal(bench: Bench, records: str) -> None:
     bench.journal()
     bench.site.sources.refresh()
     assert bench.follow(f"{records}?from=2").response().code == 409
@@ -146,7 +144,7 @@ def test_every_event_that_httpx_sse_makes_of_a_stream_has_json(bench: Bench, pat
         assert [data for name, data in events if name == "position"] == [{"position": "1"}, {"position": "4"}]
 
 
-def test_before_anything_is_there(bench: Bench, records: str) -> None:
+def test_stream_of_an_empty_journal(bench: Bench, records: str) -> None:
     bench.journal().begin(0, 5)
     bench.journal().commit()
     bench.site.sources.refresh()
@@ -156,7 +154,7 @@ def test_before_anything_is_there(bench: Bench, records: str) -> None:
     assert client.told[-1] == bench.journal().bounds(0).last
 
 
-def test_what_nobody_has(bench: Bench, records: str) -> None:
+def test_lost_numbers_are_reported_as_skipped(bench: Bench, records: str) -> None:
     bench.numbers(2)
     client = bench.follow(f"{records}?from=1")
     bench.numbers(2, first=6)
@@ -169,14 +167,14 @@ def test_what_nobody_has(bench: Bench, records: str) -> None:
     assert [frame.id for frame in client.frames() if frame.event == "skipped"] == ["5"]
 
 
-def test_what_was_dropped(bench: Bench, records: str) -> None:
+def test_numbers_removed_by_retention_are_reported_as_skipped(bench: Bench, records: str) -> None:
     bench.journal().begin(0, 10)
     bench.numbers(2, first=10)
     client = bench.follow(f"{records}?from=4")
     assert (client.told, client.skipped) == ([10, 11], [(4, 9)])
 
 
-def test_epoch_after_epoch(bench: Bench) -> None:
+def test_stream_continues_in_the_next_epoch(bench: Bench) -> None:
     stream = {"stream": "hydra://net"}
     bench.numbers(2, epoch=3, **stream)
     client = bench.follow("/streams/hydra-net/records?from=3:1")
@@ -193,7 +191,7 @@ def test_epoch_after_epoch(bench: Bench) -> None:
     assert (again.told, again.skipped) == ([1, 2], [(3, 5)])
 
 
-def test_a_filter_passes_over_what_is_not_wanted(bench: Bench, records: str) -> None:
+def test_filter_skips_other_records(bench: Bench, records: str) -> None:
     bench.numbers(10)
     client = bench.follow(f"{records}?from=1&where=n%3E%608%60")
     assert client.told == [9, 10]
@@ -205,14 +203,14 @@ def test_a_filter_passes_over_what_is_not_wanted(bench: Bench, records: str) -> 
     assert client.id == "13"
 
 
-def test_payloads_as_base64(bench: Bench, records: str) -> None:
+def test_stream_encodes_payloads_as_base64(bench: Bench, records: str) -> None:
     bench.put(b"{}")
     client = bench.follow(f"{records}?from=1&encoding=base64")
     (frame,) = (frame for frame in client.frames() if frame.event == "message")
     assert json.loads(frame.data)["data"] == "e30="
 
 
-def test_compressed(bench: Bench, records: str) -> None:
+def test_stream_is_compressed(bench: Bench, records: str) -> None:
     bench.numbers(3)
     client = bench.follow(f"{records}?from=1", accept_encoding="gzip")
     assert client.response().headers["content-encoding"] == "gzip"
@@ -222,7 +220,7 @@ def test_compressed(bench: Bench, records: str) -> None:
     assert client.told == [1, 2, 3, 4, 5]
 
 
-def test_a_slow_reader_keeps_nobody_waiting(bench: Bench, records: str) -> None:
+def test_slow_client_does_not_delay_others(bench: Bench, records: str) -> None:
     bench.put(*[b"x" * 1_000] * 100)
     slow, quick = bench.follow(f"{records}?from=1"), bench.follow(f"{records}?from=1")
     slow.wire.producer.pauseProducing()
@@ -238,7 +236,7 @@ def test_a_slow_reader_keeps_nobody_waiting(bench: Bench, records: str) -> None:
     assert len(slow.wire.value()) > before
 
 
-def test_who_reads_nothing_is_cut_off(bench: Bench, records: str) -> None:
+def test_stalled_client_is_disconnected(bench: Bench, records: str) -> None:
     bench.numbers(3)
     slow = bench.follow(f"{records}?from=1")
     slow.wire.producer.pauseProducing()
@@ -250,7 +248,7 @@ def test_who_reads_nothing_is_cut_off(bench: Bench, records: str) -> None:
     assert bench.site.live_streams.follower_count("fyrehose-test") == 0
 
 
-def test_whoever_is_paused_gets_nothing(bench: Bench, records: str) -> None:
+def test_paused_stream_gets_no_records(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     client.wire.producer.pauseProducing()
@@ -260,7 +258,7 @@ def test_whoever_is_paused_gets_nothing(bench: Bench, records: str) -> None:
     assert client.wire.value() == before
 
 
-def test_turns_are_taken(bench: Bench, records: str) -> None:
+def test_streams_take_turns(bench: Bench, records: str) -> None:
     bench.put(*[b"x" * 1_000] * 600)
     clients = [bench.client() for _ in range(3)]
     for client in clients:
@@ -274,7 +272,7 @@ def test_turns_are_taken(bench: Bench, records: str) -> None:
     assert most <= 256
 
 
-def test_limits(bench: Bench, records: str) -> None:
+def test_stream_limits(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_streams=3, streams_per_client=2))
     bench.numbers(1)
     clients = [bench.follow(records) for _ in range(2)]
@@ -291,7 +289,7 @@ def test_limits(bench: Bench, records: str) -> None:
     assert bench.site.live_streams.ended == {"gone": 1}
 
 
-def test_nobody_looks_where_nobody_follows(bench: Bench, records: str) -> None:
+def test_journal_without_followers_is_not_polled(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     calls = len(bench.clock.getDelayedCalls())
@@ -303,7 +301,7 @@ def test_nobody_looks_where_nobody_follows(bench: Bench, records: str) -> None:
     assert again.told == [2]
 
 
-def test_all_end_when_the_site_is_closed(bench: Bench, records: str) -> None:
+def test_streams_end_when_the_site_closes(bench: Bench, records: str) -> None:
     bench.numbers(1)
     clients = [bench.follow(records), bench.follow("/overview")]
     bench.site.close()
@@ -311,7 +309,7 @@ def test_all_end_when_the_site_is_closed(bench: Bench, records: str) -> None:
     assert bench.site.live_streams.ended == {"closed": 1}
 
 
-def test_a_mistake_ends_one_stream(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_error_ends_only_one_stream(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(3)
     good = bench.follow(records)
     original = JournalSource.read_span
@@ -332,7 +330,7 @@ def test_a_mistake_ends_one_stream(bench: Bench, records: str, monkeypatch: pyte
     assert bench.site.live_streams.ended == {"failed": 1}
 
 
-def test_more_comes_at_once_than_is_kept(bench: Bench, records: str) -> None:
+def test_burst_larger_than_the_tail_cache(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(tail_records=10))
     bench.numbers(1)
     client = bench.follow(records)
@@ -343,7 +341,7 @@ def test_more_comes_at_once_than_is_kept(bench: Bench, records: str) -> None:
     assert client.told == list(range(2, 57))
 
 
-def test_the_tail_is_bounded_in_bytes(bench: Bench, records: str) -> None:
+def test_tail_cache_is_bounded_in_bytes(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(tail_bytes=2_000))
     bench.numbers(1)
     client = bench.follow(records)
@@ -355,7 +353,7 @@ def test_the_tail_is_bounded_in_bytes(bench: Bench, records: str) -> None:
     assert sum(len(item.payload) for item in tail.records) <= 2_000
 
 
-def test_while_others_ask_for_ranges(bench: Bench, records: str) -> None:
+def test_stream_runs_beside_range_requests(bench: Bench, records: str) -> None:
     bench.numbers(1)
     client = bench.follow(records)
     bench.numbers(1)
@@ -364,7 +362,7 @@ def test_while_others_ask_for_ranges(bench: Bench, records: str) -> None:
     assert client.told == [2]
 
 
-def test_an_overview(bench: Bench) -> None:
+def test_overview_stream(bench: Bench) -> None:
     bench.numbers(3)
     client = bench.follow("/overview")
     (told,) = (json.loads(frame.data) for frame in client.frames() if frame.event == "message")
@@ -403,7 +401,7 @@ def test_a_client_that_followed_a_journal_which_is_ahead_comes_back_later(bench:
     assert (client.told, client.skipped) == ([8, 9], [])
 
 
-def test_another_journal_takes_the_place_of_one(bench: Bench, records: str) -> None:
+def test_streams_end_when_the_journal_is_replaced(bench: Bench, records: str) -> None:
     bench.numbers(5)
     client = bench.follow(f"{records}?from=1")
     bench.journals.pop("fyrehose://test").close()
@@ -418,7 +416,7 @@ def test_another_journal_takes_the_place_of_one(bench: Bench, records: str) -> N
     assert again.told == [1, 2, 3]
 
 
-def test_trouble_that_passes(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_recovers_from_a_read_error(bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.numbers(3)
     original = JournalSource.read_span
     left = [OSError(24, "Too many open files"), JournalError("not now")]

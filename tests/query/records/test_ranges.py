@@ -13,7 +13,7 @@ from query.bench import Bench
 from fyrehose_twisted.query.config import QueryConfig
 
 
-def test_all_there_is(bench: Bench, records: str) -> None:
+def test_range_returns_all_records(bench: Bench, records: str) -> None:
     bench.put(b'{"a": 1.10}', b"text", b"\xff\x00", b"null", b'"\\ud800"', b"")
     answer = bench.ask(records)
     assert answer.code == 200
@@ -29,7 +29,7 @@ def test_all_there_is(bench: Bench, records: str) -> None:
     assert answer.next is None
 
 
-def test_base64_where_it_is_asked_for(bench: Bench, records: str) -> None:
+def test_base64_on_request(bench: Bench, records: str) -> None:
     bench.put(b'{"a": 1}', b"text")
     assert [b64decode(record["data"]) for record in bench.ask(f"{records}?encoding=base64").json] == [
         b'{"a": 1}',
@@ -43,7 +43,7 @@ def test_line_ends_in_json_do_not_end_lines(bench: Bench, records: str) -> None:
     assert json.loads(line)["json"] == {"a": 1}
 
 
-def test_a_part(bench: Bench, records: str) -> None:
+def test_range_between_two_numbers(bench: Bench, records: str) -> None:
     bench.numbers(9)
     assert bench.ask(f"{records}?from=3&to=5").numbers == [3, 4, 5]
     assert bench.ask(f"{records}?from=0:8").numbers == [8, 9]
@@ -52,7 +52,7 @@ def test_a_part(bench: Bench, records: str) -> None:
     assert bench.ask(f"{records}?from=5&to=4").numbers == []
 
 
-def test_pages(bench: Bench, records: str) -> None:
+def test_pages_cover_the_range(bench: Bench, records: str) -> None:
     bench.numbers(25)
     found, path, pages = [], f"{records}?from=2&to=24&limit=10", 0
     while path is not None:
@@ -63,7 +63,7 @@ def test_pages(bench: Bench, records: str) -> None:
     assert (found, pages) == (list(range(2, 25)), 3)
 
 
-def test_a_page_ends_where_it_has_enough_bytes(bench: Bench, records: str) -> None:
+def test_page_ends_at_its_byte_limit(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(page_bytes=2_000))
     bench.put(*[b"x" * 900] * 5)
     answer = bench.ask(records)
@@ -71,7 +71,7 @@ def test_a_page_ends_where_it_has_enough_bytes(bench: Bench, records: str) -> No
     assert bench.ask(answer.next).numbers == [4, 5]
 
 
-def test_nothing_that_is_not_whole_up_to_there(bench: Bench, records: str) -> None:
+def test_range_ends_at_the_watermark(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.numbers(2, first=6)
     assert bench.ask(records).numbers == [1, 2, 3]
@@ -81,7 +81,7 @@ def test_nothing_that_is_not_whole_up_to_there(bench: Bench, records: str) -> No
     assert bench.ask(f"{records}?last=3").numbers == [3, 6, 7]
 
 
-def test_the_newest(bench: Bench, records: str) -> None:
+def test_last_returns_the_newest_records(bench: Bench, records: str) -> None:
     bench.numbers(2_000)
     assert bench.ask(f"{records}?last=3").numbers == [1_998, 1_999, 2_000]
     where = "where=n%20%3C%20%6015%60"
@@ -93,7 +93,9 @@ def test_the_newest(bench: Bench, records: str) -> None:
 @pytest.mark.parametrize("where", ["", "&where=length(@)%20%3E%20%60100%60"])
 @pytest.mark.parametrize("last", [1, 7, 300, 1_000])
 @pytest.mark.parametrize(("page_bytes", "scan_records"), [(1, 10**6), (700, 10**6), (10**6, 1), (700, 300)])
-def test_back_to_the_beginning(bench: Bench, where: str, last: int, page_bytes: int, scan_records: int) -> None:
+def test_previous_links_lead_to_the_start(
+    bench: Bench, where: str, last: int, page_bytes: int, scan_records: int
+) -> None:
     bench.make(
         QueryConfig(page_bytes=page_bytes, scan_records=scan_records, burst_per_client=9_999, max_connections=9_999)
     )
@@ -115,7 +117,7 @@ def test_back_to_the_beginning(bench: Bench, where: str, last: int, page_bytes: 
     assert pages > 1 or len(found) <= last
 
 
-def test_what_is_lost_is_passed_over_however_much_it_is(bench: Bench, records: str) -> None:
+def test_long_lost_ranges_are_skipped(bench: Bench, records: str) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 10**13)
     bench.numbers(3, first=10**13 + 1)
@@ -123,7 +125,7 @@ def test_what_is_lost_is_passed_over_however_much_it_is(bench: Bench, records: s
     assert bench.ask(f"{records}?last=1&where=n%3C%602%60&to={10**13}").numbers == [1]
 
 
-def test_the_newest_up_to_a_number(bench: Bench, records: str) -> None:
+def test_last_up_to_a_number(bench: Bench, records: str) -> None:
     bench.numbers(20)
     assert bench.ask(f"{records}?last=3&to=15").numbers == [13, 14, 15]
     assert bench.ask(f"{records}?last=3&to=2").numbers == [1, 2]
@@ -133,7 +135,7 @@ def test_the_newest_up_to_a_number(bench: Bench, records: str) -> None:
     assert back.previous == f"{records}?last=3&to=0:17&where=n&encoding=base64"
 
 
-def test_the_newest_over_epochs(bench: Bench) -> None:
+def test_last_across_epochs(bench: Bench) -> None:
     for epoch in (2, 3, 5):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
     answer = bench.ask("/streams/hydra-net/records?last=6")
@@ -143,7 +145,7 @@ def test_the_newest_over_epochs(bench: Bench) -> None:
     ]
 
 
-def test_epochs_one_after_another(bench: Bench) -> None:
+def test_range_across_epochs(bench: Bench) -> None:
     for epoch in (2, 3):
         bench.numbers(4, epoch=epoch, stream="hydra://net")
     path: Any = "/streams/hydra-net/records?from=2:3&to=3:2&limit=1"
@@ -158,12 +160,12 @@ def test_epochs_one_after_another(bench: Bench) -> None:
     assert "EPOCH:3" in answer.json["message"]
 
 
-def test_a_number_needs_no_epoch_where_there_is_only_one(bench: Bench) -> None:
+def test_epoch_is_optional_with_a_single_epoch(bench: Bench) -> None:
     bench.numbers(4, epoch=7, stream="hydra://net")
     assert bench.ask("/streams/hydra-net/records?from=3").numbers == [3, 4]
 
 
-def test_what_was_dropped(bench: Bench, records: str) -> None:
+def test_range_removed_by_retention_is_gone(bench: Bench, records: str) -> None:
     journal = bench.journal()
     journal.begin(0, 10)
     bench.numbers(3, first=10)
@@ -174,7 +176,7 @@ def test_what_was_dropped(bench: Bench, records: str) -> None:
 
 
 class TestTimes:
-    def test_since_and_until(self, bench: Bench, records: str) -> None:
+    def test_range_between_two_times(self, bench: Bench, records: str) -> None:
         for number in range(10):
             bench.put(b"x", at=1_700_000_000 + number)
         assert bench.ask(f"{records}?since=1700000003&until=1700000006").numbers == [4, 5, 6]
@@ -183,7 +185,7 @@ class TestTimes:
         assert bench.ask(f"{records}?since=1700000003.000001&limit=1").numbers == [5]
         assert bench.ask(f"{records}?until=1").numbers == []
 
-    def test_pages_keep_them(self, bench: Bench, records: str) -> None:
+    def test_page_links_keep_the_times(self, bench: Bench, records: str) -> None:
         for number in range(10):
             bench.put(b"x", at=1_700_000_000 + number)
         answer = bench.ask(f"{records}?since=1700000003&until=1700000008&limit=2&encoding=base64")
@@ -193,7 +195,7 @@ class TestTimes:
         assert answer.json[0]["data"] == "eA=="
         assert bench.ask(answer.next).numbers == [8]
 
-    def test_repairs_come_late(self, bench: Bench, records: str) -> None:
+    def test_time_range_includes_late_repairs(self, bench: Bench, records: str) -> None:
         bench.put(b"x", first=1, at=1_700_000_001)
         bench.put(b"x", first=3, at=1_700_000_003)
         bench.put(b"x", first=2, at=1_700_000_009)
@@ -201,7 +203,7 @@ class TestTimes:
         assert bench.ask(f"{records}?until=1700000005").numbers == [1, 3, 4]
         assert bench.ask(f"{records}?since=1700000004").numbers == [2, 4]
 
-    def test_what_is_too_old_is_not_even_read(
+    def test_blocks_older_than_since_are_not_read(
         self, bench: Bench, records: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for number in range(5):
@@ -221,13 +223,13 @@ class TestTimes:
 
 
 class TestFilters:
-    def test_on_payloads(self, bench: Bench, records: str) -> None:
+    def test_filter_selects_by_payload(self, bench: Bench, records: str) -> None:
         bench.put(b'{"kind": "a", "n": 1}', b'{"kind": "b"}', b"a", b'{"kind": "a", "n": 0}', b"[1]")
         assert bench.ask(f"{records}?where=kind%3D%3D'a'").numbers == [1, 4]
         assert bench.ask(f"{records}?where=n").numbers == [1, 4]
         assert bench.ask(f"{records}?where=%5B0%5D").numbers == [5]
 
-    def test_a_long_search_ends_and_goes_on(self, bench: Bench, records: str) -> None:
+    def test_long_scan_ends_with_a_link(self, bench: Bench, records: str) -> None:
         bench.make(QueryConfig(scan_records=1_000))
         bench.numbers(5_000)
         path: Any = f"{records}?where=n%3E%604998%60"
@@ -239,7 +241,7 @@ class TestFilters:
         assert found == [4_999, 5_000]
         assert pages == 5
 
-    def test_what_does_not_fit_is_not_wanted(self, bench: Bench, records: str) -> None:
+    def test_records_that_a_filter_cannot_handle_do_not_match(self, bench: Bench, records: str) -> None:
         bench.put(b'{"tags": 5}', b'{"tags": ["x"]}', b"{}")
         assert bench.ask(f"{records}?where=contains(tags,'x')").numbers == [2]
 
@@ -275,20 +277,20 @@ def test_invalid_query_is_rejected(bench: Bench, records: str, query: str, messa
     assert message in answer.json["message"]
 
 
-def test_the_filter_has_a_longest_length(bench: Bench, records: str) -> None:
+def test_filter_length_is_limited(bench: Bench, records: str) -> None:
     bench.numbers(1)
     assert bench.ask(f"{records}?where={'a' * 1_024}").code == 200
     assert bench.ask(f"{records}?where={'a' * 1_025}").code == 400
 
 
-def test_streams_that_are_not_there(bench: Bench) -> None:
+def test_unknown_stream_is_not_found(bench: Bench) -> None:
     bench.numbers(1)
     for path in ("/streams/x", "/streams/x/records", "/streams/..%2F..%2Fetc/records", "/streams/%00"):
         answer = bench.ask(path)
         assert (answer.code, answer.json["error"]) == (404, "no-stream"), path
 
 
-def test_names_with_signs_of_their_own(bench: Bench) -> None:
+def test_stream_names_with_percent_signs(bench: Bench) -> None:
     bench.numbers(2, stream="fyrehose://a/b c")
     (told,) = bench.ask("/streams").json
     assert told["name"] == "fyrehose-a%2Fb%20c"
@@ -296,7 +298,7 @@ def test_names_with_signs_of_their_own(bench: Bench) -> None:
         assert bench.ask(path).numbers == [1, 2]
 
 
-def test_what_a_stream_has(bench: Bench) -> None:
+def test_description_of_a_stream(bench: Bench) -> None:
     bench.numbers(3)
     bench.journal().lose(0, 4, 5)
     bench.numbers(2, first=6)
@@ -319,7 +321,7 @@ def test_what_a_stream_has(bench: Bench) -> None:
     }
 
 
-def test_a_long_search_lets_others_in_between(bench: Bench, records: str) -> None:
+def test_long_scan_does_not_block_other_requests(bench: Bench, records: str) -> None:
     bench.numbers(20_000)
     slow, quick = bench.client(), bench.client()
     slow.send(f"{records}?where=n%3E%6019999%60")
@@ -334,7 +336,7 @@ def test_a_long_search_lets_others_in_between(bench: Bench, records: str) -> Non
     assert slow.response().numbers == [20_000]
 
 
-def test_who_has_gone_is_not_searched_for(bench: Bench, records: str) -> None:
+def test_scan_stops_when_its_client_disconnects(bench: Bench, records: str) -> None:
     bench.numbers(20_000)
     client = bench.client()
     client.send(f"{records}?where=n%3E%6019999%60")
@@ -346,7 +348,7 @@ def test_who_has_gone_is_not_searched_for(bench: Bench, records: str) -> None:
     assert len(bench.site.scans) == 0
 
 
-def test_too_many_searches(bench: Bench, records: str) -> None:
+def test_number_of_waiting_scans_is_limited(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=1, max_waiting=1))
     bench.numbers(5_000)
     clients = [bench.client() for _ in range(3)]
@@ -381,19 +383,19 @@ def test_answers_are_compressed(bench: Bench, records: str) -> None:
     assert "content-encoding" not in bench.ask(records, accept_encoding="gzip;q=0").headers
 
 
-def test_head(bench: Bench, records: str) -> None:
+def test_head_has_no_body(bench: Bench, records: str) -> None:
     bench.numbers(3)
     answer = bench.ask(records, "HEAD")
     assert (answer.code, answer.body) == (200, b"")
 
 
-def test_other_methods(bench: Bench, records: str) -> None:
+def test_other_methods_are_rejected(bench: Bench, records: str) -> None:
     for method in ("POST", "DELETE", "PUT"):
         answer = bench.ask(records, method)
         assert (answer.code, answer.headers["allow"]) == (405, "GET, HEAD")
 
 
-def test_large_records_do_not_keep_others_waiting(bench: Bench, records: str) -> None:
+def test_large_records_do_not_delay_others(bench: Bench, records: str) -> None:
     bench.put(*[b'{"a": [%b]}' % b",".join([b"1"] * 10_000)] * 40)
     slow, quick = bench.client(), bench.client()
     slow.send(f"{records}?where=a%5B%3F%40%3E%605%60%5D")
@@ -415,7 +417,7 @@ def test_the_newest_of_large_records_are_bounded(bench: Bench, records: str) -> 
     assert bench.ask(answer.previous).numbers == [13, 14, 15, 16]
 
 
-def test_each_client_has_its_share_of_searches(bench: Bench, records: str) -> None:
+def test_scans_are_limited_for_each_client(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(max_reads=3, reads_per_client=2))
     bench.numbers(20_000)
     greedy = [bench.client() for _ in range(5)]
@@ -507,7 +509,7 @@ def test_blocks_of_any_size_are_read_once_and_in_order(bench: Bench, records: st
     assert found == [(number, number) for number in held]
 
 
-def test_searches_end_with_the_service(bench: Bench, records: str) -> None:
+def test_scans_end_with_the_service(bench: Bench, records: str) -> None:
     bench.make(QueryConfig(reads_per_client=1))
     bench.numbers(20_000)
     clients = [bench.client() for _ in range(3)]
@@ -520,7 +522,7 @@ def test_searches_end_with_the_service(bench: Bench, records: str) -> None:
     assert clients[2].response().json["error"] == "stopping"
 
 
-def test_who_does_not_read_gets_no_more_answers(bench: Bench, records: str) -> None:
+def test_pipelining_ends_for_a_client_that_does_not_read(bench: Bench, records: str) -> None:
     bench.put(*[b"x" * 1_000] * 50)
     client = bench.client()
     client.channel.pauseProducing()

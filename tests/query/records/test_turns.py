@@ -63,7 +63,7 @@ def test_time_counts_and_not_steps(work: Work) -> None:
     assert 9 <= work.taken.count("slow") <= 12
 
 
-def test_a_client_that_wanted_nothing_has_nothing_saved(work: Work) -> None:
+def test_idle_client_earns_no_credit(work: Work) -> None:
     work.start("early", 0.001, 1_000)
     for _ in range(20):
         work.turn()
@@ -75,7 +75,7 @@ def test_a_client_that_wanted_nothing_has_nothing_saved(work: Work) -> None:
     assert abs(since.count("early") - since.count("late")) <= 4
 
 
-def test_the_reactor_has_its_turn_where_no_time_seems_to_pass(work: Work) -> None:
+def test_reactor_gets_its_turn_when_the_clock_stands_still(work: Work) -> None:
     for client in "ab":
         work.start(client, 0.0, 10 * TURN_STEPS)
     work.turn()
@@ -92,7 +92,7 @@ def test_a_short_task_of_a_client_does_not_wait_for_its_long_ones(work: Work) ->
     assert len(work.taken) <= 9 * 4
 
 
-def test_what_fails_ends_alone_and_is_told(work: Work) -> None:
+def test_failing_task_ends_alone_and_reports_its_error(work: Work) -> None:
     told: list[Failure | None] = []
     work.turns.start("a", (1 // number for number in (1, 0, 1)), told.append)
     work.start("a", 0.001, 5)
@@ -103,7 +103,7 @@ def test_what_fails_ends_alone_and_is_told(work: Work) -> None:
     assert failure.check(ZeroDivisionError)
 
 
-def test_what_is_stopped_takes_no_more_steps(work: Work) -> None:
+def test_stopped_task_takes_no_more_steps(work: Work) -> None:
     told: list[Failure | None] = []
     endless = iter(int, 1)
     work.turns.start("a", endless, told.append).stop()
