@@ -91,7 +91,9 @@ class Measuring:
                 for part in self._wanted(measures):
                     work = measures[part]
                     yield Job(
-                        part, f"{size} nodes", lambda work=work, turn=turn, size=size: work(turn, size, self._new())
+                        part,
+                        f"{size} nodes",
+                        lambda work=work, turn=turn, size=size: work(turn, size, self._new_directory()),
                     )
         if FAILOVER in self._wanted(PARTS):
             yield from self._interruptions()
@@ -99,7 +101,7 @@ class Measuring:
     def _wanted(self, parts: Any) -> list[str]:
         return [part for part in parts if not self.options.only or part in self.options.only]
 
-    def _new_progress(self) -> Path:
+    def _new_directory(self) -> Path:
         self._clusters += 1
         directory = self._directory / str(self._clusters)
         directory.mkdir()
@@ -209,7 +211,7 @@ class Measuring:
                     yield Job(FAILOVER, name, lambda name=name, measure=measure: self._interrupt(name, measure))
 
     def _interrupt(self, name: str, measure: Callable[[Path], float]) -> None:
-        self.results.failover.setdefault(name, []).append(measure(self._new()))
+        self.results.failover.setdefault(name, []).append(measure(self._new_directory()))
 
 
 def facts() -> dict[str, str]:
@@ -237,7 +239,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
     with ProgressBar(jobs, unit=" jobs") as progress:
         for job in progress:
             progress.set_description(f"{job.part} {job.case}")
-            measuring.do(job)
+            measuring.perform(job)
     others, stolen = share_of_others(since)
     notes = measuring.results.notes
     notes.append(f"Before, other processes used {before:.2f} cores; meanwhile {others:.2f}, and the host {stolen:.2f}.")
@@ -303,7 +305,7 @@ def main() -> None:
     options.directory.mkdir(parents=True, exist_ok=True)
     path = options.directory / "parcels.json"
     shown = {name: value for name, value in vars(options).items() if name != "directory"}
-    wants = [want._asdict() for want in wanted.matches(results)]
+    wants = [want._asdict() for want in wanted.wants(results)]
     everything = {"machine": machine, "options": shown, "wanted": wants, **results.as_json()}
     path.write_text(json.dumps(everything, indent=1) + "\n")
     print(f"Everything that was measured is in {path}.")

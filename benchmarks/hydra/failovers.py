@@ -185,14 +185,14 @@ class Failovers:
         self._rng = rng
         self._count = 0
 
-    def _new_progress(self, scale: float, kinds: Sequence[str]) -> Network:
+    def _new_network(self, scale: float, kinds: Sequence[str]) -> Network:
         self._count += 1
         name = f"{self._count}"
         return Network(name, self._directory / name, scale, guardian=UNGUARDED not in kinds)
 
     async def measure(self, scale: float, kinds: Sequence[str], rounds: int, networks: int, progress: Any) -> None:
         """Measure so many rounds."""
-        there = [self._new(scale, kinds) for _ in range(networks)] if rounds else []
+        there = [self._new_network(scale, kinds) for _ in range(networks)] if rounds else []
         try:
             await self._try(there, [network.start() for network in there], scale, kinds)
             for turn in range(rounds):
@@ -219,6 +219,6 @@ class Failovers:
             self.failures.append(f"network {network.name}, timescale {scale:g}: {result}")
             self.traces[network.name] = network.trace()
             await network.stop()
-            there[index] = self._new(scale, kinds)
+            there[index] = self._new_network(scale, kinds)
             await there[index].start()
         return results

@@ -38,7 +38,7 @@ class Server:
             self._client = client
             self._serve(client)
 
-    def _make_listener(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket) -> None:
         rest, nick = b"", b"bot"
         while data := client.recv(1 << 18):
             *lines, rest = (rest + data).split(b"\n")
@@ -60,7 +60,7 @@ class Server:
                     case [b"PING", *words]:
                         client.sendall(b":s PONG s %s\r\n" % b" ".join(words))
 
-    def serve_fetch(self) -> None:
+    def give(self) -> None:
         """Give what is wanted, for ever, as fast as it is taken."""
         while True:
             first, count = self.wanted.get()

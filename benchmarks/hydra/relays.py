@@ -82,7 +82,7 @@ class Line:
             found: dict[str, Any] = json.loads(client.makefile().readline())["status"]
             return found
 
-    def serve_fetch(self, count: int) -> None:
+    def give(self, count: int) -> None:
         """Let the IRC server send so many lines more."""
         assert self.server.input is not None
         self.server.input.write(b"give %d %d\n" % (self.given, count))

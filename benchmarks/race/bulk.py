@@ -65,7 +65,7 @@ class Wire:
         """Return how many bytes a delivered message takes."""
         raise NotImplementedError
 
-    def add_neighbour(self, connection: socket.socket, *, subscribe: bool) -> None:
+    def handshake(self, connection: socket.socket, *, subscribe: bool) -> None:
         """Do what comes first on a connection."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class NatsWire(Wire):
     def delivery_size(self) -> int:
         return len(b"MSG %s 1 %d\r\n%s\r\n" % (SUBJECT, len(self.payload), self.payload))
 
-    def add_neighbour(self, connection: socket.socket, *, subscribe: bool) -> None:
+    def handshake(self, connection: socket.socket, *, subscribe: bool) -> None:
         subscription = b"SUB %s 1\r\n" % SUBJECT if subscribe else b""
         connection.sendall(b'CONNECT {"verbose":false,"pedantic":false,"echo":true}\r\n%sPING\r\n' % subscription)
         read_until(connection, b"PONG\r\n")
@@ -94,7 +94,7 @@ class RedisWire(Wire):
     def delivery_size(self) -> int:
         return len(b"*3\r\n$7\r\nmessage\r\n" + self._bulk(SUBJECT) + self._bulk(self.payload))
 
-    def add_neighbour(self, connection: socket.socket, *, subscribe: bool) -> None:
+    def handshake(self, connection: socket.socket, *, subscribe: bool) -> None:
         if subscribe:
             connection.sendall(b"SUBSCRIBE %s\r\n" % SUBJECT)
             read_until(connection, b":1\r\n")
@@ -118,7 +118,7 @@ class ZeroMqWire(Wire):
     def delivery_size(self) -> int:
         return len(self.publication())
 
-    def add_neighbour(self, connection: socket.socket, *, subscribe: bool) -> None:
+    def handshake(self, connection: socket.socket, *, subscribe: bool) -> None:
         kind = b"SUB" if subscribe else b"PUB"
         ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", len(kind)) + kind
         connection.sendall(self.GREETING + struct.pack(">BB", 4, len(ready)) + ready)
@@ -279,11 +279,11 @@ class TcpLoad(Load):
     def connect(self) -> None:
         for _ in range(self.cell.fan_out):
             subscriber = self._dial(self.target.ports[1])
-            self.wire.introduce(subscriber, subscribe=True)
+            self.wire.handshake(subscriber, subscribe=True)
             self.watch(subscriber)
         self.publisher.close()
         self.publisher = self._dial(self.target.ports[0])
-        self.wire.introduce(self.publisher, subscribe=False)
+        self.wire.handshake(self.publisher, subscribe=False)
         self.probe(lambda: self.publisher.sendall(self.wire.publication()))
         self.publisher.setblocking(False)
 

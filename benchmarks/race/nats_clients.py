@@ -27,7 +27,7 @@ class Client:
         await self.connection.subscribe(SUBJECT.decode(), cb=self._received)
         await self.connection.flush()
 
-    async def _lines_received(self, message: Any) -> None:
+    async def _received(self, message: Any) -> None:
         self.count += 1
 
 

@@ -64,7 +64,7 @@ class BulkPublisher:
         self.count = max(CHUNK_BYTES // 4 // len(publication), 1)
         self.chunk = publication * self.count
         self.connection = socket.create_connection(("127.0.0.1", target.ports[0]), timeout=10)
-        wire.add_neighbour(self.connection, subscribe=False)
+        wire.handshake(self.connection, subscribe=False)
 
     def publish(self) -> int:
         """Publish a piece; return of how many messages."""
@@ -135,7 +135,7 @@ async def subscribe_ours(target: Target, shared: Shared) -> dict[str, float]:
     from fyrehose_twisted.fyrehose.service import join
 
     class Touching(SubscriberProtocol):
-        count = scheduled = lost = 0
+        count = touched = lost = 0
 
         def messages_received(self, messages: Any) -> None:
             touched = 0

@@ -174,7 +174,7 @@ class ISubscriber(Interface):
     """Callbacks of a subscriber. They take batches for throughput."""
 
     def messages_received(messages: Sequence[Any]) -> None:
-        """Handle :class:`~fyrehose_twisted.fyrehose.node.client.client.Message` objects in sequence order, each once."""
+        """Handle :class:`~fyrehose_twisted.fyrehose.node.client.client.Message` objects in order, each once."""
 
     def messages_lost(first: int, last: int) -> None:
         """Handle messages ``first`` to ``last`` that cannot be repaired.

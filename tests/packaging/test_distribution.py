@@ -178,7 +178,7 @@ def test_wheel_has_every_file_that_modules_read(wheel: Path, source: Path) -> No
     read = {path.relative_to(source / "src").as_posix() for path in paths if path.suffix in READ and path.is_file()}
     packed = {name for name in names(wheel) if name.startswith("fyrehose_twisted/") and not name.endswith(".py")}
     assert packed == read | {"fyrehose_twisted/py.typed"}
-    assert {"fyrehose_twisted/sim/page.html", "fyrehose_twisted/spark/log4j2.properties"} <= read
+    assert {"fyrehose_twisted/sim/runs/page.html", "fyrehose_twisted/spark/log4j2.properties"} <= read
 
 
 @pytest.mark.extended

@@ -1,4 +1,4 @@
-"""A reactor whose clock nobody sets, and which goes on while the machine is suspended."""
+"""Reactor proxy with a monotonic clock that includes suspend (CLOCK_BOOTTIME)."""
 
 from __future__ import annotations
 
@@ -17,59 +17,59 @@ from twisted.logger import Logger
 from zope.interface import alsoProvides, implementer, providedBy
 
 POLL_INTERVAL = 1.0
-"""Without a timer of the kernel: seconds after which the reactor is asked again what time it is."""
+"""Seconds between clock checks without a kernel timer."""
 
 _CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_TFD_TIMER_ABSTIME = 1  # Of <sys/timerfd.h>; Python has it from 3.13 on.
+_TFD_TIMER_ABSTIME = 1  # From <sys/timerfd.h>; Python has it since 3.13.
 
 
 def boottime_seconds() -> float:
-    """Return the seconds since the machine was started, those that it slept included where the system counts them."""
+    """Return the seconds since boot, including suspend where the system supports it."""
     return time.clock_gettime(_CLOCK)
 
 
 @implementer(IDelayedCall)
 class BoottimeCall:
-    """A call that :class:`BoottimeReactor` makes later."""
+    """Delayed call of a :class:`BoottimeReactor`."""
 
     __slots__ = ("_arguments", "_call", "_clock", "_state", "number", "time")
 
     def __init__(self, clock: BoottimeReactor, call: Callable[..., object], arguments: Any) -> None:
         self.time = 0.0
         self.number = -1
-        """Which entry of the clock's heap is the valid one."""
+        """Number of the valid heap entry of this call."""
         self._clock = clock
         self._call = call
         self._arguments = arguments
         self._state: type[Exception] | None = None
 
     def getTime(self) -> float:  # noqa: N802
-        """Return when it is to be made, on the clock of :meth:`BoottimeReactor.seconds`."""
+        """Return the due time on the clock of :meth:`BoottimeReactor.seconds`."""
         return self.time
 
     def active(self) -> bool:
-        """Return whether it is still to be made."""
+        """Return whether the call is pending."""
         return self._state is None
 
     def cancel(self) -> None:
-        """Do not make it."""
+        """Cancel the call."""
         self._check()
         self._state = AlreadyCancelled
         self._arguments = ((), {})
         self._clock.discard(self)
 
     def reset(self, seconds_from_now: float) -> None:
-        """Make it so many seconds from now instead."""
+        """Reschedule the call relative to now."""
         self._check()
         self._clock.reschedule(self, self._clock.seconds() + seconds_from_now)
 
     def delay(self, seconds_later: float) -> None:
-        """Make it so many seconds later than it was to be."""
+        """Postpone the call."""
         self._check()
         self._clock.reschedule(self, self.time + seconds_later)
 
     def run(self) -> None:
-        """Make it now."""
+        """Run the call."""
         self._state = AlreadyCalled
         positional, named = self._arguments
         self._call(*positional, **named)
@@ -81,15 +81,15 @@ class BoottimeCall:
 
 @implementer(IReactorTime)
 class BoottimeReactor:
-    """A reactor to whoever is given it, but for its clock and its timers.
+    """Proxy for a reactor that replaces its clock and timers with CLOCK_BOOTTIME.
 
-    Twisted's own go by the time of day. If that is set back by an hour, no timer of the reactor fires for an hour; and
-    a machine that was suspended has to find out at once what has run out. So all timers are in a heap here, and one
-    timer of the kernel that goes by this clock wakes the reactor for the next of them. Where there is none, the reactor
-    is asked to look again after a second at most: a timer may be that late after a suspension.
+    Twisted's timers use the time of day. If that is set back by an hour, no timer fires for an hour; and after a
+    suspend, expired timers must fire at once. All timers are therefore in a heap here, and a kernel timer on this clock
+    wakes the reactor for the next one. Without kernel timers the reactor polls the clock every second, so that a timer
+    may be that late after a suspend.
 
-    :param reactor: does everything else, and provides everything that it did.
-    :param seconds: the clock; with another than the default there is no timer of the kernel for it.
+    :param reactor: reactor for everything else.
+    :param seconds: clock; kernel timers are available only for the default.
     """
 
     log = Logger()
@@ -100,12 +100,12 @@ class BoottimeReactor:
         self._numbers = count()
         self._heap: list[tuple[float, int, BoottimeCall]] = []
         self._stale = 0
-        """Entries of the heap that are not valid any more."""
+        """Number of invalid heap entries."""
         self._immediate_call: IDelayedCall | None = None
         self._poll_call: IDelayedCall | None = None
         self._timer: TimerFd | None = None
         self._wakeup_at: float | None = None
-        """When the alarm goes off."""
+        """Time of the next wakeup."""
         self._has_timerfd = (
             seconds is boottime_seconds and IReactorFDSet.providedBy(reactor) and _load_timerfd_library() is not None
         )
@@ -115,15 +115,15 @@ class BoottimeReactor:
         return getattr(self._reactor, name)
 
     def seconds(self) -> float:
-        """Twisted: what time it is."""
+        """Twisted: return the time."""
         return self._seconds()
 
     def callLater(self, delay: float, callable: Any, *args: object, **kw: object) -> BoottimeCall:
-        """Twisted: make a call in ``delay`` seconds."""
+        """Twisted: schedule a call in ``delay`` seconds."""
         call = BoottimeCall(self, callable, (args, kw))
         self._push(call, self.seconds() + delay)
         if delay <= 0:
-            # Cheaper than the alarm. Should the time of day be set back just now, the next alarm makes it.
+            # Cheaper than the kernel timer. If the time of day is set back now, the next wakeup runs the call.
             if self._immediate_call is None:
                 self._immediate_call = self._reactor.callLater(0, self._run_immediate)
         else:
@@ -131,17 +131,17 @@ class BoottimeReactor:
         return call
 
     def getDelayedCalls(self) -> list[BoottimeCall]:
-        """Twisted: the calls that are still to be made."""
+        """Twisted: return the pending calls."""
         return [call for _, number, call in sorted(self._heap) if number == call.number]
 
     def reschedule(self, call: BoottimeCall, when: float) -> None:
-        """Make a call at another time."""
+        """Move a call to another time."""
         self._stale += 1
         self._push(call, when)
         self._arm()
 
     def discard(self, call: BoottimeCall) -> None:
-        """Do not make a call."""
+        """Remove a call."""
         call.number = -1
         self._stale += 1
         self._compact()
@@ -155,7 +155,7 @@ class BoottimeReactor:
         self._compact()
 
     def _compact(self) -> None:
-        """Keep memory in proportion to the calls that are to be made."""
+        """Drop invalid heap entries when they are the majority."""
         if 2 * self._stale > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[1] == entry[2].number]
             heapq.heapify(self._heap)
@@ -174,7 +174,7 @@ class BoottimeReactor:
         self._run()
 
     def _run(self) -> None:
-        """Make the calls whose time has come; those that they ask for come in the next turn."""
+        """Run the due calls. Calls that they schedule run in the next turn."""
         now, first = self.seconds(), next(self._numbers)
         while self._heap and self._heap[0][0] <= now and self._heap[0][1] < first:
             _, number, call = heapq.heappop(self._heap)
@@ -201,7 +201,7 @@ class BoottimeReactor:
                 try:
                     self._timer = self._timer or TimerFd(self._reactor, self._run_timer)
                     self._timer.set(when)
-                except OSError:  # The kernel lacks it after all, or has no descriptor left.
+                except OSError:  # The kernel has no timerfd, or no descriptors are left.
                     self._has_timerfd = False
                     self._disarm()
                     self._arm()
@@ -219,7 +219,7 @@ class BoottimeReactor:
         self._poll_call = self._reactor.callLater(delay, self._run_poll)
 
     def _disarm(self) -> None:
-        """Let the reactor go, which a test or a program that has ended may want to see clean."""
+        """Release all reactor timers, so that an idle reactor is clean."""
         self._wakeup_at = None
         if self._timer is not None:
             self._timer.close()
@@ -233,14 +233,14 @@ class BoottimeReactor:
 
 
 class TimerFd:
-    """A timer of Linux on the steady clock, as something that the reactor reads.
+    """Linux timerfd on CLOCK_BOOTTIME that the reactor reads.
 
-    :param ring: called when the time has come.
+    :param on_expiry: called when the timer expires.
     """
 
     def __init__(self, reactor: Any, on_expiry: Callable[[], None]) -> None:
         timers = _load_timerfd_library()
-        assert timers is not None, "whoever makes one has looked"
+        assert timers is not None, "the caller checks for timerfd"
         self._library = timers
         self._reactor = reactor
         self._on_expiry = on_expiry
@@ -249,27 +249,27 @@ class TimerFd:
         reactor.addReader(self)
 
     def set(self, when: float) -> None:
-        """Ring at ``when``, and at no other time."""
-        nanoseconds = max(1, int(when * 1e9) + 1)  # 0 would switch it off; a hair late is better than too early.
+        """Set the expiry time."""
+        nanoseconds = max(1, int(when * 1e9) + 1)  # 0 would disarm the timer; slightly late is better than early.
         setting = (ctypes.c_long * 4)(0, 0, *divmod(nanoseconds, 1_000_000_000))
         self._check(self._library.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, setting, None))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor."""
         self._reactor.removeReader(self)
         os.close(self._descriptor)
         self._descriptor = -1
 
     def fileno(self) -> int:
-        """Twisted: what to wait for."""
+        """Twisted: return the descriptor."""
         return self._descriptor
 
     def logPrefix(self) -> str:
-        """Twisted: who this is."""
+        """Twisted: return the log prefix."""
         return "steady clock"
 
     def doRead(self) -> None:
-        """Twisted: it rang."""
+        """Twisted: handle the expiry."""
         with suppress(BlockingIOError):
             os.read(self._descriptor, 8)
         self._on_expiry()
@@ -283,7 +283,7 @@ class TimerFd:
 
 
 def _load_timerfd_library() -> Any:
-    """Return the C library if it has timers that are descriptors, else ``None``."""
+    """Return the C library if it supports timerfd, else ``None``."""
     try:
         library = ctypes.CDLL(None, use_errno=True)
         library.timerfd_create  # noqa: B018

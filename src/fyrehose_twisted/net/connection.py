@@ -1,4 +1,4 @@
-"""One stream connection of a node, whoever opened it."""
+"""Stream connection of a node, dialled or accepted."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from fyrehose_twisted.errors import RemoteError
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 
 WRITE_AT_ONCE = 262_144
-"""Bytes of what waits that are given to the transport together."""
+"""Bytes of the send queue passed to the transport in one write."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """What connections may take.
+    """Limits of connections.
 
-    :ivar max_accepted: connections that others have opened, at once.
-    :ivar max_per_source: of these, from one address.
-    :ivar first_message_timeout: seconds until an accepted connection must have brought a whole message.
-    :ivar idle_timeout: seconds that it may bring none afterwards.
-    :ivar close_timeout: seconds that a connection may take to go away; then it is cut off.
-    :ivar high_watermark: bytes that wait to be written, above which the node is told ``blocked``.
-    :ivar max_unsent: bytes that wait to be written, above which a connection is cut off.
-    :ivar dial_timeout: seconds until a connection must be open.
+    :ivar max_accepted: maximum number of accepted connections.
+    :ivar max_per_source: maximum number of accepted connections from one address.
+    :ivar first_message_timeout: seconds in which an accepted connection must deliver a complete message.
+    :ivar idle_timeout: maximum seconds between later messages of an accepted connection.
+    :ivar close_timeout: seconds that a close may take before the connection is aborted.
+    :ivar high_watermark: queued bytes above which the node is told ``blocked``.
+    :ivar max_unsent: queued bytes above which the connection is aborted.
+    :ivar dial_timeout: seconds that a dial may take.
     """
 
     max_accepted: int = 256
@@ -48,37 +48,37 @@ class ConnectionLimits:
 
 
 class ConnectionOwner(Protocol):
-    """Whoever a link reports to."""
+    """Receiver of the events of a connection."""
 
     def connection_opened(self, connection: NodeConnection) -> None:
-        """The connection is open."""
+        """Handle an opened connection."""
 
     def connection_received(self, connection: NodeConnection, messages: Sequence[Any]) -> None:
-        """Messages arrived."""
+        """Process received messages."""
 
     def connection_pressure_changed(self, connection: NodeConnection) -> None:
-        """Much waits to be written, or does not any longer."""
+        """Handle a crossing of the high watermark in either direction."""
 
     def connection_closed(self, connection: NodeConnection, reason: str) -> None:
-        """It is over, and not because this side hung up."""
+        """Handle the end of a connection that this side did not close."""
 
     def connection_released(self, connection: NodeConnection) -> None:
-        """Twisted has let go of it."""
+        """Handle the release of the connection by Twisted."""
 
 
 @implementer(IPushProducer)
 class NodeConnection(protocol.Protocol):
-    """Messages in and out of one connection.
+    """One connection that carries messages.
 
-    What the transport has no room for waits here, so that it is known how much that is. Alone it is of use, too: then
-    :attr:`owner` is ``None``, and a subclass does something in its hooks.
+    It queues what the transport does not accept, so that the queue can be limited. Without an :attr:`owner`, a subclass
+    overrides the hooks.
 
-    :param codec: how messages become bytes.
-    :ivar owner: told of everything; :class:`~fyrehose_twisted.net.stream_driver.StreamDriver`, mostly.
-    :ivar peer: what the node calls it.
-    :ivar source: address of the other end, without the port.
-    :ivar unsent_bytes: bytes that wait here to be written.
-    :ivar is_closed: whether nothing is read or taken to be written any more.
+    :param codec: codec of the messages.
+    :ivar owner: receiver of events, usually a :class:`~fyrehose_twisted.net.stream_driver.StreamDriver`.
+    :ivar peer: identity of the connection for the node.
+    :ivar source: remote address without the port.
+    :ivar unsent_bytes: bytes in the send queue.
+    :ivar is_closed: whether the connection no longer reads or accepts writes.
     """
 
     log = Logger()
@@ -92,43 +92,43 @@ class NodeConnection(protocol.Protocol):
         self.unsent_bytes = 0
         self.is_closed = False
         self.has_overflowed = False
-        """Whether too much waited to be written."""
+        """Whether the send queue exceeded its limit."""
         self.malformed_reason: str | None = None
-        """Short name of what was wrong with the bytes that came."""
+        """Short name of the protocol error of the peer."""
         self.last_activity_at = 0.0
-        """When it was opened, brought its last message, or was hung up, whatever was last; kept by its owner."""
+        """Time of the latest open, received message or close; maintained by the owner."""
         self.has_received = False
-        """Whether a whole message has come."""
+        """Whether a complete message was received."""
         self._decoder: IStreamDecoder = codec.decoder()
         self._queue: deque[bytes] = deque()
         self._paused = False
         self._is_plain_socket = False
-        """Whether the transport is a socket, without TLS."""
+        """Whether the transport is a socket without TLS."""
 
-    # What subclasses change
+    # Hooks for subclasses
 
     def connection_ready(self) -> None:
-        """The connection is open."""
+        """Handle the opened connection."""
 
     def messages_received(self, messages: Sequence[Any]) -> None:
-        """Messages have come, in order; by default they are the owner's."""
+        """Process received messages in order. By default the owner gets them."""
         if self.owner is not None:
             self.owner.connection_received(self, messages)
 
     def connection_ended(self, reason: str) -> None:
-        """The connection is over, and not because :meth:`close` was called."""
+        """Handle the end of the connection unless :meth:`close` was called."""
 
-    # Out
+    # Sending
 
     def send(self, messages: Sequence[Any]) -> None:
-        """Write messages, in order. A connection that is over takes them in silence.
+        """Write messages in order. A closed connection discards them silently.
 
-        :raises UnencodableMessage: if one does not fit the wire; then none is written.
+        :raises UnencodableMessage: if a message does not fit the wire format; none is written then.
         """
         self.write(b"".join(map(self.codec.encode, messages)))
 
     def write(self, data: bytes) -> None:
-        """Write messages that are bytes already."""
+        """Write encoded messages."""
         if self.is_closed:
             return
         if not self._paused:
@@ -143,29 +143,29 @@ class NodeConnection(protocol.Protocol):
             self.owner.connection_pressure_changed(self)
 
     def close(self) -> None:
-        """Close it once what was written has left."""
+        """Close the connection after pending writes."""
         if not self.is_closed:
             self.is_closed = True
             if not self._queue:
                 self._close()
 
     def abort(self, reason: str) -> None:
-        """End it at once, whatever waits; whoever listens is told ``reason``."""
+        """End the connection at once and discard the send queue. The owner gets ``reason``."""
         self._finish(reason)
         self._clear_queue()
         self._transport.abortConnection()
 
     def malformed(self, problem: RemoteError) -> None:
-        """End it, for what came is none of the protocol."""
+        """Abort the connection because of malformed input."""
         self.malformed_reason = getattr(problem, "reason", "malformed")
         self.abort(f"malformed: {problem}")
 
     def abort_on_exception(self) -> None:
-        """End it, because of the exception that is being handled: a mistake of ours."""
+        """Abort the connection because of the exception being handled, a bug on this side."""
         self.log.failure("the connection with {source} failed", source=self.source)
         self.abort("failed here")
 
-    # What Twisted calls
+    # Twisted callbacks
 
     def connectionMade(self) -> None:
         """Twisted: the connection is open."""
@@ -180,7 +180,7 @@ class NodeConnection(protocol.Protocol):
             self.connection_ready()
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: bytes have come."""
+        """Twisted: process received bytes."""
         try:
             while not self.is_closed:
                 messages = self._decoder.feed(data)
@@ -188,7 +188,7 @@ class NodeConnection(protocol.Protocol):
                     return
                 self.has_received = True
                 self.messages_received(messages)
-                # Decoders hold back what is wrong until all that came before it was taken.
+                # A decoder raises for malformed bytes only after the messages before them were returned.
                 data = b""
         except RemoteError as problem:
             self.malformed(problem)
@@ -203,11 +203,11 @@ class NodeConnection(protocol.Protocol):
             self.owner.connection_released(self)
 
     def pauseProducing(self) -> None:
-        """Twisted: the transport has no room for more."""
+        """Twisted: the transport buffer is full."""
         self._paused = True
 
     def resumeProducing(self) -> None:
-        """Twisted: it has room."""
+        """Twisted: the transport accepts data again."""
         self._paused = False
         crowded = self.unsent_bytes > self.limits.high_watermark
         while self._queue and not self._paused:
@@ -228,20 +228,20 @@ class NodeConnection(protocol.Protocol):
             self._close()
 
     def stopProducing(self) -> None:
-        """Twisted: nothing can be written any more."""
+        """Twisted: the transport accepts no more data."""
         self._clear_queue()
 
-    # Within
+    # Internals
 
     @property
     def _transport(self) -> Any:
         return self.transport
 
     def _write_now(self, data: bytes) -> None:
-        """Write now what the kernel has room for.
+        """Write to the socket directly as far as the kernel accepts data.
 
-        Twisted writes once the reactor says that there is room, which nearly always there is, and costs three system
-        calls and a turn.
+        Twisted would wait for the reactor to report the socket as writable, which costs three system calls and a
+        reactor turn.
         """
         transport = self._transport
         if (
@@ -255,11 +255,11 @@ class NodeConnection(protocol.Protocol):
                 return
             if isinstance(sent, int):
                 data = data[sent:]
-        # What fails is left to Twisted, which finds out why.
+        # Twisted handles and reports errors.
         transport.write(data)
 
     def _close(self) -> None:
-        self._transport.unregisterProducer()  # Or Twisted would wait for what it produces.
+        self._transport.unregisterProducer()  # Otherwise Twisted would wait for this producer.
         self._transport.loseConnection()
 
     def _finish(self, reason: str) -> None:
@@ -276,9 +276,9 @@ class NodeConnection(protocol.Protocol):
 
 
 class ConnectionFactory(protocol.Factory):
-    """Makes links for connections that are dialled.
+    """Factory for dialled connections.
 
-    :param build: returns what speaks on one.
+    :param build: returns a new connection.
     """
 
     noisy = False
@@ -287,19 +287,19 @@ class ConnectionFactory(protocol.Factory):
         self._build = build
 
     def buildProtocol(self, addr: Any) -> NodeConnection:
-        """Twisted: a connection is open."""
+        """Twisted: return the protocol of a new connection."""
         return self._build()
 
 
 def describe_failure(failure: BaseException | None) -> str:
-    """Return in a few words why a connection ended or did not open."""
+    """Return a short reason why a connection ended or failed to open."""
     match failure:
         case None | error.ConnectionDone():
             return "closed"
         case error.ConnectionRefusedError():
             return "refused"
         case error.TimeoutError() | defer.TimeoutError() | TimeoutError() | error.ConnectingCancelledError():
-            # An endpoint is cancelled when its time is over.
+            # An endpoint is cancelled on timeout.
             return "timed out"
         case error.ConnectionLost() | ConnectionResetError() | error.ConnectionAborted():
             return "reset"

@@ -1,4 +1,4 @@
-"""Connections that are being opened."""
+"""Outgoing connections in progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.net.connection import ConnectionFactory, NodeConnection, describe_failure
 
 EndpointFactory = Callable[[Any, Address], IStreamClientEndpoint]
-"""Given the reactor and an address, returns what connects to it."""
+"""Function of a reactor and an address that returns a client endpoint."""
 
 
 class PendingConnects:
-    """Opens connections.
+    """Set of dials in progress.
 
-    :param failed: told the address and the reason, in few words, if one does not open; if one does, its link tells.
-    :param timeout: seconds that it may take.
+    :param endpoint_factory: returns the client endpoint of an address.
+    :param on_failure: called with the address and a short reason if a dial fails.
+    :param timeout: maximum seconds of a dial.
     """
 
     def __init__(
@@ -48,11 +49,10 @@ class PendingConnects:
             return opened[-1]
 
         def failed(failure: Failure) -> None:
-            # What was given up is no longer among the dials: an endpoint fails in the same way, with an error of its
-            # own, when it is cancelled because the time is over.
+            # A cancelled dial is no longer pending. A timeout also cancels the endpoint, but the dial is still pending.
             is_wanted = dial in self._pending
             self._pending.discard(dial)
-            # If a link has been connected, it has told that it is open, and tells of its end.
+            # A connection that was established reports its own end.
             if is_wanted and not any(link.connected for link in opened):
                 self._on_failure(address, describe_failure(failure.value))
 
@@ -66,6 +66,6 @@ class PendingConnects:
         dial.addCallbacks(lambda link: self._pending.discard(dial), failed)
 
     def cancel(self) -> None:
-        """Give all of them up; nobody is told."""
+        """Cancel all dials without reporting failures."""
         while self._pending:
             self._pending.pop().cancel()

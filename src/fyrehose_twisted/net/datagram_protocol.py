@@ -1,4 +1,4 @@
-"""What every Twisted shell of a datagram node has in common."""
+"""Base class of the Twisted protocols of datagram nodes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ from fyrehose_twisted.net.gso import MAX_DATAGRAM
 
 @implementer(IBatchReceiver)
 class DatagramNodeProtocol(DatagramProtocol):
-    """Feeds a node from a port and does what it wants.
+    """Protocol that runs a datagram node on a UDP port.
 
-    Works best on a :class:`~fyrehose_twisted.net.udp.DatagramPort`. On ``reactor.listenUDP`` give
-    ``maxPacketSize=65536``: Twisted's default cuts longer datagrams, and one that fills the buffer is dropped as cut.
+    Use it on a :class:`~fyrehose_twisted.net.udp.DatagramPort`. With ``reactor.listenUDP``, pass
+    ``maxPacketSize=65536``: Twisted's default truncates longer datagrams, and a datagram that fills the buffer is
+    dropped as truncated.
 
-    :param reactor: clock of the node; by default the installed reactor.
-    :ivar stopped: Deferred that fires with ``None`` when the protocol has stopped, or fails with what stopped it.
+    :param reactor: clock of the node; the installed reactor by default.
+    :ivar stopped: Deferred that fires with ``None`` when the protocol has stopped, or fails with the error that
+        stopped it.
     """
 
     log = Logger()
@@ -41,17 +43,17 @@ class DatagramNodeProtocol(DatagramProtocol):
         self._closing: list[Deferred[None]] | None = None
 
     def make_node(self, now: float) -> IDatagramNode:
-        """Return the node to run. Called when the port is bound."""
+        """Return the node to run. Called once the port is bound."""
         raise NotImplementedError(f"{type(self).__name__} does not say which node it runs")
 
     def event_received(self, event: Any) -> None:
-        """The node tells something."""
+        """Handle an event of the node."""
 
     def persist(self, mark: Any) -> None:
-        """Make what the node wants durable."""
+        """Make state of the node durable."""
 
     def startProtocol(self) -> None:
-        """Twisted: the port is bound."""
+        """Twisted: start the node; the port is bound."""
         self.driver = NodeDriver(
             self.make_node(float(self.reactor.seconds())),
             self.reactor,
@@ -63,14 +65,14 @@ class DatagramNodeProtocol(DatagramProtocol):
         self.driver.flush()
 
     def stopProtocol(self) -> None:
-        """Twisted: the port is gone."""
+        """Twisted: stop the node; the port is closed."""
         if self.driver is not None:
             self.driver.stop()
         if self._error is None:
             self.stopped.callback(None)
         else:
             self.stopped.errback(self._error)
-            # It was logged when it happened; that nobody waited for it is no second error.
+            # The error was logged already; do not log it again as unhandled.
             self.stopped.addErrback(lambda failure: None)
 
     def fail(self, error: Exception) -> None:
@@ -87,7 +89,7 @@ class DatagramNodeProtocol(DatagramProtocol):
         if port is None:
             return succeed(None)
         closed: Deferred[None] = Deferred()
-        if self._closing is not None:  # Twisted's own port does not bear to be stopped twice.
+        if self._closing is not None:  # Twisted's own port must not be stopped twice.
             self._closing.append(closed)
             return closed
         self._closing = [closed]
@@ -100,7 +102,7 @@ class DatagramNodeProtocol(DatagramProtocol):
             closed.callback(None)
 
     def datagramReceived(self, datagram: bytes, addr: Any) -> None:
-        """Twisted: one datagram arrived."""
+        """Twisted: process one datagram."""
         cut = len(datagram) >= min(getattr(self.transport, "maxPacketSize", 65_536), MAX_DATAGRAM + 1)
         self.batch_received(Batch.pack([(datagram, addr)], truncated=(0,) if cut else ()))
 

@@ -1,6 +1,7 @@
-"""Many datagrams in one system call, where the kernel can: UDP segmentation and receive offload of Linux.
+"""UDP segmentation and receive offload of Linux: many datagrams in one system call.
 
-Nothing here looks at versions: what the kernel or the way to a peer refuses is sent one datagram at a time.
+Kernel versions are not checked. Datagrams that the kernel or the path to a peer rejects as a burst are sent one at a
+time.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from fyrehose_twisted.datagrams import Batch, BatchBuilder
 from fyrehose_twisted.effects import Address, Burst, Datagram
 
 MAX_DATAGRAM = 65_507
-"""Bytes that UDP over IPv4 can carry: in one datagram, and in one burst."""
+"""Maximum payload of UDP over IPv4, per datagram and per burst, in bytes."""
 
 RECEIVE_BYTES = 65_536
-"""Bytes that a receive call needs for whatever may come; with less, the kernel cuts a burst in silence."""
+"""Buffer size of a receive call. With less, the kernel silently truncates bursts."""
 
 MAX_SEGMENTS, SAFE_SEGMENTS = 128, 64
-"""Datagrams that one call sends at most: on newer kernels, and on all that can send bursts at all."""
+"""Maximum datagrams per send call: on newer kernels, and on all kernels with segmentation offload."""
 
 MAX_BATCH_DATAGRAMS = 4_096
-"""Datagrams from which on nothing more is received into the same batch."""
+"""Datagrams after which a batch is complete."""
 
-_UDP_SEGMENT, _UDP_GRO = 103, 104  # Of <linux/udp.h>; Python does not have them.
+_UDP_SEGMENT, _UDP_GRO = 103, 104  # From <linux/udp.h>; Python lacks them.
 _MSG_TRUNC = int(socket.MSG_TRUNC)  # An enum is slow.
 _ANCILLARY_BYTES = 32
 _SEGMENTATION_ERRNOS = frozenset((EINVAL, EIO, EMSGSIZE, ENOPROTOOPT, EOPNOTSUPP))
@@ -38,13 +39,13 @@ _Control = list[tuple[int, int, bytes]]
 
 
 class SegmentingSocket:
-    """A UDP socket, not blocking, that sends and receives bursts.
+    """Non-blocking UDP socket that sends and receives bursts.
 
-    :param offload: whether to try what the kernel offers; without, every datagram is a call.
-    :param errors: where to count errors.
-    :ivar segments: datagrams that one call sends at most; 1 if the kernel sends no bursts.
+    :param offload: whether to use offload; without it, each datagram takes one call.
+    :param errors: counter for errors.
+    :ivar segments: maximum datagrams per send call; 1 without segmentation offload.
     :ivar receives_bursts: whether one call may receive several datagrams.
-    :ivar errors: datagrams that could not be sent, by the name of the error, e.g. ``ENETUNREACH``.
+    :ivar errors: datagrams that failed to send, by errno name such as ``ENETUNREACH``.
     """
 
     def __init__(self, sock: socket.socket, *, offload: bool = True, errors: Counter[str] | None = None) -> None:
@@ -59,10 +60,11 @@ class SegmentingSocket:
         self._small_mtu_bursts = 0
 
     def receive_batch(self, buffer: bytearray, *, calls: int = MAX_BATCH_DATAGRAMS) -> Batch:
-        """Receive what is there, as far as ``buffer`` has :data:`RECEIVE_BYTES` for more, and no more than a batch may
-        have.
+        """Receive pending datagrams, up to the size of a batch.
 
-        :param calls: how often to ask the kernel at most.
+        Stops when ``buffer`` has less than :data:`RECEIVE_BYTES` left.
+
+        :param calls: maximum number of receive calls.
         """
         runs, view, position = BatchBuilder(), memoryview(buffer), 0
         last = len(buffer) - RECEIVE_BYTES
@@ -73,7 +75,7 @@ class SegmentingSocket:
             except (BlockingIOError, InterruptedError):
                 break
             except OSError as error:
-                # An ICMP error about something sent earlier; there may be datagrams behind it.
+                # ICMP error for an earlier send; datagrams may be queued behind it.
                 self._count_error(error, 1)
                 break
             runs.add(position, position + length, size, peer, truncated)
@@ -81,7 +83,7 @@ class SegmentingSocket:
         return Batch(buffer, runs.finish())
 
     def _receive(self, view: memoryview) -> tuple[int, int, bool, Address]:
-        """Return how many bytes came, the size of each datagram in them, whether they were cut, and who sent them."""
+        """Receive once; return the number of bytes, bytes per datagram, truncation flag and source address."""
         if not self.receives_bursts:
             length, peer = self.socket.recvfrom_into(view)
             return length, length, False, peer
@@ -90,7 +92,7 @@ class SegmentingSocket:
         return length, size, bool(flags & _MSG_TRUNC), peer
 
     def send(self, burst: Burst, peer: Address) -> Burst | None:
-        """Send a burst; return what is left of it if the kernel has no room at the moment. Errors are counted."""
+        """Send a burst; return the unsent part if the kernel buffer is full. Errors are counted."""
         data, size = burst
         try:
             if len(data) <= size:
@@ -117,9 +119,9 @@ class SegmentingSocket:
             before = self.errors.total()
             left = self._send_parts(burst, SAFE_SEGMENTS, peer)
             if self.errors.total() == before and peer[0] not in self._small_mtu_hosts:
-                self.segments = SAFE_SEGMENTS  # It was not the peer's address that it refused.
+                self.segments = SAFE_SEGMENTS  # The error was due to the number of segments, not to the peer.
             return left
-        # The link has a smaller MTU, or the device or a tunnel cannot.
+        # The path has a smaller MTU, or a device or tunnel lacks segmentation.
         if len(self._small_mtu_hosts) >= _MAX_SMALL_MTU_HOSTS:
             self._small_mtu_hosts.clear()
         self._small_mtu_hosts[peer[0]] = burst.size
@@ -132,7 +134,7 @@ class SegmentingSocket:
         if size < self._small_mtu_hosts.get(host, RECEIVE_BYTES):
             return False
         self._small_mtu_bursts += 1
-        if self._small_mtu_bursts >= _SMALL_MTU_RETRY_BURSTS:  # The way there may be another by now.
+        if self._small_mtu_bursts >= _SMALL_MTU_RETRY_BURSTS:  # The route may have changed.
             self._small_mtu_hosts.clear()
             self._small_mtu_bursts = 0
         return True
@@ -148,7 +150,7 @@ class SegmentingSocket:
 
 
 def coalesce(datagrams: Sequence[Datagram | Burst], segments: int) -> list[Burst]:
-    """Put neighbours together that one call can send: at most ``segments`` of one size, the last may be shorter."""
+    """Join adjacent datagrams into bursts: at most ``segments`` of equal size, the last may be shorter."""
     if len(datagrams) == 1:
         item = datagrams[0]
         if not isinstance(item, Burst):

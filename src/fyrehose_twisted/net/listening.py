@@ -1,4 +1,4 @@
-"""Where a service is reached: by other nodes, clients, commands on this machine, and whoever reads metrics."""
+"""Listening ports of a service: for nodes, clients, control commands and metrics."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _from_string: Any = serverFromString
 
 
 class ListeningEndpoint(NamedTuple):
-    """One place to listen on.
+    """Server endpoint to listen on.
 
-    :ivar option: which option named it.
+    :ivar option: option that specified the endpoint.
     """
 
     option: str
@@ -32,12 +32,12 @@ class ListeningEndpoint(NamedTuple):
 
 
 class ListeningPorts:
-    """Binds ports and lets others in once there is somebody to speak to.
+    """Listening ports of a service, with a gate that stays closed until the node runs.
 
-    :param example: an endpoint, for who wrote something else.
-    :param name: what to call in the log what other nodes come in by.
-    :ivar hosts_by_option: addresses that are listened on, by option.
-    :ivar gate: lets other nodes in, once :meth:`open` was called.
+    :param example: example of an endpoint, for error messages.
+    :param name: log name of the gate.
+    :ivar hosts_by_option: bound addresses by option.
+    :ivar gate: factory that refuses connections until :meth:`open` is called.
     """
 
     log = Logger()
@@ -51,31 +51,31 @@ class ListeningPorts:
         self._ports: dict[ListeningEndpoint, Deferred[Any]] = {}
 
     def add(self, option: str, description: str, factory: Any) -> None:
-        """Listen there, too.
+        """Add an endpoint by its description.
 
-        :raises ConfigurationError: if ``description`` is no endpoint.
+        :raises ConfigurationError: if ``description`` is not an endpoint.
         """
         try:
             endpoint = _from_string(self._reactor, description)
-        except Exception as error:  # What parsers of endpoints raise is their own affair.
+        except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
             raise ConfigurationError(
                 f"--{option} {description!r} is not an endpoint such as {self._example} ({error})"
             ) from error
         self.add_port(ListeningEndpoint(option, description, endpoint, factory))
 
     def add_port(self, listening: ListeningEndpoint) -> None:
-        """Listen there, too."""
+        """Add an endpoint."""
         self._listening_ports.append(listening)
 
     def bind(self) -> None:
-        """Listen on what is not listened on yet."""
+        """Start to listen on all endpoints not yet bound."""
         for entrance in self._listening_ports:
             if entrance not in self._ports:
                 self._ports[entrance] = maybeDeferred(entrance.endpoint.listen, entrance.factory)
                 self._ports[entrance].addCallback(self._port_bound, entrance)
 
     def report_failures(self, report: Callable[[Exception], object]) -> None:
-        """Tell what cannot be listened on."""
+        """Report endpoints that cannot be bound."""
 
         def explain(failure: Failure, entrance: ListeningEndpoint) -> None:
             error: Any = failure.value
@@ -86,9 +86,9 @@ class ListeningPorts:
             port.addErrback(explain, entrance)
 
     async def wait_bound(self) -> None:
-        """Listen on what is not listened on yet, and wait until all are.
+        """Bind all endpoints and wait until they are bound.
 
-        :raises OperationalError: if one cannot be listened on.
+        :raises OperationalError: if an endpoint cannot be bound.
         """
         self.bind()
         for entrance, port in self._ports.items():
@@ -103,23 +103,23 @@ class ListeningPorts:
 
     @property
     def all_bound(self) -> bool:
-        """Whether all of them are listened on."""
+        """Whether all endpoints are bound."""
         return sum(map(len, self.hosts_by_option.values())) == len(self._listening_ports)
 
     @property
     def addresses(self) -> dict[str, list[str]]:
-        """What is listened on, by option, as people write it."""
+        """Bound addresses by option, formatted for people."""
         return {option: [_format_host(host) for host in hosts] for option, hosts in self.hosts_by_option.items()}
 
     def __str__(self) -> str:
         return ", ".join(place for places in self.addresses.values() for place in places)
 
     def open(self, factory: Any) -> None:
-        """Let other nodes in."""
+        """Open the gate: pass connections to ``factory``."""
         self.gate.inner = factory
 
     async def close(self) -> None:
-        """Stop listening. What is open stays so."""
+        """Stop listening. Open connections stay open."""
         self.gate.inner = None
         ports, self._ports = self._ports, {}
         for port in ports.values():
@@ -131,7 +131,7 @@ class ListeningPorts:
         self.hosts_by_option.clear()
 
     def log_listening(self, listening: ListeningEndpoint, port: Any, address: str) -> None:
-        """Log that ``address`` is listened on."""
+        """Log a bound address."""
         self.log.info("--{option}: listening on {place}", option=listening.option, place=address)
 
     def _port_bound(self, port: Any, listening: ListeningEndpoint) -> Any:
@@ -154,12 +154,12 @@ def _listen_error(error: BaseException, entrance: ListeningEndpoint) -> Operatio
 
 
 def _forward_result(result: Any, other: Deferred[Any]) -> Any:
-    other.callback(result)  # A Failure, too.
+    other.callback(result)  # The result may be a Failure.
     return result
 
 
 class GatedFactory(Factory):
-    """Lets other nodes in, once there is a node."""
+    """Factory that refuses connections until it has an inner factory."""
 
     noisy = False
 
@@ -168,9 +168,9 @@ class GatedFactory(Factory):
         self._name = name
 
     def logPrefix(self) -> str:
-        """Twisted: what to call it in the log."""
+        """Twisted: return the log prefix."""
         return self._name
 
     def buildProtocol(self, addr: Any) -> Any:
-        """Twisted: somebody has connected."""
+        """Twisted: return the protocol of a new connection."""
         return None if self.inner is None else self.inner.buildProtocol(addr)

@@ -1,4 +1,4 @@
-"""Where Prometheus reads the counters of a node."""
+"""Prometheus metrics of services."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fyrehose_twisted.web.site import Render, Route, WebSite
 def metrics_site(collector: Collector, pages: Mapping[str, Render] | None = None) -> WebSite:
     """Return a web site that serves ``/metrics``.
 
-    :param pages: other pages to serve beside it, by path.
+    :param pages: additional pages by path.
     """
     from twisted.internet import reactor
 
@@ -26,9 +26,9 @@ def metrics_site(collector: Collector, pages: Mapping[str, Render] | None = None
 
 
 class InfoCollector(Collector):
-    """What a service is, as labels of ``fyrehose_info``, whose value is 1.
+    """Collector of ``fyrehose_info``, a gauge of 1 whose labels describe the service.
 
-    :param labels: such as ``stream``; one without a value is left out.
+    :param labels: labels such as ``stream``; those without a value are omitted.
     """
 
     def __init__(self, service: str, **labels: str | None) -> None:
@@ -36,7 +36,7 @@ class InfoCollector(Collector):
         self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the one metric."""
+        """Yield the metric."""
         yield info_metric(self._service, **self._labels)
 
 
@@ -49,28 +49,28 @@ def info_metric(service: str, **labels: str | None) -> Metric:
 
 
 def label_gauge(name: str, description: str, label: str, value: str | None) -> Metric:
-    """Return a gauge of 1 whose label says ``value``; nothing has it where ``value`` is ``None``."""
+    """Return an info-style gauge labelled ``value``; no sample if ``None``."""
     return enum_gauge(name, description, label, {} if value is None else {value: 1})
 
 
 @cache
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # Slow to import, and not needed by who is not read.
+    from importlib.metadata import PackageNotFoundError, version  # Slow to import, and needed only for a scrape.
 
     try:
         return version("fyrehose_twisted")
     except PackageNotFoundError:
-        return "unknown"  # It runs from a source tree that was never installed.
+        return "unknown"  # Source tree without an installation.
 
 
 def gauge_families(prefix: str, rows: Iterable[tuple[str, str, float]]) -> Iterator[Metric]:
-    """Yield gauges: name, description and value of each."""
+    """Yield gauges from rows of name, description and value."""
     for name, description, value in rows:
         yield GaugeMetricFamily(f"{prefix}_{name}", description, value=value)
 
 
 def enum_gauge(name: str, description: str, label: str, values: Mapping[str, float]) -> Metric:
-    """Return one gauge with a value for each of the values of a label."""
+    """Return a gauge with one sample per label value."""
     family = GaugeMetricFamily(name, description, labels=[label])
     for one, value in values.items():
         family.add_metric([one], value)
@@ -78,7 +78,7 @@ def enum_gauge(name: str, description: str, label: str, values: Mapping[str, flo
 
 
 def counter_family(prefix: str, counters: Mapping[str, int]) -> Metric:
-    """Return what a node counted, by name."""
+    """Return the counters of a node as one family, labelled by name."""
     family = CounterMetricFamily(f"{prefix}_counted", "What was counted since the start", labels=["what"])
     for what, count in sorted(counters.items()):
         family.add_metric([what], count)

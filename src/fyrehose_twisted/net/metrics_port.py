@@ -1,4 +1,4 @@
-"""The port on which Prometheus reads a service that listens on nothing else of its own."""
+"""Metrics port of a service without an HTTP port of its own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ EXAMPLE = "tcp:9100"
 
 
 class MetricsPort(ListeningPorts):
-    """Serves ``/metrics`` while a service runs, if the operator said where.
+    """Listening port that serves ``/metrics`` while a service runs.
 
-    :param description: server endpoint, what ``--metrics`` was given; a TCP one that names no interface listens on
-        loopback. ``None`` for a service that nobody reads, which listens on nothing.
-    :param pages: other pages to serve beside ``/metrics``, by path.
-    :raises ConfigurationError: if ``description`` is no endpoint.
+    :param description: server endpoint of ``--metrics``; TCP without an interface listens on loopback. ``None`` for no
+        port.
+    :param pages: additional pages by path.
+    :raises ConfigurationError: if ``description`` is not an endpoint.
     """
 
     def __init__(self, reactor: Any, description: str | None, pages: Mapping[str, Render] | None = None) -> None:
@@ -34,10 +34,10 @@ class MetricsPort(ListeningPorts):
             self.add_port(ListeningEndpoint("metrics", description, endpoint, metrics_site(self._collector, pages)))
 
     def listen(self, *collectors: Collector, on_failure: Callable[[Failure], object]) -> None:
-        """Serve what ``collectors`` yield, until :meth:`close`.
+        """Serve the metrics of ``collectors`` until :meth:`close`.
 
-        :param on_failure: told, with an :class:`~fyrehose_twisted.errors.OperationalError`, if that cannot be listened
-            on.
+        :param on_failure: called with an :class:`~fyrehose_twisted.errors.OperationalError` if the port cannot be
+            bound.
         """
         self._collector.collectors = collectors
         self.bind()
@@ -49,7 +49,7 @@ class MetricsPort(ListeningPorts):
 
 
 class _CombinedCollector(Collector):
-    """Several collectors as one."""
+    """Collector that combines several collectors."""
 
     def __init__(self) -> None:
         self.collectors: tuple[Collector, ...] = ()

@@ -1,4 +1,4 @@
-"""Command-line options that the services of several wings have."""
+"""Command-line options shared by the services."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fyrehose_twisted.net.addresses import format_address, ip_version
 from fyrehose_twisted.net.socket_activation import activated_socket, is_local, require_stream_socket
 
 DEFAULT_SOCKET_MODE = "600"
-"""Of a Unix socket that says nothing else: it is its owner's."""
+"""Default mode of a Unix socket: accessible to its owner only."""
 
 
 def fill_standard_descriptors() -> None:
-    """Open /dev/null in place of standard input, output and error that the parent process has closed.
+    """Open /dev/null for each standard descriptor that the parent process has closed.
 
-    Otherwise the reactor or a state file gets one of their numbers, and twistd puts /dev/null there when it detaches.
+    Otherwise the reactor or a state file could get one of their numbers, which twistd replaces when it daemonizes.
     """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
@@ -37,9 +37,9 @@ def fill_standard_descriptors() -> None:
 
 
 class ServiceOptions(usage.Options):
-    """Options of a service under ``twistd``, which are read before the reactor or the service opens anything.
+    """Options of a service under ``twistd``.
 
-    :cvar aliases: current name of an option by its former one, which is still accepted and no longer in ``--help``.
+    :cvar aliases: current option name by former name. Former names are accepted but not in ``--help``.
     """
 
     aliases: ClassVar[Mapping[str, str]] = {}
@@ -49,10 +49,10 @@ class ServiceOptions(usage.Options):
         super().__init__()
 
     def parseOptions(self, options: Sequence[str] | None = None) -> None:
-        """Twisted: read the command line.
+        """Twisted: parse the command line.
 
-        :raises UsageError: if an option is wrong.
-        :raises SystemExit: instead, under ``twistd``, which would print the error below the whole of ``--help``.
+        :raises UsageError: if an option is invalid.
+        :raises SystemExit: instead under ``twistd``, which would print the error below the full help text.
         """
         given = sys.argv[1:] if options is None else options
         try:
@@ -103,9 +103,9 @@ def number_option(option: str, low: float, high: float) -> Any:
 
 
 def protocol_class(name: str, base: type) -> Any:
-    """Return the class that a dotted name means.
+    """Return the class with a dotted name.
 
-    :raises UsageError: if there is none, or it is no subclass of ``base``.
+    :raises UsageError: if it does not exist or is not a subclass of ``base``.
     """
     try:
         found = namedAny(name)
@@ -117,12 +117,12 @@ def protocol_class(name: str, base: type) -> Any:
 
 
 class ServerEndpoint(NamedTuple):
-    """What is known of a server endpoint from its description.
+    """Properties of a server endpoint, derived from its description.
 
-    :ivar description: the whole of it; where it named no interface, it names loopback now.
-    :ivar address: where it listens; ``None`` if that is not known here.
-    :ivar local: whether only this machine can reach it.
-    :ivar datagrams: whether it is a UDP port.
+    :ivar description: full description; without an interface, loopback is added.
+    :ivar address: listening address; ``None`` if unknown.
+    :ivar local: whether the endpoint is reachable from this machine only.
+    :ivar datagrams: whether the endpoint is a UDP port.
     """
 
     description: str
@@ -132,14 +132,14 @@ class ServerEndpoint(NamedTuple):
 
 
 def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bool = False) -> ServerEndpoint:
-    """Return what is known of a server endpoint; one that names no interface listens on loopback.
+    """Parse the description of a server endpoint. Without an interface it listens on loopback.
 
-    :param datagrams: whether it may be a UDP port, too.
-    :raises ConfigurationError: if its port is none.
+    :param datagrams: whether UDP ports are allowed.
+    :raises ConfigurationError: if the description is invalid.
     """
     if text.isdecimal():
         text = f"tcp:{text}"
-    # In an endpoint a backslash keeps the colons of an IPv6 address from being taken for the next argument.
+    # In an endpoint, backslashes escape the colons of an IPv6 address.
     kind, *arguments = text.replace("\\:", "\0").split(":")
     named = dict(argument.partition("=")[::2] for argument in arguments if "=" in argument)
     placed = [argument for argument in arguments if "=" not in argument]
@@ -167,7 +167,7 @@ def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bo
             )
         return ServerEndpoint(text, None, False)
     port = named.get("port") or (placed[0] if placed else "")
-    # Of very many digits, Python makes no number.
+    # Python refuses to convert very long digit strings.
     if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
         raise ConfigurationError(f"--{option} {text!r} has no port from 0 to 65535, such as {example}")
     interface = (named.get("interface") or (placed[1] if len(placed) > 1 else "")).replace("\0", ":")
@@ -179,14 +179,15 @@ def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bo
 
 
 def _endpoint_types() -> set[str]:
-    """Return the types of server endpoints that Twisted and its plugins know beside ``tcp``, ``ssl`` and ``unix``."""
+    """Return the endpoint types of Twisted and its plugins besides ``tcp``, ``ssl`` and ``unix``."""
     return {parser.prefix for parser in getPlugins(IStreamServerEndpointStringParser)}
 
 
 def require_protection(option: str, endpoint: ServerEndpoint, protected: bool, protection: str) -> None:
-    """Check that strangers do not reach what is not protected.
+    """Check that an unprotected endpoint is reachable from this machine only.
 
-    :raises ConfigurationError: if they do.
+    :param protection: options that would protect the endpoint.
+    :raises ConfigurationError: if it is exposed.
     """
     if not endpoint.local and not protected:
         raise ConfigurationError(
@@ -197,10 +198,10 @@ def require_protection(option: str, endpoint: ServerEndpoint, protected: bool, p
 
 
 def require_loopback(option: str, endpoint: ServerEndpoint, consequence: str) -> None:
-    """Check that only this machine reaches what nothing protects.
+    """Check that an endpoint is reachable from this machine only.
 
-    :param consequence: what whoever reaches it can do.
-    :raises ConfigurationError: if others do.
+    :param consequence: what a client of the endpoint could do, for the error message.
+    :raises ConfigurationError: if it is exposed.
     """
     if not endpoint.local:
         raise ConfigurationError(
@@ -211,21 +212,21 @@ def require_loopback(option: str, endpoint: ServerEndpoint, consequence: str) ->
 
 
 def endpoint_description(endpoint: ServerEndpoint | None) -> str | None:
-    """Return the server endpoint, ``None`` if there is none."""
+    """Return the description of an endpoint, or ``None``."""
     return None if endpoint is None else endpoint.description
 
 
 def require_writable_directory(option: str, path: Path) -> None:
-    """See whether a directory can be written, or made. :raises ConfigurationError: if not."""
+    """Check that a directory is writable or can be created. :raises ConfigurationError: if not."""
     existing = path
-    while not os.path.exists(existing):  # Path.exists raises where nobody may look, or a name is too long.
+    while not os.path.exists(existing):  # Path.exists raises without permission, or if a name is too long.
         existing = existing.parent
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         raise ConfigurationError(f"--{option} {path} cannot be written, because of {existing}")
 
 
 def probe_port(option: str, endpoint: ServerEndpoint) -> None:
-    """See whether an address can be listened on. :raises ConfigurationError: if not."""
+    """Check that an address can be bound. :raises ConfigurationError: if not."""
     address = endpoint.address
     if address is None or ip_version(address[0]) is None:
         return
@@ -234,7 +235,7 @@ def probe_port(option: str, endpoint: ServerEndpoint) -> None:
     try:
         with socket.socket(family, kind) as probe:
             if not endpoint.datagrams:
-                # As Twisted does: what an earlier process left behind is in nobody's way.
+                # Like Twisted: ignore connections of an earlier process in TIME_WAIT.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             if not endpoint.datagrams:

@@ -1,4 +1,4 @@
-"""Sockets that systemd opened before the service was started, and keeps open while it restarts."""
+"""Socket activation: sockets that systemd opens and keeps open across restarts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fyrehose_twisted.errors import ConfigurationError
 
 
 def activated_socket(option: str, *, name: str | None = None, index: int | None = None) -> socket.socket:
-    """Return a copy of a socket that was passed by systemd.
+    """Return a duplicate of a socket passed by systemd.
 
-    :param option: what asks for it.
-    :param name: its ``FileDescriptorName=``.
-    :param index: its place among all that were passed, from 0.
-    :raises ConfigurationError: if there is none.
+    :param option: option that refers to the socket, for error messages.
+    :param name: ``FileDescriptorName=`` of the socket.
+    :param index: index among the passed sockets, from 0.
+    :raises ConfigurationError: if systemd passed no such socket.
     """
-    # Twisted reads the environment once, and takes the variables away.
+    # Twisted reads the environment once and removes the variables.
     parser: Any = endpoints._SystemdParser
     found = parser._sddaemon
     named, numbered = found.inheritedNamedDescriptors(), found.inheritedDescriptors()
@@ -37,9 +37,9 @@ def activated_socket(option: str, *, name: str | None = None, index: int | None 
 
 
 def activated_udp_socket(option: str, name: str) -> socket.socket:
-    """Return a copy of a UDP socket that was passed by systemd.
+    """Return a duplicate of a UDP socket passed by systemd.
 
-    :raises ConfigurationError: if there is none, or it is something else.
+    :raises ConfigurationError: if systemd passed no such socket, or it is of another type.
     """
     found = activated_socket(option, name=name)
     if found.type != socket.SOCK_DGRAM or found.family != socket.AF_INET:
@@ -52,9 +52,9 @@ def activated_udp_socket(option: str, name: str) -> socket.socket:
 
 
 def require_stream_socket(option: str, text: str, sock: socket.socket, domain: str) -> None:
-    """Check that a socket is what a server endpoint of kind ``systemd`` can listen on.
+    """Check that a socket suits a server endpoint of type ``systemd``.
 
-    :raises ConfigurationError: if it is something else.
+    :raises ConfigurationError: if it is of another type or domain.
     """
     if sock.type != socket.SOCK_STREAM:
         raise ConfigurationError(f"--{option} {text!r}: that socket is of UDP; give the .socket unit ListenStream=")
@@ -64,7 +64,7 @@ def require_stream_socket(option: str, text: str, sock: socket.socket, domain: s
 
 
 def is_local(sock: socket.socket) -> bool:
-    """Return whether only this machine reaches a socket that listens."""
+    """Return whether a listening socket is reachable from this machine only."""
     if sock.family == socket.AF_UNIX:
         return True
     host: str = sock.getsockname()[0]

@@ -1,4 +1,4 @@
-"""Runs a node on stream connections: those that it dials, and those that others open to it."""
+"""Driver of a node on stream connections, dialled and accepted."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from fyrehose_twisted.net.write_buffer import WriteCoalescer
 from fyrehose_twisted.rate_limited_log import RateLimitedLog
 
 SWEEP_INTERVAL = 1.0
-"""Seconds between looks at what has been open or silent for too long."""
+"""Seconds between checks of connection timeouts."""
 
 
 class StreamDriver:
-    """The connections of one node, and the driver that it runs on.
+    """Driver of one node and its connections.
 
-    What many connections bring in one turn of the reactor is given to the node before anything is done about it: it is
-    flushed once, at the beginning of the next turn.
+    The node receives the input of all connections of a reactor turn before it is flushed once, at the start of the next
+    turn.
 
-    :param make_link: returns what speaks on a new connection.
-    :param tell: hands one event of the node to the application.
-    :param persist: makes what the node wants durable.
-    :param failed: told if that could not be done; nothing is sent any more.
-    :param endpoint_for: how an address is dialled.
+    :param make_connection: returns a new connection.
+    :param on_event: passes one event of the node to the application.
+    :param persist: makes state of the node durable.
+    :param on_failure: called if ``persist`` fails; the driver then sends nothing more.
+    :param endpoint_factory: returns the client endpoint of an address.
     :ivar node: the node.
-    :ivar factory: lets others in; give it to an endpoint that listens.
-    :ivar counters: what was counted since the start.
+    :ivar factory: factory for accepted connections, to be passed to a server endpoint.
+    :ivar counters: counters since the start.
     """
 
     log = Logger()
@@ -74,13 +74,13 @@ class StreamDriver:
         self._pending_connects = PendingConnects(reactor, endpoint_factory, self._dial_failed, self.limits.dial_timeout)
         self._write_coalescer = WriteCoalescer(self.counters, self._rate_limited_log)
         self._connections: dict[NodeConnection, Peer] = {}
-        """Every connection that Twisted has not let go of."""
+        """All connections that Twisted has not released."""
         self._open: dict[Peer, NodeConnection] = {}
-        """Those that the node knows."""
+        """Connections known to the node."""
         self._sources: Counter[str] = Counter()
-        """How many connections each address has opened to this node."""
+        """Accepted connections per source address."""
         self._inputs: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        """What the node is told in the next turn."""
+        """Queued inputs for the next turn."""
         self._blocked_peers: set[Peer] = set()
         self._sending = False
         self._number = 0
@@ -90,12 +90,12 @@ class StreamDriver:
         self._stopped: Deferred[None] | None = None
 
     def now(self) -> float:
-        """UTC seconds since 1970, as the node's clock has them."""
+        """Return the time of the node's clock, UTC seconds since 1970."""
         return self._driver.now()
 
     @property
     def accepted(self) -> int:
-        """Connections that others have opened and that are not gone."""
+        """Number of accepted connections not yet released."""
         return self._sources.total()
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class StreamDriver:
     # Turns
 
     def flush(self) -> None:
-        """Do what the node wants, now."""
+        """Carry out the outputs of the node now."""
         inputs, self._inputs = self._inputs, []
         for tell, arguments in inputs:
             self._call_node(tell, *arguments)
@@ -113,23 +113,23 @@ class StreamDriver:
             self.flush_soon()
 
     def flush_soon(self) -> None:
-        """Do what the node wants in the next turn of the reactor."""
+        """Carry out the outputs of the node in the next reactor turn."""
         if self._flush_call is None and self._stopped is None:
             self._flush_call = self._reactor.callLater(0, self._turn)
 
     def halt(self) -> None:
-        """Do nothing that the node wants from now on."""
+        """Ignore all further outputs of the node."""
         self._driver.stop()
 
     def when_all_closed(self) -> Deferred[None]:
-        """Return a Deferred that fires when the node has no open connection any more."""
+        """Return a Deferred that fires when the node has no open connections."""
         if not self._open:
             return succeed(None)
         self._all_closed = self._all_closed or Deferred()
         return _chain(self._all_closed)
 
     def stop(self) -> Deferred[None]:
-        """Halt, and close all connections; the Deferred fires when they are gone."""
+        """Halt and close all connections; the Deferred fires when they are released."""
         self.halt()
         if self._stopped is None:
             self._stopped = Deferred()
@@ -147,7 +147,7 @@ class StreamDriver:
         self.flush()
 
     def _queue_input(self, handler: Callable[..., None], *arguments: Any) -> None:
-        """Tell the node something, but not while it is being done what it wanted: what it wants next comes after."""
+        """Queue an input while the node's previous outputs are still being carried out; otherwise apply it."""
         if self._sending or self._inputs:
             self._inputs.append((handler, arguments))
         else:
@@ -157,11 +157,11 @@ class StreamDriver:
     def _call_node(self, handler: Callable[..., None], *arguments: Any) -> None:
         try:
             handler(*arguments, self.now())
-        except Exception:  # Twisted would not let go of the connection.
+        except Exception:  # An exception here would keep Twisted from releasing the connection.
             self.counters["failed"] += 1
             self.log.failure("the node failed to take {what} in", what=handler.__name__)
 
-    # What the node wants
+    # Effects
 
     def _perform(self, effect: Dial | Write | Close) -> None:
         self._sending = True
@@ -194,10 +194,10 @@ class StreamDriver:
         if self._stopped is None:
             self._queue_input(self.node.dial_failed, address, reason)
 
-    # What connections bring
+    # Connection events
 
     def accept(self, address: Any) -> NodeConnection | None:
-        """Return what speaks on a connection from ``address``, ``None`` if there are too many already."""
+        """Return a connection for a client at ``address``; ``None`` if a limit is reached."""
         source: str = getattr(address, "host", "this machine")
         if self._stopped is not None:
             return None
@@ -227,7 +227,7 @@ class StreamDriver:
     def connection_received(self, connection: NodeConnection, messages: Sequence[Any]) -> None:
         """See :class:`~fyrehose_twisted.net.connection.ConnectionOwner`.
 
-        :raises RemoteError: if the node finds that it cannot be.
+        :raises RemoteError: if the node rejects a message.
         """
         peer = connection.peer
         if peer not in self._open:
@@ -287,7 +287,7 @@ class StreamDriver:
         return link
 
     def _receive(self, message: Any, peer: Peer, now: float) -> None:
-        """Give the node what had to wait; see :meth:`connection_received`."""
+        """Pass a queued message to the node; see :meth:`connection_received`."""
         link = self._open.get(peer)
         if link is None:
             return
@@ -310,7 +310,7 @@ class StreamDriver:
             self._blocked_peers.discard(peer)
             self.node.unblocked(peer, now)
 
-    # What takes too long
+    # Timeouts
 
     def _sweep_soon(self) -> None:
         if self._sweep_call is None and self._connections:
@@ -355,7 +355,7 @@ class StreamDriver:
 
 
 class AcceptFactory(Factory):
-    """Lets others in."""
+    """Factory of accepted connections."""
 
     noisy = False
 
@@ -363,12 +363,12 @@ class AcceptFactory(Factory):
         self._driver = driver
 
     def buildProtocol(self, addr: Any) -> NodeConnection | None:
-        """Twisted: somebody has connected."""
+        """Twisted: return the protocol of a new connection."""
         return self._driver.accept(addr)
 
 
 def _chain(done: Deferred[None]) -> Deferred[None]:
-    """Return another Deferred for the same end."""
+    """Return a new Deferred that fires together with ``done``."""
     if done.called:
         return succeed(None)
     following: Deferred[None] = Deferred()

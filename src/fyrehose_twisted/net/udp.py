@@ -1,4 +1,4 @@
-"""A UDP port that reads and writes many datagrams at a time and never cuts one."""
+"""UDP port that reads and writes datagrams in batches without truncation."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from fyrehose_twisted.interfaces import IBatchReceiver, IDatagramSender
 from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket, coalesce
 
 KERNEL_BUFFER = 4 * 2**20
-"""Bytes asked of the kernel for each direction of a socket."""
+"""Socket buffer size requested from the kernel for each direction, in bytes."""
 
 UNTUNED_BUFFER = 212_992
-"""Bytes that Linux gives unless it is told to give more."""
+"""Default maximum socket buffer size of Linux, in bytes."""
 
 BATCH_BYTES = 16 * RECEIVE_BYTES
-"""What is received in one go, and handed over, before others have their turn."""
+"""Buffer size of a batch, in bytes; limits the work per reactor turn."""
 
 MAX_QUEUED_BYTES = 8 * 2**20
-"""What may wait for the kernel to take it, before more is dropped and counted."""
+"""Maximum size of the send queue, in bytes; datagrams beyond it are dropped and counted."""
 
 
 @implementer(IDatagramSender)
 class DatagramPort(udp.Port):
-    """A port whose protocol provides :class:`~fyrehose_twisted.interfaces.IBatchReceiver`.
+    """UDP port whose protocol provides :class:`~fyrehose_twisted.interfaces.IBatchReceiver`.
 
-    While the kernel does not take what is sent, nothing is read: what arrives waits in the receive buffer.
+    While the kernel accepts no data, the port does not read; datagrams wait in the receive buffer.
 
-    :param offload: send and receive bursts, where the kernel can; see :mod:`fyrehose_twisted.net.gso`.
-    :param inherited: a bound socket to use instead of binding one; its buffers are left as they are.
-    :ivar send_errors: datagrams that could not be sent, by the name of the error, e.g. ``ENETUNREACH``.
-    :ivar receive_buffer: what the kernel gives for received datagrams, in bytes.
+    :param offload: use segmentation and receive offload if available; see :mod:`fyrehose_twisted.net.gso`.
+    :param activated_socket: bound socket to use instead of binding one; its buffer sizes stay unchanged.
+    :ivar send_errors: datagrams that failed to send, by errno name such as ``ENETUNREACH``.
+    :ivar receive_buffer: size of the kernel's receive buffer, in bytes.
     """
 
     log = Logger()
@@ -63,7 +63,7 @@ class DatagramPort(udp.Port):
         self._receiver = IBatchReceiver(protocol)
         self._buffer = bytearray(BATCH_BYTES)
         self._offload = offload
-        self.segmenting_socket: SegmentingSocket  # Made with the socket, when the port is bound.
+        self.segmenting_socket: SegmentingSocket  # Created together with the socket.
         self._send_queue: deque[tuple[Burst, Address]] = deque()
         self._queued_bytes = 0
         self._alone = False
@@ -72,13 +72,13 @@ class DatagramPort(udp.Port):
         self._activated_socket = activated_socket
 
     def bind(self) -> None:
-        """Bind the socket, read nothing yet.
+        """Bind the socket without reading.
 
         :raises twisted.internet.error.CannotListenError: if the address cannot be bound.
         """
         self._bindSocket()
 
-    def _bindSocket(self) -> None:  # noqa: N802  # Twisted's; it forgets to close what it could not bind.
+    def _bindSocket(self) -> None:  # noqa: N802  # Twisted leaks a socket that it cannot bind.
         if self._activated_socket is not None:
             self._preexistingSocket: Any = self._prepare(self._activated_socket)
             self._activated_socket = None
@@ -92,11 +92,11 @@ class DatagramPort(udp.Port):
             self._unbound = None
 
     def start(self) -> None:
-        """Start the protocol and read; :meth:`bind` comes first."""
+        """Start the protocol and begin to read. Call :meth:`bind` first."""
         self._connectToProtocol()
 
     def createInternetSocket(self) -> socket.socket:
-        """Ask for large kernel buffers, because a burst that overflows them is lost."""
+        """Create a socket with large buffers, because bursts that overflow them are lost."""
         created: socket.socket = super().createInternetSocket()
         self._unbound = created
         created.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BUFFER)
@@ -104,15 +104,15 @@ class DatagramPort(udp.Port):
         return self._prepare(created)
 
     def _prepare(self, created: socket.socket) -> socket.socket:
-        # Linux doubles what it is asked for, to account for its own overhead, and reports the double.
+        # Linux doubles the requested size to account for its overhead, and reports the doubled size.
         self.receive_buffer = created.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
         self.segmenting_socket = SegmentingSocket(created, offload=self._offload, errors=self.send_errors)
         return created
 
     def doRead(self) -> None:
-        """Read what is there, up to a batch, and hand it over in one call.
+        """Read up to one batch and pass it to the protocol in one call.
 
-        On a port on which datagrams come alone, the first is handed over before it is asked whether there are more.
+        If datagrams have been arriving one at a time, the first is delivered before the next read.
         """
         alone = self._alone and self._hand_over(self.segmenting_socket.receive_batch(self._buffer, calls=1))
         if alone and (self._send_queue or self._stopping):
@@ -147,7 +147,7 @@ class DatagramPort(udp.Port):
                     return
 
     def doWrite(self) -> None:
-        """Send what waited, then go on reading."""
+        """Send the queue, then resume reading."""
         while self._send_queue:
             burst, peer = self._send_queue.popleft()
             left = self.segmenting_socket.send(burst, peer)
@@ -160,7 +160,7 @@ class DatagramPort(udp.Port):
         self.startReading()
 
     def stopListening(self) -> Deferred[None] | None:
-        """Stop; the Deferred fires when the port is closed. Harmless if it is stopping already, as Twisted's is not."""
+        """Stop; the Deferred fires when the port is closed. Unlike in Twisted, repeated calls are allowed."""
         if not self.connected:
             return None
         stopped: Deferred[None] = Deferred()
@@ -170,10 +170,10 @@ class DatagramPort(udp.Port):
         return stopped
 
     def connectionLost(self, reason: Any = None) -> None:
-        """Let go of what waited."""
+        """Discard the send queue."""
         self._send_queue.clear()
         self._queued_bytes = 0
-        if self.protocol.transport is None:  # Bound and never started: Twisted would stop what does not run.
+        if self.protocol.transport is None:  # Bound but never started: Twisted would stop a protocol that does not run.
             self.protocol = DatagramProtocol()
             self.protocol.numPorts = 1
         super().connectionLost(reason)
@@ -208,7 +208,7 @@ def listen(reactor: Any, port: int, protocol: Any, interface: str = "127.0.0.1")
 
 
 def source_address_for(peer: Address) -> str:
-    """Return the address of this host from which packets to ``peer`` leave. Sends nothing.
+    """Return the local source address for packets to ``peer``. Sends nothing.
 
     :raises OSError: if there is no route.
     """

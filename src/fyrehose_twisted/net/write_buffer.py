@@ -1,4 +1,4 @@
-"""What a node writes in one turn, on its way to connections."""
+"""Write coalescing: messages of one reactor turn are joined per connection."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from fyrehose_twisted.rate_limited_log import RateLimitedLog
 
 
 class WriteCoalescer:
-    """Joins what goes to one connection, and encodes what goes to several once.
+    """Write buffer that joins the messages for each connection, and encodes shared messages once.
 
-    :param counters: where to count.
-    :param complaints: where to say what is wrong.
+    :param counters: counters of the driver.
+    :param rate_limited_log: log for warnings.
     """
 
     log = Logger()
@@ -26,10 +26,10 @@ class WriteCoalescer:
         self._rate_limited_log = rate_limited_log
         self._unsent: dict[NodeConnection, list[bytes]] = {}
         self._encoded: dict[int, tuple[Any, bytes]] = {}
-        """By identity: most of what is written to several is the same object."""
+        """Encoded messages by identity: a message to several connections is usually the same object."""
 
     def enqueue(self, connection: NodeConnection, messages: Sequence[Any]) -> None:
-        """Take messages for a connection."""
+        """Queue messages for a connection."""
         waiting = self._unsent.setdefault(connection, [])
         for message in messages:
             known = self._encoded.get(id(message))
@@ -44,7 +44,7 @@ class WriteCoalescer:
         self._counters["messages_sent"] += len(messages)
 
     def write(self, connection: NodeConnection) -> None:
-        """Write what waits for a connection."""
+        """Write the queued messages of a connection."""
         pieces = self._unsent.pop(connection, None)
         if pieces:
             data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -53,17 +53,17 @@ class WriteCoalescer:
             connection.write(data)
 
     def write_all(self) -> None:
-        """Write everything."""
+        """Write all queued messages."""
         self._encoded.clear()
         for link in tuple(self._unsent):
             self.write(link)
 
     def discard(self, connection: NodeConnection) -> None:
-        """A connection is over."""
+        """Discard the queued messages of a closed connection."""
         self._unsent.pop(connection, None)
 
     def _abort_unencodable(self, connection: NodeConnection, message: Any) -> None:
-        # Nothing may be missing between two messages, so this connection is of no more use.
+        # The stream must have no gaps, so the connection is unusable now.
         self._counters["unencodable"] += 1
         if self._rate_limited_log.warn("unencodable", connection.source, "hung up on {source}: it is a mistake here"):
             self.log.failure("{what} cannot be encoded", what=type(message).__name__)

@@ -1,4 +1,4 @@
-"""Values of options on the command line."""
+"""Parsers for command-line arguments."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, NoReturn
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, without the usage above them."""
+    """Argument parser that reports errors in one line without the usage."""
 
     def error(self, message: str) -> NoReturn:
-        """argparse: report an option that is wrong, and exit with 2."""
+        """argparse: report an error and exit with status 2."""
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
 def parse_seconds(text: str) -> float:
-    """Return a number of seconds. :raises argparse.ArgumentTypeError: if ``text`` is none."""
+    """Parse a number of seconds. :raises argparse.ArgumentTypeError: if ``text`` is invalid."""
     try:
         return float(text)
     except ValueError:
@@ -25,7 +25,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_positive(text: str) -> float:
-    """Return a number of seconds above 0. :raises argparse.ArgumentTypeError: if ``text`` is none."""
+    """Parse a positive number of seconds. :raises argparse.ArgumentTypeError: if ``text`` is invalid."""
     value = parse_seconds(text)
     if not (value > 0 and math.isfinite(value)):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time above 0")
@@ -33,17 +33,18 @@ def parse_positive(text: str) -> float:
 
 
 def parse_count(text: str) -> int:
-    """Return a whole number above 0. :raises argparse.ArgumentTypeError: if ``text`` is none."""
+    """Parse a positive integer. :raises argparse.ArgumentTypeError: if ``text`` is invalid."""
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
 
 
 def control_subcommands(parsers: Any) -> Callable[[str, Callable[..., Any], str], argparse.ArgumentParser]:
-    """Return what makes the parser of a command that asks a node: from its name, a coroutine function that takes the
-    options and a reactor, and what it is about.
+    """Return a function that adds the parser of a control command.
 
-    :param parsers: the result of :meth:`argparse.ArgumentParser.add_subparsers`.
+    It takes the name of the command, a coroutine function of the options and a reactor, and a description.
+
+    :param parsers: result of :meth:`argparse.ArgumentParser.add_subparsers`.
     """
 
     def command(name: str, run: Callable[..., Any], about: str) -> argparse.ArgumentParser:
@@ -62,7 +63,7 @@ def control_subcommands(parsers: Any) -> Callable[[str, Callable[..., Any], str]
 
 
 def add_timeout(parser: argparse.ArgumentParser, default: float) -> None:
-    """Let a command wait for an answer for so many seconds, unless it is told otherwise."""
+    """Add the option ``--timeout`` with a default in seconds."""
     parser.add_argument(
         "--timeout",
         type=parse_positive,

@@ -1,4 +1,4 @@
-"""Whether the machine was restarted since something was written."""
+"""Boot id of the machine, for the detection of restarts."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _BOOT_ID_PATH = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> bytes:
-    """Return 16 bytes that change with every boot; random ones where the kernel does not tell.
+    """Return 16 bytes that change with every boot; random bytes if the kernel has no boot id.
 
-    Random ones make every start look like one after a power failure, which is safe.
+    Random bytes make every start look like one after a power failure, which is safe.
     """
     try:
         return uuid.UUID(_BOOT_ID_PATH.read_text().strip()).bytes

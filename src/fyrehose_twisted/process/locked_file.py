@@ -1,4 +1,4 @@
-"""State files: whole from the first moment, and open in one process at a time."""
+"""State files: created atomically and locked by one process at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.errors import StateFileError
 
 @contextmanager
 def state_file_errors(path: Path, action: str) -> Iterator[None]:
-    """Turn an :class:`OSError` into a :class:`~fyrehose_twisted.errors.StateFileError` that says what failed."""
+    """Turn an :class:`OSError` into a :class:`~fyrehose_twisted.errors.StateFileError` with a description."""
     try:
         yield
     except OSError as error:
@@ -22,12 +22,12 @@ def state_file_errors(path: Path, action: str) -> Iterator[None]:
 
 
 def open_locked(path: Path, new: Callable[[], bytes], in_use: str) -> int:
-    """Open and lock a file, which is made if there is none.
+    """Open and lock a file; create it if it does not exist.
 
-    :param new: returns what a new file holds.
-    :param in_use: what to say if another process has it.
-    :return: its descriptor.
-    :raises StateFileError: if it is in use, or cannot be made or opened.
+    :param new: returns the content of a new file.
+    :param in_use: text of the error if another process holds the lock.
+    :return: the descriptor.
+    :raises StateFileError: if the file is in use, or cannot be created or opened.
     """
     with state_file_errors(path, "opened"):
         try:
@@ -45,10 +45,10 @@ def open_locked(path: Path, new: Callable[[], bytes], in_use: str) -> int:
 
 
 def lock(descriptor: int, path: Path, in_use: str) -> None:
-    """Lock an open file, for as long as it is open.
+    """Lock an open file until it is closed.
 
-    :raises StateFileError: if another process has locked it.
-    :raises OSError: if it cannot be locked at all.
+    :raises StateFileError: if another process holds the lock.
+    :raises OSError: if the file cannot be locked at all.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -57,14 +57,14 @@ def lock(descriptor: int, path: Path, in_use: str) -> None:
 
 
 def _create(path: Path, content: bytes) -> None:
-    # A name that no process can have left behind: in a container every start has the same process id.
+    # A random name, because in a container every start has the same process id.
     descriptor, temporary = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".new", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
-        os.link(temporary, path)  # Unlike a rename, this fails where another process was quicker.
+        os.link(temporary, path)  # Unlike a rename, this fails if another process created the file first.
     except FileExistsError:
         return
     finally:

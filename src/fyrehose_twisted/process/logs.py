@@ -1,5 +1,4 @@
-"""The log as JSON, one object a line, for programs: ``twistd --logger=fyrehose_twisted.process.logs.json_lines
-SERVICE``."""
+"""Log in JSON lines: ``twistd --logger=fyrehose_twisted.process.logs.json_lines SERVICE``."""
 
 from __future__ import annotations
 
@@ -16,41 +15,41 @@ from twisted.logger import FileLogObserver, ILogObserver, LogEvent, formatEvent
 from twisted.python import logfile
 
 MAX_TEXT = 4_096
-"""Characters of a value that are kept. A peer chooses some of them."""
+"""Maximum characters of a value, which a peer may control."""
 
 MAX_TRACEBACK = 16_384
-"""Characters of a traceback that are kept, the last ones: there it says what happened."""
+"""Maximum characters of a traceback. The end is kept, which has the exception."""
 
 MAX_FIELDS = 64
-"""Fields of one event that are kept."""
+"""Maximum fields of one event."""
 
 _LogFile: Any = logfile.LogFile
 """Twisted's, which is not annotated."""
 
 _RESERVED_FIELDS = ("time", "level", "namespace", "message", "failure")
 _LEGACY_FIELDS = frozenset((*_RESERVED_FIELDS, "system", "isError", "format", "printed", "why", "logLevel"))
-"""What Twisted's old logger puts into an event beside what its caller said."""
+"""Fields that Twisted's legacy logger adds to an event."""
 
 
 def json_lines() -> ILogObserver:
-    """Return what ``--logger`` asks for: an observer that writes where ``twistd`` would write its text. An application
-    that is started in another way makes a :class:`~twisted.logger.FileLogObserver` of a file and :func:`format_event`.
+    """Return a log observer for ``--logger`` that writes to the log file of ``twistd``.
 
-    ``twistd`` itself leaves ``--logfile`` aside when it is given a logger, and does not tell the logger of it, so this
-    reads the command line. A file is begun anew when it has 1,000,000 bytes, and when SIGUSR1 comes, as twistd's is.
+    Other applications create a :class:`~twisted.logger.FileLogObserver` with a file and :func:`format_event`.
 
-    :raises SystemExit: if a daemon is to write to standard output, where nobody would read it, or is to write to
-        syslog, which takes text.
+    ``twistd`` ignores ``--logfile`` if ``--logger`` is given and does not pass it on, so this function reads the
+    command line. Files rotate at 1,000,000 bytes and on SIGUSR1, as those of ``twistd`` do.
+
+    :raises SystemExit: if a daemon would log to standard output, or with ``--syslog``, which takes text.
     """
     return FileLogObserver(_log_file(sys.argv[1:]), format_event)
 
 
 def format_event(event: LogEvent) -> str:
-    """Return an event as one line of ASCII, an object with ``time`` (ISO 8601, UTC), ``level``, ``namespace`` and
-    ``message``, with those of its fields that are text, numbers, true, false or null, and with ``failure``, a
-    traceback, if there is one.
+    """Return an event as a JSON object on one line of ASCII.
 
-    A field that has the name of one of these gets an underscore behind it.
+    It has ``time`` (ISO 8601, UTC), ``level``, ``namespace``, ``message``, the fields of the event that are strings,
+    numbers, booleans or null, and ``failure`` with a traceback if there is one. A field with one of these names gets an
+    underscore appended.
     """
     at, level = event.get("log_time"), event.get("log_level")
     entry: dict[str, Any] = {
@@ -76,12 +75,12 @@ def _value(value: str | int | float | None) -> str | int | float | None:
         return float(value) if math.isfinite(value) else str(value)
     if value is None or isinstance(value, bool):
         return value
-    # What reads the line holds a number in 64 bits, and Python itself refuses to write out very long ones.
+    # Readers hold numbers in 64 bits, and Python refuses to format very long ones.
     return int(value) if -(2**63) <= value < 2**64 else _text(hex(value))
 
 
 def _text(text: str) -> str:
-    """Return text without what UTF-8 has no place for, and of limited length."""
+    """Return text that UTF-8 can encode, of limited length."""
     kept = text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
     return kept if len(text) <= MAX_TEXT else f"{kept}... (cut; {len(text):,} characters)"
 
@@ -89,14 +88,14 @@ def _text(text: str) -> str:
 def _traceback(failure: Any) -> str:
     try:
         text = str(failure.getTraceback())
-    except Exception as error:  # Whatever is wrong with it, the line is to be written.
+    except Exception as error:  # The line must be written in any case.
         text = f"a failure that cannot be shown: {type(error).__name__}"
     kept = text[-MAX_TRACEBACK:].encode("utf-8", "backslashreplace").decode()
     return kept if len(text) <= MAX_TRACEBACK else f"({len(text):,} characters; cut) ...{kept}"
 
 
 def _log_file(arguments: Sequence[str]) -> Any:
-    """Return the file that ``twistd`` with these arguments would log to."""
+    """Return the log file of ``twistd`` with these arguments."""
     given = _twistd_options(arguments)
     name = given.get("logfile", "")
     if "syslog" in given:
@@ -123,7 +122,7 @@ def _log_file(arguments: Sequence[str]) -> Any:
 
 
 def _twistd_options(arguments: Sequence[str]) -> dict[str, str]:
-    """Return the options of ``twistd`` itself, which stand before the name of the service, by their long names."""
+    """Return the options of ``twistd`` before the name of the service, by their long names."""
     from twisted.scripts import twistd
 
     twisted_options: Any = vars(twistd)["ServerOptions"]
@@ -131,5 +130,5 @@ def _twistd_options(arguments: Sequence[str]) -> dict[str, str]:
     try:
         found, _ = getopt(list(arguments), known.shortOpt, known.longOpt)
     except GetoptError:
-        return {"nodaemon": ""}  # It was not twistd that was started.
+        return {"nodaemon": ""}  # The program is not twistd.
     return {known.synonyms[option.lstrip("-")]: value for option, value in found}

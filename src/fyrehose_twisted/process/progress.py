@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, and nothing elsewhere."""
+"""Progress bar for terminals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tqdm import tqdm
 
 
 class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types.
-    """A tqdm bar that is silent where standard error is closed, or no terminal. The one way to show progress here.
+    """tqdm bar that is disabled if standard error is closed or not a terminal.
 
-    :param file: where to write [standard error].
+    :param file: output stream [standard error].
     """
 
-    monitor_interval = 0  # tqdm's thread would outlive a reactor and be there when processes are forked.
+    monitor_interval = 0  # tqdm's thread would outlive the reactor and exist at forks.
     _is_made = False
 
     def __init__(self, *arguments: Any, file: TextIO | None = None, disable: bool = False, **options: Any) -> None:
@@ -23,6 +23,6 @@ class ProgressBar(tqdm):  # type: ignore[misc]  # tqdm has no types.
         self._is_made = True
 
     def close(self) -> None:
-        """End the bar; nothing is shown afterwards."""
-        if self._is_made:  # A signal may come while it is made; then it is garbage already.
+        """Close the bar."""
+        if self._is_made:  # A signal may interrupt the constructor.
             super().close()

@@ -1,4 +1,4 @@
-"""Periodic calls that an exception does not end."""
+"""Periodic calls that continue after exceptions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 REPORT_INTERVAL = 60.0
-"""Seconds between two reports of a call that fails each time."""
+"""Minimum seconds between two log entries about a failing call."""
 
 
 class PeriodicCall:
-    """One call that is made again and again. A failure is logged, and the next call is made when it is due.
+    """Periodic call. A failure is logged, and the next call runs when it is due.
 
-    :param what: the call, as the log names it.
-    :param call: may return a Deferred; the next call waits until it has fired.
-    :param reactor: whose clock counts.
+    :param description: name of the call in the log.
+    :param call: function that may return a Deferred; the next call waits for it.
+    :param reactor: reactor that provides the clock.
     """
 
     log = Logger()
@@ -34,18 +34,18 @@ class PeriodicCall:
 
     @property
     def running(self) -> bool:
-        """Whether more calls will be made."""
+        """Whether the call is active."""
         return self._loop.running
 
     def start(self, interval: float, *, now: bool = True) -> None:
-        """Make a call each ``interval`` seconds.
+        """Start to call every ``interval`` seconds.
 
-        :param now: make the first one at once, and not after one interval.
+        :param now: make the first call at once instead of after one interval.
         """
         self._loop.start(interval, now)
 
     def stop(self) -> None:
-        """Make no more calls. One that is under way is not cancelled."""
+        """Stop. A call in progress is not cancelled."""
         if self._loop.running:
             self._loop.stop()
 
@@ -54,7 +54,7 @@ class PeriodicCall:
 
     def _failed(self, failure: Failure) -> None:
         now = self._reactor.seconds()
-        # Below 0 the clock was set back.
+        # A negative difference means that the clock was set back.
         if self._reported_at is None or not 0 <= now - self._reported_at < REPORT_INTERVAL:
             self._reported_at = now
             self.log.failure("{what} failed; the next call is made when it is due", failure, what=self._description)

@@ -1,7 +1,7 @@
-"""Telling a supervisor how a service fares, in the way of systemd's ``Type=notify``.
+"""Notifications to systemd (``Type=notify``).
 
-A service calls ``systemd_notifier.ready(reactor)`` when it does what it is for: its state is opened, and its ports are
-bound. All else follows: that it reads its limits anew, that it stops, and that it still turns, if a watchdog is set.
+A service calls ``systemd_notifier.ready(reactor)`` once its state is open and its ports are bound. Reloads, the stop
+and the watchdog are then reported automatically.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from twisted.logger import Logger
 from fyrehose_twisted.process.repeating import PeriodicCall
 
 SEND_TIMEOUT = 1.0
-"""Seconds to wait for a supervisor that takes nothing."""
+"""Timeout of a notification, in seconds."""
 
 
 class SystemdNotifier:
-    """Whoever started this process, if it wants to be told.
+    """Notifier of the service manager that started this process, if any.
 
-    :param environment: where ``NOTIFY_SOCKET`` and ``WATCHDOG_USEC`` are, if at all.
+    :param environment: environment with ``NOTIFY_SOCKET`` and ``WATCHDOG_USEC``.
     """
 
     log = Logger()
@@ -35,22 +35,22 @@ class SystemdNotifier:
         self._failed = False
 
     def ready(self, reactor: Any, status: str = "") -> None:
-        """The service runs. The first of several in one process speaks for all.
+        """Report the service as ready. The first of several services in a process counts for all.
 
         :param status: one line for ``systemctl status``.
         """
         if self._environment.get("NOTIFY_SOCKET"):
-            # Before the reactor runs, the signal to stop would just kill the process.
+            # Before the reactor runs, SIGTERM would kill the process.
             reactor.callWhenRunning(self._notify_ready, reactor, status)
 
     def failed(self) -> None:
-        """The process ends, because something went wrong: if it is not ready yet, it never will be."""
+        """Report a failure that ends the process."""
         self._failed = True
         self.notify(STATUS="failed; the log says why")
 
     @contextmanager
     def reloading(self) -> Iterator[None]:
-        """Inside, limits are read anew."""
+        """Report a reload for the duration of the context."""
         if not self._ready:
             yield
             return
@@ -61,7 +61,7 @@ class SystemdNotifier:
             self.notify(READY=1)
 
     def notify(self, **said: object) -> None:
-        """Send what sd_notify(3) lists. Without a supervisor nothing happens; one that is gone is logged."""
+        """Send variables of sd_notify(3). Does nothing without a service manager; errors are logged."""
         path = self._environment.get("NOTIFY_SOCKET")
         if not path:
             return
@@ -86,7 +86,7 @@ class SystemdNotifier:
             PeriodicCall("the watchdog's sign of life", lambda: self.notify(WATCHDOG=1), reactor).start(interval / 2)
 
     def _watchdog_interval(self) -> float | None:
-        """Return after how many seconds of silence this process is killed."""
+        """Return the watchdog timeout in seconds, or ``None``."""
         microseconds = self._environment.get("WATCHDOG_USEC", "")
         if not microseconds.isdecimal() or int(microseconds) == 0:
             return None
@@ -96,4 +96,4 @@ class SystemdNotifier:
 
 
 systemd_notifier = SystemdNotifier()
-"""That of this process."""
+"""Notifier of this process."""

@@ -1,4 +1,4 @@
-"""Shared secrets: where they come from, and how long they have to be."""
+"""Shared secrets and their files."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.wording import pluralize
 
 MIN_SECRET_BYTES = 16
-"""Bytes that a shared secret must have at least."""
+"""Minimum length of a shared secret, in bytes."""
 
 
 def check_secret(secret: bytes) -> bytes:
-    """Return ``secret``. :raises ConfigurationError: if it is too short to be one."""
+    """Return ``secret``. :raises ConfigurationError: if it is too short."""
     if len(secret) < MIN_SECRET_BYTES:
         raise ConfigurationError(
             f"the secret has {pluralize(len(secret), 'byte')}; it needs at least {MIN_SECRET_BYTES}"
@@ -21,9 +21,9 @@ def check_secret(secret: bytes) -> bytes:
 
 
 def read_secret(path: str) -> bytes:
-    """Return the shared secret in a file, without white space around it.
+    """Return the shared secret in a file, without surrounding white space.
 
-    :raises ConfigurationError: if the file cannot be read, can be read by everybody, or holds too little.
+    :raises ConfigurationError: if the file is unreadable or world-readable, or the secret is too short.
     """
     try:
         with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Ending the process from within, so that whoever started it sees that something went wrong."""
+"""Process exit with a failure status."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fyrehose_twisted.process.sd_notify import systemd_notifier
 
 
 def exit_with_failure(reactor: Any) -> None:
-    """Stop ``reactor``, let services end as they do, and exit with status 1."""
+    """Stop ``reactor``, shut the services down, and exit with status 1."""
     systemd_notifier.failed()
-    # twistd has no way to be told an exit status; this runs after its clean-up, as the last thing.
+    # twistd accepts no exit status, so this runs after its clean-up.
     reactor.addSystemEventTrigger("after", "shutdown", atexit.register, _exit_after_shutdown)
     if reactor.running:
-        with suppress(ReactorNotRunning):  # It is stopping already.
+        with suppress(ReactorNotRunning):  # The reactor is stopping already.
             reactor.stop()
     else:
         reactor.callWhenRunning(reactor.stop)

@@ -1,16 +1,16 @@
-"""What may change while a service runs: limits in a file, and tokens, read anew on SIGHUP.
+"""Reload of limits and tokens on SIGHUP.
 
-A service that has limits keeps them in a dataclass, and says of which a file may speak::
+A service keeps its limits in a dataclass and declares which of them a file may set::
 
     KNOWN = limits_of(QueryConfig(), "max_streams", "streams_per_client")
 
     def read() -> QueryConfig:
         return with_limits(config, path, KNOWN)
 
-    Reloading(read, service.reconfigure, reactor).start()
+    ReloadOnHup(read, service.reconfigure, reactor).start()
 
-``read`` is called at the start, too, where what it raises is one line for the operator. A file that has more than
-numbers names its checks: ``read_limits(path, {"max-streams": whole(1, 10_000), "allow": texts})``.
+The service calls ``read`` at startup too, and reports its error as one line. A file with values other than numbers
+needs explicit checks: ``read_limits(path, {"max-streams": integer_between(1, 10_000), "allow": non_empty_strings})``.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from fyrehose_twisted.errors import ConfigurationError, FyrehoseError
 from fyrehose_twisted.process.sd_notify import systemd_notifier
 
 MAX_FILE = 2**20
-"""Bytes of a file with limits."""
+"""Maximum size of a limits file, in bytes."""
 
 Check = Callable[[Any], Any]
-"""Returns a value as it is to be used. :raises ValueError: if it will not do; its text says what would."""
+"""Function that validates and converts a value. :raises ValueError: with a description of valid values."""
 
 ValueT = TypeVar("ValueT")
 
 
 def integer_between(low: int, high: int) -> Check:
-    """Return a check for whole numbers."""
+    """Return a check for integers from ``low`` to ``high``."""
 
     def check(value: Any) -> int:
         if type(value) is not int or not low <= value <= high:
@@ -49,14 +49,14 @@ def integer_between(low: int, high: int) -> Check:
 
 
 def positive_number(value: Any) -> float:
-    """Check that a value is a number above 0."""
+    """Check that a value is a positive number."""
     if type(value) not in (int, float) or not 0 < value < float("inf"):
         raise ValueError("a number above 0")
     return float(value)
 
 
 def non_empty_strings(value: Any) -> list[str]:
-    """Check that a value is a list of texts, and not empty: nobody can tell whether that means none or all."""
+    """Check that a value is a non-empty list of strings. An empty list would be ambiguous: none, or all."""
     if not value or not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise ValueError('a list of texts, such as ["10.0.0.0/8"]')
     return value
@@ -65,11 +65,11 @@ def non_empty_strings(value: Any) -> list[str]:
 def read_limits(
     path: Path, known: Mapping[str, Check], aliases: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """Return what a TOML file says, checked.
+    """Return the checked values of a TOML file.
 
-    :param known: which names there may be, and how the value of each is checked.
-    :param aliases: current name by former name; a former one is still read.
-    :raises ConfigurationError: if it cannot be read, or says something else.
+    :param known: check of each permitted name.
+    :param aliases: current name by former name; former names are still accepted.
+    :raises ConfigurationError: if the file cannot be read or has an invalid entry.
     """
     try:
         with path.open("rb") as file:
@@ -96,9 +96,9 @@ def read_limits(
 
 
 def limit_checks(config: Any, *names: str) -> dict[str, Check]:
-    """Return the checks for fields of a dataclass that are numbers, by their names with hyphens.
+    """Return checks for numeric fields of a dataclass, by field name with hyphens.
 
-    :param names: which fields a file may set.
+    :param names: fields that a file may set.
     """
     return {
         name.replace("_", "-"): integer_between(1, 2**31) if type(getattr(config, name)) is int else positive_number
@@ -107,7 +107,7 @@ def limit_checks(config: Any, *names: str) -> dict[str, Check]:
 
 
 def with_limits(config: ValueT, path: Path | None, known: Mapping[str, Check]) -> ValueT:
-    """Return a dataclass with what a file says in place of its own.
+    """Return a dataclass with the values of a file in place of its own.
 
     :raises ConfigurationError: see :func:`read_limits`.
     """
@@ -119,7 +119,7 @@ def with_limits(config: ValueT, path: Path | None, known: Mapping[str, Check]) -
 
 
 def diff(old: Any, new: Any) -> list[str]:
-    """Return how two dataclasses of the same kind differ; of what is secret not even whether."""
+    """Return the differences between two dataclasses of the same type, without secret fields."""
     return [
         f"{one.name.replace('_', '-')} {getattr(old, one.name)} -> {getattr(new, one.name)}"
         for one in fields(old)
@@ -128,20 +128,21 @@ def diff(old: Any, new: Any) -> list[str]:
 
 
 class ReloadOnHup(Generic[ValueT]):
-    """Reads something on each SIGHUP, and applies it. What cannot be read changes nothing.
+    """Reload of a value on each SIGHUP. If reading fails, nothing changes.
 
-    :param read: raises :class:`~fyrehose_twisted.errors.FyrehoseError` if that is not possible; ``None`` where there is
-        nothing to read.
-    :param apply: takes what was read, and returns what has changed, in words.
+    :param read: returns the new value, or raises :class:`~fyrehose_twisted.errors.FyrehoseError`; ``None`` if there is
+        nothing to reload.
+    :param apply: applies a value and returns descriptions of the changes.
     """
 
     log = Logger()
 
     @staticmethod
     def ignore(reactor: Any) -> ReloadOnHup[None]:
-        """Return a Reloading for a service without limits. It only keeps SIGHUP from killing the process.
+        """Return an instance for a service without limits, which only keeps SIGHUP from ending the process.
 
-        systemd takes such an end for a clean exit and restarts nothing. A handler of the application is left alone.
+        systemd treats such an end as a clean exit and does not restart the service. A handler of the application is
+        left in place.
         """
         return ReloadOnHup(None, lambda read: [], reactor)
 
@@ -152,19 +153,19 @@ class ReloadOnHup(Generic[ValueT]):
 
     @property
     def is_ignoring(self) -> bool:
-        """Whether there is nothing to read."""
+        """Whether there is nothing to reload."""
         return self._read is None
 
     def start(self) -> None:
-        """Begin to listen to the signal."""
+        """Start to handle the signal."""
         _register(self, self._reactor)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop handling the signal."""
         _unregister(self)
 
     def reload(self) -> None:
-        """The signal came."""
+        """Read and apply the new value."""
         if self._read is None:
             self.log.info("SIGHUP: there is nothing to read anew")
             return
@@ -176,7 +177,7 @@ class ReloadOnHup(Generic[ValueT]):
             self.log.info("SIGHUP: {changes}", changes="; ".join(told) or "nothing has changed")
 
 
-# A process has one handler for a signal, and may have several services.
+# A process has one handler per signal but may run several services.
 _reloaders: list[ReloadOnHup[Any]] = []
 _previous_handler: Any = None
 
@@ -190,13 +191,13 @@ def _register(reloader: ReloadOnHup[Any], reactor: Any) -> None:
                 one.reload()
 
     if not _reloaders:
-        # Ignored is what nohup and some supervisors leave behind. It is no handler of the application.
+        # SIG_IGN comes from nohup and some supervisors; it is not a handler of the application.
         if reloader.is_ignoring and signal.getsignal(signal.SIGHUP) not in (signal.SIG_DFL, signal.SIG_IGN):
             return
-        # A handler runs between any two instructions; the reactor calls this between two events.
+        # The reactor runs this between two events; a signal handler may run between any two instructions.
         try:
             _previous_handler = signal.signal(signal.SIGHUP, lambda number, frame: reactor.callFromThread(tell))
-        except ValueError:  # The reactor runs in a thread of somebody else's program, to whom signals belong.
+        except ValueError:  # The reactor does not run in the main thread, so signals belong to the host program.
             return
     _reloaders.append(reloader)
 
@@ -205,5 +206,5 @@ def _unregister(reloader: ReloadOnHup[Any]) -> None:
     if reloader in _reloaders:
         _reloaders.remove(reloader)
         if not _reloaders:
-            # What was set by something else than Python is not known to it.
+            # Python returns None for a handler that was not set from Python.
             signal.signal(signal.SIGHUP, signal.SIG_DFL if _previous_handler is None else _previous_handler)

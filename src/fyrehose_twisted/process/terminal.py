@@ -1,4 +1,4 @@
-"""What commands share: standard input and output, and how to say what went wrong."""
+"""Standard input, output and errors of commands."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ from fyrehose_twisted.process.progress import ProgressBar
 from fyrehose_twisted.process.secret import read_secret
 
 MAX_UNWRITTEN = 65_536
-"""Bytes that may wait to be taken before a producer is paused."""
+"""Unwritten bytes above which a producer is paused."""
 
 
 def print_error(problem: object) -> int:
-    """Say what went wrong in one line, and return the exit status for it."""
+    """Print an error in one line on standard error; return the exit status 1."""
     print(f"fyrehose: {problem}", file=sys.stderr)
     return 1
 
 
 def print_hint(text: str) -> None:
-    """Say something in one line on standard error, if that is a terminal."""
+    """Print a hint in one line on standard error if that is a terminal."""
     if sys.stderr is not None and sys.stderr.isatty():
         print(f"fyrehose: {text}", file=sys.stderr)
 
 
 def print_output(text: str) -> None:
-    """Print on standard output, where a reader that has seen enough is no error."""
+    """Print on standard output. A closed pipe is no error."""
     with suppress(BrokenPipeError):
         print(text, flush=True)
 
 
 def sanitize(text: str) -> str:
-    """Return a text as a terminal may be given it, whatever others put in."""
+    """Replace unprintable characters, so that foreign text is safe on a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterable[str]:
-    """Return the lines of a table whose columns are as wide as they have to be."""
+    """Yield the lines of a table with aligned columns."""
     lines = [head, *(list(map(str, row)) for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
@@ -60,20 +60,20 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Itera
 
 
 def secret_from_options(options: argparse.Namespace) -> bytes | None:
-    """Return the shared secret that ``--secret-file`` names. :raises ConfigurationError: if there is none in it."""
+    """Return the secret of ``--secret-file``, if given. :raises ConfigurationError: if the file has no valid secret."""
     return read_secret(options.secret_file) if options.secret_file else None
 
 
 def standard_io(protocol: Protocol, read: int, write: int, reactor: Any) -> Any:
-    """Connect ``protocol`` to two file descriptors and return its transport."""
+    """Connect ``protocol`` to two file descriptors; return its transport."""
     make: Any = stdio.StandardIO  # Its type depends on the platform.
     return make(protocol, stdin=read, stdout=write, reactor=reactor)
 
 
 def open_input(path: str | None) -> int:
-    """Return a descriptor of a file, or of standard input where none or ``-`` is named.
+    """Open a file, or standard input for ``None`` or ``-``; return the descriptor.
 
-    :raises OSError: if that cannot be read.
+    :raises OSError: if the input cannot be read.
     """
     if path is not None and path != "-":
         descriptor = os.open(path, os.O_RDONLY)
@@ -87,14 +87,14 @@ def open_input(path: str | None) -> int:
 
 
 class LinePublisher(Protocol):
-    """Publishes each line that arrives, no faster than there is room; subclasses say how.
+    """Base class of protocols that publish each input line, with backpressure.
 
-    :param limit: bytes of a line that can be published.
-    :param unit: what a line is, for the progress bar.
-    :ivar done: fires when something became of every line.
-    :ivar lines_read: lines that came.
-    :ivar published: those that have their numbers.
-    :ivar problem: the first thing that went wrong.
+    :param limit: maximum bytes of a line.
+    :param unit: noun for a line in the progress bar.
+    :ivar done: fires when every line was published or has failed.
+    :ivar lines_read: number of lines read.
+    :ivar published: number of lines published.
+    :ivar problem: first error, or ``None``.
     """
 
     def __init__(self, limit: int, unit: str) -> None:
@@ -119,7 +119,7 @@ class LinePublisher(Protocol):
         )
 
     async def when_room(self) -> None:
-        """Return once another line may be published."""
+        """Wait until another line may be published."""
         raise NotImplementedError
 
     def publish(self, line: bytes) -> Deferred[int]:
@@ -127,34 +127,34 @@ class LinePublisher(Protocol):
         raise NotImplementedError
 
     def acknowledged(self, line: int, sequence: int) -> None:
-        """A line, counted from 1, has its number."""
+        """Handle the acknowledgement of a line, counted from 1."""
 
     def failed(self, line: int, error: BaseException | None) -> None:
-        """A line was not published."""
+        """Handle a line that was not published."""
         self.problem = self.problem or error
 
     def print_message(self, text: str) -> None:
-        """Print a line on standard error, above the progress bar; a reader that is gone is no error."""
+        """Print a line on standard error above the progress bar. A closed pipe is no error."""
         self._progress.clear()
         with suppress(OSError):
             print(f"fyrehose: {text}", file=sys.stderr, flush=True)
         self._progress.refresh()
 
     def read(self, descriptor: int, reactor: Any) -> Deferred[None]:
-        """Begin; return :attr:`done`."""
-        # What reads standard input must leave standard output alone: it would be closed at the end of the input.
+        """Start to read a descriptor; return :attr:`done`."""
+        # Use /dev/null for output: standard output would be closed at the end of the input.
         standard_io(self, descriptor, os.open(os.devnull, os.O_WRONLY), reactor)
         return self.done
 
     def dataReceived(self, data: bytes) -> None:
-        """Twisted: more input."""
+        """Twisted: process input."""
         *lines, rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._rest = line
             self._end_line()
         self._rest = rest
         if len(rest) > self._limit:
-            # It is too long already; what matters of it is how long.
+            # The line is too long; only its length matters now.
             self._oversized_bytes += len(rest)
             self._rest = b""
         self._pump()
@@ -170,14 +170,14 @@ class LinePublisher(Protocol):
             self._pump()
 
     def end(self, problem: object) -> None:
-        """Read no more, because of ``problem``, and wait for what is under way."""
+        """Stop reading because of ``problem`` and wait for lines in flight."""
         self.problem = self.problem or problem
         self._ended = self._stopped = True
         self._lines.clear()
         self._check_done()
 
     def stop(self, problem: object) -> None:
-        """Do no more, because of ``problem``."""
+        """Stop at once because of ``problem``."""
         self.end(problem)
         self._finish()
 
@@ -245,7 +245,7 @@ class LinePublisher(Protocol):
 class StandardOutput(Protocol):
     """Standard output as a consumer.
 
-    :ivar closed: fires when nobody reads it any more; with what is wrong, if that is no way to say "enough".
+    :ivar closed: fires when the output is closed: with ``None`` for a closed pipe, otherwise with an error.
     """
 
     def __init__(self) -> None:
@@ -255,31 +255,31 @@ class StandardOutput(Protocol):
         self._drain_producer: _DrainProducer | None = None
 
     def open(self, reactor: Any) -> None:
-        """Begin. :raises OSError: if there is none."""
+        """Open standard output. :raises OSError: if it is closed."""
         if sys.stdout is None:
             raise OSError(EBADF, "it is closed", "standard output")
         mode = os.fstat(sys.stdout.fileno()).st_mode
-        # A pipe that nobody reads any more is the way to say "enough"; a file that takes no more is not.
+        # A closed pipe is a normal end; a file that accepts no more data is an error.
         if not (S_ISFIFO(mode) or S_ISSOCK(mode)):
             self._problem = "standard output takes no more; is the disk full?"
-        # A command in the background must not touch the terminal's input.
+        # A background command must not touch the input of the terminal.
         self._output = standard_io(self, os.open(os.devnull, os.O_RDONLY), sys.stdout.fileno(), reactor)
 
     @property
     def unwritten_bytes(self) -> int:
-        """Bytes that were written since all was last taken, where :meth:`register` was told to see to that."""
+        """Bytes written since the output was last drained; 0 without ``on_drained``."""
         return 0 if self._drain_producer is None else self._drain_producer.unwritten_bytes
 
     def write(self, data: bytes) -> None:
-        """Write; a registered producer is told when that is too much at once."""
+        """Write data. A registered producer is paused if too much is unwritten."""
         self._output.write(data)
         if self._drain_producer is not None and data:
             self._drain_producer.wrote(len(data))
 
     def register(self, producer: Any, on_drained: Callable[[], object] | None = None) -> None:
-        """Pause ``producer`` while much is waiting to be written.
+        """Pause ``producer`` while too much data is unwritten.
 
-        :param on_drained: called whenever the system has taken all that was written.
+        :param on_drained: called whenever all data has been written.
         """
         if on_drained is None:
             self._output.registerProducer(producer, True)
@@ -288,7 +288,7 @@ class StandardOutput(Protocol):
             self._output.registerProducer(self._drain_producer, False)
 
     async def wait_drained(self, reactor: Any, timeout: float | None) -> None:
-        """Wait, at most ``timeout`` seconds, until the system has taken all that was written, or nobody reads it."""
+        """Wait at most ``timeout`` seconds until all data is written or the output is closed."""
         if self.unwritten_bytes and self._drain_producer is not None and not self.closed.called:
             done = self._drain_producer.when_drained()
             self.when_closed(lambda problem: None if done.called else done.callback(None))
@@ -298,7 +298,7 @@ class StandardOutput(Protocol):
                 await done
 
     def when_closed(self, call: Callable[[str | None], object]) -> None:
-        """Call with what is wrong when nobody reads it any more."""
+        """Call ``call`` with the error, or ``None``, when the output is closed."""
 
         def tell(problem: str | None) -> str | None:
             call(problem)
@@ -307,13 +307,13 @@ class StandardOutput(Protocol):
         self.closed.addCallback(tell)
 
     def end(self) -> None:
-        """Write what is waiting, and nothing after that."""
+        """Close the output after pending writes."""
         if not self.closed.called:
             self._output.unregisterProducer()
             self._output.loseConnection()
 
     async def wait_closed(self, reactor: Any, timeout: float | None) -> None:
-        """Wait, no longer than ``timeout`` seconds, until what was written is out of our hands."""
+        """Wait at most ``timeout`` seconds until the output is closed."""
         if not self.closed.called:
             gone: Deferred[None] = Deferred()
 
@@ -328,20 +328,20 @@ class StandardOutput(Protocol):
                 await gone
 
     def readConnectionLost(self) -> None:
-        """Twisted: there is no input, which is no reason to stop."""
+        """Twisted: ignore the end of the input."""
 
     def writeConnectionLost(self) -> None:
-        """Twisted: it is closed."""
+        """Twisted: handle a closed output."""
         self.connectionLost()
 
     def connectionLost(self, reason: Failure | None = None) -> None:
-        """Twisted: it is closed."""
+        """Twisted: handle a closed output."""
         if not self.closed.called:
             self.closed.callback(self._problem)
 
 
 class _DrainProducer:
-    """A producer that is asked for more whenever all that was written is taken, in place of one that is paused."""
+    """Pull producer that reports when the output is drained and pauses a push producer."""
 
     def __init__(self, producer: Any, on_drained: Callable[[], object]) -> None:
         self.unwritten_bytes = 0
@@ -351,19 +351,19 @@ class _DrainProducer:
         self._done: list[Deferred[None]] = []
 
     def wrote(self, size: int) -> None:
-        """So many bytes more wait."""
+        """Count written bytes."""
         self.unwritten_bytes += size
         if self.unwritten_bytes > MAX_UNWRITTEN and not self._paused:
             self._paused = True
             self._producer.pauseProducing()
 
     def when_drained(self) -> Deferred[None]:
-        """Return a Deferred that fires when nothing waits."""
+        """Return a Deferred that fires when all data is written."""
         self._done.append(Deferred())
         return self._done[-1]
 
     def resumeProducing(self) -> None:
-        """Twisted: all is taken."""
+        """Twisted: handle a drained output."""
         self.unwritten_bytes = 0
         self._on_drained()
         done, self._done = self._done, []
@@ -375,5 +375,5 @@ class _DrainProducer:
             self._producer.resumeProducing()
 
     def stopProducing(self) -> None:
-        """Twisted: nobody reads any more."""
+        """Twisted: stop the producer."""
         self._producer.stopProducing()

@@ -1,1 +1,1 @@
-"""Nodes without sockets: virtual time and a network in memory, every fault drawn from one seed."""
+"""Deterministic network simulator: virtual time, in-memory links, and faults drawn from one seed."""

@@ -1,4 +1,4 @@
-"""How a host dies, and what it knows when it starts again."""
+"""Crash modes of a host, and the state available at its next start."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Any, NamedTuple
 
 
 class CrashMode(Enum):
-    """What a crash leaves of what the node wanted durable."""
+    """Kind of crash, by the durable state that survives it."""
 
     KILLED = "killed"
-    """The process died; the kernel and what it has to write live on."""
+    """The process is killed. The kernel survives, with its unwritten data."""
     POWER = "power lost"
-    """Only what was synced to the disk is there; what that is, the node's scenario knows."""
+    """Power is lost. Only synced data survives, as defined by the scenario of the node."""
     DISK = "disk lost"
-    """Nothing is left."""
+    """The disk is lost. Nothing survives."""
 
 
 class Boot(NamedTuple):
-    """What a node knows when it starts."""
+    """State available to a node at its start."""
 
     now: float
-    """What the host's clock says, UTC seconds."""
+    """Time of the host's clock, UTC seconds."""
     persisted: Any
-    """What the node wanted durable last; ``None`` for nothing."""
+    """Last persisted state; ``None`` if there is none."""
     last_crash: CrashMode | None
-    """Why it starts again; ``None`` for the first start."""
+    """Crash before this start; ``None`` for the first start."""

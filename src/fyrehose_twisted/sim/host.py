@@ -1,4 +1,4 @@
-"""A machine on the simulated network: its clock, its crashes, and the node that it runs."""
+"""Simulated host: its clock, its crashes, and the node that it runs."""
 
 from __future__ import annotations
 
@@ -14,76 +14,76 @@ from fyrehose_twisted.sim.scheduler import Scheduler
 from fyrehose_twisted.sim.wallclock import WallClock
 
 CLOCK_GRAIN = 1e-3
-"""The driver's, which cannot be imported without Twisted."""
+"""Copy of the driver's ``CLOCK_RESOLUTION``, which cannot be imported without Twisted."""
 
 MAX_TICKS_PER_MOMENT = 100
-"""Ticks at one moment after which a node that still wants another at once is in an endless loop."""
+"""Ticks within one moment after which an endless loop is assumed."""
 
 MAX_DRAINS_PER_FLUSH = 1_000_000
-"""More, and a node that has events whenever it is drained will never come to an end."""
+"""Drains within one flush after which an endless loop is assumed."""
 
 RESTART_DELAY = 2.0
-"""Seconds after which what watches over the process of a host starts it again, if its disk made it end."""
+"""Seconds after which a process supervisor restarts a process that a disk failure ended."""
 
 
 _DISK_EFFECTS = {CrashMode.KILLED: Disk.process_killed, CrashMode.POWER: Disk.power_lost, CrashMode.DISK: Disk.wipe}
 
 
 class HostObservers(Protocol):
-    """The observers of what hosts do."""
+    """Observers of hosts."""
 
     @property
     def started(self) -> Sequence[Callable[[Host], None]]:
-        """Told that a host runs a new node."""
+        """Observers of node starts."""
 
     @property
     def stopped(self) -> Sequence[Callable[[Host, str], None]]:
-        """Told that a host crashed, and how."""
+        """Observers of crashes."""
 
     @property
     def paused(self) -> Sequence[Callable[[Host], None]]:
-        """Told that a host stands still."""
+        """Observers of pauses."""
 
     @property
     def resumed(self) -> Sequence[Callable[[Host], None]]:
-        """Told that a host goes on."""
+        """Observers of resumes."""
 
     @property
     def persisted(self) -> Sequence[Callable[[Host, Any], None]]:
-        """Told what a node made durable."""
+        """Observers of persisted state."""
 
     @property
     def event_emitted(self) -> Sequence[Callable[[Host, Any], None]]:
-        """Told what a node told its application."""
+        """Observers of emitted events."""
 
 
 class HostSocket(Protocol):
-    """The datagrams that wait to be read by a host."""
+    """Datagram socket of a host."""
 
     def host_stopped(self) -> None:
-        """The node of the host is gone."""
+        """Discard queued datagrams: the node has stopped."""
 
     def host_resumed(self) -> None:
-        """The node of the host reads again."""
+        """Deliver queued datagrams: the node has resumed."""
 
 
 class HostStreams(Protocol):
-    """The stream connections of hosts."""
+    """Stream connections of hosts."""
 
     def perform(self, host: Host, effect: Dial | Write | Close) -> None:
-        """Do what the node of ``host`` wants."""
+        """Carry out an effect of the node of ``host``."""
 
     def host_stopped(self, host: Host, crash: CrashMode) -> None:
-        """The node of ``host`` is gone."""
+        """End the connections of ``host``: its node has stopped."""
 
     def host_resumed(self, host: Host) -> None:
-        """The node of ``host`` reads again."""
+        """Deliver queued data: the node of ``host`` has resumed."""
 
 
 class HostNetwork(Protocol):
-    """The network that a host is on.
+    """Interface of the network to a host.
 
-    :ivar active_host: whose node is being called, or was when something raised.
+    :ivar active_host: host whose node is being called, or was when an exception was raised.
     """
 
     scheduler: Scheduler
@@ -95,37 +95,36 @@ class HostNetwork(Protocol):
 
     @property
     def observers(self) -> HostObservers:
-        """The observers of the run."""
+        """Observers of the run."""
 
     @property
     def sockets(self) -> Mapping[Address, HostSocket]:
-        """The sockets of hosts, by address."""
+        """Datagram sockets by host address."""
 
     @property
     def streams(self) -> HostStreams:
-        """The stream connections."""
+        """Stream connections of all hosts."""
 
     def call_in(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call ``call`` after a while."""
+        """Schedule a call."""
 
     def send(self, source: Host, effect: Send) -> None:
-        """Send copies of the datagrams of ``effect`` on their way."""
+        """Transmit copies of the datagrams of ``effect``."""
 
 
 class Host:
-    """One machine and its node.
+    """Host that runs one node.
 
-    :ivar index: which host of the network this is, from 0.
-    :ivar node: what it runs; a new one after each crash.
-    :ivar up: whether it runs; what arrives while it does not is lost.
-    :ivar paused: whether it stands still, as a stopped process does: it keeps what arrives until it goes on.
-    :ivar persisted: what the node wanted durable last.
-    :ivar boots: how often it was started, in vain too.
-    :ivar disk: where its node keeps files, if it does; it is told of every crash.
-    :ivar on_persist: makes durable what the node wants durable, before anything that depends on it happens. If it
-        raises :class:`~fyrehose_twisted.errors.OperationalError` or :class:`OSError`, the process ends, as it does in
-        production.
-    :ivar start_delay: seconds after the start of a run at which a scenario starts it.
+    :ivar index: index of the host in the network, from 0.
+    :ivar node: current node; a new one after each crash.
+    :ivar up: whether the host is up; packets that arrive while it is down are lost.
+    :ivar paused: whether the host is paused like a stopped process; packets queue until it resumes.
+    :ivar persisted: last persisted state of the node.
+    :ivar boots: number of starts, including failed ones.
+    :ivar disk: disk for the files of the node, if any; notified of every crash.
+    :ivar on_persist: makes state durable before anything that depends on it happens. If it raises
+        :class:`~fyrehose_twisted.errors.OperationalError` or :class:`OSError`, the process ends, as in production.
+    :ivar start_delay: seconds after the start of a run at which a scenario starts the host.
     """
 
     __slots__ = (
@@ -194,31 +193,31 @@ class Host:
 
     @property
     def running(self) -> bool:
-        """Whether the node runs now."""
+        """Whether the host is up and not paused."""
         return self.up and not self.paused
 
     @property
     def now(self) -> float:
-        """What this host's clock says, UTC seconds."""
+        """Time of the host's clock, UTC seconds."""
         return self.clock.read(self.network.now)
 
     @property
     def powered_off(self) -> bool:
-        """Whether it lost power and did not start since: nothing there answers, not even to refuse."""
+        """Whether the host has no power, so that it does not even refuse connections."""
         return self._powered_off
 
     @property
     def crashes_once_durable(self) -> bool:
-        """Whether it crashes as soon as its node makes something durable."""
+        """Whether the host will crash at the next persist of its node."""
         return self._pending_crash is not None
 
-    # What happens to it
+    # Faults
 
     def start(self) -> None:
-        """Start the node, with what an earlier one made durable. Does nothing to a host that is up.
+        """Start the node with the persisted state. Does nothing if the host is up.
 
-        If the host has a disk and the node cannot be made because of it, the host stays down until the next attempt,
-        after :data:`RESTART_DELAY` seconds.
+        If the node cannot start because of the disk, the host stays down and retries after :data:`RESTART_DELAY`
+        seconds.
         """
         if self.up:
             return
@@ -238,18 +237,17 @@ class Host:
             if self.disk is None:
                 raise
             self._process_failed("could not start", error)
-            self._last_crash = after  # What it left of what was durable, a failed start does not bring back.
+            self._last_crash = after  # A failed start does not restore what the crash destroyed.
             return
         for observe in self.network.observers.started:
             observe(self)
         self.flush()
 
     def stop(self, mode: CrashMode = CrashMode.KILLED, description: str | None = None) -> bool:
-        """Crash: nothing is sent, received or remembered until :meth:`start`, but for what was durable.
+        """Crash the host until :meth:`start`. Only durable state survives.
 
-        :param description: what observers are told, if there is more to say than which crash it is.
-
-        Returns whether it was up.
+        :param description: text for observers; the crash mode by default.
+        :return: whether the host was up.
         """
         if not self.up:
             return False
@@ -271,8 +269,10 @@ class Host:
         return True
 
     def crash_after_persist(self, mode: CrashMode, duration: float) -> None:
-        """Crash if something is made durable in the next ``duration`` seconds, before anything that depends on it is
-        sent, and start again ``duration`` seconds later."""
+        """Crash after the next persist within ``duration`` seconds, before dependent effects are sent.
+
+        The host restarts ``duration`` seconds after the crash.
+        """
         armed = self._pending_crash = mode, duration
 
         def disarm() -> None:
@@ -282,10 +282,12 @@ class Host:
         self.network.call_in(duration, disarm)
 
     def cut_power_after(self, cost: int, duration: float) -> None:
-        """Lose power in the middle of what the disk does, if it does that much in the next ``duration`` seconds, and
-        start again ``duration`` seconds later.
+        """Lose power during a disk operation, if the disk does enough work within ``duration`` seconds.
 
-        :param cost: what can still be done, as :attr:`Disk.fuse <fyrehose_twisted.sim.disk.disk.Disk>` counts it.
+        The host restarts ``duration`` seconds after the power loss.
+
+        :param cost: work until then, in the units of
+            :attr:`Disk.power_cut_after <fyrehose_twisted.sim.disk.disk.Disk>`.
         :raises ValueError: if the host has no disk.
         """
         disk = self.disk
@@ -301,7 +303,7 @@ class Host:
         self.network.call_in(duration, disarm)
 
     def pause(self) -> bool:
-        """Stand still, as a stopped process does, until :meth:`resume`. Returns whether it ran."""
+        """Pause the host like a stopped process, until :meth:`resume`; return whether it was running."""
         if not self.running:
             return False
         self.paused = True
@@ -311,7 +313,7 @@ class Host:
         return True
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`: first the clock is looked at, then what waits is read."""
+        """Resume after :meth:`pause`: handle a passed deadline first, then queued input."""
         if not self.paused:
             return
         self.paused = False
@@ -330,18 +332,17 @@ class Host:
         self.flush()
 
     def set_clock(self, *, offset: float = 0.0, rate: float | None = None) -> None:
-        """Set the clock forward or back, or make it run fast or slow: see
-        :meth:`~fyrehose_twisted.sim.wallclock.WallClock.set`."""
+        """Set the clock or change its rate; see :meth:`~fyrehose_twisted.sim.wallclock.WallClock.set`."""
         self.clock.set(self.network.now, offset=offset, rate=rate)
         self._disarm()
         self._arm()
 
-    # What it does
+    # Node
 
     def perform(self, command: Callable[[Any, float], object]) -> bool:
-        """Let the application call ``command(node, now)``, once the host goes on if it stands still.
+        """Let the application call ``command(node, now)``, after the resume if the host is paused.
 
-        Returns whether it did or will; a host that is down does nothing.
+        :return: whether the call was made or queued; ``False`` if the host is down.
         """
         if not self.up:
             return False
@@ -352,7 +353,7 @@ class Host:
         return True
 
     def deliver(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Tell the node of something: call one of its methods with ``arguments`` and the time, and do what it wants."""
+        """Call a method of the node with ``arguments`` and the time, and carry out its outputs."""
         self.network.active_host = self
         self._ticks_this_moment = 0
         try:
@@ -362,9 +363,9 @@ class Host:
         self.flush()
 
     def flush(self) -> None:
-        """Do what the node wants, and come back when it wants to be called."""
+        """Carry out the outputs of the node and schedule its next tick."""
         if self._flushing:
-            self._drain_again = True  # Something called back into the node, as an application does on an event.
+            self._drain_again = True  # The application called the node from an event handler.
             return
         self._flushing = True
         try:
@@ -387,7 +388,7 @@ class Host:
         self.network.active_host = None
 
     def _drain_node(self) -> None:
-        """Drain the node once and do what it wants."""
+        """Drain the node once and carry out its outputs."""
         network, node = self.network, self.node
         observers = network.observers
         network.active_host = self
@@ -414,13 +415,13 @@ class Host:
             else:
                 network.streams.perform(self, effect)
         for event in events:
-            self._drain_again = True  # What the application does with it may change what comes next.
+            self._drain_again = True  # The application may call the node while it handles the event.
             for told in observers.event_emitted:
                 told(self, event)
             if self.on_event is not None:
                 self.on_event(event)
             if not self.up or self.node is not node:
-                return  # It crashed on what it was told, and the rest is gone with the node.
+                return  # The event crashed the host; the remaining outputs are lost.
 
     def _arm(self) -> None:
         if not self.up or self.paused:
@@ -431,7 +432,7 @@ class Host:
             return
         scheduler = self.network.scheduler
         due = max(self.clock.true_time_at(deadline), scheduler.now)
-        # As the driver does: a tick that comes too early costs less than moving it again and again.
+        # Like the driver: an early tick costs less than moving it repeatedly.
         if self._tick_at is None or due < self._tick_at:
             self._disarm()
             self._tick_at = due
@@ -451,7 +452,7 @@ class Host:
         network.active_host = self
         now, deadline, moment = self.now, self._deadline, network.now
         if deadline is not None and now < deadline < now + CLOCK_GRAIN:
-            now = deadline  # As the driver does: rounding made the tick a hair early.
+            now = deadline  # Like the driver: rounding made the tick fire early.
         if moment != self._ticked_at:
             self._ticked_at = moment
             self._ticks_this_moment = 0
@@ -465,18 +466,18 @@ class Host:
         self.flush()
 
     def _process_failed(self, operation: str, error: Exception) -> None:
-        """The process ends because of its disk, and is started again."""
+        """End the process because of a disk failure, and schedule a restart."""
         if self.stop(CrashMode.KILLED, f"{operation}: {type(error).__name__}: {error}"):
             self._schedule_restart(RESTART_DELAY)
 
     def _lose_power(self) -> None:
-        """Power was cut in the middle of what the disk did."""
+        """Handle a power loss during a disk operation."""
         lasts = RESTART_DELAY if self._pending_power_cut is None else self._pending_power_cut[1]
         if self.stop(CrashMode.POWER, f"{CrashMode.POWER.value} while the disk was busy"):
             self._schedule_restart(lasts)
 
     def _schedule_restart(self, delay: float) -> None:
-        """Start it after so many seconds, unless something else does sooner."""
+        """Start the host after ``delay`` seconds unless it starts before."""
         self.network.active_host = None
         boots = self.boots
 
@@ -488,4 +489,4 @@ class Host:
 
     @property
     def _node_type(self) -> str:
-        return type(self.node).__name__  # Its repr may have an address in it, and differ from run to run.
+        return type(self.node).__name__  # A repr may contain an address, which differs between runs.

@@ -1,4 +1,4 @@
-"""What must hold in every run."""
+"""Invariants of simulated runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class InvariantViolated(AssertionError):
-    """Something happened that must not.
+    """An invariant was violated.
 
-    :ivar invariant: which invariant says so.
-    :ivar elapsed: when, in simulated seconds after the start of the run.
-    :ivar nodes: names of the nodes concerned.
-    :ivar description: what happened.
+    :ivar invariant: name of the invariant.
+    :ivar elapsed: simulated seconds since the start of the run.
+    :ivar nodes: names of the nodes involved.
+    :ivar description: details of the violation.
     """
 
     def __init__(self, invariant: str, elapsed: float, nodes: Sequence[str], description: str) -> None:
@@ -31,16 +31,17 @@ class InvariantViolated(AssertionError):
         self.description = description
 
     def __reduce__(self) -> tuple[type[InvariantViolated], tuple[str, float, tuple[str, ...], str], dict[str, Any]]:
-        # With its notes, which an exception keeps among its attributes.
+        # Includes the notes, which are attributes of an exception.
         return type(self), (self.invariant, self.elapsed, self.nodes, self.description), vars(self)
 
 
 class Invariant(Observer):
-    """One thing that must hold. A subclass watches events as they happen, by overriding methods of
-    :class:`~fyrehose_twisted.sim.observer.Observer`, and looks at the outcome in :meth:`check`; where something is
-    wrong it calls :meth:`violated`.
+    """Base class of invariants.
 
-    :cvar name: says what must hold, in a few words.
+    A subclass overrides methods of :class:`~fyrehose_twisted.sim.observer.Observer` to check events as they happen, and
+    :meth:`check` for the final state. It reports a violation with :meth:`violated`.
+
+    :cvar name: the condition, in a few words.
     """
 
     name: ClassVar[str]
@@ -49,13 +50,13 @@ class Invariant(Observer):
         self.network = network
 
     def sample(self) -> None:
-        """Look at the nodes: called about once in a simulated second."""
+        """Check the nodes. Called about once per simulated second."""
 
     def check(self) -> None:
-        """Look at the outcome: called when faults are over and nothing more is to be expected."""
+        """Check the final state. Called after the faults, when the scenario has settled."""
 
     def violated(self, description: str, *hosts: Host) -> NoReturn:
-        """End the run.
+        """Report a violation, which ends the run.
 
         :raises InvariantViolated: always.
         """

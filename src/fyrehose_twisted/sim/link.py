@@ -1,4 +1,4 @@
-"""What a network does to what travels on it."""
+"""Properties of simulated links: loss, delay, corruption, MTU, bandwidth."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from random import Random
 from fyrehose_twisted.errors import ConfigurationError
 
 MAX_REORDER_DELAY = 0.05
-"""Seconds by which, at most, a datagram is held back to be overtaken."""
+"""Maximum seconds by which reordering delays a datagram."""
 
 MAX_CORRUPTED_BYTES = 4
 
 MAX_DATAGRAM_SIZE = 65_507
-"""Bytes of the longest datagram: what IPv4 and UDP leave of 65,535."""
+"""Maximum payload of a UDP datagram over IPv4, in bytes."""
 
 PROBABILITIES = ("loss", "duplication", "reordering", "corruption", "truncation")
 TIMES = ("delay", "jitter", "tail")
@@ -22,23 +22,24 @@ TIMES = ("delay", "jitter", "tail")
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One direction between two hosts. Probabilities go from 0 to 1, times are in seconds, sizes in bytes.
+    """One direction of a link between two hosts. Probabilities go from 0 to 1, times are in seconds, sizes in bytes.
 
-    :ivar up: whether anything passes at all.
-    :ivar loss: probability for a datagram, or each of its fragments, to be lost; a stream sends it again.
+    :ivar up: whether the link passes packets at all.
+    :ivar loss: loss probability per datagram or fragment; streams retransmit.
     :ivar duplication: probability that a datagram arrives twice.
-    :ivar reordering: probability that a datagram is held back for up to :data:`MAX_REORDER_DELAY`.
-    :ivar delay: the shortest way takes this long.
-    :ivar jitter: up to this much is added, evenly spread, so that datagrams overtake one another.
-    :ivar tail: mean of an exponentially distributed time that is added too.
-    :ivar corruption: probability that a datagram arrives with other bytes than it left with.
-    :ivar truncation: probability that a datagram arrives cut, and reported as cut, as by a small receive buffer.
-    :ivar checksum: whether a corrupted datagram is dropped, as a UDP checksum has it; off, it is delivered.
-    :ivar mtu: longer datagrams travel in fragments, and one that is lost loses them all; ``None`` for no limit.
+    :ivar reordering: probability that a datagram is delayed by up to :data:`MAX_REORDER_DELAY`.
+    :ivar delay: minimum latency.
+    :ivar jitter: maximum of a uniformly distributed extra delay, which reorders datagrams.
+    :ivar tail: mean of an exponentially distributed extra delay.
+    :ivar corruption: probability that bytes of a datagram change.
+    :ivar truncation: probability that a datagram arrives truncated and reported as such, as with a small receive
+        buffer.
+    :ivar checksum: whether corrupted datagrams are dropped, as by the UDP checksum; otherwise they are delivered.
+    :ivar mtu: longer datagrams are fragmented, and the loss of one fragment loses the datagram; ``None`` for no limit.
     :ivar fragments: whether fragments pass; if not, datagrams longer than ``mtu`` are dropped.
-    :ivar bandwidth: bytes a second; ``None`` for no limit.
-    :ivar queue: bytes that may wait for the bandwidth; a datagram that would make it more is dropped.
-    :raises ConfigurationError: if something is none of this.
+    :ivar bandwidth: bytes per second; ``None`` for no limit.
+    :ivar queue: bytes that may wait for bandwidth; datagrams beyond it are dropped.
+    :raises ConfigurationError: if a value is out of range.
     """
 
     up: bool = True
@@ -72,12 +73,12 @@ class Link:
 
     @property
     def is_random(self) -> bool:
-        """Whether random numbers decide what happens to a datagram."""
+        """Whether the link has any random behaviour."""
         chances = self.loss, self.duplication, self.reordering, self.jitter, self.tail, self.corruption, self.truncation
         return self.up and any(chances)
 
     def draw_loss(self, size: int, rng: Random) -> str | None:
-        """Draw whether a datagram of ``size`` bytes is lost, and return why."""
+        """Draw the loss of a datagram of ``size`` bytes; return the reason, or ``None`` if it passes."""
         if not self.up:
             return "cut"
         passes = 1.0 - self.loss
@@ -88,7 +89,7 @@ class Link:
         return "loss" if passes < 1.0 and rng.random() >= passes else None
 
     def latency(self, rng: Random) -> float:
-        """Draw how long a datagram takes, bandwidth aside."""
+        """Draw the latency of a datagram, without the time due to bandwidth."""
         latency = self.delay
         if self.jitter:
             latency += self.jitter * rng.random()
@@ -100,9 +101,9 @@ class Link:
 
 
 def corrupt(datagram: bytes, rng: Random) -> bytes:
-    """Return ``datagram`` with some bytes changed, and at times with its end cut off or something after it.
+    """Return ``datagram`` with some bytes changed, and sometimes truncated or extended.
 
-    What is returned is never equal to ``datagram``.
+    The result always differs from ``datagram``.
     """
     garbled = bytearray(datagram)
     changes = min(rng.randrange(1, MAX_CORRUPTED_BYTES + 1), len(garbled))

@@ -1,4 +1,4 @@
-"""A network in memory that loses, repeats, delays, garbles and cuts, and the hosts on it that run real nodes."""
+"""In-memory network with lossy links, and hosts that run real nodes."""
 
 from __future__ import annotations
 
@@ -16,35 +16,34 @@ from fyrehose_twisted.sim.udp.datagram_path import DatagramPath
 from fyrehose_twisted.sim.udp.datagram_socket import DatagramSocket
 
 DEFAULT_START = 1_767_225_600.0
-"""2026-01-01, so that times are as large, and as coarse, as those of production."""
+"""2026-01-01, so that timestamps have the magnitude and resolution of production."""
 
 HOST_NAME_PATTERN = r"(?!(\*|for)$)[^\s,#]+"
-"""What a host may be called: the text of a fault has to make sense with it."""
+"""Pattern of valid host names, chosen so that the text of a fault is unambiguous."""
 
 
 class Network(NetworkCore):
-    """Hosts, and the links between them.
+    """Simulated hosts and the links between them.
 
-    :param seed: everything random is drawn from it, for each direction between two hosts separately.
-    :param link: what a link is like that nobody has changed.
+    :param seed: seed of all randomness, drawn separately for each direction between two hosts.
+    :param link: default properties of links.
     :param start: virtual time at the start, UTC seconds since 1970.
-    :param moment: seconds; what arrives at one host in one such span is handed over together at its end, as it is when
-        a busy socket is read. 0: only what arrives at exactly the same time.
-    :param split: probability with which what is handed over together is cut into two batches between any two datagrams.
-        Unless it is 0, bytes of streams are cut where they are read too, as often as
-        :mod:`~fyrehose_twisted.sim.tcp.segments` says.
-    :param split_seed: where these are cut is drawn from this; nothing else is, so the outcome may not depend on it.
-        What is cut before it travels on a stream is drawn from ``seed``.
+    :param moment: seconds. Packets that arrive at a host within one such interval are delivered together at its end, as
+        on a busy socket. 0 combines only packets that arrive at exactly the same time.
+    :param split: probability of a batch boundary between two datagrams that are delivered together. Unless it is 0,
+        stream reads are split too; see :mod:`~fyrehose_twisted.sim.tcp.segments`.
+    :param split_seed: seed of these boundaries only, on which the outcome must not depend. Segmentation by the sender
+        of a stream uses ``seed``.
     :raises ValueError: if ``moment`` or ``split`` is out of range.
     :ivar hosts: hosts by address.
     :ivar counters: datagrams ``sent``, ``duplicated``, ``corrupted``, ``truncated``, ``arrived``, ``dropped`` and
-        ``dropped: why`` (a duplicate that is dropped counts too), and ``batches`` handed over. Of messages on streams,
-        those ``sent``, ``arrived`` and ``dropped`` as well; ``connections`` that opened, and ``stream_buffered``, the
-        most bytes that ever waited at one end of one.
-    :ivar link_version: grows whenever a link changes.
-    :ivar sockets: where datagrams arrive, by the address of their host.
+        ``dropped: why`` (a duplicate that is dropped counts too), and delivered ``batches``. ``sent``, ``arrived`` and
+        ``dropped`` include stream messages. ``connections`` counts opened connections, and ``stream_buffered`` is the
+        maximum number of bytes buffered at one end of a connection.
+    :ivar link_version: incremented whenever a link changes.
+    :ivar sockets: datagram sockets, by host address.
     :ivar streams: stream connections; see :class:`~fyrehose_twisted.sim.tcp.streams.StreamConnections`.
-    :ivar active_host: whose node is being called, or was when something raised.
+    :ivar active_host: host whose node is being called, or was when an exception was raised.
     """
 
     def __init__(
@@ -63,11 +62,11 @@ class Network(NetworkCore):
         self._paths: list[dict[Address, DatagramPath]] = []  # by the index of the source
 
     def add(self, name: str, address: Address, start: Callable[[Boot], INode], *, start_delay: float = 0.0) -> Host:
-        """Put a host on the network; :meth:`Host.start` starts it.
+        """Add a host to the network; :meth:`Host.start` starts it.
 
-        :param start: makes the node, at the first start and after every crash.
-        :param start_delay: seconds after the start of a run at which a scenario starts it.
-        :raises ValueError: if the name or the address is taken, or the name is none.
+        :param start: creates the node, at the first start and after every crash.
+        :param start_delay: seconds after the start of a run at which a scenario starts the host.
+        :raises ValueError: if the name is invalid, or the name or address is taken.
         """
         if not re.fullmatch(HOST_NAME_PATTERN, name):
             raise ValueError(f"a host cannot be called {name!r}: no spaces, commas, '#', and neither '*' nor 'for'")
@@ -80,10 +79,10 @@ class Network(NetworkCore):
         self._at_ip[address[0]] = None if address[0] in self._at_ip else host
         return host
 
-    # What travels
+    # Datagrams
 
     def path(self, source: Host, to: Address) -> DatagramPath:
-        """Return the way from ``source`` to ``to``."""
+        """Return the datagram path from ``source`` to ``to``."""
         paths = self._paths[source.index]
         path = paths.get(to)
         if path is None:
@@ -91,7 +90,7 @@ class Network(NetworkCore):
         return path
 
     def send(self, source: Host, effect: Send) -> None:
-        """Send copies of the datagrams of ``effect`` on their way."""
+        """Transmit copies of the datagrams of ``effect``."""
         datagrams = [bytes(datagram) for datagram in effect.iter_datagrams()]
         for peer in effect.peers:
             path = self.path(source, peer)

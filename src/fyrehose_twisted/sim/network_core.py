@@ -1,4 +1,4 @@
-"""The part of a network that everything that travels shares: hosts, links, time, counters and observers."""
+"""Base of the simulated network: hosts, links, time, counters and observers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fyrehose_twisted.sim.observer import Observer, Observers, SimPacket
 from fyrehose_twisted.sim.scheduler import Scheduler
 
 MAX_LISTED_HOSTS = 10
-"""So many hosts are listed at most where one is not found."""
+"""Maximum number of host names in an error message."""
 
 
 class LinkOverride(NamedTuple):
-    """What some links are like for a while. ``None`` means every host."""
+    """Temporary change of link properties. ``None`` stands for every host."""
 
     sources: frozenset[Address] | None
     destinations: frozenset[Address] | None
@@ -53,12 +53,12 @@ class NetworkCore:
         self.link_version = 0
         self.active_host: Host | None = None
         self._names: dict[str, Host] = {}
-        self._at_ip: dict[str, Host | None] = {}  # None where there are several
+        self._at_ip: dict[str, Host | None] = {}  # None if several hosts share the address
         self._link_overrides: list[LinkOverride] = []
 
     @property
     def now(self) -> float:
-        """True virtual time, UTC seconds since 1970. A host's own clock may say something else."""
+        """True virtual time, UTC seconds since 1970. The clocks of hosts may differ from it."""
         return self.scheduler.now
 
     @property
@@ -69,7 +69,7 @@ class NetworkCore:
     def host(self, name: str) -> Host:
         """Return the host with this name.
 
-        :raises KeyError: if there is none; the message says which there are, or the first few of them.
+        :raises KeyError: if there is none; the message lists the first host names.
         """
         try:
             return self._names[name]
@@ -85,15 +85,15 @@ class NetworkCore:
         return f"{there_are} {', '.join(islice(self._names, MAX_LISTED_HOSTS))}{more}"
 
     def only_host_at(self, ip: str) -> Host | None:
-        """Return the host with this IP address, unless there are several, or none."""
+        """Return the only host with this IP address; ``None`` if there are none or several."""
         return self._at_ip.get(ip)
 
     def run(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance virtual time."""
         self.scheduler.run_until(self.scheduler.now + seconds)
 
     def call_in(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call ``call`` after a while."""
+        """Schedule a call."""
         self.scheduler.call_at(self.scheduler.now + seconds, call)
 
     # Links
@@ -101,15 +101,14 @@ class NetworkCore:
     def override_links(
         self, sources: Iterable[Address] | None, destinations: Iterable[Address] | None, **changes: Any
     ) -> LinkOverride:
-        """Change links from ``sources`` to ``destinations`` until :meth:`remove_override`; ``None`` stands for every
-        host.
+        """Change links from ``sources`` to ``destinations`` until :meth:`remove_override`.
 
-        Where changes overlap, the later one counts.
+        ``None`` stands for every host. Where overrides overlap, the latest one applies.
 
-        :raises ConfigurationError: if no link can be like that.
+        :raises ConfigurationError: if a value is out of range.
         :raises TypeError: if links have no such property.
         """
-        replace(self.link, **changes)  # Here it raises; later, some host that sends would be blamed.
+        replace(self.link, **changes)  # Validates the changes here rather than at the next packet.
         change = LinkOverride(
             None if sources is None else frozenset(sources),
             None if destinations is None else frozenset(destinations),
@@ -120,12 +119,12 @@ class NetworkCore:
         return change
 
     def remove_override(self, change: LinkOverride) -> None:
-        """End a change."""
+        """Remove an override."""
         self._link_overrides = [other for other in self._link_overrides if other is not change]
         self.link_version += 1
 
     def link_between(self, source: Host, to: Address) -> Link:
-        """Return what the way from ``source`` to ``to`` is like now."""
+        """Return the current properties of the link from ``source`` to ``to``."""
         link = self.link
         for sources, destinations, changes in self._link_overrides:
             if (sources is None or source.address in sources) and (destinations is None or to in destinations):
@@ -133,12 +132,12 @@ class NetworkCore:
         return link
 
     def drop(self, packet: SimPacket, why: str) -> None:
-        """Count something that will not arrive."""
+        """Count a packet as dropped."""
         self.counters["dropped"] += 1
         self.counters[f"dropped: {why}"] += 1
         for observe in self.observers.dropped:
             observe(packet, why)
 
     def add_observer(self, observer: Observer) -> None:
-        """Let ``observer`` watch from now on."""
+        """Add an observer."""
         self.observers.add(observer)

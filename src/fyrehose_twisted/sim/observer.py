@@ -1,4 +1,4 @@
-"""Watching a simulated network: what an invariant, a trace or a statistic is told."""
+"""Observers of a simulated network, such as invariants, traces and statistics."""
 
 from __future__ import annotations
 
@@ -10,91 +10,91 @@ from fyrehose_twisted.sim.host import Host
 
 
 class SimPacket(NamedTuple):
-    """A datagram, or a message on a stream, on its way."""
+    """Datagram or stream message in transit."""
 
     number: int
-    """Counts everything that is sent in a run."""
+    """Number of the packet in the run."""
     source: Host
     to: Address
     data: Any
-    """Bytes; on a stream that carries objects, the message."""
+    """Bytes, or the message object on a stream without a codec."""
     sent_at: float
     """True time, UTC seconds."""
     damaged: bool = False
-    """Whether :attr:`data` arrived with other bytes than it left with."""
+    """Whether :attr:`data` was corrupted in transit."""
     truncated: bool = False
-    """Whether its end was cut off, and the node is told so."""
+    """Whether the datagram was truncated and is reported to the node as such."""
 
 
 class BegunFault(Protocol):
-    """A fault of the schedule as observers see it. Its text is the line that describes it."""
+    """Fault of the schedule as seen by observers. Its ``str()`` is its line in the schedule."""
 
     @property
     def at(self) -> float:
-        """When it begins, in seconds after the start."""
+        """Start of the fault, in seconds after the start of the run."""
 
     @property
     def duration(self) -> float:
-        """Seconds that it lasts."""
+        """Duration in seconds."""
 
     @property
     def ends_at(self) -> float:
-        """When it is over, in seconds after the start."""
+        """End of the fault, in seconds after the start of the run."""
 
     def host_names(self) -> tuple[str, ...]:
-        """Return the names of the hosts that it concerns."""
+        """Return the names of the affected hosts."""
 
 
 class Observer:
-    """Base of whatever watches a network. Each method is called as the thing happens; the network skips those that a
-    subclass does not override, so watching costs what it looks at.
+    """Base class of observers.
 
-    What an observer raises ends the run.
+    Each method is called at the moment of its event. The network skips methods that a subclass does not override, so
+    unused methods cost nothing. An exception of an observer ends the run.
     """
 
     def sent(self, packet: SimPacket) -> None:
-        """A host sent something; nothing has happened to it yet."""
+        """Handle a packet that a host sent, before the network processes it."""
 
     def arrived(self, packet: SimPacket, host: Host) -> None:
-        """Something is handed to the node of ``host``, which has not seen it yet. A duplicate arrives twice.
+        """Handle a packet just before its delivery to the node of ``host``. A duplicate arrives twice.
 
-        ``packet.data`` is what the node gets, which for a datagram can be bytes that no node sent: see
+        ``packet.data`` is what the node receives. For a datagram it may differ from what was sent: see
         :attr:`SimPacket.damaged` and :attr:`SimPacket.truncated`.
         """
 
     def dropped(self, packet: SimPacket, reason: str) -> None:
-        """Something will not arrive; of a duplicated datagram, one copy."""
+        """Handle the loss of a packet, or of one copy of a duplicated datagram."""
 
     def event_emitted(self, host: Host, event: Any) -> None:
-        """A node told its application something."""
+        """Handle an event that a node emitted to its application."""
 
     def persisted(self, host: Host, state: Any) -> None:
-        """A node made something durable."""
+        """Handle state that a node made durable."""
 
     def operation_performed(self, host: Host, operation: str) -> None:
-        """The workload made a node do something."""
+        """Handle an operation of the workload on a node."""
 
     def started(self, host: Host) -> None:
-        """A host runs a new node."""
+        """Handle the start of a new node on a host."""
 
     def stopped(self, host: Host, description: str) -> None:
-        """A host crashed, or its node could not start; ``description`` is for reading."""
+        """Handle a crash of a host, or a failed start of its node. ``description`` is for people."""
 
     def paused(self, host: Host) -> None:
-        """A host stands still."""
+        """Handle the pause of a host."""
 
     def resumed(self, host: Host) -> None:
-        """A host goes on."""
+        """Handle the end of a pause."""
 
     def connection_changed(self, host: Host, to: Address, change: str) -> None:
-        """Something happened to a stream connection of ``host``."""
+        """Handle a change of a stream connection of ``host``."""
 
     def fault_began(self, fault: BegunFault) -> None:
-        """A fault of the schedule begins."""
+        """Handle the start of a scheduled fault."""
 
 
 class Observers:
-    """Who watches what: for each method of :class:`Observer`, those that override it."""
+    """For each method of :class:`Observer`, the bound methods of the observers that override it."""
 
     def __init__(self) -> None:
         self.all: list[Observer] = []
@@ -112,7 +112,7 @@ class Observers:
         self.fault_began: list[Callable[[BegunFault], None]] = []
 
     def add(self, observer: Observer) -> None:
-        """Let ``observer`` watch from now on."""
+        """Add an observer."""
         self.all.append(observer)
         for name, watching in vars(self).items():
             if name != "all" and getattr(type(observer), name) is not getattr(Observer, name):

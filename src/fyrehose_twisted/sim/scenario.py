@@ -1,4 +1,4 @@
-"""One run of a simulated network: who is there, what they do, what goes wrong, and what must hold."""
+"""Simulation scenarios: hosts, workload, faults and invariants of one run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.trace import TraceWriter
 
 NO_EXCEPTIONS = "nothing raises"
-"""The invariant that every scenario has: whatever a node or an observer raises ends the run."""
+"""Implicit invariant of every scenario: an exception of a node or an observer ends the run."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What came of one run.
+    """Result of one run.
 
     :ivar simulated_seconds: seconds of virtual time.
     :ivar real_seconds: seconds of real time.
-    :ivar operations: what the workload did.
-    :ivar faults: how many faults began.
-    :ivar counters: what the network counted, and what the scenario adds.
-    :ivar violation: which invariant broke, when, where and how; ``None`` if all held.
-    :ivar digest: equal where everybody ended up with the same; see :meth:`Scenario.digest`.
+    :ivar operations: number of operations of the workload.
+    :ivar faults: number of faults that began.
+    :ivar counters: counters of the network and of the scenario.
+    :ivar violation: first violation of an invariant; ``None`` if all held.
+    :ivar digest: digest of the final state of all nodes; see :meth:`Scenario.digest`.
     """
 
     scenario: str
@@ -48,17 +48,19 @@ class RunOutcome:
 
 
 class Scenario:
-    """Base of scenarios. A subclass has a :attr:`name` and a docstring whose first line says what it is about, puts
-    hosts, workload and invariants together in :meth:`build`, and draws faults in :meth:`draw_faults`.
+    """Base class of scenarios.
 
-    Everything random comes from the seed; use :attr:`rng` for the workload.
+    A subclass defines :attr:`name` and a docstring whose first line describes the scenario. It creates hosts, workload
+    and invariants in :meth:`build`, and draws faults in :meth:`draw_faults`. All randomness comes from the seed; use
+    :attr:`rng` for the workload.
 
-    :param seed: which run this is.
-    :param faults: what goes wrong, if it is not to be drawn.
-    :param split_seed: where batches are cut; the outcome may not depend on it.
-    :cvar name: unique, begins with the wing: ``fyrehose.storm``.
-    :cvar duration: seconds of virtual time in which the workload acts and faults begin.
-    :cvar patience: seconds to wait after that, at most, until :meth:`settled`.
+    :param seed: seed of the run.
+    :param faults: fault schedule; drawn from the seed by default.
+    :param split_seed: seed for batch boundaries, on which the outcome must not depend.
+    :cvar name: unique name with the protocol as prefix: ``fyrehose.storm``.
+    :cvar duration: seconds of virtual time in which the workload runs and faults begin.
+    :cvar settle_timeout: maximum seconds to wait for :meth:`settled` after that.
+    :cvar sample_interval: seconds between samples of the invariants.
     """
 
     name: ClassVar[str]
@@ -78,50 +80,52 @@ class Scenario:
     # For subclasses
 
     def make_network(self, split_seed: int) -> Network:
-        """Return the network, still empty."""
+        """Return an empty network."""
         link = Link(delay=0.002, jitter=0.002)
         return Network(self.seed, link, moment=0.001, split=0.1, split_seed=split_seed)
 
     def build(self) -> None:
-        """Put hosts, workload and invariants together."""
+        """Create hosts, workload and invariants."""
         raise NotImplementedError(f"{type(self).__name__} builds nothing")
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
-        """Return what goes wrong: by default nothing."""
+        """Return the faults of the run; none by default."""
         return FaultSchedule()
 
     def finish(self) -> None:
-        """Do what is left for the workload to do once faults are over; called once."""
+        """Finish the workload. Called once, after the last fault."""
 
     def settled(self) -> bool:
-        """Say whether nothing more is to be expected, once workload and faults are over."""
+        """Return whether the nodes have reached their final state after workload and faults."""
         return True
 
     def describe(self, thing: Any) -> str:
-        """Say in a few words what was sent, told or made durable. Equal things have equal texts, in any process.
+        """Describe a message, event or state in a few words. Equal objects have equal texts in any process.
 
-        Of a datagram that arrives damaged, what is left is described too: any bytes have to do.
+        Must accept arbitrary bytes, because damaged datagrams are described too.
         """
         return str(thing)
 
     def digest(self) -> str:
-        """Return a digest of what everybody ended up with; runs that differ in ``split_seed`` alone have the same."""
+        """Return a digest of the final state of all nodes, independent of ``split_seed``."""
         return ""
 
     def statistics(self) -> Counter[str]:
-        """Return counts of the scenario's own, to be added to those of the network."""
+        """Return counters of the scenario, to be added to those of the network."""
         return Counter()
 
-    # To be used by them
+    # For use by subclasses
 
     def add_invariant(self, invariant: Invariant) -> None:
-        """Let ``invariant`` watch the run."""
+        """Check ``invariant`` during the run."""
         self.invariants.append(invariant)
         self.network.add_observer(invariant)
 
     def operate(self, host: Host, what: str, command: Callable[[Any, float], object]) -> bool:
-        """Let the application on ``host`` call ``command(node, now)``; see :meth:`Host.do`. Counts as an operation,
-        if it does or will."""
+        """Let the application on ``host`` call ``command(node, now)``; see :meth:`Host.perform`.
+
+        :return: whether the call was made or queued, and counted as an operation.
+        """
         if not host.up:
             return False
         self.operations += 1
@@ -132,10 +136,10 @@ class Scenario:
     # Running
 
     def run(self, trace: TextIO | None = None, *, replay: str | None = None) -> RunOutcome:
-        """Run it to its end, or until an invariant breaks.
+        """Run the scenario to its end, or until an invariant breaks.
 
-        :param trace: where to write JSON lines; see :class:`~fyrehose_twisted.sim.trace.TraceWriter`.
-        :param replay: the command that runs it again, for the trace.
+        :param trace: file for JSON lines; see :class:`~fyrehose_twisted.sim.trace.TraceWriter`.
+        :param replay: command that repeats the run, recorded in the trace.
         """
         network = self.network
         writer: TraceWriter | None = None
@@ -151,13 +155,13 @@ class Scenario:
             self._run()
             digest, statistics = self.digest(), self.statistics()
         except InvariantViolated as error:
-            violation = error.with_traceback(None)  # It would keep the whole network alive.
+            violation = error.with_traceback(None)  # A traceback would keep the whole network alive.
         except Exception as error:
             acting = () if network.active_host is None else (network.active_host.name,)
             violation = InvariantViolated(NO_EXCEPTIONS, network.elapsed, acting, _describe_exception(error))
             violation.add_note(traceback.format_exc())  # As text, for the same reason.
         if violation is not None:
-            # Where something broke, there may be nothing to count.
+            # Statistics may fail after a violation.
             with suppress(Exception):
                 statistics = self.statistics()
         if writer is not None:
@@ -181,7 +185,7 @@ class Scenario:
         for host in network.hosts.values():
             network.call_in(host.start_delay, host.start)
         self.faults.schedule_on(network)
-        # A little longer than the last fault: with times as large as these, its end may be rounded up.
+        # Slightly beyond the last fault, whose end may be rounded up.
         self._advance(max(self.duration, self.faults.ends_at + CLOCK_GRAIN))
         self.finish()
         waited = 0.0
@@ -201,10 +205,10 @@ class Scenario:
 
 
 def _describe_exception(error: Exception) -> str:
-    """Say what was raised where, in words that are the same in any process and on any machine."""
+    """Describe an exception and its place, with the same text in any process and on any machine."""
     kind = type(error).__name__
     if isinstance(error, RecursionError):
-        return f"{kind}: something calls itself without end"  # Where it ends depends on how deep the stack was before.
+        return f"{kind}: something calls itself without end"  # The place depends on the depth of the stack before.
     where = traceback.extract_tb(error.__traceback__)[-1]
     module = where.filename.replace("\\", "/").rsplit("/", 1)[-1]
     try:

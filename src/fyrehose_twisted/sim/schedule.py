@@ -1,4 +1,4 @@
-"""What goes wrong in a run, and when: a schedule that is drawn from a seed, printed, read back and shrunk."""
+"""Fault schedules: drawing from a seed, text format, and shrinking."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
 
 MIN_SHRUNK_DURATION = 0.05
-"""Seconds; shrinking makes no fault shorter."""
+"""Minimum fault duration after shrinking, in seconds."""
 
 
 class FaultSchedule:
-    """What goes wrong in a run, in order of time. Its text has one fault a line; ``#`` starts a comment."""
+    """Faults of a run in order of time. The text format has one fault per line; ``#`` starts a comment."""
 
     def __init__(self, faults: Iterable[Fault] = ()) -> None:
         self.faults = tuple(sorted(faults, key=lambda fault: fault.at))
@@ -30,7 +30,7 @@ class FaultSchedule:
     ) -> FaultSchedule:
         """Draw ``count`` faults that begin in the first ``until`` seconds.
 
-        :param kinds: pairs of a weight and what draws one fault, given when it begins.
+        :param kinds: pairs of a weight and a function that draws one fault for a given start time.
         """
         weights = [weight for weight, _ in kinds]
         makers = rng.choices([make for _, make in kinds], weights, k=count)
@@ -38,9 +38,9 @@ class FaultSchedule:
 
     @classmethod
     def parse(cls, text: str) -> FaultSchedule:
-        """Read what :meth:`__str__` wrote.
+        """Parse the text format that :meth:`__str__` returns.
 
-        :raises ConfigurationError: naming the line that makes no sense.
+        :raises ConfigurationError: if a line is invalid; the message names it.
         """
         faults = []
         for number, line in enumerate(text.splitlines(), 1):
@@ -54,18 +54,18 @@ class FaultSchedule:
         return cls(faults)
 
     def schedule_on(self, network: Network) -> None:
-        """Let the faults happen on ``network``, counted from now.
+        """Schedule the faults on ``network``, relative to now.
 
-        :raises ConfigurationError: if one concerns a host that is not there, or the disk of one that has none.
+        :raises ConfigurationError: if a fault names an unknown host, or the disk of a host without one.
         """
         self.check(network)
         for fault in self.faults:
             network.call_in(fault.at, partial(_begin_fault, fault, network))
 
     def check(self, network: Network) -> None:
-        """See that everybody whom the faults concern is on ``network``, and that it can happen to them.
+        """Check that all faults are applicable to ``network``.
 
-        :raises ConfigurationError: naming the first fault that cannot.
+        :raises ConfigurationError: if a fault is not; the message names the first.
         """
         for fault in self.faults:
             try:
@@ -75,7 +75,7 @@ class FaultSchedule:
 
     @property
     def ends_at(self) -> float:
-        """When the last of them is over, in seconds after the start."""
+        """End of the last fault, in seconds after the start."""
         return max((fault.ends_at for fault in self.faults), default=0.0)
 
     def __str__(self) -> str:
@@ -95,12 +95,12 @@ class FaultSchedule:
 
 
 def shrink(schedule: FaultSchedule, fails: Callable[[FaultSchedule], bool]) -> FaultSchedule:
-    """Return a schedule with which the run still fails and without any of whose faults it does not.
+    """Return a minimal schedule with which the run still fails: removing any fault would make it pass.
 
-    What remains is made as short as it can be while the run fails. The number of runs is about the square of the number
-    of faults at worst, and its logarithm where one fault is to blame.
+    The durations of the remaining faults are shortened while the run fails. The number of runs is quadratic in the
+    number of faults at worst, and logarithmic if one fault is responsible.
 
-    :param fails: runs with the given schedule, and says whether the run fails.
+    :param fails: runs the scenario with a schedule and returns whether it fails.
     """
     faults = list(schedule.faults)
     size = max(1, len(faults) // 2)

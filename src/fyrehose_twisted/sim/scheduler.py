@@ -1,4 +1,4 @@
-"""Virtual time."""
+"""Scheduler of virtual time."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import heapq
 from collections.abc import Callable
 
 CALLS_AT_ONE_MOMENT = 1_000_000
-"""More that were scheduled during that moment, and time will never pass: something calls itself again and again."""
+"""Calls scheduled within one moment above which an endless loop is assumed."""
 
 
 class Scheduler:
-    """Calls things in order of their time; those of equal time in the order in which they were scheduled.
+    """Event queue that runs calls in order of time, and calls of equal time in order of scheduling.
 
     :ivar now: virtual time in seconds.
-    :ivar calls: how many calls were made since the start.
+    :ivar calls: number of calls made since the start.
     """
 
     def __init__(self, now: float = 0.0) -> None:
@@ -27,28 +27,28 @@ class Scheduler:
         return len(self._heap) - len(self._cancelled)
 
     def call_at(self, when: float, call: Callable[[], object]) -> int:
-        """Call ``call`` at ``when``, or as the next thing if that has passed. Returns what :meth:`cancel` takes."""
+        """Schedule ``call`` at ``when``, or now if that has passed; return a number for :meth:`cancel`."""
         number = self._scheduled
         self._scheduled = number + 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, number, call))
         return number
 
     def cancel(self, number: int) -> None:
-        """Do not make a call that was scheduled and not made yet."""
+        """Cancel a pending call."""
         self._cancelled.add(number)
-        # Memory stays in proportion to what is still to be called, however often somebody changes their mind.
+        # Keeps memory proportional to the number of pending calls.
         if 2 * len(self._cancelled) > len(self._heap):
             self._heap[:] = [entry for entry in self._heap if entry[1] not in self._cancelled]
             heapq.heapify(self._heap)
             self._cancelled.clear()
 
     def run_until(self, when: float) -> None:
-        """Let time pass up to ``when``.
+        """Advance time to ``when``, running the calls that are due.
 
-        :raises RuntimeError: if it does not, because something calls itself at one moment without end.
+        :raises RuntimeError: if calls of one moment schedule further calls endlessly.
         """
         heap, cancelled, pop = self._heap, self._cancelled, heapq.heappop
-        calls, first = 0, self._scheduled  # how many were made that were scheduled at this moment, and their first
+        calls, first = 0, self._scheduled  # calls made that were scheduled at this moment, and the number of the first
         while heap and heap[0][0] <= when:
             moment, number, call = pop(heap)
             if number in cancelled:

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def print_error(problem: object) -> int:
-    """Say what went wrong in one line, and return the exit status for it."""
+    """Print an error in one line; return its exit status."""
     print(f"fyrehose-pipeline: {problem}", file=sys.stderr)
     return EXIT_FAILURE
 

@@ -1,4 +1,4 @@
-"""One line for what fails within Spark, where the cause stands at the end of two stack traces."""
+"""One-line error messages for failures within Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _JVM_DIED = (
 
 
 def error_line(error: BaseException) -> str | None:
-    """Return what to tell a user of an error, ``None`` if it is none that a user could do something about."""
+    """Return a message for the user; ``None`` for an error that the user cannot fix."""
     if isinstance(error, FyrehoseError):
         return _collapse_spaces(str(error))
     if isinstance(error, OSError):

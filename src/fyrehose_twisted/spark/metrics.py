@@ -1,4 +1,4 @@
-"""How far streaming queries are behind the journals that they read, for Prometheus."""
+"""Prometheus metrics of the lag of streaming queries."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class QueryMetrics(StreamingQueryListener, Collector):
         self._reports[number] = report
 
     def forget(self, number: str) -> None:
-        """Drop what is known of a query."""
+        """Drop the figures of a query."""
         self._reports.pop(number, None)
         self._rows.pop(number, None)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the current metrics."""
         reports = [(number, report, str(report.get("name") or number)) for number, report in [*self._reports.items()]]
         labels = ["query", "journal", "stream", "epoch"]
         gauges = {

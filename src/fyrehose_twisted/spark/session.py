@@ -1,4 +1,4 @@
-"""What the commands on Spark have in common: their options, their session and the journals they are given."""
+"""Options, sessions and journal arguments of the Spark commands."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 
 QUIET = "spark.fyrehose.quiet"
-"""Configuration of a session that wants no progress shown."""
+"""Configuration of a session without progress bars."""
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -193,7 +193,7 @@ def make_session(
 
 
 def is_local(master: str) -> bool:
-    """Return whether a master means threads of this machine and not a cluster."""
+    """Return whether a master URL stands for local threads."""
     return master == "local" or master.startswith("local[")
 
 
@@ -297,7 +297,7 @@ def _exists(place: str) -> bool:
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Return the name, or ``""``, and the place of ``[NAME=]PLACE``."""
+    """Split ``[NAME=]PLACE`` into name (or ``""``) and place."""
     name, equals, place = text.partition("=")
     # A directory of Parquet files may well be called day=1; what is there is meant.
     if not equals or not name or "/" in name or _exists(text):

@@ -116,7 +116,7 @@ def test_a_served_journal_needs_no_files(spark: SparkSession, write_journal: Any
     frame = read_journal(spark, journal=address, secretFile=str(secret), rowsPerPartition="40")
     assert pairs(frame) == [(n, "lost" if n == 50 else "ok") for n in range(1, 101)]
     assert pairs(frame) == pairs(read_journal(spark, str(path)))
-    with pytest.raises(PySparkException, match="SecretRefused"):
+    with pytest.raises(PySparkException, match="SecretRejected"):
         read_journal(spark, journal=address).collect()
 
 

@@ -19,7 +19,7 @@ from fyrehose_twisted.spark.verify import compare, planning, share_reader, table
 from fyrehose_twisted.spark.verify.compare import Comparison
 from fyrehose_twisted.spark.verify.parts import ComparisonRange, Extent, Share
 from fyrehose_twisted.spark.verify.payload_comparison import PayloadRows, differing_rows
-from fyrehose_twisted.spark.verify.runs import FindingRun, FindingRunMerger, ShareEdge, merge_runs
+from fyrehose_twisted.spark.verify.runs import FindingRun, FindingRunMerger, ShareEdge, clock_regression, merge_runs
 
 STREAM, TOLERANCE = "test://stream", 100
 BASE = 5
@@ -173,7 +173,7 @@ def runs(journals: Sequence[Made], rows: int = 1_000, later: int | None = None) 
                     continue
                 before = edges.get(one.journal)
                 if before is not None and before.last_time - one.first_time > TOLERANCE:
-                    detail = share_reader.fall(before.last_time - one.first_time)
+                    detail = clock_regression(before.last_time - one.first_time)
                     whole.add("clock", "backwards", one.journal, one.first, one.first, detail)
                 edges[one.journal] = one
     return list(merge_runs([*found, *whole.close()]))

@@ -1,4 +1,4 @@
-"""``fyrehose doctor``: what of a machine the services depend on, how it stands there, and what to change.
+"""Command ``fyrehose doctor``: checks of the machine that the services run on.
 
-Reading and judging are apart: ``judge_...`` takes what was read and says what it means. No wing is imported.
+Reading and assessment are separate: ``assess_...`` functions take what was read. No protocol is imported.
 """

@@ -1,4 +1,4 @@
-"""All checks, in the order in which they are made."""
+"""Order and execution of all checks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def run_checks(directories: Sequence[Path]) -> Iterator[DoctorFinding]:
 
 
 def _run_check(name: str, check: Check) -> Sequence[DoctorFinding]:
-    """Make a check; what it cannot cope with keeps nobody from the others."""
+    """Run one check; an exception becomes a finding."""
     try:
         found = check()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Whether the clock is right, and whether it runs."""
+"""Checks of the system clock: synchronisation and steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn
 CLOCK, CLOCK_STEPS = "clock", "clock runs"
 
 TIMESYNC = Path("/run/systemd/timesync/synchronized")
-"""What systemd-timesyncd touches each time it has set the clock."""
+"""File that systemd-timesyncd touches at each synchronisation."""
 
 STEP = 0.1
-"""Seconds that the clock may move apart from the time that has passed, before that is a step."""
+"""Difference from elapsed time, in seconds, above which a clock change counts as a step."""
 
 LARGE_ERROR = 5.0
 """Seconds of possible error from which on tokens are at risk, which are made for steps of 30 s."""
@@ -41,7 +41,7 @@ class KernelClock(NamedTuple):
 
 
 class ClockSample(NamedTuple):
-    """One look at two clocks, in seconds: that of the system, and the one that nobody sets."""
+    """Simultaneous sample of the system clock and the steady clock, in seconds."""
 
     wall: float
     steady: float
@@ -98,7 +98,7 @@ def assess_synchronisation(kept: KernelClock | OSError, *, timesync: bool) -> Do
 
 
 def assess_steps(before: ClockSample, after: ClockSample) -> DoctorFinding:
-    """Say whether the clock was set between two looks."""
+    """Assess whether the clock was stepped between two samples."""
     passed = after.steady - before.steady
     step = after.wall - before.wall - passed
     if passed <= 0:
@@ -111,12 +111,12 @@ def assess_steps(before: ClockSample, after: ClockSample) -> DoctorFinding:
 
 
 def sample_clocks() -> ClockSample:
-    """Look at both clocks."""
+    """Sample both clocks."""
     return ClockSample(time.time(), time.monotonic())
 
 
 def check_synchronisation() -> DoctorFinding:
-    """See whether the clock is right."""
+    """Check the synchronisation of the clock."""
     try:
         kept: KernelClock | OSError = read_kernel_clock()
     except OSError as error:
@@ -125,5 +125,5 @@ def check_synchronisation() -> DoctorFinding:
 
 
 def check_steps(before: ClockSample) -> DoctorFinding:
-    """See whether the clock was set since ``before``."""
+    """Check for clock steps since ``before``."""
     return assess_steps(before, sample_clocks())

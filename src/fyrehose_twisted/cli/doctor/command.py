@@ -1,4 +1,4 @@
-"""``fyrehose doctor``: look at this machine, and say what to change."""
+"""Command ``fyrehose doctor``."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Make all checks, print what they find, and return the exit status."""
+    """Run all checks, print the findings, and return the exit status."""
     import json
 
     from fyrehose_twisted.cli.doctor.checks import run_checks

@@ -1,4 +1,4 @@
-"""Whether a directory can keep journals and state files, and how fast."""
+"""Checks of the directories for journals and state files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOW_FREE_FILES = 1_000
 SYNCS, BLOCK = 20, 4_096
 """How often to write so many bytes, each time made durable."""
 SYNC_TIMEOUT = 2.0
-"""Seconds after which no further time is tried."""
+"""Maximum seconds of the fsync measurement."""
 SLOW_SYNC = 0.05
 
 
@@ -49,7 +49,7 @@ class FreeSpace(NamedTuple):
 
 
 def nearest_existing(path: Path) -> Path:
-    """Return ``path``, or what is there of it: services make directories that are not."""
+    """Return ``path`` or its nearest existing parent; services create missing directories."""
     existing = Path(os.path.abspath(path))
     while not os.path.lexists(existing) and existing != existing.parent:
         existing = existing.parent
@@ -57,7 +57,7 @@ def nearest_existing(path: Path) -> Path:
 
 
 def assess_file_system(shown: str, mount: Mount | None) -> DoctorFinding:
-    """Say what a kind of file system means for what is kept there."""
+    """Assess the type of a file system."""
     if mount is None:
         return unknown(FILE_SYSTEM, f"nothing says what {shown} lies on", "see with: df -T")
     found = f"{shown} lies on {mount.kind}, mounted at {mount.point}"
@@ -73,7 +73,7 @@ def assess_file_system(shown: str, mount: Mount | None) -> DoctorFinding:
 
 
 def assess_free_space(shown: str, space: FreeSpace) -> DoctorFinding:
-    """Say what room means."""
+    """Assess free space."""
     if not space.total:
         return unknown(FREE_SPACE, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
     files = "" if space.files is None else f", and for {pluralize(space.files, 'file')}"
@@ -90,7 +90,7 @@ def assess_free_space(shown: str, space: FreeSpace) -> DoctorFinding:
 
 
 def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
-    """Say what the times mean that it took to make a block durable, one after the other."""
+    """Assess measured fsync latencies."""
     middle = median(seconds)
     pace = f"{1 / middle:,.0f}" if middle > 0 else "any number of"
     found = (
@@ -104,7 +104,7 @@ def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
 
 
 def free_space(path: Path) -> FreeSpace:
-    """Return what is left. :raises OSError: if the system does not say."""
+    """Return the free space. :raises OSError: if it is unavailable."""
     found = os.statvfs(path)
     files = found.f_favail if found.f_files > 0 else None  # Some have no table of files that could be full.
     return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
@@ -148,7 +148,7 @@ def _time_fsyncs(file: object) -> Iterator[float]:
 
 
 def check_directory(path: Path) -> list[DoctorFinding]:
-    """Look at a directory, or at the one that it would be made in."""
+    """Check a directory, or its nearest existing parent."""
     existing = nearest_existing(path)
     shown = str(path) if existing == Path(os.path.abspath(path)) else f"{existing} (there is no {path} yet)"
     if not existing.is_dir():

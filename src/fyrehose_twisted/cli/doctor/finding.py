@@ -1,4 +1,4 @@
-"""What a check found, and how it is printed."""
+"""Findings of checks and their output."""
 
 from __future__ import annotations
 
@@ -36,29 +36,29 @@ class DoctorFinding(NamedTuple):
 
 
 def ok(check: str, found: str, advice: str | None = None) -> DoctorFinding:
-    """Return a finding that is fine."""
+    """Return a finding of level ok."""
     return DoctorFinding(check, Level.OK, found, advice)
 
 
 def warn(check: str, found: str, advice: str) -> DoctorFinding:
-    """Return a finding to look at."""
+    """Return a finding of level warn."""
     return DoctorFinding(check, Level.WARN, found, advice)
 
 
 def wrong(check: str, found: str, advice: str) -> DoctorFinding:
-    """Return a finding with which a service will fail, or lose data."""
+    """Return a finding that will make a service fail or lose data."""
     return DoctorFinding(check, Level.WRONG, found, advice)
 
 
 def unknown(check: str, reason: object, advice: str) -> DoctorFinding:
-    """Return that nobody can tell, and why."""
+    """Return a finding for a check without a result, with the reason."""
     if isinstance(reason, OSError) and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror}" if reason.filename else reason.strerror
     return DoctorFinding(check, Level.WARN, f"cannot be known: {reason}", advice)
 
 
 def format_findings(findings: Sequence[DoctorFinding]) -> Iterator[str]:
-    """Yield what a person reads: a line for each finding, one more where there is advice, and the count."""
+    """Yield the findings for people: one line each, one more for advice, and the counts."""
     width = max((len(finding.check) for finding in findings), default=0)
     for finding in findings:
         yield _sanitize(f"{finding.level:<5} {finding.check:<{width}}  {finding.found}")

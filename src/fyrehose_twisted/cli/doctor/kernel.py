@@ -1,4 +1,4 @@
-"""What the kernel gives a UDP socket, and what it has dropped."""
+"""Checks of UDP socket buffers and drops."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LIMITS = Path("/proc/sys/net/core")
 SNMP, SOCKETS = Path("/proc/net/snmp"), (Path("/proc/net/udp"), Path("/proc/net/udp6"))
 
 MANY_DROPS = 1_000
-"""One of so many datagrams lost on the whole machine is worth a word."""
+"""Report machine-wide losses of one in this many datagrams or more."""
 
 SHOWN = 3
-"""So many sockets that have lost something are shown."""
+"""Maximum number of sockets with losses shown."""
 
 _LINUX = sys.platform == "linux"
 _CONSEQUENCE = "a burst that does not fit is lost, and repaired at the cost of others"
@@ -146,7 +146,7 @@ def parse_socket_drops(sockets: str) -> dict[int, int]:
 
 
 def read_socket_drops() -> dict[int, int]:
-    """Return what open sockets have lost, as far as that can be read."""
+    """Return the losses of open sockets, as far as readable."""
     found: dict[int, int] = {}
     for path in SOCKETS:
         with suppress(OSError):
@@ -179,7 +179,7 @@ def assess_drops(before: UdpCounters, after: UdpCounters, lost: dict[int, int]) 
 
 
 def check_buffers() -> DoctorFinding:
-    """See what a socket gets."""
+    """Check the buffer sizes of a socket."""
     from fyrehose_twisted.net.udp import KERNEL_BUFFER
 
     try:
@@ -199,7 +199,7 @@ def check_drops(before: UdpCounters | None) -> DoctorFinding:
 
 
 def format_size(count: int) -> str:
-    """Return a number of bytes as people say it."""
+    """Format a number of bytes for people."""
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}" if count < 1000 * unit else f"{count / unit:.0f} {name}"

@@ -1,4 +1,4 @@
-"""How many files and connections a process may have."""
+"""Checks of the limit of open files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
 
 
 def check_open_files() -> DoctorFinding:
-    """Look at the limit of this process, which those have that are started beside it."""
+    """Check the limit of this process, which its siblings share."""
     try:
         import resource
 

@@ -1,4 +1,4 @@
-"""What is mounted where."""
+"""Mounted file systems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Mount(NamedTuple):
 
 
 def parse_mounts(mountinfo: str) -> list[Mount]:
-    """Read ``/proc/self/mountinfo``; what is no line of it is left out."""
+    """Parse ``/proc/self/mountinfo``; malformed lines are skipped."""
     found = []
     for line in mountinfo.splitlines():
         before, separator, after = line.partition(" - ")
@@ -44,7 +44,7 @@ def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
 
 
 def read_mounts() -> list[Mount]:
-    """Return what this process sees mounted. :raises OSError: if the system does not say."""
+    """Return the mounts visible to this process. :raises OSError: if they are unavailable."""
     return parse_mounts(MOUNTS.read_text(encoding="utf-8", errors="surrogateescape"))
 
 

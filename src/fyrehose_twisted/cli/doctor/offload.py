@@ -1,4 +1,4 @@
-"""Whether the kernel sends and receives many datagrams in one call: UDP segmentation and receive offload of Linux."""
+"""Checks of UDP segmentation and receive offload."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OffloadProbe(NamedTuple):
 
 
 def probe_offload() -> OffloadProbe:
-    """Send a burst on loopback and see how it arrives. :raises OSError: if there is no loopback."""
+    """Send a burst on loopback and receive it. :raises OSError: if there is no loopback."""
     from fyrehose_twisted.effects import Burst
     from fyrehose_twisted.net.gso import RECEIVE_BYTES, SegmentingSocket
 
@@ -99,7 +99,7 @@ def _readable(one: socket.socket) -> bool:
 
 
 def assess_offload(probe: OffloadProbe) -> list[DoctorFinding]:
-    """Say what became of the burst: one finding for sending, one for receiving."""
+    """Assess the burst: one finding for sending, one for receiving."""
     if probe.intact < COUNT:
         refused = "".join(f", {count} refused with {name}" for name, count in probe.errors.items())
         lost = f"{probe.intact} of {COUNT} datagrams arrived on 127.0.0.1{refused}"
@@ -133,7 +133,7 @@ def _assess_receiving(trial: OffloadProbe) -> DoctorFinding:
 
 
 def check_offload() -> list[DoctorFinding]:
-    """Try both."""
+    """Check segmentation and receive offload."""
     try:
         return assess_offload(probe_offload())
     except OSError as error:

@@ -165,7 +165,7 @@ def probe_port(port: Port) -> int | None:
 
 
 def probe_ports(ports: Sequence[Port]) -> tuple[list[Port], list[OccupiedPort]]:
-    """Return which ports are free, and which are not."""
+    """Return free and occupied ports."""
     errors = {port: probe_port(port) for port in ports}
     inodes: dict[tuple[str, int], set[int]] = {}
     for kind in {port.kind for port, error in errors.items() if error is not None}:
@@ -184,5 +184,5 @@ def probe_ports(ports: Sequence[Port]) -> tuple[list[Port], list[OccupiedPort]]:
 
 
 def check_ports() -> list[DoctorFinding]:
-    """Look at the ports of all services."""
+    """Check the ports of all services."""
     return assess_ports(*probe_ports(DEFAULT_PORTS))

@@ -1,4 +1,4 @@
-"""Python and the packages that the library stands on."""
+"""Checks of Python, packages, extras and Java."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def assess_packages(
 
 
 def assess_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) -> DoctorFinding:
-    """Say which extras can be used; none of them has to be."""
+    """Assess the extras, all of which are optional."""
     usable, missing, names = [], [], []
     for extra in EXTRA_NAMES:
         wanting = [need for need in needed if need.extra == extra and not need.met_by(versions.get(need.name))]

@@ -16,7 +16,7 @@ from fyrehose_twisted.net.connection import ConnectionFactory, ConnectionLimits,
 from fyrehose_twisted.net.control.json_lines import MAX_REPLY, JsonLines
 
 REPLY_KEYS = frozenset(("status", "following", "next", "error"))
-"""What answers to :meth:`ControlClient.request` have; other messages are told."""
+"""Keys that mark a reply to :meth:`ControlClient.request`; other messages are events."""
 
 # Twisted's, which are not annotated.
 _client_from_string: Any = clientFromString
@@ -24,10 +24,10 @@ _unix_endpoint: Any = UNIXClientEndpoint
 
 
 class ControlClient(NodeConnection):
-    """Questions and answers. What is not an answer goes to :attr:`on_event`.
+    """Client of the control port of a node.
 
-    :ivar on_event: called with each of them.
-    :ivar ended: fires with the reason when the node hung up.
+    :ivar on_event: called with each message that is not a reply.
+    :ivar ended: fires with the reason when the node closes the connection.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class ControlClient(NodeConnection):
         self._problem = ""
 
     def request(self, **question: Any) -> Deferred[dict[str, Any]]:
-        """Ask; return a Deferred of the answer, which is the next one. It fails if none comes."""
+        """Send a request; return a Deferred of the next reply."""
         if self._problem:
             raise NotConnected(self._problem)
         answer: Deferred[dict[str, Any]] = Deferred(lambda one: None)
@@ -49,7 +49,7 @@ class ControlClient(NodeConnection):
         return answer
 
     def request_numbered(self, **question: Any) -> Deferred[dict[str, Any]]:
-        """Ask for what may take a while; return a Deferred of the answer, which others may come before."""
+        """Send a numbered request; return a Deferred of its reply, which may arrive out of order."""
         if self._problem:
             raise NotConnected(self._problem)
         self._number += 1
@@ -87,10 +87,10 @@ class ControlClient(NodeConnection):
 
 
 async def connect(endpoint: str, reactor: Any, timeout: float) -> ControlClient:
-    """Return a conversation with the node whose --control is ``endpoint``.
+    """Connect to the node whose --control is ``endpoint``.
 
-    :raises ConfigurationError: if that is no endpoint.
-    :raises NotConnected: if nobody is there.
+    :raises ConfigurationError: if ``endpoint`` is not an endpoint.
+    :raises NotConnected: if the connection fails.
     """
     dial: Deferred[Any] = client_endpoint(endpoint, reactor).connect(ConnectionFactory(ControlClient))
     dial.addTimeout(timeout, reactor)
@@ -109,7 +109,7 @@ async def run_with_client(
     reactor: Any,
     command: Callable[[argparse.Namespace, ControlClient, Any], Coroutine[Any, Any, int]],
 ) -> int:
-    """Let a command ask the node that ``options.control`` names, and return its exit status."""
+    """Run a command with a connection to the node of ``options.control``; return its exit status."""
     node = await connect(options.control, reactor, options.timeout)
     try:
         return await command(options, node, reactor)
@@ -118,29 +118,29 @@ async def run_with_client(
 
 
 def client_endpoint(endpoint: str, reactor: Any) -> Any:
-    """Return what connects to a server endpoint on this machine, or the client endpoint that ``endpoint`` is.
+    """Return a client endpoint for a server endpoint on this machine, or for a client endpoint description.
 
-    :raises ConfigurationError: if it is neither.
+    :raises ConfigurationError: if ``endpoint`` is neither.
     """
     kind, _, rest = endpoint.partition(":")
     if "/" in kind:
         return _unix_endpoint(reactor, endpoint)
     if kind == "unix" and not rest.startswith("path="):
-        # As the node was given it: with a mode, say, which means nothing to who connects.
+        # Drop server-side arguments such as mode.
         return _unix_endpoint(reactor, rest.partition(":")[0])
     port = endpoint if endpoint.isdecimal() else rest.partition(":")[0] if kind == "tcp" else ""
     if port.isdecimal() and 1 <= int(port) <= 65_535:
         return TCP4ClientEndpoint(reactor, "127.0.0.1", int(port))
     try:
         return _client_from_string(reactor, endpoint)
-    except Exception as error:  # What parsers of endpoints raise is their own affair.
+    except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
         raise ConfigurationError(
             f"--control {endpoint!r} is no endpoint such as unix:/run/node.sock or tcp:6175 ({error})"
         ) from error
 
 
 async def with_timeout(reply: Deferred[dict[str, Any]], reactor: Any, timeout: float) -> dict[str, Any]:
-    """Return the answer. :raises NotConnected: if it does not come in time."""
+    """Wait for a reply. :raises NotConnected: on timeout."""
     try:
         return await reply.addTimeout(timeout, reactor)
     except DeferredTimeout:

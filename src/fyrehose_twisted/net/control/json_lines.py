@@ -1,4 +1,4 @@
-"""Objects of JSON, one a line: how commands on the same machine and a node speak."""
+"""JSON lines codec of the control port."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from fyrehose_twisted.errors import MalformedPacket, UnencodableMessage
 from fyrehose_twisted.interfaces import IStreamCodec, IStreamDecoder
 
 MAX_REQUEST = 16_384
-"""Bytes of what a node is asked."""
+"""Maximum size of a request, in bytes."""
 MAX_REPLY = 4 * 2**20
-"""Bytes of an answer, of which the status of a node is the longest."""
+"""Maximum size of a reply, in bytes. The status of a node is the longest."""
 
 
 @implementer(IStreamCodec)
 class JsonLines:
-    """Objects, one a line.
+    """Codec for JSON objects, one per line.
 
-    :param limit: bytes of a line.
+    :param limit: maximum bytes of a line.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
 
     def encode(self, message: dict[str, Any]) -> bytes:
-        """Return the line of an object."""
+        """Encode an object as one line."""
         try:
             return json.dumps(message, separators=(",", ":")).encode() + b"\n"
         except (TypeError, ValueError) as error:
             raise UnencodableMessage(f"that is no JSON: {error}") from error
 
     def decoder(self) -> JsonDecoder:
-        """Return what takes the bytes of one connection apart."""
+        """Return a decoder for one connection."""
         return JsonDecoder(self._limit)
 
 
@@ -47,7 +47,7 @@ class JsonDecoder:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[Any]:
-        """Return the objects that are complete now."""
+        """Return the objects that ``data`` completes."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > self._limit or any(len(line) > self._limit for line in lines):
             raise MalformedPacket("overlong-line", f"a line has more than {self._limit:,} bytes")

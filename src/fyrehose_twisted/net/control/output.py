@@ -1,4 +1,4 @@
-"""Commands that print what a node tells, as it comes."""
+"""Output of control commands that print the events of a node."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fyrehose_twisted.wording import pluralize
 
 
 class EventPrinter:
-    """Prints what a node tells on standard output, no faster than that takes it; subclasses say how.
+    """Base class of printers of node events, with backpressure from standard output.
 
-    :cvar counted: what those messages have that are counted.
-    :cvar noun: what such a message is called.
-    :param count: after how many of them it ends; ``None`` for never.
-    :ivar ended: fires with what went wrong, ``None`` for nothing.
+    :cvar counted_key: key of the messages that count towards ``count``.
+    :cvar noun: noun for such a message.
+    :param count: number of messages after which the printer ends; ``None`` for no limit.
+    :ivar ended: fires with an error, or ``None``.
     """
 
     counted_key = ""
@@ -39,27 +39,27 @@ class EventPrinter:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Begin."""
+        """Start printing."""
         self.output.register(self._node.transport)
         self.output.when_closed(self.end)
         self._node.ended.addCallback(self.end)
         self._node.on_event = self.on_event
 
     def end(self, problem: object) -> None:
-        """It is over."""
+        """Stop printing."""
         self._node.on_event = None
         if not self.ended.called:
             self.ended.callback(problem)
 
     def expire(self, seconds: float) -> None:
-        """End because too few came in time."""
+        """End because too few messages arrived in time."""
         if self._count is None or self._remaining is None:
             raise ValueError("a command without a count has no deadline")
         came = self._count - self._remaining
         self.end(f"only {came:,} of {pluralize(self._count, self.noun)} came within {seconds:g} s (--within)")
 
     def on_event(self, message: dict[str, Any]) -> None:
-        """The node tells something."""
+        """Handle an event of the node."""
         if "error" in message:
             self.end(message["error"])
             return
@@ -82,9 +82,9 @@ async def print_events(
     *,
     within: float | None = None,
 ) -> int:
-    """Ask, print what is told until that is enough, and return the exit status.
+    """Send a request, print events until the printer ends, and return the exit status.
 
-    :param within: seconds in which ``options.count`` messages must have come; ``None`` for any time.
+    :param within: seconds in which ``options.count`` messages must arrive; ``None`` for no limit.
     """
     output = StandardOutput()
     printer = printer_class(node, output, options.count, options.json)
@@ -122,9 +122,9 @@ async def _print_until_ended(
 async def print_status(
     describe: Callable[[dict[str, Any]], Iterable[str]], options: argparse.Namespace, node: ControlClient, reactor: Any
 ) -> int:
-    """Ask a node how it looks, print that, and return the exit status.
+    """Request the status of a node, print it, and return the exit status.
 
-    :param describe: returns lines for people.
+    :param describe: formats the status for people.
     """
     answer = await with_timeout(node.request(ask="status"), reactor, options.timeout)
     state = answer.get("status")

@@ -1,4 +1,4 @@
-"""Where commands on this machine ask a node."""
+"""Control port of a node for commands on the same machine."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Any, Protocol
 from twisted.internet.protocol import Factory
 
 MAX_CLIENTS = 64
-"""Who may ask at once."""
+"""Maximum number of control clients."""
 MAX_UNSENT = 8 * 2**20
-"""Bytes that may wait for a client; then it is cut off."""
+"""Queued bytes above which a client is disconnected."""
 
 
 class ControlConnection(Protocol):
-    """One connection; mostly a :class:`~fyrehose_twisted.net.connection.NodeConnection`."""
+    """Control connection, usually a :class:`~fyrehose_twisted.net.connection.NodeConnection`."""
 
     def close(self) -> None:
-        """Close it once what was written has left."""
+        """Close the connection after pending writes."""
 
 
 class ControlFactory(Factory):
-    """Lets clients in.
+    """Factory of control connections.
 
-    :param make: returns what speaks with one; it has to call what it is given, with itself, when the client is gone.
+    :param make_connection: returns a new connection. The connection must call the given function with itself when it
+        ends.
     """
 
     noisy = False
@@ -33,11 +34,11 @@ class ControlFactory(Factory):
         self._clients: set[ControlConnection] = set()
 
     def logPrefix(self) -> str:
-        """Twisted: what to call it in the log."""
+        """Twisted: return the log prefix."""
         return "control"
 
     def buildProtocol(self, addr: Any) -> Any:
-        """Twisted: somebody has connected."""
+        """Twisted: return the protocol of a new connection."""
         if len(self._clients) >= MAX_CLIENTS:
             return None
         client = self._make_connection(self._clients.discard)
@@ -45,7 +46,7 @@ class ControlFactory(Factory):
         return client
 
     def close(self) -> None:
-        """Hang up on everybody, once what was written has left."""
+        """Close all connections after pending writes."""
         for client in tuple(self._clients):
             self._clients.discard(client)
             client.close()

@@ -1,4 +1,4 @@
-"""The disk of a simulated host: it outlives crashes, and does to files what a POSIX file system may do."""
+"""Disk of a simulated host, with the crash behaviour of a POSIX file system."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fyrehose_twisted.sim.disk.open_file import DirectoryLock, OpenFile
 from fyrehose_twisted.sim.disk.page_cache import DirectoryEntries, FileContent, PowerLossOutcome
 
 SAME_OUTCOME_PROBABILITY = 0.5
-"""Probability that a power failure leaves of every file, and of the names, the same kind of thing."""
+"""Probability that a power failure has the same outcome for all files and the directory."""
 
 
 class PowerCut(BaseException):
-    """Power was lost in the middle of what a process did with its disk; no such process handles it."""
+    """Power was lost during a disk operation. Simulated processes must not catch it."""
 
 
 class DiskImpairment:
-    """What is wrong with a disk until :meth:`Disk.clear_impairment`.
+    """Impairment of a disk until :meth:`Disk.clear_impairment`.
 
     :ivar operation: which of what it does is concerned: ``reads``, ``syncs`` or ``room``.
     :ivar prefix: names of the files concerned begin with it; of syncs of the directory, only an empty one is.
@@ -37,7 +37,7 @@ class DiskImpairment:
 
 @implementer(IDirectory)
 class Disk:
-    """The disk of one host: one directory of files, a page cache, and whatever goes wrong with it.
+    """Disk of one host: one directory of files, a page cache, and injected faults.
 
     What was written is durable once it was synced; of the rest, :meth:`power_lost` leaves what is drawn. A file whose
     name was not synced may be gone then, even if its content was. Names that a sync of the directory failed to make
@@ -71,10 +71,10 @@ class Disk:
 
     @property
     def used_bytes(self) -> int:
-        """How many bytes it holds now, of any that fit."""
+        """Bytes in use."""
         return sum(len(content.cached) for content in (*self._directory.cached.values(), *self._unlinked))
 
-    # For processes
+    # Operations of processes
 
     def names(self) -> list[str]:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
@@ -82,7 +82,7 @@ class Disk:
         return sorted(self._directory.cached)
 
     def open(self, name: str, *, writable: bool = False, create: bool = False) -> OpenFile:
-        """See :class:`~fyrehose_twisted.interfaces.IDirectory`. On a full disk nothing can be created."""
+        """See :class:`~fyrehose_twisted.interfaces.IDirectory`. Raises :class:`OSError` (ENOSPC) on a full disk."""
         self.check_power()
         if not create:
             return OpenFile(self, name, self._lookup(name), writable=writable)
@@ -131,10 +131,10 @@ class Disk:
         self._lock = DirectoryLock(self)
         return self._lock
 
-    # What happens to it
+    # Faults
 
     def process_killed(self) -> None:
-        """The process died: what it had open and its lock are gone, and what it wrote is as durable as before.
+        """Close the files and the lock of a killed process. The durability of its writes does not change.
 
         A fuse that is still lit goes on burning.
         """
@@ -148,7 +148,7 @@ class Disk:
             content.open_handles = 0
 
     def power_lost(self) -> None:
-        """Of what was not synced, some is there or none, as drawn; there is no fuse any more."""
+        """Lose power: a random part of the unsynced changes survives. A pending power cut is cancelled."""
         self.power_cut_after = None
         self.process_killed()
         alike = PowerLossOutcome.draw(self._rng) if self._rng.random() < SAME_OUTCOME_PROBABILITY else None
@@ -158,38 +158,38 @@ class Disk:
             content.lose_power(self._rng, alike or PowerLossOutcome.draw(self._rng))
 
     def wipe(self) -> None:
-        """Everything is gone."""
+        """Delete all files."""
         self.power_cut_after = None
         self.process_killed()
         self._directory = DirectoryEntries()
         self.has_bit_rot = False
 
     def fill(self) -> DiskImpairment:
-        """Let no more fit than it holds now."""
+        """Limit the capacity to the bytes in use."""
         return self._impair(DiskImpairment("room", limit=self.used_bytes))
 
     def fail_reads(self, prefix: str = "") -> DiskImpairment:
-        """Let reads of files that were opened by a name with this prefix raise :class:`OSError` (EIO)."""
+        """Make reads of files opened by a name with this prefix raise :class:`OSError` (EIO)."""
         return self._impair(DiskImpairment("reads", prefix=prefix))
 
     def fail_syncs(self, prefix: str = "") -> DiskImpairment:
-        """Let syncs of files that were opened by a name with this prefix raise :class:`OSError` (EIO).
+        """Make syncs of files opened by a name with this prefix raise :class:`OSError` (EIO).
 
         Without a prefix, those of the directory do too.
         """
         return self._impair(DiskImpairment("syncs", prefix=prefix))
 
     def clear_impairment(self, impairment: DiskImpairment | None = None) -> None:
-        """End a trouble, or all of them. What has ended already is left alone."""
+        """End one impairment, or all. Impairments that have ended are ignored."""
         self._impairments = [other for other in self._impairments if impairment is not None and other is not impairment]
 
     @property
     def durable(self) -> dict[str, bytes]:
-        """What is durable of each file that has a name, in the order of names."""
+        """Return the durable content of each file, in order of names."""
         return {name: bytes(content.durable) for name, content in sorted(self._directory.cached.items())}
 
     def flip_random_bit(self, rng: Random) -> tuple[str, int] | None:
-        """Flip one bit of what is durable, and return the file and the offset; ``None`` if nothing is."""
+        """Flip a random durable bit; return the file and the offset, ``None`` if nothing is durable."""
         return self.flip_bits_at_fraction(rng.random(), 1 << rng.randrange(8))
 
     def flip_bits_at_fraction(self, fraction: float, mask: int) -> tuple[str, int] | None:
@@ -218,15 +218,15 @@ class Disk:
         content.flip_bits(offset, mask)
         self.has_bit_rot = True
 
-    # For what is open
+    # Interface to open files
 
     def check_power(self) -> None:
-        """Raise :class:`PowerCut` if the fuse has burnt."""
+        """Raise :class:`PowerCut` if the power is cut."""
         if self._power_cut:
             raise PowerCut("the power of this disk was cut")
 
     def spend(self, cost: int) -> int:
-        """Return how much of ``cost`` can be paid; if that is less, power is cut."""
+        """Return how much of ``cost`` can be done before the power cut."""
         paid = cost if self.power_cut_after is None else min(cost, self.power_cut_after)
         self.spent += paid
         if self.power_cut_after is not None:
@@ -235,27 +235,27 @@ class Disk:
         return paid
 
     def spend_one(self) -> None:
-        """Pay for what happens whole or not at all, or raise :class:`PowerCut`."""
+        """Account for an atomic operation, or raise :class:`PowerCut`."""
         self.spend(1)
         self.check_power()
 
     def size_limit(self, content: FileContent) -> int | None:
-        """Return how long a file may become, ``None`` for no limit; as long as it is, in any case."""
+        """Return the maximum size of a file, at least its current size; ``None`` for no limit."""
         limit = self._capacity_limit()
         return None if limit is None else len(content.cached) + max(limit - self.used_bytes, 0)
 
     def is_impaired(self, operation: str, name: str) -> bool:
-        """Say whether ``reads`` or ``syncs`` of the file with this name fail; it is empty for the directory."""
+        """Return whether ``reads`` or ``syncs`` of a file fail. The name of the directory is empty."""
         return any(trouble.operation == operation and name.startswith(trouble.prefix) for trouble in self._impairments)
 
     def file_closed(self, content: FileContent) -> None:
-        """A file was closed."""
+        """Handle a closed file."""
         content.open_handles -= 1
         if not content.open_handles:
             self._unlinked = [other for other in self._unlinked if other is not content]
 
     def unlock(self, lock: DirectoryLock) -> None:
-        """A lock was closed."""
+        """Handle a released lock."""
         if self._lock is lock:
             self._lock = None
 
@@ -274,7 +274,7 @@ class Disk:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", name) from None
 
     def _unlink(self, content: FileContent | None) -> None:
-        """A file lost a name; whoever has it open keeps it."""
+        """Unlink a file. Open handles stay valid."""
         if content is not None and content.open_handles:
             self._unlinked.append(content)
 

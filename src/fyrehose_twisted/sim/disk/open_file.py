@@ -1,4 +1,4 @@
-"""What a simulated process has of its disk: open files, and the lock that keeps other writers out."""
+"""Open files and the directory lock of a simulated process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fyrehose_twisted.sim.disk.page_cache import SECTOR, FileContent, FileTrunca
 
 
 class FileDisk(Protocol):
-    """The disk that open files and the lock belong to.
+    """Disk interface of open files and the lock.
 
     :ivar crash_count: the number of crashes so far.
     """
@@ -24,26 +24,26 @@ class FileDisk(Protocol):
         """Raise :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut."""
 
     def spend(self, cost: int) -> int:
-        """Return how much of ``cost`` can be paid; if that is less, power is cut."""
+        """Return how much of ``cost`` can be done before the power cut."""
 
     def spend_one(self) -> None:
-        """Pay for a change that happens whole or not at all."""
+        """Account for an atomic change."""
 
     def size_limit(self, content: FileContent) -> int | None:
-        """Return how long a file may become, ``None`` for no limit."""
+        """Return the maximum size of a file; ``None`` for no limit."""
 
     def is_impaired(self, what: str, name: str) -> bool:
         """Return whether ``reads`` or ``syncs`` of the file with this name fail."""
 
     def file_closed(self, content: FileContent) -> None:
-        """A file was closed."""
+        """Handle a closed file."""
 
     def unlock(self, lock: DirectoryLock) -> None:
-        """A lock was closed."""
+        """Handle a released lock."""
 
 
 class DirectoryLock:
-    """Keeps other writers out; what :meth:`~fyrehose_twisted.sim.disk.disk.Disk.lock` returns."""
+    """Lock against other writers, returned by :meth:`~fyrehose_twisted.sim.disk.disk.Disk.lock`."""
 
     __slots__ = ("_disk",)
 
@@ -51,13 +51,13 @@ class DirectoryLock:
         self._disk = disk
 
     def close(self) -> None:
-        """Let them in again. Closing twice is harmless, and so is closing it after a crash."""
+        """Release the lock. Releasing it twice, or after a crash, is harmless."""
         self._disk.unlock(self)
 
 
 @implementer(IFile)
 class OpenFile:
-    """A file of a :class:`~fyrehose_twisted.sim.disk.disk.Disk`, open until a crash.
+    """Open file of a :class:`~fyrehose_twisted.sim.disk.disk.Disk`, valid until a crash.
 
     All that are open for one file see the same content. Each method raises :class:`OSError` (EBADF) once it is closed
     or a crash is over, and :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut; :meth:`close`
@@ -88,14 +88,14 @@ class OpenFile:
         return bytes(self._content.cached[offset : offset + length])
 
     def write(self, offset: int, data: Datagram) -> None:
-        """See :class:`~fyrehose_twisted.interfaces.IFile`. On a full disk, what fits is written before it raises."""
+        """See :class:`~fyrehose_twisted.interfaces.IFile`. On a full disk, it writes what fits, then raises."""
         self._check(offset, writes=True)
         wanted = bytes(data)
         room = self._disk.size_limit(self._content)
         fits = wanted if room is None else wanted[: max(room - offset, 0)]
         done = self._disk.spend(len(fits))
         cut = offset + done
-        if done < len(fits) and cut < len(self._content.cached):  # No sector has half of what takes the place of it.
+        if done < len(fits) and cut < len(self._content.cached):  # Sectors are replaced atomically.
             done = max(0, cut - cut % SECTOR - offset)
         if done:
             self._content.apply(FileWrite(offset, fits[:done]))
@@ -104,7 +104,7 @@ class OpenFile:
             raise OSError(errno.ENOSPC, "the disk is full", self._name)
 
     def truncate(self, size: int) -> None:
-        """See :class:`~fyrehose_twisted.interfaces.IFile`. One that makes the file longer fills it up with zeros."""
+        """See :class:`~fyrehose_twisted.interfaces.IFile`. Extending a file fills it with zeros."""
         self._check(size, writes=True)
         room = self._disk.size_limit(self._content)
         if room is not None and size > room:

@@ -1,4 +1,4 @@
-"""What a page cache has of files and of their names, what of it is durable, and what a power failure leaves."""
+"""Page cache of a simulated disk: cached and durable content, and the outcome of a power failure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from random import Random
 from typing import NamedTuple
 
 SECTOR = 512
-"""Bytes; a disk writes such pieces of a file whole, or not at all."""
+"""Sector size in bytes. Sectors are written atomically."""
 
 SURVIVAL_PROBABILITIES = (0.1, 0.5, 0.9)
-"""Probabilities, one of which each piece survives with where some do."""
+"""Survival probabilities of a sector in a partial outcome; one is drawn per file."""
 
 EXTEND_PROBABILITY = 0.3
-"""Probability that a piece which does not survive where some do makes the file as long as if it had."""
+"""Probability that a lost write still extends the file in a partial outcome."""
 
 
 class PowerLossOutcome(Enum):
-    """What a power failure leaves of what was done since the last sync."""
+    """Outcome of a power failure for changes since the last sync."""
 
     NOTHING = "nothing"
     EVERYTHING = "everything"
@@ -28,45 +28,45 @@ class PowerLossOutcome(Enum):
 
     @classmethod
     def draw(cls, rng: Random) -> PowerLossOutcome:
-        """Draw one, each as likely."""
+        """Draw an outcome uniformly."""
         return rng.choice(tuple(cls))
 
 
 class FileWrite(NamedTuple):
-    """Bytes to be written to a file."""
+    """Write of bytes to a file."""
 
     offset: int
     data: bytes
 
     @property
     def end(self) -> int:
-        """Where in the file it ends."""
+        """End offset in the file."""
         return self.offset + len(self.data)
 
     def apply(self, content: bytearray) -> None:
-        """Write it; a gap before it is filled with zeros."""
+        """Apply the write. A gap before it is filled with zeros."""
         FileExtend(self.offset).apply(content)
         content[self.offset : self.end] = self.data
 
 
 class FileExtend(NamedTuple):
-    """The file becomes as long as this at least."""
+    """Extension of a file to a minimum size."""
 
     size: int
 
     def apply(self, content: bytearray) -> None:
-        """Fill it up with zeros."""
+        """Extend the file with zeros."""
         if self.size > len(content):
             content.extend(bytes(self.size - len(content)))
 
 
 class FileTruncate(NamedTuple):
-    """The file becomes as long as this."""
+    """Change of the size of a file."""
 
     size: int
 
     def apply(self, content: bytearray) -> None:
-        """Cut it off, or fill it up with zeros."""
+        """Truncate the file, or extend it with zeros."""
         del content[self.size :]
         FileExtend(self.size).apply(content)
 
@@ -75,7 +75,7 @@ FileChange = FileWrite | FileExtend | FileTruncate
 
 
 class FileContent:
-    """What is in one file.
+    """Cached and durable content of one file.
 
     :ivar durable: what is there after a power failure, whatever becomes of the rest.
     :ivar cached: what readers see.
@@ -91,25 +91,25 @@ class FileContent:
         self._pending: list[FileChange] = []
 
     def copy(self) -> FileContent:
-        """Return another file with the same in it, not open."""
+        """Return a copy that is not open."""
         copy = FileContent()
         copy.durable, copy.cached = bytearray(self.durable), bytearray(self.cached)
         copy._pending = list(self._pending)
         return copy
 
     def apply(self, change: FileWrite | FileTruncate) -> None:
-        """Change what readers see, and later, when it is synced, what is durable."""
+        """Apply a change to the cache, durable after the next sync."""
         change.apply(self.cached)
         self._pending.append(change)
 
     def sync(self) -> None:
-        """Make durable what was changed."""
+        """Make all changes durable."""
         for change in self._pending:
             change.apply(self.durable)
         self._pending.clear()
 
     def sync_failed(self) -> None:
-        """Let what was written never become durable, though readers see it: the kernel takes its pages for clean.
+        """Keep unsynced writes visible but never durable: after the error the kernel treats the pages as clean.
 
         How long the file is belongs to its metadata, which the next sync makes durable.
         """
@@ -125,7 +125,7 @@ class FileContent:
             self.cached[offset] ^= mask
 
     def lose_power(self, rng: Random, outcome: PowerLossOutcome) -> None:
-        """Power was lost: some of what was not synced is there, and what is not is gone for readers too."""
+        """Lose power: some unsynced changes survive, and the others disappear for readers too."""
         for change in self._surviving(rng, outcome):
             change.apply(self.durable)
         self._pending.clear()
@@ -152,7 +152,7 @@ class FileContent:
 
 
 class DirectoryEntries:
-    """Which names there are, and for which files.
+    """Cached and durable directory entries.
 
     :ivar durable: what is there after a power failure, whatever becomes of the rest.
     :ivar cached: what readers see.
@@ -166,12 +166,12 @@ class DirectoryEntries:
         self._pending: list[dict[str, FileContent | None]] = []
 
     def apply(self, change: dict[str, FileContent | None]) -> None:
-        """Give names to files; ``None`` takes a name away."""
+        """Set directory entries; ``None`` removes a name."""
         _apply_rename(self.cached, change)
         self._pending.append(change)
 
     def sync(self) -> None:
-        """Make durable what was changed."""
+        """Make all changes durable."""
         for change in self._pending:
             _apply_rename(self.durable, change)
         self._pending.clear()
@@ -236,7 +236,7 @@ def _apply_rename(names: dict[str, FileContent], change: dict[str, FileContent |
 
 
 def _split_by_sector(change: FileChange) -> Iterator[FileChange]:
-    """Take a change apart into what happens whole or not at all."""
+    """Split a change into atomic parts."""
     if not isinstance(change, FileWrite):
         yield change
         return

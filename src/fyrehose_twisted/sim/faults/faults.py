@@ -1,4 +1,4 @@
-"""What can go wrong: each fault has a time, ends by itself, and is a line of text."""
+"""Faults of hosts and links, each with a start, a duration and a one-line text format."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.sim.network import Network
 
 ALL_HOSTS = "*"
-"""Stands for every host in a list of names."""
+"""Wildcard for all hosts in a list of names."""
 
 HostNames = tuple[str, ...]
 
@@ -44,24 +44,24 @@ class Fault:
 
     @property
     def ends_at(self) -> float:
-        """When it is over, in seconds after the start."""
+        """End of the fault, in seconds after the start."""
         return self.at + self.duration
 
     @property
     def has_duration(self) -> bool:
-        """Whether its text has to say for how long."""
+        """Whether the text of the fault includes its duration."""
         return False
 
     def begin(self, network: Network) -> None:
-        """Let it happen."""
+        """Begin the fault."""
         raise NotImplementedError(f"{type(self).__name__} does not say what happens")
 
     def host_names(self) -> HostNames:
-        """Return the names of the hosts that it concerns."""
+        """Return the names of the affected hosts."""
         return ()
 
     def check(self, network: Network) -> None:
-        """See that it can happen on ``network``.
+        """Check that the fault is applicable to ``network``.
 
         :raises KeyError: if it concerns a host that is not there.
         :raises ConfigurationError: if it cannot happen to one that is.
@@ -70,7 +70,7 @@ class Fault:
             network.host(name)
 
     def details(self) -> str:
-        """Return the middle of its text, which :meth:`parse_fault` takes apart again."""
+        """Return the middle part of the text, which :func:`parse_fault` parses."""
         return ", ".join(self.host_names())
 
     @classmethod
@@ -85,7 +85,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class HostFault(Fault):
-    """Base of faults of one host that last for a while. By default its name is all that the text says of them."""
+    """Base class of faults of one host with a duration. By default the text has only the name of the host."""
 
     pattern: ClassVar[str] = r"(?P<host>\S+)"
 
@@ -108,7 +108,7 @@ class HostFault(Fault):
 
 @dataclass(frozen=True, slots=True)
 class CrashFault(HostFault):
-    """A host crashes and starts again: ``crash backbone killed for 2.5``.
+    """Crash of a host and its restart: ``crash backbone killed for 2.5``.
 
     :ivar after_persist: it crashes once something was made durable, before anything that depends on it is sent, if that
         happens within the time that the crash lasts.
@@ -151,7 +151,7 @@ class CrashFault(HostFault):
 
 @dataclass(frozen=True, slots=True)
 class PauseFault(HostFault):
-    """A host stands still and goes on: ``pause sub-1 for 8.0``. One that stands still already goes on no later."""
+    """Pause of a host: ``pause sub-1 for 8.0``. It does not extend an earlier pause."""
 
     keyword: ClassVar[str] = "pause"
     example: ClassVar[str] = "pause sub-1 for 8.0"
@@ -165,7 +165,7 @@ class PauseFault(HostFault):
 
 @dataclass(frozen=True, slots=True)
 class ClockFault(HostFault):
-    """A clock is set forward or back, or runs wrong for a while. It runs as the last such fault has it.
+    """Step of a clock, or a wrong rate for a while. The latest such fault determines the rate.
 
     ``clock sub-1 +3.5``, ``clock sub-1 x1.0002 for 60.0``.
 
@@ -214,7 +214,7 @@ class ClockFault(HostFault):
 
 @dataclass(frozen=True, slots=True)
 class LinkFault(Fault):
-    """Links are worse for a while: ``link sub-1 -> backbone, pub-1 loss=0.3 jitter=0.2 for 10.0``.
+    """Impairment of links: ``link sub-1 -> backbone, pub-1 loss=0.3 jitter=0.2 for 10.0``.
 
     :ivar changes: fields of :class:`~fyrehose_twisted.sim.link.Link` and their values, as pairs.
     """
@@ -246,7 +246,7 @@ class LinkFault(Fault):
             network.call_in(self.duration, partial(network.remove_override, change))
 
     def link_changes(self) -> dict[str, Any]:
-        """Return what changes."""
+        """Return the changed link properties."""
         return dict(self.changes)
 
     def host_names(self) -> HostNames:
@@ -279,7 +279,7 @@ class LinkFault(Fault):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFault(LinkFault):
-    """Nothing passes for a while: ``cut sub-1 -> backbone for 3.0``, or with ``<->`` both ways."""
+    """Network partition: ``cut sub-1 -> backbone for 3.0``, or with ``<->`` both ways."""
 
     keyword: ClassVar[str] = "cut"
     pattern: ClassVar[str] = rf"(?P<sources>{_NAMES}) (?P<arrow><?->) (?P<destinations>{_NAMES})(?P<changes>)"
@@ -296,7 +296,7 @@ _WORDS: dict[str, type[Fault]] = {}
 
 
 def register_fault(kind: FaultT) -> FaultT:
-    """Let :func:`parse_fault` read faults of this class by their word; usable as a decorator."""
+    """Register a fault class for :func:`parse_fault`; usable as a decorator."""
     _WORDS[kind.keyword] = kind
     return kind
 
@@ -312,7 +312,7 @@ def _parse_bool(text: str) -> bool:
 
 
 def parse_number(text: str) -> float:
-    """Return the number that ``text`` says. :raises ValueError: if it is none, or not finite."""
+    """Parse a finite number. :raises ValueError: if ``text`` is not one."""
     try:
         found = float(text)
     except ValueError:
@@ -378,7 +378,7 @@ def parse_fault(line: str) -> Fault:
 
 
 def _unless_restarted(host: Host, action: Callable[[], object]) -> Callable[[], None]:
-    """Return what calls ``action``, but not if the host was started meanwhile: what it would end is over."""
+    """Return a function that calls ``action`` unless the host was started in the meantime."""
     boots = host.boots
 
     def act() -> None:

@@ -1,4 +1,4 @@
-"""One end of a stream connection, and what the node there is told of it."""
+"""One end of a stream connection and its events for the node."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from fyrehose_twisted.sim.tcp.segments import NO_VALUE, ControlSegment, StreamLi
 
 
 class ConnectionState(Enum):
-    """What the machine at one end knows of a connection."""
+    """State of a connection end, as known to its machine."""
 
     DIALLING = "dialling"
     ACCEPTING = "accepting"
-    """The machine has accepted it; the handshake is not over, or the node has not been told."""
+    """Accepted, but the handshake is incomplete or the node is not informed yet."""
     OPEN = "open"
     CLOSING = "closing"
-    """The node hung up; what it wrote is still on its way."""
+    """Closed by the node; its writes are still in flight."""
     GONE = "gone"
 
 
 class EndThrottle(Protocol):
-    """A limit to how fast a node reads."""
+    """Limit of the read rate of a node."""
 
     def enqueue(self, end: ConnectionEnd, inbox: ReceiveBuffer) -> None:
-        """Let the ``inbox`` of ``end`` be read when it is its turn."""
+        """Schedule a read of the receive buffer of ``end``."""
 
 
 class EndStreams(RouteStreams, Protocol):
-    """The stream connections of a network that an end is one of.
+    """Interface of the stream connections of a network to one end.
 
     :ivar limits: the sizes and times of connections.
     """
@@ -50,23 +50,23 @@ class EndStreams(RouteStreams, Protocol):
         """The throttles in force."""
 
     def connection_ends(self, host: Host) -> dict[int, ConnectionEnd]:
-        """Return the ends on ``host``, by the number of the peer that each leads to."""
+        """Return the ends on ``host`` by peer number."""
 
     def codec_of(self, host: Host) -> IStreamCodec | None:
-        """Return how messages of ``host`` become bytes."""
+        """Return the codec of ``host``."""
 
     def packet(self, host: Host, to: Address, data: Any) -> SimPacket:
-        """Count a message that ``host`` writes."""
+        """Count a message written by ``host``."""
 
     def throttle_of(self, end: ConnectionEnd) -> EndThrottle | None:
-        """Return what slows the reading of ``end``."""
+        """Return the throttle of ``end``, if any."""
 
     def send_reset(self, end: ConnectionEnd) -> None:
-        """Tell the other end that here nothing is known of the connection."""
+        """Send a reset to the other end."""
 
 
 class ConnectionEnd:
-    """One end of a connection.
+    """One end of a stream connection.
 
     :ivar streams: the connections of the network.
     :ivar peer: what the node calls it.
@@ -109,32 +109,32 @@ class ConnectionEnd:
 
     @property
     def network(self) -> NetworkCore:
-        """The network that the connection is on."""
+        """Network of the connection."""
         return self.streams.network
 
     @property
     def codec(self) -> IStreamCodec | None:
-        """How messages become bytes; ``None`` if they travel as objects."""
+        """Codec of the messages; ``None`` if they travel as objects."""
         return self.streams.codec_of(self.host)
 
     @property
     def is_gone(self) -> bool:
-        """Whether the machine knows nothing of the connection any more; the node may still have to be told."""
+        """Whether the machine has forgotten the connection. The node may not be informed yet."""
         return self.state is ConnectionState.GONE
 
     @property
     def is_open(self) -> bool:
-        """Whether the node takes it for open."""
+        """Whether the connection is open for the node."""
         return self.state is ConnectionState.OPEN and self._node_informed
 
     @property
     def is_reading(self) -> bool:
-        """Whether the node reads from it now."""
+        """Whether the node currently reads from it."""
         return (self.state is ConnectionState.OPEN or self.state is ConnectionState.ACCEPTING) and self.host.running
 
     @property
     def is_reading_unthrottled(self) -> bool:
-        """Whether the node reads from it now, and nothing slows it."""
+        """Whether the node currently reads from it without a throttle."""
         return self.is_reading and not self.streams.throttles
 
     @property
@@ -146,7 +146,7 @@ class ConnectionEnd:
     # Sending
 
     def write(self, messages: Sequence[Any]) -> None:
-        """Send messages."""
+        """Queue messages for sending."""
         streams, host, to = self.streams, self.host, self.to
         out = self.send_buffer or self.ensure_send_buffer()
         codec = self.codec
@@ -160,14 +160,14 @@ class ConnectionEnd:
                 out.send(segment)
 
     def ensure_send_buffer(self) -> SendBuffer:
-        """Return what it sends through."""
+        """Return the send buffer; create it if needed."""
         if self.send_buffer is None:
             assert self.other is not None, "nobody has answered yet"
             self.send_buffer = SendBuffer(self.streams, self, self.other, self.streams.limits)
         return self.send_buffer
 
     def close(self) -> None:
-        """Close it once what was written has arrived. The node hears no more of it."""
+        """Close after the pending writes. The node gets no further events."""
         self.state = ConnectionState.CLOSING
         self._notify_observers("closed")
         if self.receive_buffer is not None:
@@ -175,19 +175,19 @@ class ConnectionEnd:
         self.ensure_send_buffer().send(TcpSegment(ControlSegment.BYE, 0))
 
     def buffered_bytes_changed(self, size: int) -> None:
-        """So many bytes wait to be sent."""
+        """Handle a change of the number of queued bytes."""
         counts, limits = self.network.counters, self.streams.limits
         if size > counts["stream_buffered"]:
             counts["stream_buffered"] = size
         if size < limits.low if self._blocked else size > limits.high:
             self._blocked = not self._blocked
-            # Later: a node that writes is not called back before everything else that it wants is done.
+            # Deferred, so that the node is called only after all its effects were carried out.
             self.network.call_in(0.0, self.update_node)
 
     # Receiving
 
     def accepts_segments(self) -> bool:
-        """Say whether something that has come this far is taken; where nothing is known of it, that is answered."""
+        """Return whether arriving segments are accepted; an unknown connection is answered with a reset."""
         if self.host.powered_off:
             return False
         if self.is_gone:
@@ -195,9 +195,9 @@ class ConnectionEnd:
         return not self.is_gone
 
     def arrived(self, segments: list[TcpSegment]) -> None:
-        """Segments have arrived."""
+        """Process arrived segments."""
         only, inbox = segments[0], self.receive_buffer
-        # A message on its own is what nearly all are where they travel as objects.
+        # Fast path: a single message object.
         if inbox is None and len(segments) == 1 and isinstance(only.data, SimPacket) and self.is_reading_unthrottled:
             self.bytes_read(only.size)
             self.deliver(only.data.data, only.data)
@@ -213,12 +213,12 @@ class ConnectionEnd:
             self.receive_buffer = None
 
     def bytes_read(self, size: int) -> None:
-        """So many bytes were read."""
+        """Handle bytes read by the node."""
         if size and self.other is not None and self.other.send_buffer is not None:
             self.other.send_buffer.bytes_read(size)
 
     def deliver(self, message: Any, packet: Any) -> None:
-        """Hand a message to the node, which came as ``packet``; either may be :data:`NO_VALUE`."""
+        """Deliver a message that arrived as ``packet``; either may be :data:`NO_VALUE`."""
         host = self.host
         if packet is not NO_VALUE:
             network = self.network
@@ -229,7 +229,7 @@ class ConnectionEnd:
             host.deliver(host.node.receive, message, self.peer)
 
     def update_node(self) -> None:
-        """Let the node know what it does not know yet, unless its host stands still."""
+        """Inform the node of changes unless its host is paused."""
         host = self.host
         if self.state is ConnectionState.OPEN and not self._node_informed and host.running:
             self._notify_connected()
@@ -247,26 +247,26 @@ class ConnectionEnd:
             self._notify_disconnected(*self._close_reason)
 
     def dial_accepted(self) -> None:
-        """What was dialled has accepted."""
+        """Handle the acceptance of a dial."""
         self.state = ConnectionState.OPEN
         self.network.counters["connections"] += 1
         self.ensure_send_buffer().send(TcpSegment(ControlSegment.HELLO, 0))
         self.update_node()
 
     def handshake_done(self) -> None:
-        """The dialler knows that it was accepted, and so the connection is open."""
+        """Complete the handshake: the connection is open."""
         self.state = ConnectionState.OPEN
         self._notify_connected()
 
     def peer_closed(self) -> None:
-        """The other side hung up, and all that it wrote has been read."""
+        """Handle a close by the peer after all its data was read."""
         other = self.other
         self.terminate("closed")
         if other is not None:
             other.terminate("closed")
 
     def decode_failed(self, error: RemoteError) -> None:
-        """The bytes are none of the protocol."""
+        """Handle malformed bytes."""
         self.streams.send_reset(self)
         self.terminate(f"malformed: {error}", "reset")
 
@@ -288,7 +288,7 @@ class ConnectionEnd:
             self.streams.connection_ends(self.host).pop(self.peer.number, None)
 
     def forget(self, reason: str) -> None:
-        """The machine loses its memory of the connection."""
+        """Drop the state of the connection."""
         self._close_reason = None
         if not self.is_gone:
             self._enter_gone(reason)
@@ -306,7 +306,7 @@ class ConnectionEnd:
             return
         if other.send_buffer is not None:
             other.send_buffer.receiver_gone(reason)
-        # Nothing comes back any more for a node that hung up, nor for a machine whose handshake came to nothing.
+        # No more data comes back after a close by the node or a failed handshake.
         if dialled or (
             other.state is ConnectionState.CLOSING and other.send_buffer is not None and other.send_buffer.idle
         ):

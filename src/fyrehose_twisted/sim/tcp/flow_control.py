@@ -1,4 +1,4 @@
-"""One direction of a stream connection, and what waits at its sender until its receiver has room."""
+"""Send buffer and flow control of one direction of a stream connection."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fyrehose_twisted.sim.tcp.segments import ControlSegment, StreamLimits, TcpS
 
 
 class SendBuffer(ReliableRoute):
-    """A wire on which no more is on its way, or unread, than the receiver's window has room for.
+    """Reliable route limited by the window of the receiver.
 
     :ivar waiting_bytes: bytes that wait at the sender.
     """
@@ -29,7 +29,7 @@ class SendBuffer(ReliableRoute):
     # What waits
 
     def send(self, segment: TcpSegment) -> None:
-        """Send a segment after those before it."""
+        """Send a segment in order."""
         if not (self._in_flight or self._waiting or self._unacknowledged):
             self._last_progress = self._scheduler.now
         if not self._waiting and self._has_room(segment):
@@ -44,7 +44,7 @@ class SendBuffer(ReliableRoute):
         self.sender.buffered_bytes_changed(self.waiting_bytes)
 
     def bytes_read(self, size: int) -> None:
-        """The receiver has read ``size`` bytes."""
+        """Handle ``size`` bytes read by the receiver."""
         if self.is_acknowledged():
             self._window_used -= size
         else:
@@ -89,7 +89,7 @@ class SendBuffer(ReliableRoute):
 
     @property
     def idle(self) -> bool:
-        """Whether all that was written has arrived, as far as the sender knows."""
+        """Whether everything written is acknowledged."""
         return not self._in_flight and not self._awaits_acknowledgement
 
     def sender_gone(self, reason: str) -> None:

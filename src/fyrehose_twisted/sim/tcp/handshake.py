@@ -1,4 +1,4 @@
-"""How a stream connection opens, or fails to."""
+"""Handshake of stream connections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fyrehose_twisted.sim.tcp.route import StreamRoute
 
 
 class HandshakeStreams(EndStreams, Protocol):
-    """The stream connections that open by handshakes."""
+    """Interface of the stream connections to handshakes."""
 
     def make_accepted_peer(self, dialler: Host) -> Peer:
-        """Return what a node calls a new connection that ``dialler`` opened."""
+        """Return the peer for a new connection from ``dialler``."""
 
     def refuses_dials(self, host: Host) -> bool:
-        """Return whether ``host`` was told to refuse dials."""
+        """Return whether ``host`` refuses dials."""
 
 
 class Handshake:
@@ -39,7 +39,7 @@ class Handshake:
         self._deadline = self._network.now + streams.limits.dial_timeout
 
     def dial(self) -> None:
-        """Ask whether the other side accepts."""
+        """Send a connection request."""
         if self.end.state is not ConnectionState.DIALLING:
             return
         if self._network.now >= self._deadline:
@@ -58,7 +58,7 @@ class Handshake:
         self._network.scheduler.call_at(min(when, self._deadline), call if when < self._deadline else self.dial)
 
     def _dial_arrived(self) -> None:
-        """The question has arrived."""
+        """Handle an arrived connection request."""
         if self.end.state is not ConnectionState.DIALLING:
             return
         host = self._network.hosts.get(self.end.peer.address)
@@ -88,7 +88,7 @@ class Handshake:
 
 
 def is_refusing(streams: HandshakeStreams, host: Host) -> bool:
-    """Say whether nobody listens on ``host``."""
+    """Return whether ``host`` refuses connections."""
     return not host.up or streams.refuses_dials(host) or not ILinkNode.providedBy(host.node)
 
 

@@ -1,4 +1,4 @@
-"""What has arrived at one end of a stream connection and was not read by its node."""
+"""Receive buffer of one end of a stream connection."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from fyrehose_twisted.sim.tcp.segments import NO_VALUE, ControlSegment, TcpSegme
 
 
 class InboxEnd(Protocol):
-    """The end of a connection that an inbox belongs to."""
+    """Interface of a connection end to its receive buffer."""
 
     @property
     def network(self) -> NetworkCore:
-        """The network that the connection is on."""
+        """Network of the connection."""
 
     @property
     def codec(self) -> IStreamCodec | None:
-        """How messages become bytes."""
+        """Codec of the messages."""
 
     @property
     def is_gone(self) -> bool:
-        """Whether its machine knows nothing of the connection any more."""
+        """Whether the machine has forgotten the connection."""
 
     @property
     def is_reading(self) -> bool:
-        """Whether the node reads from it now."""
+        """Whether the node currently reads from it."""
 
     def bytes_read(self, size: int) -> None:
-        """So many bytes were read."""
+        """Handle bytes read by the node."""
 
     def deliver(self, message: Any, packet: Any) -> None:
-        """Hand a message to the node, which came as ``packet``."""
+        """Deliver a message that arrived as ``packet``."""
 
     def handshake_done(self) -> None:
-        """The dialler knows that it was accepted."""
+        """Complete the handshake."""
 
     def peer_closed(self) -> None:
-        """The other side hung up, and all that it wrote has been read."""
+        """Handle a close by the peer after all its data was read."""
 
     def decode_failed(self, error: RemoteError) -> None:
-        """The bytes are none of the protocol."""
+        """Handle malformed bytes."""
 
 
 class ReceiveBuffer:
-    """Keeps segments until the node of ``end`` can read them, and takes bytes apart into messages."""
+    """Receive buffer that holds segments until the node of ``end`` reads them, and decodes messages."""
 
     __slots__ = ("_decoded", "_decoder", "_unread", "end")
 
@@ -61,20 +61,20 @@ class ReceiveBuffer:
 
     @property
     def has_state(self) -> bool:
-        """Whether there is something in it, or may be part of a message."""
+        """Whether it holds segments or a partial message."""
         return bool(self._unread or self._decoded or self._decoder)
 
     @property
     def readable(self) -> bool:
-        """Whether there is something to read, and a node that reads it now."""
+        """Whether there are segments and the node currently reads."""
         return bool(self._unread or self._decoded) and self.end.is_reading
 
     def add(self, segments: list[TcpSegment]) -> None:
-        """Keep segments that arrived."""
+        """Add arrived segments."""
         self._unread += segments
 
     def discard(self, reason: str) -> bool:
-        """Drop everything; return whether the sender had hung up."""
+        """Drop all segments; return whether the sender had closed the connection."""
         network, said_bye = self.end.network, False
         decoded, self._decoded = self._decoded, None
         unread, self._unread = self._unread, []
@@ -90,7 +90,7 @@ class ReceiveBuffer:
         return said_bye
 
     def read(self) -> None:
-        """Let the node have what has arrived."""
+        """Deliver the segments to the node."""
         while self.readable:
             self.read_some()
 

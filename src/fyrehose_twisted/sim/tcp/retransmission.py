@@ -1,4 +1,4 @@
-"""What is on its way in one direction of a stream connection, and is sent again where it was lost."""
+"""Retransmission in one direction of a stream connection."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from fyrehose_twisted.sim.tcp.route import RouteStreams, StreamRoute
 from fyrehose_twisted.sim.tcp.segments import StreamLimits, TcpSegment
 
 INITIAL_RETRANSMIT_TIMEOUT = 0.2
-"""Seconds after which what was lost is sent again; each time in vain doubles them."""
+"""Initial retransmit timeout in seconds; doubled with each failed attempt."""
 
 MAX_RETRANSMIT_TIMEOUT = 10.0
 
 
 class WireEnd(Protocol):
-    """The sender or the receiver of what travels on a wire."""
+    """Sender or receiver of a reliable route."""
 
     host: Host
 
     @property
     def is_gone(self) -> bool:
-        """Whether its machine knows nothing of the connection any more."""
+        """Whether the machine has forgotten the connection."""
 
     def buffered_bytes_changed(self, size: int) -> None:
-        """So many bytes wait to be sent."""
+        """Handle a change of the number of queued bytes."""
 
     def accepts_segments(self) -> bool:
-        """Return whether something that has come this far is taken."""
+        """Return whether arriving segments are accepted."""
 
     def arrived(self, segments: list[TcpSegment]) -> None:
-        """Segments have arrived."""
+        """Process arrived segments."""
 
     def terminate(self, reason: str) -> None:
-        """The machine knows that the connection is over."""
+        """Handle the end of the connection."""
 
 
 class ReliableRoute(StreamRoute):
-    """Brings segments from ``sender`` to ``receiver``, in order and each once.
+    """Reliable route that delivers segments in order, each once.
 
     What is lost is sent again, and what follows waits for it. Where nobody answers, the sender gives up in the end.
     """
@@ -65,7 +65,7 @@ class ReliableRoute(StreamRoute):
         self._limits = limits
         self._scheduler = self.network.scheduler
         self._in_flight: list[TcpSegment] = []
-        self._lost_count = 0  # of those flying
+        self._lost_count = 0  # of the segments in flight
         self._unacknowledged = False  # something has arrived, and the sender cannot know
         self._arriving = False
         self._busy_until = 0.0
@@ -73,7 +73,7 @@ class ReliableRoute(StreamRoute):
         self._retransmit_timeout = INITIAL_RETRANSMIT_TIMEOUT
         self._retransmit_at: float | None = None
 
-    # Travelling
+    # Transmission
 
     def _transmit(self, segment: TcpSegment) -> None:
         self._in_flight.append(segment)
@@ -125,7 +125,7 @@ class ReliableRoute(StreamRoute):
             self._schedule_arrival()
         self.receiver.arrived(arrived)
 
-    # Answers, and the want of them
+    # Acknowledgements
 
     def _acknowledged(self) -> None:
         """The sender knows how things are at the receiver."""
@@ -145,7 +145,7 @@ class ReliableRoute(StreamRoute):
             self._scheduler.call_at(when, self._retransmit_due)
 
     def _retransmit_due(self) -> None:
-        # An entry of the scheduler that was overtaken by an earlier one comes to nothing.
+        # A call superseded by an earlier one does nothing.
         if self._retransmit_at is None or self._scheduler.now < self._retransmit_at:
             return
         self._retransmit_at = None

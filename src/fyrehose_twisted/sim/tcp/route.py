@@ -1,4 +1,4 @@
-"""The way from a host to an address and back, as stream connections see it."""
+"""Route of stream connections between a host and an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fyrehose_twisted.sim.network_core import NetworkCore
 
 
 class SplitMix64:
-    """Random numbers from ``seed``.
+    """Random number generator seeded with ``seed``.
 
     There may be millions of these, and :class:`random.Random` takes 2.5 kB. This one can do what
     :meth:`~fyrehose_twisted.sim.link.Link.latency` asks for, and little else.
@@ -26,7 +26,7 @@ class SplitMix64:
         self._state = int.from_bytes(blake2b(seed.encode(), digest_size=8).digest(), "big")
 
     def random(self) -> float:
-        """Return a number from 0 to 1, which is never 1."""
+        """Return a number from 0 (inclusive) to 1 (exclusive)."""
         # SplitMix64, by Steele, Lea and Flood.
         self._state = state = (self._state + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
         state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
@@ -43,7 +43,7 @@ class SplitMix64:
 
 
 class RouteStreams(Protocol):
-    """The stream connections whose messages travel on routes."""
+    """Interface of the stream connections to routes."""
 
     @property
     def network(self) -> NetworkCore:
@@ -88,7 +88,7 @@ class StreamRoute:
             self._forward_link if answering is None else network.link_between(answering, self.source.address)
         )
         there = self._forward_link
-        # Whether all that happens on the way is that time passes.
+        # Whether the route only delays packets.
         self._is_delay_only = there.up and not (
             there.loss or there.corruption or there.jitter or there.tail or there.reordering or there.bandwidth
         )
@@ -128,7 +128,7 @@ class StreamRoute:
 
     @property
     def rng(self) -> SplitMix64:
-        """Random numbers for this route alone."""
+        """Random numbers of this route."""
         if self._rng is None:
             self._rng = self._streams.route_rng(self.source, self.to)
         return self._rng

@@ -1,4 +1,4 @@
-"""What travels on a stream connection, and how large it may be."""
+"""Segments of stream connections and their limits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fyrehose_twisted.sim.observer import SimPacket
 from fyrehose_twisted.sim.tcp.route import SplitMix64
 
 NO_VALUE: Any = object()
-"""Stands where a packet made no message, or a message came of no packet of its own."""
+"""Placeholder for a packet without a message, or a message without its own packet."""
 
 SHORT_SEGMENT_PROBABILITY = 0.25
-"""Probability with which what travels in one piece is cut short."""
+"""Probability of a short segment."""
 
 SPLIT_READ_PROBABILITY = 0.5
 """Probability with which what has arrived is cut once more where it is read."""
@@ -28,7 +28,7 @@ MAX_SINGLE_BYTE_READS = 64
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """How stream connections behave. Sizes are in bytes, times in seconds.
+    """Limits and timeouts of stream connections. Sizes are in bytes, times in seconds.
 
     :ivar window: what may be on its way or unread in one direction; the rest waits at the sender.
     :ivar high: when more than this waits, the sender's node is told ``blocked``.
@@ -63,16 +63,16 @@ class StreamLimits:
 
 
 class ControlSegment(Enum):
-    """What travels in line with the messages and is none."""
+    """Control segments in the message stream."""
 
     HELLO = "hello"
     """The dialler's last word in the handshake."""
     BYE = "bye"
-    """The sender hung up."""
+    """Close by the sender."""
 
 
 class TcpSegment:
-    """What travels in one piece.
+    """Segment of a stream.
 
     :ivar data: bytes; the packet of a message that travels as an object; or a mark.
     :ivar completed_packets: packets whose last byte is in ``data``.
@@ -115,7 +115,7 @@ def split_into_segments(packets: Sequence[SimPacket], max_size: int, rng: SplitM
 
 
 def split_for_reading(data: bytes, rng: Random) -> Iterator[bytes]:
-    """Yield ``data`` in the pieces in which a socket may give it."""
+    """Yield ``data`` in pieces as read from a socket."""
     start = 0
     while len(data) - start > 1:
         chance = rng.random()

@@ -1,4 +1,4 @@
-"""Stream connections between the hosts of a simulated network: what TCP would do."""
+"""Simulated TCP connections between hosts."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class StreamConnections:
         self._refusing: Counter[Address] = Counter()
         self._route_rngs: dict[tuple[int, Address], SplitMix64] = {}
 
-    # For nodes
+    # Effects of nodes
 
     def perform(self, host: Host, effect: Dial | Write | Close) -> None:
-        """Do what the node of ``host`` wants.
+        """Carry out an effect of the node of ``host``.
 
         :raises TypeError: if ``effect`` is none of these, or a node dials that could not be told what comes of it.
         """
@@ -90,7 +90,7 @@ class StreamConnections:
             raise TypeError(f"{host.name} wants a {type(effect).__name__}, and nobody knows how to do that")
 
     def packet(self, host: Host, to: Address, data: Any) -> SimPacket:
-        """Count a message that ``host`` writes."""
+        """Count a message written by ``host``."""
         network = self.network
         packet = SimPacket(next(network.packet_numbers), host, to, data, network.scheduler.now)
         network.counters["sent"] += 1
@@ -124,7 +124,7 @@ class StreamConnections:
             end.forget("down")
 
     def host_resumed(self, host: Host) -> None:
-        """The node of ``host`` reads again."""
+        """Deliver queued data: the node of ``host`` has resumed."""
         for end in list(self.connection_ends(host).values()):
             end.update_node()
 
@@ -145,7 +145,7 @@ class StreamConnections:
         acceptor.update_node()
 
     def peers(self, host: Host) -> list[Peer]:
-        """Return the connections that the node of ``host`` takes for open."""
+        """Return the connections that are open for the node of ``host``."""
         return [end.peer for end in self.connection_ends(host).values() if end.is_open]
 
     def buffered(self, host: Host) -> int:
@@ -155,7 +155,7 @@ class StreamConnections:
         )
 
     def reset(self, one: Host, other: Host) -> None:
-        """Reset the connections between two hosts, so that both sides are told at once."""
+        """Reset the connections between two hosts on both sides at once."""
         for end in self.ends_between(one, other) + self.ends_between(other, one):
             end.terminate("reset")
             if end.other is not None:
@@ -181,7 +181,7 @@ class StreamConnections:
         self._refusing[host.address] -= 1
 
     def refuses_dials(self, host: Host) -> bool:
-        """Say whether ``host`` was told to refuse dials."""
+        """Return whether ``host`` refuses dials."""
         return self._refusing[host.address] > 0
 
     def throttle_reads(self, host: Host, rate: float, source: Address | None = None) -> Throttle:
@@ -203,11 +203,11 @@ class StreamConnections:
     # For connections
 
     def connection_ends(self, host: Host) -> dict[int, ConnectionEnd]:
-        """Return the ends on ``host``, by the number of the peer that each leads to."""
+        """Return the ends on ``host`` by peer number."""
         return self._ends[host.index]
 
     def codec_of(self, host: Host) -> IStreamCodec | None:
-        """Return how messages of ``host`` become bytes."""
+        """Return the codec of ``host``."""
         return self.codecs.get(host.address, self.codec) if self.codecs else self.codec
 
     def route_rng(self, source: Host, to: Address) -> SplitMix64:
@@ -219,7 +219,7 @@ class StreamConnections:
         return dice
 
     def make_accepted_peer(self, dialler: Host) -> Peer:
-        """Return what a node calls a new connection that ``dialler`` opened."""
+        """Return the peer for a new connection from ``dialler``."""
         number, ip = next(self.connection_numbers), dialler.address[0]
         peer = Peer((ip, EPHEMERAL_PORTS.start + number % len(EPHEMERAL_PORTS)), number, dialled=False)
         if self.network.only_host_at(ip) is None:
@@ -227,7 +227,7 @@ class StreamConnections:
         return peer
 
     def throttle_of(self, end: ConnectionEnd) -> Throttle | None:
-        """Return what slows the reading of ``end``."""
+        """Return the throttle of ``end``, if any."""
         for throttle in reversed(self.throttles):
             if throttle.applies_to(end):
                 return throttle

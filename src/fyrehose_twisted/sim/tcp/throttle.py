@@ -1,4 +1,4 @@
-"""A node that reads its stream connections slowly."""
+"""Throttled reads of stream connections."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Throttle:
         self._next_read_at = 0.0
 
     def applies_to(self, end: ConnectionEnd) -> bool:
-        """Say whether ``end`` is read slowly."""
+        """Return whether ``end`` is throttled."""
         return end.host is self.host and (self.source is None or end.to == self.source)
 
     def enqueue(self, end: ConnectionEnd, inbox: ReceiveBuffer) -> None:
-        """Let the ``inbox`` of ``end`` be read when it is its turn."""
+        """Schedule a read of the receive buffer of ``end``."""
         self._waiting[inbox] = end
         self._schedule()
 
     def release(self) -> None:
-        """Let what waits be read at once."""
+        """Stop throttling and read queued data at once."""
         waiting, self._waiting = self._waiting, {}
         for end in waiting.values():
             end.update_node()

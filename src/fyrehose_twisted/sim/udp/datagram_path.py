@@ -1,4 +1,4 @@
-"""One direction between two hosts, and what is on it."""
+"""Datagram path: one direction between two hosts."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class DatagramPath:
 
     @property
     def link(self) -> Link:
-        """What the path is like now."""
+        """Current link properties."""
         if self._version != self.network.link_version:
             self._version = self.network.link_version
             self._link_changed(self.network.link_between(self.source, self.to))
         return self._link
 
     def transmit(self, datagram: bytes) -> None:
-        """Send a datagram on its way."""
+        """Transmit a datagram."""
         network, link = self.network, self.link
-        rng = self.rng  # after the link, which may be the first that draws
+        rng = self.rng  # after the link, which may create the generator
         now, counts, size = network.scheduler.now, network.counters, len(datagram)
         packet = SimPacket(next(network.packet_numbers), self.source, self.to, datagram, now)
         counts["sent"] += 1
@@ -86,7 +86,7 @@ class DatagramPath:
             self._deliver(packet, link, leaves)
 
     def _link_changed(self, link: Link) -> None:
-        # What waits for the bandwidth goes on at the new one: a bottleneck that is gone holds nothing up.
+        # Queued datagrams continue at the new bandwidth.
         now, old = self.network.now, self._link.bandwidth
         if old is not None and old != link.bandwidth:
             waiting = max(0.0, self._busy_until - now) * old

@@ -1,4 +1,4 @@
-"""The socket of a host: datagrams that have arrived, until the node has read them."""
+"""Datagram socket of a host: received datagrams until the node reads them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fyrehose_twisted.sim.network_core import NetworkCore
 from fyrehose_twisted.sim.observer import SimPacket
 
 RECEIVE_BUFFER = 4 * 2**20
-"""Bytes of datagrams that wait for a host that stands still; what else comes is dropped."""
+"""Receive buffer of a paused host, in bytes; datagrams beyond it are dropped."""
 
 
 class DatagramArrival(NamedTuple):
@@ -26,17 +26,17 @@ class DatagramArrival(NamedTuple):
 
     @property
     def received_packet(self) -> SimPacket:
-        """The packet as the node gets it."""
+        """Packet as received by the node."""
         sent, datagram = self.packet.data, self.datagram
         if datagram is sent:
             return self.packet
-        # What was garbled only behind the cut came undamaged as far as it came.
+        # Corruption only beyond the truncation leaves the received part undamaged.
         damaged = datagram != (sent[: len(datagram)] if self.truncated else sent)
         return self.packet._replace(data=datagram, damaged=damaged, truncated=self.truncated)
 
 
 class DatagramSocket:
-    """The datagrams that arrive at ``host``: read together when it reads, and kept while it stands still."""
+    """Datagram socket of ``host``: datagrams are read in batches, and queued during a pause."""
 
     __slots__ = ("_arrivals", "_host", "_network", "_socket_backlog", "_socket_backlog_bytes")
 
@@ -48,19 +48,19 @@ class DatagramSocket:
         self._socket_backlog_bytes = 0
 
     def host_stopped(self) -> None:
-        """The node is gone, and what waits for it is lost."""
+        """Drop the queued datagrams: the node has stopped."""
         lost, self._socket_backlog, self._socket_backlog_bytes = self._socket_backlog, [], 0
         for arrival in lost:
             self._network.drop(arrival.packet, "down")
 
     def host_resumed(self) -> None:
-        """The node reads again: first what waits."""
+        """Deliver the queued datagrams: the node has resumed."""
         waiting, self._socket_backlog, self._socket_backlog_bytes = self._socket_backlog, [], 0
         if waiting:
             self._receive(waiting)
 
     def schedule_arrival(self, read_at: float, arrival: DatagramArrival) -> None:
-        """A datagram will have come when the socket is read at ``read_at``."""
+        """Schedule the arrival of a datagram for the read at ``read_at``."""
         inbox = self._arrivals.get(read_at)
         if inbox is None:
             inbox = self._arrivals[read_at] = []
@@ -91,7 +91,7 @@ class DatagramSocket:
             self._buffer(arrivals)
             return
         receive_batch = getattr(host.node, "receive_batch", None)
-        if receive_batch is None:  # It lives on streams, and no socket is bound.
+        if receive_batch is None:  # A stream node has no UDP socket.
             for arrival in arrivals:
                 network.drop(arrival.packet, "nobody")
             return
@@ -108,7 +108,7 @@ class DatagramSocket:
         host.deliver(receive_batch, batch)
 
     def _buffer(self, arrivals: list[DatagramArrival]) -> None:
-        """Keep what comes until the host goes on; a host that is down keeps nothing."""
+        """Queue datagrams of a paused host; drop those of a host that is down."""
         for arrival in arrivals:
             size = len(arrival.datagram)
             if not self._host.up:

@@ -1,4 +1,4 @@
-"""Which envelope a row gets: the same one whenever the row is published again."""
+"""Stable envelopes of rows for deduplication."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hashlib import blake2b
 from fyrehose_twisted.fyrehose.wire.envelope import wrap
 
 CHUNK_ROWS = 1_024
-"""Rows that share a publisher id."""
+"""Rows per publisher id."""
 
 
 def encode_scope(*parts: object) -> bytes:

@@ -1,4 +1,4 @@
-"""Which batches of a streaming query are finished, so that a restart does not publish them again."""
+"""Ledger of finished batches, so that a restart does not publish them again."""
 
 from __future__ import annotations
 

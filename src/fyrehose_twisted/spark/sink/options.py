@@ -1,4 +1,4 @@
-"""What a user may say to ``df.write.format("fyrehose")``, and what it means."""
+"""Options of ``df.write.format("fyrehose")``."""
 
 from __future__ import annotations
 

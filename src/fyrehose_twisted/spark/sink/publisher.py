@@ -1,4 +1,4 @@
-"""Publishing to a backbone without Twisted, from a thread that may block."""
+"""Blocking publisher for a backbone, without Twisted."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fyrehose_twisted.fyrehose.wire.packets import ANY_ADDRESS, MAX_DELIVERABLE
 from fyrehose_twisted.spark.sink.threaded_client import ThreadedClient, bind_towards
 
 KERNEL_BUFFER = 4 * 2**20
-"""Bytes asked of the kernel for each direction."""
+"""Socket buffer size for each direction, in bytes."""
 
 BATCH_MESSAGES = 256
-"""Messages to hand over at a time."""
+"""Messages per call to the client thread."""
 
 MAX_IN_FLIGHT = WindowConfig().maximum
 ACK_TIMEOUT = 5.0

@@ -1,4 +1,4 @@
-"""What of a row is published: the bytes of a column, or all of it as JSON."""
+"""Payloads of rows: the bytes of a column, or the row as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Spark task does: publish its partition, and say what became of it."""
+"""Spark task that publishes a partition and reports the outcome."""
 
 from __future__ import annotations
 

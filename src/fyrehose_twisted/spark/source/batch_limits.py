@@ -1,4 +1,4 @@
-"""How much of what has come goes into one batch."""
+"""Size limits of micro-batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fyrehose_twisted.journal.coverage import Bounds
 
 Key = TypeVar("Key", bound=Hashable)
 SAMPLE_RECORDS = 64
-"""Records of which the size is looked at, to guess that of others."""
+"""Number of records sampled to estimate the record size."""
 
 
 class PendingRange(NamedTuple):

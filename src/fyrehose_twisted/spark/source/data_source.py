@@ -44,7 +44,7 @@ class FyrehoseDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return what ``format()`` is told."""
+        """Return the name of the format."""
         return FORMAT_NAME
 
     def schema(self) -> str:
@@ -52,25 +52,25 @@ class FyrehoseDataSource(DataSource):
         return ddl(self._read_options(streaming=None).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads a batch."""
+        """Return a batch reader."""
         options = self._read_options(streaming=False)
         kind = PushdownReader if options.pushdown else FyrehoseReader
         return kind(options, schema_columns(schema))
 
     def streamReader(self, schema: StructType) -> FyrehoseStreamReader:
-        """Return what plans and reads micro-batches."""
+        """Return a streaming reader."""
         from fyrehose_twisted.spark.source.streaming import FyrehoseStreamReader
 
         return FyrehoseStreamReader(self._read_options(streaming=True), schema_columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> Any:
-        """Return what publishes a table."""
+        """Return a batch writer."""
         from fyrehose_twisted.spark.sink import make_writer
 
         return make_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Return what publishes micro-batches."""
+        """Return a streaming writer."""
         from fyrehose_twisted.spark.sink import make_stream_writer
 
         return make_stream_writer(dict(self.options), schema, overwrite)

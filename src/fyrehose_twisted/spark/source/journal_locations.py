@@ -1,4 +1,4 @@
-"""Where journals are, and how a worker opens them."""
+"""Locations of journals, and the readers of a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far each journal was read, as a checkpoint keeps it.
+"""Offsets of journals in a checkpoint.
 
 An offset is ``{"journals": {KEY: {STREAM: {EPOCH: NEXT}}}, "tags": {KEY: {STREAM: TAG}}}``, where NEXT is the first
 number that was not read. KEY is what :func:`journal_key` returns, which does not depend on how the place of a journal
@@ -33,7 +33,7 @@ class UnknownJournal(OperationalError):
 
 
 class Checkpoint(NamedTuple):
-    """An offset, taken apart."""
+    """Parsed offset."""
 
     ends: dict[EpochKey, int]
     begins: dict[EpochKey, int]
@@ -50,7 +50,7 @@ def journal_key(origin: JournalLocation) -> str:
 
 
 def check_distinct(origins: Iterable[JournalLocation]) -> None:
-    """See that no two journals have the same key.
+    """Check that no two journals have the same key.
 
     :raises ConfigurationError: if so: they are copies of one.
     """

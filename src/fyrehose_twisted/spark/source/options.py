@@ -1,4 +1,4 @@
-"""What a user may say to ``spark.read.format("fyrehose")``, and what it means."""
+"""Options of ``spark.read.format("fyrehose")``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
 class JournalSpec(NamedTuple):
-    """Where journals are."""
+    """Specification of journals."""
 
     source: str
     """``path=PATH`` or ``journal=HOST:PORT``."""

@@ -19,7 +19,7 @@ class TaskPartition(InputPartition):
 
 
 def make_partitions(lanes: Iterable[EpochRange], options: ReadOptions) -> list[TaskPartition]:
-    """Return what tasks read, one at least."""
+    """Return at least one partition."""
     size = options.rows_per_partition
     found = [one for lane in lanes for one in task_ranges(lane, size)]
     return [TaskPartition(some) for some in pack_ranges(found, size)] or [TaskPartition(())]

@@ -1,4 +1,4 @@
-"""Which numbers a read covers, cut into ranges of a task's size."""
+"""Planning of reads: number ranges of task size."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since: float | None = None
 
     def initialOffset(self) -> Offset:
-        """Return where a new query begins."""
+        """Return the initial offset."""
         start = self._options.start
         origins, known = self._list_epochs()
         check_streams(self._options, origins)
@@ -66,7 +66,7 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_offset(found, origins)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return what the options say of the size of a batch."""
+        """Return the read limit of the options."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:

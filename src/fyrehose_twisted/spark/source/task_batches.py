@@ -1,4 +1,4 @@
-"""What a task of Spark reads, as Arrow record batches."""
+"""Arrow record batches of a Spark task."""
 
 from __future__ import annotations
 
