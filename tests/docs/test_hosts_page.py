@@ -17,7 +17,7 @@ FAULTS = frozenset[str]().union(*(kind.injects for kind in ROUNDS.values()))
 
 
 @pytest.mark.parametrize(
-    ("heading", "names"), [("What it prints", FAULTS), ("What the checkers promise", ROUNDS)], ids=["faults", "rounds"]
+    ("heading", "names"), [("Output", FAULTS), ("What the checkers verify", ROUNDS)], ids=["faults", "rounds"]
 )
 def test_table_on_the_page_is_complete(heading: str, names: Iterable[str]) -> None:
     section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]

@@ -112,17 +112,17 @@ def test_every_measured_cell_names_its_source() -> None:
         assert bool(cell) == bool(LINK.search(cell)), cell
 
 
-def default_of(knob: str) -> Any:
-    """Return what the code says, or ``None`` if the knob is none of the code's."""
-    if option := re.match(r"([a-z]+-[a-z]+) --([a-z-]+)$", knob):
+def default_of(setting: str) -> Any:
+    """Return what the code says, or ``None`` if the setting is none of the code's."""
+    if option := re.match(r"([a-z]+-[a-z]+) --([a-z-]+)$", setting):
         service, name = option.groups()
         return import_module(f"fyrehose_twisted.{TAPS[service]}").Options()[name]
-    kind, _, name = knob.partition(".")
+    kind, _, name = setting.partition(".")
     if kind in CONFIGS:
         (field,) = [one for one in fields(CONFIGS[kind]) if one.name == name]
         assert field.default is not MISSING
         return field.default
-    return CONSTANTS.get(knob)
+    return CONSTANTS.get(setting)
 
 
 WORDS = {"off": 0, "everything": None, "a quarter": None}
@@ -131,17 +131,17 @@ WORDS = {"off": 0, "everything": None, "a quarter": None}
 def test_defaults_are_those_of_the_code() -> None:
     checked = 0
     for row in rows(PAGE):
-        named = re.match(r"`([^`]+)`", row.get("knob", ""))
+        named = re.match(r"`([^`]+)`", row.get("setting", ""))
         if named is None or "default" not in row:
             continue
-        knob, told = named[1], row["default"].removesuffix(" on Linux")
-        if knob not in CONSTANTS and not re.match(rf"[a-z]+-[a-z]+ --|(?:{'|'.join(CONFIGS)})\.", knob):
+        setting, told = named[1], row["default"].removesuffix(" on Linux")
+        if setting not in CONSTANTS and not re.match(rf"[a-z]+-[a-z]+ --|(?:{'|'.join(CONFIGS)})\.", setting):
             continue
-        default = default_of(knob)
+        default = default_of(setting)
         if told in WORDS:
-            assert default == WORDS[told], knob
+            assert default == WORDS[told], setting
         else:
-            assert told == str(getattr(default, "name", default)) or float(told) == float(default), knob
+            assert told == str(getattr(default, "name", default)) or float(told) == float(default), setting
         checked += 1
     assert checked >= 18
 

@@ -10,7 +10,10 @@ Replies:
 
     {"status": {...}}
     {"said": "said", "why": "", "id": 1}
-{"following": true}, followed by events such as
+    {"following": true}
+
+Events after ``following``:
+
     {"line": ":nick!user@host PRIVMSG #c :hi", "term": 3, "number": 17}
     {"missed": [18, 20], "term": 3}
     {"leader": 4711, "tag": "b", "term": 4}
