@@ -1,4 +1,4 @@
-"""A backbone: whatever arrives in batches, it never raises, and sends no more than its clients asked for."""
+"""Backbone node: arbitrary batches never raise, and the amplification is bounded."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PEERS = [("192.0.2.7", 4001), ("192.0.2.8", 4002), ("127.0.0.1", 1), ("198.51.10
 SECRET = b"sixteen bytes and a few"
 START = 1_700_000_000.0
 LAST = (0, 2**16 - 3, 2**32 - 5, MAX_SEQUENCE - 20)
-"""Numbers that were given last: what follows is where columns of bytes turn over, or numbers run out."""
+"""Last assigned numbers, after which byte columns carry over or the numbers are exhausted."""
 MAX_CLIENTS = 3
 LARGEST_ANSWER = 3 * (MAX_CLIENTS + 1)
-"""What leaves for each byte that comes at most: a DELIVER of 9 bytes, to all and to the sender, for a PUSH of 3."""
+"""Maximum bytes sent per byte received: a DELIVER of 9 bytes, to all clients and the sender, for a PUSH of 3."""
 
 
 def seeds() -> Iterable[bytes]:
-    """Return sessions: how the backbone is set up, and then batches."""
+    """Return sessions: a configuration byte followed by batches."""
     packets = [encode(packet) for packet in draw(PACKETS)]
     joins = [bytes((peer, 1)) + piece(encode(Keepalive())) for peer in range(3)]
     proved = [
@@ -45,9 +45,9 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Let what ``data`` says arrive: each step is a peer, how many copies there are, and a datagram.
+    """Run the session in ``data``. Each step is a peer, a number of copies and a datagram.
 
-    A step for peer 255 ends a batch, after which time passes.
+    A step with peer 255 ends a batch, after which time passes.
     """
     choices = Choices(data)
     setup = choices.number()
@@ -77,7 +77,7 @@ def one(data: bytes) -> None:
 
 
 def _receive(node: Backbone, arrivals: list[tuple[bytes, Address]], now: float) -> int:
-    """Let a batch arrive, and return how many bytes leave."""
+    """Pass a batch to the node and return the number of bytes sent."""
     node.receive_batch(Batch.pack(arrivals, truncated=[3] if len(arrivals) == 5 else ()), now)
     persist, effects, events = node.drain()
     assert persist is None or persist.last <= persist.bound <= MAX_SEQUENCE

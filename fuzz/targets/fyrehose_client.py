@@ -1,4 +1,4 @@
-"""A client: whatever its backbone and strangers send, it never raises, and what it holds is bounded."""
+"""Client node: arbitrary datagrams of any host never raise, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ PEERS = [BACKBONE, ("192.0.2.8", 4002), ("198.51.100.1", 0)]
 START = 1_700_000_000.0
 BUFFER = 8_192
 ACKNOWLEDGE, PUBLISH, PAUSE, RESUME, WAIT = range(251, 256)
-"""What may be in the place of a peer."""
+"""Actions that may take the place of a peer."""
 
 
 def seeds() -> Iterable[bytes]:
-    """Return sessions: how the client is set up, and then what arrives."""
+    """Return sessions: a configuration byte followed by actions and datagrams."""
     packets = [encode(packet) for packet in draw(PACKETS)]
     joined = bytes((ACKNOWLEDGE, 0))
     for setup in range(8):
@@ -44,7 +44,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Let what ``data`` says happen: each step is a peer or what else happens, a number, and perhaps a datagram."""
+    """Run the session in ``data``. Each step is a peer or an action, a number and optionally a datagram."""
     choices = Choices(data)
     setup, now = choices.number(), START
     config = ClientConfig(
@@ -95,7 +95,7 @@ def one(data: bytes) -> None:
 
 
 def _check_order(event: object, following: int) -> int:
-    """See that what is handed over follows what was before; return the number that has to come next at least."""
+    """Check the order of an event and return the lowest number that may follow."""
     if isinstance(event, MessagesLost):
         assert following <= event.first <= event.last
         return event.last + 1

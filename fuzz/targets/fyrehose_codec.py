@@ -1,4 +1,4 @@
-"""Packets of both dialects, one datagram each."""
+"""Codec of packets of both dialects, one per datagram."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PACKETS: st.SearchStrategy[Packet] = st.one_of(
     st.builds(Keepalive, _addresses, st.integers(0, 2**48 - 1), _tokens),
     st.builds(KeepaliveAck, _tokens | st.just(b"")),
 )
-"""Packets that fit the wire."""
+"""Strategy of encodable packets."""
 
 
 def seeds() -> Iterable[bytes]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 Vector = dict[str, Any]
-"""An object of fyrehose.json, and under ``datagram`` the bytes that it describes."""
+"""Object of fyrehose.json, with its bytes under ``datagram``."""
 
 PATH = Path(__file__).parent.parent / "vectors" / "fyrehose.json"
 VECTORS: list[Vector] = json.loads(PATH.read_text(encoding="utf-8"))
@@ -28,23 +28,23 @@ def of_kind(*kinds: str) -> list[Any]:
 
 @pytest.fixture(params=of_kind("golden", "reading"))
 def golden(request: pytest.FixtureRequest) -> Vector:
-    """A packet as the documents draw it, or as the library reads what they leave open."""
+    """Packet as in the documents, or in our reading of a point that they leave open."""
     return expand(request.param)
 
 
 @pytest.fixture(params=of_kind("malformed", "contradiction"))
 def malformed(request: pytest.FixtureRequest) -> Vector:
-    """A datagram that is no packet."""
+    """Malformed datagram."""
     return expand(request.param)
 
 
 @pytest.fixture(params=of_kind("edge"))
 def edge(request: pytest.FixtureRequest) -> Vector:
-    """A packet that is well formed and still dangerous or misleading."""
+    """Well-formed packet that is dangerous or misleading."""
     return expand(request.param)
 
 
 @pytest.fixture(scope="session")
 def vectors() -> dict[str, Vector]:
-    """Every vector by its name."""
+    """All vectors by name."""
     return {vector["name"]: expand(vector) for vector in VECTORS}

@@ -1,6 +1,6 @@
-"""A publisher that prints what it asks and what it is told: ``fyrehose_publisher.py HOST:PORT NAME KEPT PERIOD``.
+"""Publisher that prints its requests and their results: ``fyrehose_publisher.py HOST:PORT NAME KEPT PERIOD``.
 
-It publishes a message each PERIOD seconds, and KEPT durable journals have to sync it, until its standard input ends.
+It publishes a message every PERIOD seconds, which KEPT durable journals must sync, until its standard input ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import join
 
 UNDER_WAY = 200
-"""Messages that wait for an acknowledgement; above that, nothing more is published."""
+"""Maximum number of unacknowledged messages."""
 
 
 def tell(what: str, **more: Any) -> None:

@@ -25,7 +25,7 @@ message up after 30 s."""
 
 
 class FyrehoseRound(Round):
-    """Backbone and journal are also killed, and go on with their files."""
+    """Round in which the backbone and the journal are also killed and restarted with their files."""
 
     protocol = "fyrehose"
     check = staticmethod(checker.check)
