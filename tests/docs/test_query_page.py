@@ -53,12 +53,12 @@ def test_limits_in_the_text_are_those_of_the_config() -> None:
     config = QueryConfig()
     text = " ".join(PAGE.split())
     for said in (
-        f"after {config.page_records:,} records, after about {config.page_bytes // 2**20} MiB of payloads",
-        f"when {config.scan_records:,} records were looked at",
+        f"after {config.page_records:,} records, about {config.page_bytes // 2**20} MiB of payloads",
+        f"or {config.scan_records:,} examined records",
         f"at most {config.max_expression:,} characters and {MAX_PARTS} operators",
         f"of more than {MAX_DOCUMENT:,} bytes",
-        f"Each {config.keepalive:g} s there is a sign of life",
-        f"reads nothing at all for {config.stall_timeout:g} s",
+        f"Every {config.keepalive:g} s the service sends a keepalive",
+        f"reads nothing for {config.stall_timeout:g} s",
         f"within {config.poll_interval * 1_000:g} ms",
     ):
         assert said in text, said
