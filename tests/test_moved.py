@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -104,3 +105,18 @@ def test_a_package_and_its_codec_load_no_reactor(package: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_deprecated_parameters_work_and_warn(tmp_path: Path) -> None:
+    from fyrehose_twisted.hydra import NodeConfig
+    from fyrehose_twisted.parcels import NodeConfig as ClusterConfig
+    from fyrehose_twisted.parcels import ParcelsNode, Storage
+
+    with pytest.warns(DeprecationWarning, match=r"found=\.\.\.\) is called bootstrap now") as caught:
+        assert NodeConfig(found=True) == NodeConfig(bootstrap=True)
+    assert caught[0].filename == __file__
+    storage = Storage(tmp_path)
+    with pytest.warns(DeprecationWarning, match=r"keeping=\.\.\.\) is called storage now") as caught:
+        node = ParcelsNode(ClusterConfig("a"), keeping=storage)
+    assert node._storage is storage
+    assert caught[0].filename == __file__

@@ -17,7 +17,7 @@ def net() -> Net:
 @pytest.fixture
 def trio(net: Net) -> tuple[Host, Host, Host]:
     """Return three fully linked nodes; the first leads and is connected to IRC."""
-    hosts = net.node("one", 1, found=True), net.node("two", 2, (1,)), net.node("three", 3, (1, 2))
+    hosts = net.node("one", 1, bootstrap=True), net.node("two", 2, (1,)), net.node("three", 3, (1, 2))
     assert net.run(30.0, lambda: all(len(host.node._context.registry) == 3 for host in hosts))
     assert net.run(30.0, lambda: hosts[0].irc_online and all(host.node.leader == hosts[0].node.id for host in hosts))
     net.run(0.1)

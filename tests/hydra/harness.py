@@ -413,7 +413,7 @@ class Leader:
 
     def __init__(self, net: Net, **options: Any) -> None:
         self.net = net
-        self.host = net.node("leader", 1, found=True, **{"irc_rate": 10.0, "irc_burst": 10, **options})
+        self.host = net.node("leader", 1, bootstrap=True, **{"irc_rate": 10.0, "irc_burst": 10, **options})
         net.run(0.01)
         assert self.host.node.role is Role.LEADER
         self.ends: dict[int, End] = {}

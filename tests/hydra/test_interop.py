@@ -262,7 +262,7 @@ class Wires:
             config = NodeConfig(
                 tag=f"node{number}",
                 network_size=size,
-                found=number == 0,
+                bootstrap=number == 0,
                 targets=(LinkTarget(_address(0)),) if number else targets,
             )
             self.nodes.append(HydraNode(config, Random(number), self.now, remembers=True))

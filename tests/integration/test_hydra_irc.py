@@ -350,7 +350,7 @@ async def test_a_server_that_holds_back_who_is_fast_is_not_taken_for_silent(
 ) -> None:
     ircd = start_ircd(kind, holds_back=True)
     stranger = await deferToThread(irc_stranger, ircd, "anna", "#c")
-    config = NodeConfig(network_size=1, found=True, irc_rate=20.0, irc_burst=20)
+    config = NodeConfig(network_size=1, bootstrap=True, irc_rate=20.0, irc_burst=20)
     irc = IrcConfig((ircd.address,), "bot", (Channel("#c"),))
     node = HydraService(config, listen=("tcp:0:interface=127.0.0.1",), irc=irc, guardian=False)
     node.privilegedStartService()

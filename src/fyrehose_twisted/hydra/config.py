@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import warnings
+from dataclasses import InitVar, dataclass, field
 from enum import Enum
 
 from fyrehose_twisted.effects import Address
@@ -118,7 +119,7 @@ class NodeConfig:
     :ivar network: name of the network, part of the stream URI ``hydra://NAME``.
     :ivar tag: friendly name of the node, one word.
     :ivar network_size: largest number of nodes, equal on every node; ``None`` only with :attr:`Quorum.REGISTRY`.
-    :ivar found: whether the node bootstraps a network if none answers.
+    :ivar bootstrap: whether the node bootstraps a network if none answers.
     :ivar first_term: lowest term for a bootstrap. For a node without persistent state, :data:`TERMS_PER_SECOND` times
         the Unix time is a term that was never used.
     :ivar targets: links that the node keeps open; peers may open more.
@@ -136,7 +137,7 @@ class NodeConfig:
     tag: str = "node"
     network_size: int | None = 3
     quorum: Quorum = Quorum.FIXED
-    found: bool = False
+    bootstrap: bool = False
     first_term: int = 1
     targets: tuple[LinkTarget, ...] = ()
     timers: Timers = field(default_factory=Timers)
@@ -147,8 +148,13 @@ class NodeConfig:
     max_queue: int = 1_000
     max_wait: float = 60.0
     max_links: int = 64
+    found: InitVar[bool | None] = None
+    """Deprecated name of ``bootstrap``."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, found: bool | None) -> None:
+        if found is not None:
+            warnings.warn("NodeConfig(found=...) is called bootstrap now", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "bootstrap", found)
         if not self.network or not self.network.isascii() or not self.network.replace("-", "").isalnum():
             raise ConfigurationError(f"network {self.network!r} is not a name of letters, digits and hyphens")
         if not self.tag or not self.tag.isprintable() or " " in self.tag or self.tag.startswith("~"):

@@ -32,7 +32,7 @@ def kinds(messages: list[Any]) -> list[str]:
 
 
 def test_knock_is_answered_with_meet_welcome_and_hello_in_this_order(net: Net) -> None:
-    host = net.node("one", 1, found=True)
+    host = net.node("one", 1, bootstrap=True)
     net.run(0.01)
     end = net.join(host, 7)
     answers = end.take()
@@ -132,7 +132,7 @@ def test_number_of_queued_knocks_is_limited(leader: Leader, net: Net) -> None:
 
 
 def test_network_without_a_size_inducts_all(net: Net) -> None:
-    host = net.node("one", 1, found=True, network_size=None, quorum=Quorum.REGISTRY)
+    host = net.node("one", 1, bootstrap=True, network_size=None, quorum=Quorum.REGISTRY)
     net.run(0.01)
     net.join(host, 7)
     assert 7 in host.node._context.registry
@@ -314,7 +314,7 @@ def test_guardian_that_connects_before_its_node_is_registered_is_not_a_link_to_i
 
 
 def test_mediator_recognizes_a_guardian_that_connected_before_its_node(net: Net) -> None:
-    host = net.node("one", 1, found=True)
+    host = net.node("one", 1, bootstrap=True)
     net.run(0.01)
     guardian = net.link(host)
     guardian.take()

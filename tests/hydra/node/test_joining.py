@@ -107,7 +107,7 @@ def test_node_without_found_never_bootstraps(net: Net) -> None:
 
 
 def test_node_bootstraps_at_once_without_reachable_links(net: Net) -> None:
-    host = net.node("one", 1, (2,), found=True)
+    host = net.node("one", 1, (2,), bootstrap=True)
     net.run(0.5)
     assert host.node.role is Role.LEADER
     assert host.node.term == 1
@@ -115,7 +115,7 @@ def test_node_bootstraps_at_once_without_reachable_links(net: Net) -> None:
 
 def test_node_waits_for_an_answer_before_a_bootstrap_with_open_links(net: Net) -> None:
     played = net.play(2)
-    host = net.node("one", 1, (2,), found=True)
+    host = net.node("one", 1, (2,), bootstrap=True)
     net.run(0.01)
     pass_time(net, 1.9, *played.accepted)
     assert host.node.role is Role.OUTSIDER
@@ -188,7 +188,7 @@ def test_outsider_waits_for_a_mediator_that_sent_a_meet(net: Net) -> None:
 
 def test_ping_of_a_network_prevents_a_bootstrap(net: Net) -> None:
     played = net.play(2)
-    host = net.node("one", 1, (2,), found=True)
+    host = net.node("one", 1, (2,), bootstrap=True)
     net.run(0.01)
     (end,) = played.accepted
     for number in range(20):
@@ -198,7 +198,7 @@ def test_ping_of_a_network_prevents_a_bootstrap(net: Net) -> None:
 
 
 def test_bootstrapping_leader_without_a_quorum_does_not_connect_to_irc(net: Net) -> None:
-    host = net.node("one", 1, found=True)
+    host = net.node("one", 1, bootstrap=True)
     net.run(100.0)
     assert host.node.role is Role.LEADER
     assert host.node.lease_until is None
@@ -209,7 +209,7 @@ def test_bootstrapping_leader_without_a_quorum_does_not_connect_to_irc(net: Net)
     ("vow", "size", "term"), [(DurableState(), 3, 1), (DurableState(), 1, 1), (DurableState(term=5, voted=9), 1, 10)]
 )
 def test_first_bootstrap_increments_the_known_term(net: Net, vow: DurableState, size: int, term: int) -> None:
-    host = net.node("one", 1, found=True, durable=vow, network_size=size)
+    host = net.node("one", 1, bootstrap=True, durable=vow, network_size=size)
     net.run(0.01)
     assert host.node.term == term
 
@@ -221,7 +221,7 @@ def test_first_bootstrap_increments_the_known_term(net: Net, vow: DurableState, 
 def test_later_bootstrap_draws_a_random_higher_term(net: Net, vow: DurableState, first: int, known: int) -> None:
     terms = set()
     for number in range(1, 4):
-        host = net.node(str(number), number, found=True, durable=vow, first_term=first)
+        host = net.node(str(number), number, bootstrap=True, durable=vow, first_term=first)
         net.run(0.01)
         terms.add(host.node.term)
     assert len(terms) == 3  # Those that it knew may have gone on without it, and elect in that one.
@@ -230,7 +230,7 @@ def test_later_bootstrap_draws_a_random_higher_term(net: Net, vow: DurableState,
 
 def test_nodes_without_state_bootstrap_in_different_terms(net: Net) -> None:
     first = 1_000_000
-    hosts = [net.node(str(number), number, found=True, first_term=first) for number in (1, 2, 3)]
+    hosts = [net.node(str(number), number, bootstrap=True, first_term=first) for number in (1, 2, 3)]
     net.run(0.01)
     terms = {host.node.term for host in hosts}
     assert len(terms) == 3
@@ -238,7 +238,7 @@ def test_nodes_without_state_bootstrap_in_different_terms(net: Net) -> None:
 
 
 def test_second_bootstrap_without_state_uses_a_later_term(net: Net) -> None:
-    host = net.node("one", 1, found=True, first_term=1_000_000)
+    host = net.node("one", 1, bootstrap=True, first_term=1_000_000)
     net.run(0.01)
     before = host.node.term
     host.node._lifecycle.leave_network("to see", net.now)
@@ -248,7 +248,7 @@ def test_second_bootstrap_without_state_uses_a_later_term(net: Net) -> None:
 
 
 def test_promise_before_a_restart_delays_the_bootstrap(net: Net) -> None:
-    host = net.node("one", 1, found=True, durable=DurableState(term=1, promised=7, until=net.now + 9.0))
+    host = net.node("one", 1, bootstrap=True, durable=DurableState(term=1, promised=7, until=net.now + 9.0))
     net.run(0.01)
     end = net.join(host, 8)
     end.owner.pongs_as = 8
@@ -278,9 +278,9 @@ def test_node_leaves_a_network_that_has_no_leader_for_too_long(cohort: Cohort, n
 
 
 def test_two_concurrent_bootstraps_merge_into_one_network(net: Net) -> None:
-    one = net.node("one", 1, (2,), found=True)
+    one = net.node("one", 1, (2,), bootstrap=True)
     net.run(0.01)
-    other = net.node("two", 2, found=True)
+    other = net.node("two", 2, bootstrap=True)
     net.run(0.01)
     assert one.node.role is other.node.role is Role.LEADER
     assert net.run(120.0, lambda: one.node.leader is not None and one.node.leader == other.node.leader)
@@ -295,7 +295,7 @@ def test_two_concurrent_bootstraps_merge_into_one_network(net: Net) -> None:
 def test_all_nodes_agree_which_of_two_networks_yields(
     net: Net, val: str, term: int, leader: int, *, parts: bool
 ) -> None:
-    host = net.node("one", 1, found=True, durable=DurableState(term=5))
+    host = net.node("one", 1, bootstrap=True, durable=DurableState(term=5))
     net.run(0.01)
     assert host.node.role is Role.LEADER
     net.link(host).send(Ping(host.node.term + term, val, host.id + leader))
@@ -303,7 +303,7 @@ def test_all_nodes_agree_which_of_two_networks_yields(
 
 
 def test_bootstrapping_leader_that_yields_releases_its_nodes(net: Net) -> None:
-    host = net.node("one", 1, found=True, network_size=5)
+    host = net.node("one", 1, bootstrap=True, network_size=5)
     net.run(0.01)
     founder, end = host.id, net.join(host, 7)
     end.take()
@@ -376,7 +376,7 @@ def test_isolated_node_leaves_its_network_when_an_outsider_knocks(cohort: Cohort
 
 
 def test_pong_to_a_ping_before_the_registration_gives_no_lease(net: Net) -> None:
-    host = net.node("one", 1, found=True)
+    host = net.node("one", 1, bootstrap=True)
     net.run(0.01)
     before = host.node._context.val
     end = net.join(host, 7)

@@ -97,7 +97,7 @@ def test_legacy_peer_may_not_submit_lines_before_its_knock(leader: Leader, net: 
 
 def test_node_knocks_at_a_dialled_legacy_peer_once_it_is_a_member(net: Net) -> None:
     played = net.play(2)
-    host = net.node("one", 1, (2,), legacy=(2,), found=True)
+    host = net.node("one", 1, (2,), legacy=(2,), bootstrap=True)
     net.run(0.01)
     (end,) = played.accepted
     assert host.node.role is Role.LEADER

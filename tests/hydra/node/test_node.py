@@ -114,7 +114,7 @@ def test_line_is_written_to_irc_before_the_lease_ends(leader: Leader, net: Net) 
 
 
 def test_lines_are_queued_while_irc_is_opening_and_sent_once_open(net: Net) -> None:
-    host = net.node("alone", 1, network_size=1, found=True)
+    host = net.node("alone", 1, network_size=1, bootstrap=True)
     host.irc = "waits"
     host.call("say", b"PRIVMSG #c :hi", 1)
     net.run(1.0)
@@ -296,7 +296,7 @@ def test_random_messages_cause_neither_exceptions_nor_busy_loops(seed: int, net:
     print(f"seed {seed}")
     rng = Random(seed)
     played = net.play(9)
-    hosts = [net.node("one", 1, (9,), found=seed % 2 == 0), net.node("two", 2, (1, 9)), net.node("three", 3, (1,))]
+    hosts = [net.node("one", 1, (9,), bootstrap=seed % 2 == 0), net.node("two", 2, (1, 9)), net.node("three", 3, (1,))]
     net.run(20.0)
     for _ in range(300):
         ends = [end for end in played.accepted if end.open]
@@ -315,7 +315,7 @@ def test_random_messages_cause_neither_exceptions_nor_busy_loops(seed: int, net:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_tick_at_the_deadline_advances_the_deadline(seed: int) -> None:
-    node = HydraNode(NodeConfig(found=seed % 2 == 0, network_size=1 + seed % 3), Random(seed), 0.0, remembers=True)
+    node = HydraNode(NodeConfig(bootstrap=seed % 2 == 0, network_size=1 + seed % 3), Random(seed), 0.0, remembers=True)
     now, same = 0.0, 0
     for _ in range(2_000):
         due = node.next_deadline()
@@ -336,7 +336,7 @@ def test_timing_of_drain_does_not_affect_behaviour(seed: int) -> None:
     outcomes = []
     for together in (False, True):
         rng = Random(seed)
-        node = HydraNode(NodeConfig(found=True), Random(1), 0.0, remembers=True)
+        node = HydraNode(NodeConfig(bootstrap=True), Random(1), 0.0, remembers=True)
         peers = [Peer(("10.0.0.9", number), number, False) for number in range(3)]
         node.tick(0.0)
         for number, peer in enumerate(peers):

@@ -181,7 +181,7 @@ class Node(HydraService):
         self.waiting = Waiting()
         self.heard = Listener()
         self.failures: list[Exception] = []
-        settings = {"network_size": 1, "found": True, "irc_rate": 1_000.0, "irc_burst": 100}
+        settings = {"network_size": 1, "bootstrap": True, "irc_rate": 1_000.0, "irc_burst": 100}
         settings |= {key: options.pop(key) for key in tuple(options) if key in NodeConfig.__slots__}
         if ircd is not None:
             place = f"127.0.0.1:{ircd.port.getHost().port}"
@@ -466,7 +466,7 @@ async def test_two_nodes_relay_lines_through_a_protocol_subclass(start: Any, irc
     first = start(ircd, network_size=2, secret=secret, protocol=Watching)
     await first.until(lambda: first._ports.addresses)
     (place,) = first._ports.addresses["listen"]
-    second = start(ircd, "b", [f"tcp:{place}"], network_size=2, found=False, secret=secret)
+    second = start(ircd, "b", [f"tcp:{place}"], network_size=2, bootstrap=False, secret=secret)
     await second.until(lambda: second.node.role is Role.COHORT)
     await first.on_irc()
     assert await second.say("PRIVMSG #c :from afar") is Outcome.SAID
@@ -478,7 +478,7 @@ async def test_two_nodes_relay_lines_through_a_protocol_subclass(start: Any, irc
     assert state.counts["links_dialled"] >= 1
     await second.stopService()
     await first.until(lambda: len(first.node.state(first.links.now()).nodes) == 1)
-    stranger = start(None, "c", [f"tcp:{place}"], network_size=2, found=False, secret=b"another secret, as long")
+    stranger = start(None, "c", [f"tcp:{place}"], network_size=2, bootstrap=False, secret=b"another secret, as long")
     reasons: list[str] = []
 
     def dial_failed(address: Any, reason: str, now: float) -> None:
@@ -587,7 +587,7 @@ def test_line_journal_records_gaps_and_terms() -> None:
 
 @pytest_twisted.ensureDeferred
 async def test_full_queue_is_reported_at_once(start: Any) -> None:
-    node = start(None, network_size=3, found=False, max_queue=2)
+    node = start(None, network_size=3, bootstrap=False, max_queue=2)
     waiting = [node.say_and_tell(f"PRIVMSG #c :{number}") for number in range(2)]
     with pytest.raises(PublishQueueFull):
         node.say_and_tell("PRIVMSG #c :3")

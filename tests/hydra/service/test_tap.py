@@ -65,7 +65,7 @@ def refusal_of(text: str) -> str:
 
 def test_what_a_node_is_without_options() -> None:
     options = options_of("")
-    assert options["config"] == NodeConfig(tag="a", found=True)
+    assert options["config"] == NodeConfig(tag="a", bootstrap=True)
     assert options["listening"] == [ServerEndpoint("tcp:6174:interface=127.0.0.1", ("127.0.0.1", 6174), True)]
     assert (options["irc-config"], options["secret"], options["state-path"], options["directory"]) == (None,) * 4
     assert options["class"] is HydraProtocol

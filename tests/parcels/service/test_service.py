@@ -398,7 +398,7 @@ async def test_an_application_sees_parcels_first(start: Start) -> None:
 @pytest_twisted.ensureDeferred
 async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: Path) -> None:
     options: Any = {"window_bytes": 20_000, "max_event": 1_000, "pending_bytes": 2**20}
-    node = await start("a", keeping=Storage(tmp_path), **options)
+    node = await start("a", storage=Storage(tmp_path), **options)
     for _ in range(10):
         await node.publish_many([b"x" * 500] * 20)
     assert (node.oldest, node.last) == (1, 200)
@@ -407,7 +407,7 @@ async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: P
         read += node.events(len(read) + 1, 200, 200)
     assert [event.sequence for event in read] == list(range(1, 201))
     await node.stopService()
-    again = await start("a", keeping=Storage(tmp_path), **options)
+    again = await start("a", storage=Storage(tmp_path), **options)
     assert (again.oldest, again.last) == (1, 200)
     assert again.events(7, 7, 1)[0].data == b"x" * 500
     await again.has_members("a")
@@ -417,8 +417,8 @@ async def test_a_journal_has_what_memory_no_longer_has(start: Start, tmp_path: P
 
 @pytest_twisted.ensureDeferred
 async def test_two_nodes_do_not_share_a_journal(start: Start, tmp_path: Path) -> None:
-    await start("a", keeping=Storage(tmp_path))
-    other = Node("b", keeping=Storage(tmp_path))
+    await start("a", storage=Storage(tmp_path))
+    other = Node("b", storage=Storage(tmp_path))
     with pytest.raises(OperationalError, match="is in use by another process"):
         await other.up()
     await other.stopService()
@@ -429,7 +429,7 @@ async def test_a_journal_that_cannot_be_written_stops_the_node(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keeping = Storage(tmp_path)
-    node = await start("a", keeping=keeping)
+    node = await start("a", storage=keeping)
     await node.publish(b"one")
 
     def full(sync: bool = True) -> None:

@@ -86,8 +86,8 @@ class FreenetService(NodeService):
         node = FreenetService(peers=["10.0.0.7:6180"])
         node.setServiceParent(application)
         node.listen(listener)
-        await node.subscribe(key_named("news"))
-        number = await node.publish(key_named("news"), b"hello")
+        await node.subscribe(named_key("news"))
+        number = await node.publish(named_key("news"), b"hello")
 
     :param peers: who to keep links to: ``HOST:PORT``, or client endpoints.
     :param listen: server endpoints where others reach it.
@@ -95,7 +95,7 @@ class FreenetService(NodeService):
     :param policy: how it routes, waits and repairs.
     :param secret: what all nodes of the network share.
     :param state: file with the node's id and location; without it, it is somebody new after each start.
-    :param keeping: opens journals for what is delivered.
+    :param storage: opens journals for what is delivered.
     :param control: where commands on this machine ask, a server endpoint.
     :param metrics: where to serve Prometheus metrics, a server endpoint.
     :param streams: keys of streams to be subscribed to from the start.

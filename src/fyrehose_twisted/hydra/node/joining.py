@@ -153,7 +153,9 @@ class JoinProcedure:
     def _is_alone(self) -> bool:
         """Return whether the node may bootstrap at once because no link could lead to a network."""
         context = self._context
-        return context.config.found and context.links.all_tried and not any(link.is_regular for link in context.links)
+        return (
+            context.config.bootstrap and context.links.all_tried and not any(link.is_regular for link in context.links)
+        )
 
     def _is_promised_network(self, link: PeerLink) -> bool:
         """Return whether the leader of the network behind a link is the node that this one made a promise to."""
@@ -182,7 +184,7 @@ class JoinProcedure:
 
     def _bootstrap_time(self) -> float:
         context = self._context
-        if context.config.found:
+        if context.config.bootstrap:
             return self._ready_at + _BOOTSTRAP_DELAY * context.timers.scale
         if context.was_member:
             return self._ready_at + context.rng.uniform(*_REBOOTSTRAP_DELAY) * context.timers.scale

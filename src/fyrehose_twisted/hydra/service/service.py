@@ -72,7 +72,7 @@ MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
 class HydraService(NodeService):
     """One node of a network, and what it needs to run.
 
-        node = HydraService(NodeConfig(tag="a", found=True), irc=IrcConfig(("127.0.0.1:6667",), "bot", channels))
+        node = HydraService(NodeConfig(tag="a", bootstrap=True), irc=IrcConfig(("127.0.0.1:6667",), "bot", channels))
         node.setServiceParent(application)
         outcome = await node.say("PRIVMSG #c :hi")
 
@@ -83,7 +83,7 @@ class HydraService(NodeService):
     :param secret: what all nodes of the network share.
     :param state: file with what it promised; without it, a node keeps quiet for a while after each start.
     :param sync: make promises survive a power failure.
-    :param keeping: opens a journal for the lines from IRC.
+    :param storage: opens a journal for the lines from IRC.
     :param control: where commands on this machine ask, a server endpoint.
     :param metrics: where to serve Prometheus metrics, a server endpoint.
     :param bots: of the interface :class:`~fyrehose_twisted.interfaces.IBot`.

@@ -136,7 +136,7 @@ class Options(ServiceOptions):
             tag=self["tag"],
             network_size=self["network-size"] if quorum is Quorum.FIXED else None,
             quorum=quorum,
-            found=bool(self["found"]),
+            bootstrap=bool(self["found"]),
             timers=Timers(self["timescale"]),
             irc_rate=self["irc-rate"],
             irc_burst=self["irc-burst"],
@@ -226,11 +226,11 @@ def makeService(options: Options) -> IService:
         probe_ports(named + [(option, options[f"{option}-listening"]) for option in ("control", "metrics")])
         if options["state-path"] is not None:
             require_writable_directory("state", options["state-path"].parent)
-        keeping = None
+        storage = None
         if options["directory"] is not None:
             require_writable_directory("journal", options["directory"])
-            keeping = Storage(options["directory"], config=options["journal-config"])
-            keeping.check(config.network)
+            storage = Storage(options["directory"], config=options["journal-config"])
+            storage.check(config.network)
         service: Any = HydraService(
             config,
             options["links"],
@@ -239,7 +239,7 @@ def makeService(options: Options) -> IService:
             secret=options["secret"],
             state=options["state-path"],
             sync=bool(options["sync"]),
-            storage=keeping,
+            storage=storage,
             control=endpoint_description(options["control-listening"]),
             metrics=endpoint_description(options["metrics-listening"]),
             bots=[load_bot(name) for name in options["bots"]],

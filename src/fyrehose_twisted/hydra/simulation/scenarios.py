@@ -127,7 +127,7 @@ class NetworkScenario(Scenario):
             tag=f"node-{number + 1}",
             network_size=size,
             quorum=self.quorum,
-            found=number == 0,
+            bootstrap=number == 0,
             targets=tuple(targets),
             timers=Timers(self.scale),
             irc_rate=20.0,

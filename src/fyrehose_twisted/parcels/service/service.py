@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -53,10 +54,11 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
     :param http: where to serve its web site, a server endpoint; ``None`` for nowhere.
     :param token: what clients of the web site have to know.
     :param web: further settings of the web site, a :class:`~fyrehose_twisted.parcels.web.config.WebConfig`.
-    :param keeping: opens where events and promises are kept; without it, nothing outlives the process.
+    :param storage: opens where events and promises are kept; without it, nothing outlives the process.
     :param dial: how others are dialled, a client endpoint with ``{host}`` and ``{port}`` in it; TCP by default.
     :param protocol: what speaks on each connection.
     :param failed: told what stopped it; by default the process ends, with status 1.
+    :param keeping: deprecated name of ``storage``.
     :ivar address: where it listens; ``None`` while it does not.
     """
 
@@ -70,14 +72,18 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         http: str | None = None,
         token: bytes | None = None,
         web: Any = None,
-        keeping: Storage | None = None,
+        storage: Storage | None = None,
         dial: str | None = None,
         protocol: type[ParcelProtocol] = ParcelProtocol,
         limits: ConnectionLimits | None = None,
         failed: Any = None,
         rng: Random | None = None,
         reactor: Any = None,
+        keeping: Storage | None = None,
     ) -> None:
+        if keeping is not None:
+            warnings.warn("ParcelsNode(keeping=...) is called storage now", DeprecationWarning, stacklevel=2)
+            storage = keeping
         if reactor is None:
             from twisted.internet import reactor
         OrderedEventsMixin.__init__(self, config)
@@ -95,10 +101,10 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self.address: Address | None = None
         self._started: Deferred[Exception | None] = Deferred()
         self._ports.add("listen", listen, self._ports.gate)
-        self._storage = keeping
+        self._storage = storage
         self._http: HttpSite | None = None
         if http is not None:
-            directory = None if keeping is None else keeping.directory
+            directory = None if storage is None else storage.directory
             self._http = HttpSite(self, token, web, directory, reactor)
             self._ports.add("http", http, self._http.factory)
         self._dialer = Dialer(reactor, tcp_endpoint if dial is None else endpoint_factory_from(dial))
@@ -140,20 +146,20 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self.address = getattr(host, "host", "127.0.0.1"), getattr(host, "port", 0)
         config = self.config = await self._dialer.resolve_config(self.config, self.address)
         now = float(self.reactor.seconds())
-        keeping = self._storage
+        storage = self._storage
         self.node = ClusterNode(
             config,
             self._rng,
             now,
-            persistent_state=None if keeping is None else keeping.persistent_state,
-            history=None if keeping is None else keeping.history,
+            persistent_state=None if storage is None else storage.persistent_state,
+            history=None if storage is None else storage.history,
         )
         self.driver = StreamDriver(
             self.node,
             self._build_connection,
             self.reactor,
             on_event=self._on_event,
-            persist=None if keeping is None else keeping.persist,
+            persist=None if storage is None else storage.persist,
             on_failure=self.fail,
             endpoint_factory=self._dialer.endpoint_for,
             limits=self._limits,

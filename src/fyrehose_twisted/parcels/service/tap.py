@@ -170,7 +170,7 @@ def makeService(options: Options) -> IService:
     """
     listening: ServerEndpoint = options["listening"]
     serving: ServerEndpoint | None = options["serving"]
-    keeping = None
+    storage = None
     try:
         # twistd still has the terminal here, so report foreseeable failures now, in one line.
         probe_port("listen", listening)
@@ -180,15 +180,15 @@ def makeService(options: Options) -> IService:
                 raise ConfigurationError("--listen and --http are the same port; give each its own")
         if options["directory"] is not None:
             require_writable_directory("journal", options["directory"])
-            keeping = Storage(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
-            keeping.check(options["config"])
+            storage = Storage(options["directory"], sync=bool(options["sync"]), journal=options["journal-config"])
+            storage.check(options["config"])
         service: Any = ParcelsNode(
             options["config"],
             listening.description,
             http=None if serving is None else serving.description,
             token=options["token"],
             web=options["web"],
-            keeping=keeping,
+            storage=storage,
             dial=options["dial"],
             protocol=options["class"],
         )

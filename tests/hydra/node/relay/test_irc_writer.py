@@ -354,7 +354,7 @@ def test_new_lease_waits_for_the_old_connection_to_close() -> None:
 
 
 def test_leader_resigns_after_three_failed_connects(net: Net) -> None:
-    host = net.node("alone", 1, network_size=1, found=True)
+    host = net.node("alone", 1, network_size=1, bootstrap=True)
     host.irc = "fails"
     assert net.run(60.0, lambda: host.node.role is Role.LEADER)
     assert net.run(60.0, lambda: host.node.role is Role.OUTSIDER)
