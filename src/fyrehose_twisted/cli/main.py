@@ -1,4 +1,4 @@
-"""The ``fyrehose`` command: publish, subscribe, measure, simulate and look at what runs or is kept, from a shell."""
+"""The ``fyrehose`` command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fyrehose_twisted.process.arguments import ArgumentParser, parse_count, pars
 from fyrehose_twisted.sim.runs import cli as simulate
 from fyrehose_twisted.sim.runs.cli import print_error
 
-# Each command imports what it needs when it is run: Twisted and its reactor take a second, and --help waits for them.
+# Commands import what they need when they run: Twisted and its reactor take a second, which --help need not wait for.
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
@@ -32,14 +32,15 @@ BACKBONE = "127.0.0.1:2323"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit: 0 for success, 1 for failure, 2 for wrong usage."""
-    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+    if sys.stderr is None:  # Closed by the parent process; print() would use standard output instead.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
         status = _run_in_reactor(options) if options.run is None else options.run(options)
     except KeyboardInterrupt:
         status = print_error("interrupted")
-    # Whatever was printed by then may still wait in a pipe that nobody reads any more.
+    except BrokenPipeError:
+        status = 1
     sys.exit(_flush(status))
 
 
@@ -89,6 +90,7 @@ def _cancel(running: Deferred[Any]) -> Deferred[None]:
 
 
 def _flush(status: int) -> int:
+    """Flush standard output and return the exit status. The reader of a pipe may have gone."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -157,8 +159,7 @@ def _strip_framing(stream: str, payloads: list[bytes]) -> list[bytes]:
 def _parser() -> argparse.ArgumentParser:
     parser = ArgumentParser(
         prog="fyrehose",
-        description="Publish to a backbone or a cluster, follow what is published, speak on IRC through a network of"
-        " nodes, simulate all that, and look at journals.",
+        description="Publish and subscribe, operate nodes, inspect journals, and run the simulator.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -171,19 +172,21 @@ def _parser() -> argparse.ArgumentParser:
             type=parse_positive,
             default=10.0,
             metavar="S",
-            help="wait S seconds for it [%(default)g]",
+            help="seconds to wait for the backbone [%(default)g]",
         )
         made.set_defaults(command=run, run=None)
         return made
 
-    pub = command("pub", _publish, "Publish a message a line.")
-    pub.add_argument("file", nargs="?", metavar="FILE", help="where to read; standard input if not given or -")
-    strip_framing = pub.add_mutually_exclusive_group()
-    strip_framing.add_argument("--raw", action="store_true", help="no envelope: for subscribers that do not know it")
-    strip_framing.add_argument(
+    pub = command("pub", _publish, "Publish each line of the input as a message.")
+    pub.add_argument("file", nargs="?", metavar="FILE", help="input file [standard input]; - is standard input")
+    framing = pub.add_mutually_exclusive_group()
+    framing.add_argument(
+        "--raw", action="store_true", help="publish without envelopes, for subscribers that do not understand them"
+    )
+    framing.add_argument(
         "--publisher-state",
         metavar="FILE",
-        help="keep in FILE how many lines are published: with the same input, which may have grown, go on behind them",
+        help="record in FILE how many lines are published; the same input, even if it has grown, is resumed after them",
     )
     pub.add_argument(
         "--kept",
@@ -197,9 +200,9 @@ def _parser() -> argparse.ArgumentParser:
         type=parse_positive,
         default=30.0,
         metavar="S",
-        help="give a message up after S seconds [%(default)g]",
+        help="seconds after which a message fails [%(default)g]",
     )
-    sub = command("sub", _subscribe, "Print messages in order, gaps repaired.")
+    sub = command("sub", _subscribe, "Print messages in order, with gaps repaired.")
     sub.add_argument(
         "--from",
         dest="start",
@@ -211,11 +214,11 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--state",
         metavar="FILE",
-        help="keep the place in FILE, and go on there; --from is where to begin while there is none",
+        help="record the position in FILE and resume there; --from applies while FILE does not exist",
     )
     sub.add_argument("--count", type=parse_count, metavar="N", help="stop after N messages")
     sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
-    sub.add_argument("--raw", action="store_true", help="print messages as they are on the wire, repeats included")
+    sub.add_argument("--raw", action="store_true", help="print messages as on the wire, with envelopes and repeats")
     sub.add_argument(
         "--keepalive",
         type=_interval,
@@ -223,8 +226,10 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="seconds between KEEPALIVEs, 0.1 to 0.9 [%(default)g]",
     )
-    measure = command("ping", _ping, "Measure round trips to the backbone with KEEPALIVEs.")
-    measure.add_argument("--count", type=parse_count, default=10, metavar="N", help="how many [%(default)s]")
+    measure = command("ping", _ping, "Measure the round-trip time to the backbone with KEEPALIVEs.")
+    measure.add_argument(
+        "--count", type=parse_count, default=10, metavar="N", help="number of KEEPALIVEs [%(default)s]"
+    )
     measure.add_argument(
         "--interval", type=_interval, default=0.2, metavar="S", help="seconds between them, 0.1 to 0.9 [%(default)g]"
     )
