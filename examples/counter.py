@@ -1,11 +1,11 @@
-"""A replicated counter on a parcels cluster: all replicas have the same count.
+"""Replicated counter on a parcels cluster, as an example of state machine replication.
 
-This is state machine replication: each replica applies the cluster's events, in their one order, to its state. The
-snapshot holds the number of the last event beside the count, so a killed replica continues exactly where it was. Each
-change has an idempotency key; a change that is sent again after a timeout counts once.
+Each replica applies the events of the cluster, in their total order, to its state. So all replicas have the same count.
+The snapshot contains the count and the number of the last event, so a killed replica resumes exactly where it stopped.
+Each change has an idempotency key, so a change resent after a lost response counts once.
 
     python examples/counter.py replica --snapshot a.json      # prints the count whenever it changes
-    python examples/counter.py add 5                          # adds on every replica
+    python examples/counter.py add 5                          # changes the count on every replica
     python examples/counter.py set 100 --if-at 17             # only if it has not changed since event 17
 """
 
@@ -25,11 +25,11 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.parcels import OrderedEvent, ParcelsClient
 
 MAX_CHANGE = 200
-"""Bytes of a change. Up to this limit, JSON nesting and numbers are valid for every replica."""
+"""Maximum size of a change in bytes. It keeps nesting and numbers within what every JSON parser accepts."""
 
 
 class Counter:
-    """State of a replica. It depends on the events only, so it is the same on all replicas."""
+    """State of the counter. It depends only on the events, so it is the same on every replica."""
 
     def __init__(self, count: int = 0, sequence: int = 0, changed_at: int = 0) -> None:
         self.count = count
@@ -37,7 +37,7 @@ class Counter:
         self.changed_at = changed_at
 
     def apply(self, event: OrderedEvent) -> bool:
-        """Apply the next event; return whether the count has changed."""
+        """Apply the next event; return whether the count changed."""
         before, self.sequence = self.count, event.sequence
         match _read(event.data):
             case {"add": int(amount)}:
@@ -50,7 +50,7 @@ class Counter:
 
 
 class Replica:
-    """Follows the cluster and stores the state in a file."""
+    """Follower of the cluster that stores the state in a file."""
 
     def __init__(self, snapshot: Path) -> None:
         self.snapshot = snapshot
@@ -58,9 +58,9 @@ class Replica:
             state = json.loads(snapshot.read_bytes()) if snapshot.exists() else {}
             self.counter = Counter(**state)
             if not all(type(number) is int for number in vars(self.counter).values()):
-                raise TypeError("it has values other than integers")
+                raise TypeError("it contains values other than integers")
         except (OSError, TypeError, ValueError, RecursionError) as error:
-            raise FyrehoseError(f"{snapshot} is no snapshot of a counter: {error}") from None
+            raise FyrehoseError(f"{snapshot} is not a snapshot of a counter: {error}") from None
 
     def events_ordered(self, events: Sequence[OrderedEvent]) -> None:
         for event in events:
@@ -69,8 +69,8 @@ class Replica:
         self.save()
 
     def events_skipped(self, first: int, last: int) -> None:
-        # No node holds these events any more, so this replica's count would be wrong.
-        raise FyrehoseError(f"events {first} to {last} are gone: copy the snapshot of another replica and restart")
+        # Without these events, the count would be wrong from here on.
+        raise FyrehoseError(f"no node holds events {first} to {last}: restart with another replica's snapshot")
 
     def save(self) -> None:
         """Replace the snapshot atomically."""
@@ -86,7 +86,7 @@ def _read(data: bytes) -> Any:
     try:
         return json.loads(data) if len(data) <= MAX_CHANGE else None
     except ValueError:
-        return None  # An event of another application; every replica skips it.
+        return None  # An event of another application, which every replica ignores.
 
 
 async def main(reactor: Any, options: argparse.Namespace) -> None:
@@ -102,7 +102,7 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
                 change["if_at"] = options.if_at
             data = json.dumps(change).encode()
             if len(data) > MAX_CHANGE:
-                raise FyrehoseError(f"that is a change of {len(data)} bytes; no replica takes more than {MAX_CHANGE}")
+                raise FyrehoseError(f"the change has {len(data)} bytes; the limit is {MAX_CHANGE}")
             print(await client.publish(data, key=options.key))
     except (FyrehoseError, OSError) as error:
         raise SystemExit(f"counter: {error}") from None
@@ -111,20 +111,20 @@ async def main(reactor: Any, options: argparse.Namespace) -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="A counter that is the same on all replicas.")
+    parser = argparse.ArgumentParser(description="Replicated counter.")
     roles = parser.add_subparsers(dest="role", required=True)
-    replica = roles.add_parser("replica", help="keep a replica of the counter, and print each change")
-    replica.add_argument("--snapshot", type=Path, default=Path("counter.json"), help="file of the state [%(default)s]")
-    add = roles.add_parser("add", help="add to it, and print the number of the event")
+    replica = roles.add_parser("replica", help="keep a replica and print the count whenever it changes")
+    replica.add_argument("--snapshot", type=Path, default=Path("counter.json"), help="snapshot file [%(default)s]")
+    add = roles.add_parser("add", help="add to the counter and print the number of the event")
     add.add_argument("amount", type=int)
-    change = roles.add_parser("set", help="set it, if it has not been changed since an event")
+    change = roles.add_parser("set", help="set the counter if it has not changed since an event")
     change.add_argument("amount", type=int)
-    change.add_argument("--if-at", type=int, required=True, metavar="N", help="the event that changed it last")
+    change.add_argument("--if-at", type=int, required=True, metavar="N", help="number of its last change")
     for role in (add, change):
-        role.add_argument("--key", help="idempotency key: changes with the same key count once [random]")
+        role.add_argument("--key", help="idempotency key for safe retries [a unique one]")
     for role in (replica, add, change):
         role.add_argument(
-            "--node", action="append", metavar="URL", help="URL of a node; may be repeated [http://127.0.0.1:8878]"
+            "--node", action="append", metavar="URL", help="URL of a node (repeatable) [http://127.0.0.1:8878]"
         )
     options = parser.parse_args()
     options.node = options.node or ["http://127.0.0.1:8878"]
