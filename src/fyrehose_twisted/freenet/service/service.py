@@ -1,4 +1,4 @@
-"""A freenet node as a Twisted service."""
+"""Twisted service of a freenet node."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ from fyrehose_twisted.process.sd_notify import systemd_notifier
 DEFAULT_PORT = 6180
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 LEAVE_TIMEOUT = 2.0
-"""Seconds that neighbours may take to hear that a node leaves."""
+"""Seconds to wait for neighbours to close their links when the node leaves."""
 MAX_NEIGHBOURS = 256
 FIRST_NEIGHBOUR_TIMEOUT = 2.0
-"""Seconds that a node which has just started waits for a neighbour before it looks for its streams."""
+"""Seconds to wait for the first neighbour after a start before streams are searched."""
 
 FAILURE_REASONS = {
     "no-stream": "a node on the way to the root, or this one, does not belong to the stream; subscribe first",
@@ -77,11 +77,11 @@ FAILURE_REASONS = {
     "loop": "the packet came back to a node that it had been at",
     "stopped": "the node stopped before the root had answered; the packet may or may not have got there",
 }
-"""Why a packet was not published."""
+"""Explanation of each reason for which a packet was not published."""
 
 
 class FreenetService(NodeService):
-    """One node, and what it needs to run.
+    """One node, with its ports and files.
 
         node = FreenetService(peers=["10.0.0.7:6180"])
         node.setServiceParent(application)
@@ -89,21 +89,21 @@ class FreenetService(NodeService):
         await node.subscribe(named_key("news"))
         number = await node.publish(named_key("news"), b"hello")
 
-    :param peers: who to keep links to: ``HOST:PORT``, or client endpoints.
-    :param listen: server endpoints where others reach it.
-    :param location: where on the ring it is; by default where it was before, or anywhere.
-    :param policy: how it routes, waits and repairs.
-    :param secret: what all nodes of the network share.
-    :param state: file with the node's id and location; without it, it is somebody new after each start.
-    :param storage: opens journals for what is delivered.
-    :param control: where commands on this machine ask, a server endpoint.
-    :param metrics: where to serve Prometheus metrics, a server endpoint.
-    :param streams: keys of streams to be subscribed to from the start.
-    :param protocol: what speaks on each link.
-    :param max_neighbours: neighbours at once.
-    :param failed: told what stopped it; by default the process ends, with status 1.
-    :ivar node: the node, once it runs.
-    :ivar links: its links.
+    :param peers: peers to keep links to: ``HOST:PORT`` or client endpoints.
+    :param listen: server endpoints for links from peers.
+    :param location: location on the ring; by default that of the state file, or a random one.
+    :param policy: routing and repair policy.
+    :param secret: secret that all nodes of the network share.
+    :param state: file with the node's id and location. A node without it has a new id after each start.
+    :param storage: journals for delivered packets.
+    :param control: server endpoint of the control port.
+    :param metrics: server endpoint for Prometheus metrics.
+    :param streams: keys of streams to subscribe to at the start.
+    :param protocol: protocol of each link.
+    :param max_neighbours: limit of neighbours.
+    :param failed: called with the error that stopped the service; by default the process exits with status 1.
+    :ivar node: the node; ``None`` before the start.
+    :ivar links: driver of its links; ``None`` before the start.
     """
 
     log = Logger()
@@ -146,7 +146,7 @@ class FreenetService(NodeService):
         self.policy = Policy() if policy is None else policy
         self._targets = tuple(dict.fromkeys(parse_peer(peer, self.reactor) for peer in peers))
         self._location = location
-        # Whatever is wrong with what was said is said now, and not when it starts.
+        # Raises ConfigurationError now rather than at the start.
         self._config(0, 0.0 if location is None else location, secret, max_neighbours)
         self._secret = secret
         self._max_neighbours = max_neighbours
@@ -211,7 +211,7 @@ class FreenetService(NodeService):
         if self._error is not None:
             return fail(NotConnected(f"the node stopped: {self._error}"))
         stream = None if self.node is None else self.node.streams.get(key)
-        # Those that wait already are told with the next event, and before others: packets keep their order.
+        # Deferreds that wait already fire with the next event, before newer ones, so that packets keep their order.
         if stream is not None and stream.connected and key not in self._connecting:
             return succeed(None)
         connected: Deferred[None] = Deferred()
@@ -219,7 +219,7 @@ class FreenetService(NodeService):
         return connected
 
     def is_local(self, key: bytes) -> bool:
-        """Say whether the service is subscribed to a stream, whoever wanted that."""
+        """Return whether the service is subscribed to a stream."""
         return bool(self._subscriptions[key])
 
     def unsubscribe(self, key: bytes, *, keep: bool = True) -> None:
@@ -287,7 +287,7 @@ class FreenetService(NodeService):
         return [] if stream is None else stream.packets.packets_after(last_seen)
 
     def next_number(self, key: bytes) -> int:
-        """Return a packet number that is free as far as the node knows."""
+        """Return the next packet number that the node knows to be free."""
         stream = None if self.node is None else self.node.streams.get(key)
         following = None if stream is None else stream.packets.next_number
         return 0 if following is None else following
@@ -307,7 +307,7 @@ class FreenetService(NodeService):
             self._state.save(location)
 
     def state(self) -> NodeStatus | None:
-        """Return how the node looks, ``None`` while there is none."""
+        """Return the status of the node; ``None`` before the start."""
         if self.node is None or self.links is None:
             return None
         state = self.node.state(self.links.now())
@@ -316,7 +316,7 @@ class FreenetService(NodeService):
         )
 
     def status(self) -> dict[str, Any]:
-        """Return the same as plain objects; ids and keys are hexadecimal."""
+        """Return the status as JSON-compatible objects; ids and keys are hexadecimal."""
         state = self.state()
         if state is None:
             return {"node": None, "listening": self._ports.addresses}
@@ -436,7 +436,7 @@ class FreenetService(NodeService):
             for connected in waiting:
                 connected.errback(NotConnected("the node stopped before it was connected"))
 
-    # What the node tells
+    # Events of the node
 
     def _on_event(self, event: Any) -> None:
         match event:
@@ -488,7 +488,7 @@ class FreenetService(NodeService):
 
 
 def link_limits(max_neighbours: int) -> ConnectionLimits:
-    """Return what links may take: of those that others open, one machine has half at most."""
+    """Return the limits of accepted links; one source may open half of them."""
     per_source = max(min(64, max_neighbours), max_neighbours // 2)
     return ConnectionLimits(max_accepted=max_neighbours, max_per_source=per_source)
 
@@ -496,7 +496,7 @@ def link_limits(max_neighbours: int) -> ConnectionLimits:
 def _signer(
     key: bytes, data: bytes, number: int | None, signing_key: SigningKey | None
 ) -> Callable[[int], bytes] | None:
-    """Return what signs a packet, ``None`` if that is not for us to do."""
+    """Return the function that signs a packet; ``None`` if the packet needs no signature or has one."""
     if signing_key is not None:
         if signing_key.key != key:
             raise ConfigurationError(f"that key is the one of {signing_key.key.hex()}, and not of {key.hex()}")

@@ -21,18 +21,18 @@ from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0
-"""Seconds after which packets are durable."""
+"""Seconds between syncs of the journals."""
 
 JournalEvent = PacketsDelivered | PacketsMissed | StreamRenumbered
 
 
 def stream_uri(key: bytes) -> str:
-    """Return the URI under which the packets of a stream are kept."""
+    """Return the URI of a stream."""
     return f"freenet://{key.hex()}"
 
 
 class PacketJournal:
-    """Keeps what a node tells of one stream.
+    """Journal of the packets of one stream.
 
     :param clock: UTC seconds since 1970.
     """
@@ -46,12 +46,12 @@ class PacketJournal:
 
     @property
     def last_seen(self) -> int:
-        """The highest packet number up to which nothing is missing; -1 if there is none."""
+        """Highest packet number without a gap before it; -1 if there is none."""
         bounds: Bounds | None = self.journal.bounds(self._epoch)
         return NONE_SEEN if bounds is None else bounds.next - 1
 
     def write(self, event: JournalEvent) -> None:
-        """Keep packets, or that they were missed.
+        """Append packets, or record that packets were missed.
 
         :raises JournalError: if the journal cannot be written.
         """
@@ -90,9 +90,9 @@ class _OpenJournal(NamedTuple):
 
 
 class Storage:
-    """Opens the journals of one node, and looks after them.
+    """Journal files of one node.
 
-    :param directory: where they lie; made if need be.
+    :param directory: directory of journals; created if missing.
     """
 
     def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
@@ -101,21 +101,21 @@ class Storage:
         self._journals: dict[bytes, _OpenJournal] = {}
 
     def check(self, keys: Iterable[bytes]) -> None:
-        """See whether somebody else writes to the journals of some streams.
+        """Check that no other process writes the journals of some streams.
 
-        :raises JournalError: if so, or if that cannot be known.
+        :raises JournalError: if one does, or if that cannot be determined.
         """
         for key in keys:
             check_unlocked(self.directory, stream_uri(key))
 
     def has(self, key: bytes) -> bool:
-        """Say whether there is a journal of a stream."""
+        """Return whether a stream has a journal."""
         return key in self._journals or (self.directory / directory_name(stream_uri(key))).is_dir()
 
     def open(self, key: bytes, reactor: Any, on_failure: Callable[[Exception], object]) -> PacketJournal:
         """Return the journal of a stream, the same one each time.
 
-        :param on_failure: told if it cannot go on later.
+        :param on_failure: called if the journal fails later.
         :raises JournalError: if it cannot be read or written, or is in use.
         """
         if key not in self._journals:
@@ -131,7 +131,7 @@ class Storage:
         return self._journals[key].packets
 
     async def close(self) -> None:
-        """Make everything durable and let go of it.
+        """Make everything durable and close all journals.
 
         :raises JournalError: if that failed.
         """

@@ -1,4 +1,4 @@
-"""A node of a hydra network as a Twisted service."""
+"""Twisted service of a hydra node."""
 
 from __future__ import annotations
 
@@ -70,30 +70,30 @@ MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
 
 
 class HydraService(NodeService):
-    """One node of a network, and what it needs to run.
+    """One node of a network, with its ports, files, guardian and IRC connection.
 
         node = HydraService(NodeConfig(tag="a", bootstrap=True), irc=IrcConfig(("127.0.0.1:6667",), "bot", channels))
         node.setServiceParent(application)
         outcome = await node.say("PRIVMSG #c :hi")
 
-    :param config: what the node is told; its targets are made of ``links``.
-    :param links: link strings of what it keeps open, see :mod:`~fyrehose_twisted.hydra.transports.link_url`.
-    :param listen: where others reach it: server endpoints, or ``udp:PORT:interface=ADDRESS``.
-    :param irc: where it connects to as leader; without it, it cannot stay one.
-    :param secret: what all nodes of the network share.
-    :param state: file with what it promised; without it, a node keeps quiet for a while after each start.
-    :param sync: make promises survive a power failure.
-    :param storage: opens a journal for the lines from IRC.
-    :param control: where commands on this machine ask, a server endpoint.
-    :param metrics: where to serve Prometheus metrics, a server endpoint.
-    :param bots: of the interface :class:`~fyrehose_twisted.interfaces.IBot`.
-    :param guardian: start a process that says goodbye if this one is killed.
-    :param protocol: what speaks on each link.
-    :param failed: told what stopped it; by default the process ends, with status 1.
-    :ivar node: the node, once it runs.
-    :ivar links: its links.
-    :ivar leader: who leads, as far as it was told.
-    :ivar counters: what the service itself counted.
+    :param config: configuration of the node; its targets are replaced by those of ``links``.
+    :param links: URLs of the links that the node keeps open, see :mod:`~fyrehose_twisted.hydra.transports.link_url`.
+    :param listen: server endpoints for links from other nodes, or ``udp:PORT:interface=ADDRESS``.
+    :param irc: IRC servers, nick and channels of the leader. A node without it cannot remain leader.
+    :param secret: secret that all nodes of the network share.
+    :param state: file with the durable state. A node without it does not vote for one promise period after each start.
+    :param sync: sync the durable state, so that it survives a power failure.
+    :param storage: journal for the lines from IRC.
+    :param control: server endpoint of the control port.
+    :param metrics: server endpoint for Prometheus metrics.
+    :param bots: objects that provide :class:`~fyrehose_twisted.interfaces.IBot`.
+    :param guardian: start a process that announces the end of this one to the network if it is killed.
+    :param protocol: protocol of each link.
+    :param failed: called with the error that stopped the service; by default the process exits with status 1.
+    :ivar node: the node; ``None`` before the start.
+    :ivar links: driver of its links; ``None`` before the start.
+    :ivar leader: last known change of the leader.
+    :ivar counters: counters of the service itself.
     """
 
     log = Logger()
@@ -121,7 +121,7 @@ class HydraService(NodeService):
     ) -> None:
         if reactor is None:
             from twisted.internet import reactor
-        # What a node promises goes by a clock that nobody sets.
+        # Promises are measured with a clock that cannot be set.
         reactor = reactor if isinstance(reactor, BoottimeReactor) else BoottimeReactor(reactor)
         proving = None if secret is None else Authenticator(secret, reactor)
         self._ports: HydraPorts = HydraPorts(reactor, listen, secret, config.timers, authenticator=proving)
@@ -183,12 +183,12 @@ class HydraService(NodeService):
     # For applications
 
     def say(self, line: str | bytes, *, retry: bool = False) -> Deferred[Outcome]:
-        """Have a line said on IRC; return a Deferred of what became of it.
+        """Send a line to IRC through the leader; return a Deferred of the outcome.
 
-        :param retry: rather twice than not at all; otherwise once at most.
+        :param retry: at-least-once: resend if the outcome is uncertain. The default is at-most-once.
 
-        It fails with :class:`~fyrehose_twisted.errors.UnencodableMessage` if it is not one line that a node may have
-        said, and with :class:`~fyrehose_twisted.errors.PublishQueueFull`.
+        The Deferred fails with :class:`~fyrehose_twisted.errors.UnencodableMessage` if ``line`` is not one line that
+        nodes may send, and with :class:`~fyrehose_twisted.errors.PublishQueueFull`.
         """
         try:
             saying = self.say_and_tell(line, retry=retry)
@@ -199,10 +199,10 @@ class HydraService(NodeService):
         return outcome
 
     def say_and_tell(self, line: str | bytes, *, retry: bool = False) -> Deferred[LineOutcome]:
-        """As :meth:`say`, but for all that is known of what became of the line.
+        """Send a line as :meth:`say` does; the Deferred has the reason beside the outcome.
 
-        :raises UnencodableMessage: if it is not one line that a node may have said.
-        :raises PublishQueueFull: if too many wait.
+        :raises UnencodableMessage: if ``line`` is not one line that nodes may send.
+        :raises PublishQueueFull: if the send queue is full.
         """
         node, links = self.node, self.links
         if node is None or links is None or not self._accepting or self._error is not None:
@@ -216,7 +216,7 @@ class HydraService(NodeService):
         return saying
 
     def state(self) -> NodeStatus | None:
-        """Return how the node looks, ``None`` while there is none."""
+        """Return the status of the node; ``None`` before the start."""
         if self.node is None or self.links is None:
             return None
         state = self.node.state(self.links.now())
@@ -229,7 +229,7 @@ class HydraService(NodeService):
         return state._replace(counts=counts)
 
     def status(self) -> dict[str, Any]:
-        """Return the same as plain objects."""
+        """Return the status as JSON-compatible objects."""
         state = self.state()
         if state is None:
             return {"network": self.config.network, "tag": self.config.tag, "role": None, "why": "it is starting"}
@@ -257,7 +257,7 @@ class HydraService(NodeService):
         if self.links is not None:
             self.links.halt()
         if self._irc is not None:
-            # What it promises can no longer be kept, so nothing more may be said.
+            # The promises can no longer be kept, so no more lines may be sent.
             self._irc.close("failed", graceful=False)
 
     def _start(self) -> None:
@@ -271,7 +271,7 @@ class HydraService(NodeService):
             vow, remembers = state.durable, state.remembers
         if self._storage is not None:
             lines = self._storage.open(config.network, self.reactor, self.fail)
-            # Or who founds the network anew would give numbers to lines that others have already.
+            # Otherwise a new network would reuse line numbers that other nodes have stored.
             vow = vow._replace(term=max(vow.term, lines.term))
             damages: list[object] = []
             count = self._bots.replay(lines.replay(damages.append))
@@ -286,7 +286,7 @@ class HydraService(NodeService):
                 seconds=config.timers.promise,
             )
         if self._state is None and self._storage is None:
-            # Nobody here knows which terms there were, and numbers of lines begin anew in each.
+            # No earlier term is known here, and line numbers restart in each term.
             config = self.config = replace(config, first_term=int(time.time()) * TERMS_PER_SECOND)
         self._ports.bind()
         self._ports.report_failures(self.fail)
@@ -339,7 +339,7 @@ class HydraService(NodeService):
         await self._close_storage(self._storage)
 
     async def _leave_irc(self) -> None:
-        """Return when the connection to IRC is closed for certain."""
+        """Close the connection to IRC and wait until it is closed."""
         if self._irc is None or not self._irc.server:
             return
         closed = self._irc_closed = Deferred()
@@ -349,7 +349,7 @@ class HydraService(NodeService):
             await closed
 
     def _persist(self, durable: DurableState) -> None:
-        assert self._state is not None, "or nothing is kept"
+        assert self._state is not None, "persist is set only with a state file"
         self._state.save(durable, 0 if self.node is None else self.node.id or 0)
 
     def _fail_pending(self, error: Exception | None) -> None:
@@ -358,7 +358,7 @@ class HydraService(NodeService):
         for number, saying in sayings.items():
             saying.callback(LineOutcome(number, Outcome.UNCERTAIN, reason))
 
-    # What the node tells
+    # Events of the node
 
     def _on_event(self, event: Any) -> None:
         self._note_lease()
@@ -404,7 +404,7 @@ class HydraService(NodeService):
             self._bots.leading(node.role is Role.LEADER)
 
     def _note_lease(self) -> None:
-        """Remember how long the lease goes on at least, which a node forgets when it stops leading."""
+        """Record the end of the lease, which the node forgets when it steps down."""
         until = None if self.node is None else self.node.lease_until
         if until is not None:
             self._lease_until = max(until, self._lease_until)
@@ -417,7 +417,7 @@ class HydraService(NodeService):
                 self.fail(error)
 
     def _send_bot_reply(self, line: str) -> None:
-        """A bot answers; what becomes of it, the log tells."""
+        """Send the reply of a bot; log a reply that was not sent."""
 
         def said(result: LineOutcome) -> None:
             if result.outcome is not Outcome.SAID:
@@ -432,7 +432,7 @@ class HydraService(NodeService):
     def _send_to_irc(self, event: ToIrc) -> None:
         handed = False
         if self._irc is not None and self._error is None:
-            # The clock is looked at here and not before: this process may just have stood still.
+            # The clock is read here because the process may have been suspended since the node ran.
             handed = self.reactor.seconds() < event.deadline and self._irc.say(event.line)
         self._call_node("irc_handed", event, handed)
 
@@ -445,12 +445,11 @@ class HydraService(NodeService):
     def _close_irc(self, reason: str, graceful: bool) -> None:
         if self._irc is None:
             return
-        # Who says goodbye writes what still waits, and that only a lease allows. Otherwise some of what was handed to
-        # the kernel may not get there.
+        # A graceful close writes queued lines, which only a lease allows. An abrupt close may lose lines in the kernel.
         self._irc.close(reason, graceful=graceful and self.reactor.seconds() < self._lease_until)
 
     def _irc_opened(self, prefix: bytes) -> None:
-        assert self._irc is not None, "it told so"
+        assert self._irc is not None, "the event comes from it"
         self._call_node("irc_opened", prefix=prefix, limits=self._irc.limits)
 
     def _irc_received(self, lines: Sequence[bytes]) -> None:
@@ -469,14 +468,14 @@ class HydraService(NodeService):
             self._irc_closed.callback(None)
 
     def _call_node(self, method: str, *arguments: Any, **named: Any) -> None:
-        """Tell the node something of IRC."""
+        """Report an IRC event to the node and carry out its outputs."""
         if self.node is not None and self.links is not None and self._error is None:
             getattr(self.node, method)(*arguments, now=self.links.now(), **named)
             self.links.flush_soon()
 
 
 def link_limits(config: NodeConfig) -> ConnectionLimits:
-    """Return what links may take: of those that others open, one machine has half at most."""
+    """Return the limits of accepted links; one source may open half of them."""
     most = config.max_links
     return ConnectionLimits(
         max_accepted=most, max_per_source=max(min(32, most), most // 2), dial_timeout=MAX_DIAL_TIMEOUT

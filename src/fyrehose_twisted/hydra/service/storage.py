@@ -16,18 +16,18 @@ from fyrehose_twisted.journal.upkeep.maintenance import MaintainedJournal
 from fyrehose_twisted.record import Record
 
 SYNC_INTERVAL = 1.0
-"""Seconds after which lines are durable."""
+"""Seconds between syncs of the journal."""
 
 LineEvent = LinesReceived | LinesMissed
 
 
 def stream_uri(network: str) -> str:
-    """Return the URI under which the lines of a network are kept."""
+    """Return the URI of the stream of lines of a network."""
     return f"hydra://{network}"
 
 
 class LineJournal:
-    """Keeps what a node tells of lines, and tells it again.
+    """Journal of the lines of a network.
 
     :param clock: UTC seconds since 1970.
     """
@@ -38,18 +38,18 @@ class LineJournal:
 
     @property
     def term(self) -> int:
-        """The last term of which something is known, 0 if none is."""
+        """Highest term in the journal, 0 if it is empty."""
         return max(self.journal.epochs(), default=0)
 
     def append(self, event: LineEvent) -> None:
-        """Keep lines, or that they were missed.
+        """Append lines, or record that lines were missed.
 
         :raises JournalError: if the journal cannot be written.
         """
         journal, term = self.journal, event.term
         bounds: Bounds | None = journal.bounds(term)
         if bounds is not None and event.first > bounds.last + 1:
-            # The node was not there, and so missed nothing; the journal did.
+            # The node was not in the network then and reports no gap, but the journal has one.
             journal.lose(term, bounds.last + 1, event.first - 1)
         if isinstance(event, LinesMissed):
             journal.lose(term, event.first, event.last)
@@ -63,7 +63,7 @@ class LineJournal:
         journal.commit(False)
 
     def replay(self, on_damage: Callable[[Damage], object]) -> Iterator[LineEvent]:
-        """Yield again all that was kept, oldest first. Nothing may be kept meanwhile."""
+        """Yield all stored lines and gaps, oldest first. Nothing may be appended meanwhile."""
         journal = self.journal
         for term in journal.epochs():
             bounds: Bounds | None = journal.bounds(term)
@@ -88,10 +88,10 @@ class LineJournal:
 
 
 class Storage:
-    """Opens the journal of one node, and looks after it.
+    """Journal files of one node.
 
-    :param directory: where journals lie; made if need be.
-    :ivar lines: the journal; ``None`` while it is not open.
+    :param directory: directory of journals; created if missing.
+    :ivar lines: the journal; ``None`` while it is closed.
     """
 
     def __init__(self, directory: Path, *, config: JournalConfig | None = None) -> None:
@@ -101,16 +101,16 @@ class Storage:
         self._journal: MaintainedJournal | None = None
 
     def check(self, network: str) -> None:
-        """See whether somebody else writes to the journal, as far as that can be known without making anything.
+        """Check, without creating files, that no other process writes the journal.
 
-        :raises JournalError: if so, or if that cannot be known.
+        :raises JournalError: if one does, or if that cannot be determined.
         """
         check_unlocked(self.directory, stream_uri(network))
 
     def open(self, network: str, reactor: Any, failed: Callable[[Exception], object]) -> LineJournal:
-        """Open it.
+        """Open the journal.
 
-        :param failed: told if it cannot go on later.
+        :param failed: called if the journal fails later.
         :raises JournalError: if it cannot be read or written, or is in use.
         """
         self._journal = MaintainedJournal(
@@ -125,7 +125,7 @@ class Storage:
         return self.lines
 
     async def close(self) -> None:
-        """Make everything durable and let go of it.
+        """Make everything durable and close the journal.
 
         :raises JournalError: if that failed.
         """

@@ -1,4 +1,4 @@
-"""A node of a cluster as a Twisted service."""
+"""Twisted service of a parcels node."""
 
 from __future__ import annotations
 
@@ -38,28 +38,29 @@ DEFAULT_PORT = 7878
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
 SHUTDOWN_TIMEOUT = 1.5
-"""Seconds after which a node that is told to stop does so, whatever others still have to say."""
+"""Seconds to wait for peers to close their connections when the node stops."""
 
 
 class ParcelsNode(OrderedEventsMixin, NodeService):
-    """See :class:`~fyrehose_twisted.interfaces.IOrderedEvents`: one node of a cluster, and what it needs to run.
+    """One node of a cluster, with its ports, files and web site; see
+    :class:`~fyrehose_twisted.interfaces.IOrderedEvents`.
 
         node = ParcelsNode(NodeConfig("a", bootstrap=True))
         node.setServiceParent(application)
         number = await node.publish(b"...")
 
-    :param config: what the node is told. Hosts of neighbours may be names here; an advertised port of 0 stands for
+    :param config: configuration of the node. Hosts of neighbours may be names here; an advertised port of 0 stands for
         the one that it listens on.
-    :param listen: where other nodes reach it, a server endpoint.
-    :param http: where to serve its web site, a server endpoint; ``None`` for nowhere.
-    :param token: what clients of the web site have to know.
+    :param listen: server endpoint for other nodes.
+    :param http: server endpoint of the web site; ``None`` for no web site.
+    :param token: bearer token of the web site.
     :param web: further settings of the web site, a :class:`~fyrehose_twisted.parcels.web.config.WebConfig`.
-    :param storage: opens where events and promises are kept; without it, nothing outlives the process.
-    :param dial: how others are dialled, a client endpoint with ``{host}`` and ``{port}`` in it; TCP by default.
-    :param protocol: what speaks on each connection.
-    :param failed: told what stopped it; by default the process ends, with status 1.
+    :param storage: files of events and of the persistent state. Without it, nothing survives the process.
+    :param dial: client endpoint with ``{host}`` and ``{port}`` to dial other nodes; TCP by default.
+    :param protocol: protocol of each connection.
+    :param failed: called with the error that stopped the service; by default the process exits with status 1.
     :param keeping: deprecated name of ``storage``.
-    :ivar address: where it listens; ``None`` while it does not.
+    :ivar address: listening address; ``None`` before the start.
     """
 
     log = Logger()
@@ -117,7 +118,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self._starting.addCallbacks(self._started.callback, self._start_failed)
 
     def when_started(self) -> Deferred[None]:
-        """Return a Deferred that fires with ``None`` when it runs, or fails with what kept it from that."""
+        """Return a Deferred that fires when the node runs, or fails with the error that prevented it."""
         started: Deferred[None] = Deferred()
 
         def tell(error: Exception | None) -> Exception | None:
@@ -187,7 +188,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         self._started.callback(error)
 
     async def _stop_node(self) -> None:
-        self._starting.cancel()  # Or a name that is still being looked up would start it afterwards.
+        self._starting.cancel()  # Otherwise a pending name lookup would start the node afterwards.
         await self._ports.close()
         if self._http is not None:
             await self._http.stop()
@@ -202,7 +203,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
         await self._close_storage(self._storage)
         self.address = None
 
-    # What the node tells
+    # Events of the node
 
     def _on_event(self, event: Any) -> None:
         match event:
@@ -229,7 +230,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
 
 
 def connection_limits(config: NodeConfig) -> ConnectionLimits:
-    """Return what connections may take: of those that others open, one machine has half at most."""
+    """Return the limits of accepted connections; one source may open half of them."""
     return ConnectionLimits(
         max_accepted=config.max_links, max_per_source=max(min(32, config.max_links), config.max_links // 2)
     )

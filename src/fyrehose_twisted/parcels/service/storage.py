@@ -1,4 +1,4 @@
-"""What outlives a node's process: its promises, and a journal of the events."""
+"""Files of a node: its persistent state, and a journal of the events."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from fyrehose_twisted.parcels.service.journal_history import EPOCH, JournalHisto
 from fyrehose_twisted.parcels.service.state_file import StateFile
 
 STATE_FILE_NAME = "promises"
-"""Name of the file with the promises."""
+"""Name of the file with the persistent state."""
 
 SYNC_INTERVAL = 1.0
-"""Seconds after which events are durable in the journal. Until then the promises have them."""
+"""Seconds between syncs of the journal. Until an event is synced, the persistent state has it."""
 
 
 class Storage:
-    """Opens and keeps the files of one node.
+    """Files of one node.
 
-    :param directory: where they lie, beside nothing of other nodes; made if need be.
-    :param sync: whether promises survive a power failure, and not only the end of the process.
-    :ivar persistent_state: what the node promised; ``None`` while nothing is open.
-    :ivar history: the events that it has.
+    :param directory: directory of this node alone; created if missing.
+    :param sync: sync the persistent state, so that it survives a power failure and not only the end of the process.
+    :ivar persistent_state: the persistent state; ``None`` while the files are closed.
+    :ivar history: the stored events; ``None`` while the files are closed.
     """
 
     log = Logger()
@@ -42,16 +42,16 @@ class Storage:
         self._journal: MaintainedJournal | None = None
 
     def check(self, config: NodeConfig) -> None:
-        """See whether somebody else writes to the journal, as far as that can be known without making anything.
+        """Check, without creating files, that no other process writes the journal.
 
-        :raises JournalError: if so, or if that cannot be known.
+        :raises JournalError: if one does, or if that cannot be determined.
         """
         check_unlocked(self.directory, stream_uri(config.cluster))
 
     def open(self, config: NodeConfig, reactor: Any, on_failure: Callable[[Exception], object]) -> None:
-        """Open everything.
+        """Open all files.
 
-        :param on_failure: told if the journal cannot go on later.
+        :param on_failure: called if the journal fails later.
         :raises JournalError: if the journal cannot be read or written, or is in use.
         :raises StateFileError: if the promises cannot.
         """
@@ -78,7 +78,7 @@ class Storage:
         self.history = JournalHistory(journal, config.window_bytes, reactor.seconds)
 
     def persist(self, change: StateChange) -> None:
-        """Make promises durable, and before them the events that they no longer have.
+        """Make the persistent state durable, and before it the events that it no longer has.
 
         :raises OperationalError: if that failed.
         """
@@ -87,12 +87,12 @@ class Storage:
         self.persistent_state.persist(change)
 
     def save(self, *, sync: bool = False) -> None:
-        """Give the journal what has come. :raises JournalError: if that failed."""
+        """Append new events to the journal. :raises JournalError: if that failed."""
         if self.history is not None:
             self.history.save(sync=sync)
 
     async def close(self) -> None:
-        """Make everything durable and let go of it.
+        """Make everything durable and close all files.
 
         :raises OperationalError: if that failed.
         """
