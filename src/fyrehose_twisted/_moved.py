@@ -192,7 +192,8 @@ class _MovedFinder(MetaPathFinder):
 def install() -> None:
     """Make the old paths importable."""
     if not any(isinstance(finder, _MovedFinder) for finder in sys.meta_path):
-        sys.meta_path.append(_MovedFinder())
+        # First, because a directory that was left where a package had been would count as a namespace package.
+        sys.meta_path.insert(0, _MovedFinder())
 
 
 def warn(message: str) -> None:
