@@ -14,16 +14,16 @@ VECTORS = Path(__file__).resolve().parents[1] / "tests" / "vectors"
 Drawn = TypeVar("Drawn")
 
 
-def vectors(wing: str) -> list[dict[str, Any]]:
-    """Return the vectors of a wing."""
-    found: list[dict[str, Any]] = json.loads((VECTORS / f"{wing}.json").read_text())
+def vectors(protocol: str) -> list[dict[str, Any]]:
+    """Return the test vectors of a protocol."""
+    found: list[dict[str, Any]] = json.loads((VECTORS / f"{protocol}.json").read_text())
     return found
 
 
-def bytes_of(wing: str) -> list[bytes]:
-    """Return the bytes of the vectors of a wing, where there are not very many; of a transcript, all that was said."""
+def bytes_of(protocol: str) -> list[bytes]:
+    """Return the bytes of the test vectors of a protocol; of a transcript, all that was sent."""
     found = []
-    for vector in vectors(wing):
+    for vector in vectors(protocol):
         if "hex" in vector:
             found.append(bytes.fromhex(vector["hex"]))
             continue

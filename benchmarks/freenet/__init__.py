@@ -1,1 +1,1 @@
-"""What the benchmarks of the freenet wing are made of."""
+"""Parts of the freenet benchmarks."""

@@ -41,7 +41,7 @@ TCP6 = """\
 
 def test_ports_are_those_that_the_services_name() -> None:
     by_option = {("udp", fyrehose.DEFAULT_PORT)}
-    by_option |= {("tcp", wing.DEFAULT_PORT) for wing in (hydra, freenet, parcels)}
+    by_option |= {("tcp", service.DEFAULT_PORT) for service in (hydra, freenet, parcels)}
     by_option.add(("tcp", int(parcels_command.HTTP.rpartition(":")[2])))
     texts = "\n".join(path.read_text(encoding="utf-8") for path in SOURCE.rglob("*tap.py"))
     in_texts = {(kind, int(number)) for kind, number in re.findall(r"\b(tcp|udp):(\d{2,5})\b", texts)}

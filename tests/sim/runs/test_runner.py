@@ -419,7 +419,7 @@ class TestLoad:
             ("json:Toy", "json has no scenario Toy"),
             ("json:loads", "json has no scenario loads"),
             (f"{HERE}:Toi", "has no scenario Toi; there are Broken, Deadly, .*Toy"),
-            (f"{HERE}:Nameless", "Nameless has no name; give it one: name = 'wing.what'"),
+            (f"{HERE}:Nameless", "Nameless has no name; give it one: name = 'protocol.scenario'"),
         ],
     )
     def test_what_names_no_scenario(self, paths: Path, reference: str, complaint: str) -> None:

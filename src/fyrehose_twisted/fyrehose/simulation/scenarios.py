@@ -1,4 +1,4 @@
-"""What the simulator runs for this wing: what goes wrong, and for whom."""
+"""Simulated scenarios of fyrehose."""
 
 from __future__ import annotations
 

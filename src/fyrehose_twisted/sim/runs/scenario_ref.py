@@ -95,7 +95,7 @@ def scenario_from_module(module: ModuleType, qualname: str) -> type[Scenario]:
 def require_name(scenario: type[Scenario]) -> type[Scenario]:
     """Return ``scenario``. :raises ConfigurationError: if it has no name."""
     if not isinstance(getattr(scenario, "name", None), str):
-        raise ConfigurationError(f"{scenario.__qualname__} has no name; give it one: name = 'wing.what'")
+        raise ConfigurationError(f"{scenario.__qualname__} has no name; give it one: name = 'protocol.scenario'")
     return scenario
 
 
