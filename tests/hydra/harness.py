@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from heapq import heappop, heappush
 from itertools import count
-from math import inf
 from random import Random
 from typing import Any, TypeVar
+
+from suite.stepped_network import DELAY, SteppedNetwork
 
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.hydra.config import LinkTarget, NodeConfig
@@ -17,7 +16,6 @@ from fyrehose_twisted.hydra.node.node import HydraNode
 from fyrehose_twisted.hydra.wire.messages import Hello, Keepalive, Knock, Meet, Message, Ping, Pong, Welcome
 from fyrehose_twisted.interfaces import Outputs
 
-DELAY = 0.0005
 PORT = 6_174
 EventT = TypeVar("EventT")
 
@@ -214,29 +212,14 @@ class Host:
         self.ends.clear()
 
 
-def deadline(node: HydraNode) -> float:
-    at = node.next_deadline()
-    return inf if at is None else at
-
-
-class Net:
+class Net(SteppedNetwork[Host]):
     """A network of nodes and scripted peers on one simulated clock."""
 
     def __init__(self) -> None:
-        self.now = 1_000.0
-        self.hosts: dict[str, Host] = {}
+        super().__init__()
         self.listening: dict[Address, Host | ScriptedPeer] = {}
         self.cuts: list[set[Host | ScriptedPeer]] = []
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count(1)
-        self._order = count()
-
-    def later(self, delay: float, call: Callable[[], None]) -> None:
-        """Schedule a call.
-
-        :param delay: seconds from now.
-        """
-        heappush(self._queue, (self.now + delay, next(self._order), call))
 
     def address(self, number: int) -> Address:
         """Return the listening address of a node number."""
@@ -323,42 +306,6 @@ class Net:
         theirs = End(self, target, Peer((source, 20_000 + number), 2 * number + 1, False))
         ours.other, theirs.other = theirs, ours
         return ours, theirs
-
-    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Advance the clock.
-
-        :param until: condition that ends the run early.
-        :returns: whether the condition holds.
-        """
-        end = self.now + seconds
-        while until is None or not until():
-            at = min((deadline(host.node) for host in self.hosts.values() if host.up), default=inf)
-            if self._queue and self._queue[0][0] <= max(at, self.now):
-                at = self._queue[0][0]
-                if at > end:
-                    break
-                self.now = max(self.now, at)
-                heappop(self._queue)[2]()
-                continue
-            if at > end:
-                break
-            self._tick(at)
-        else:
-            return True
-        self.now = end
-        return until is not None and until()
-
-    def _tick(self, at: float) -> None:
-        if at > self.now:
-            self.now = at
-            for host in self.hosts.values():
-                host.turns = 0
-        for host in self.hosts.values():
-            if host.up and deadline(host.node) <= self.now:
-                host.turns += 1
-                assert host.turns < 50, f"{host.node.config.tag} asks for a tick without end"
-                host.node.tick(self.now)
-                host.flush()
 
 
 class Cohort:

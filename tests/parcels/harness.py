@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
 from itertools import count
-from math import inf
 from random import Random
 from typing import Any, TypeVar
+
+from suite.stepped_network import DELAY, SteppedNetwork
 
 from fyrehose_twisted.effects import Address, Close, Dial, Peer, Write
 from fyrehose_twisted.errors import RemoteError
@@ -18,7 +18,6 @@ from fyrehose_twisted.parcels.node.persistent_state import PersistentState
 from fyrehose_twisted.parcels.wire.codec import ParcelCodec
 from fyrehose_twisted.parcels.wire.messages import Message, Parcel, ParcelType, node_id
 
-DELAY = 0.0005
 PORT = 7_878
 Told = TypeVar("Told")
 
@@ -189,26 +188,14 @@ class Host:
         return [(event.sequence, event.data) for event in node.read(node.oldest, node.sequence, 100_000)]
 
 
-def deadline(node: ClusterNode) -> float:
-    at = node.next_deadline()
-    return inf if at is None else float(at)
-
-
-class Wires:
+class Wires(SteppedNetwork[Host]):
     """Carries bytes between nodes, and between nodes and whoever a test plays."""
 
     def __init__(self) -> None:
-        self.now = 1_000.0
-        self.hosts: dict[str, Host] = {}
+        super().__init__()
         self.listening: dict[Address, Host | Actor] = {}
         self.silent: set[Address] = set()
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count(1)
-        self._order = count()
-
-    def later(self, delay: float, call: Callable[[], None]) -> None:
-        """Call something after a while."""
-        heappush(self._queue, (self.now + delay, next(self._order), call))
 
     def address(self, number: int | Address) -> Address:
         """Return where the node with that number listens."""
@@ -297,35 +284,3 @@ class Wires:
         theirs = End(self, target, Peer((source, 20_000 + number), 2 * number + 1, False))
         ours.other, theirs.other = theirs, ours
         return ours, theirs
-
-    def run(self, seconds: float, until: Callable[[], bool] | None = None) -> bool:
-        """Let time pass; stop early once something holds, and return whether it does."""
-        end = self.now + seconds
-        while until is None or not until():
-            at = min((deadline(host.node) for host in self.hosts.values() if host.up), default=inf)
-            if self._queue and self._queue[0][0] <= max(at, self.now):
-                at = self._queue[0][0]
-                if at > end:
-                    break
-                self.now = max(self.now, at)
-                heappop(self._queue)[2]()
-                continue
-            if at > end:
-                break
-            self._tick(at)
-        else:
-            return True
-        self.now = end
-        return until is not None and until()
-
-    def _tick(self, at: float) -> None:
-        if at > self.now:
-            self.now = at
-            for host in self.hosts.values():
-                host.turns = 0
-        for host in self.hosts.values():
-            if host.up and deadline(host.node) <= self.now:
-                host.turns += 1
-                assert host.turns < 50, f"{host.node.config.name} wants to be called again and again"
-                host.node.tick(self.now)
-                host.flush()
