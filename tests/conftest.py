@@ -17,7 +17,14 @@ from tempfile import TemporaryFile
 import pytest
 from suite.inherited import normalize
 
-pytest_plugins = ["pytester", "suite.leaks", "suite.profiles", "suite.report", "suite.spark_session"]
+pytest_plugins = [
+    "pytester",
+    "suite.control_node",
+    "suite.leaks",
+    "suite.profiles",
+    "suite.report",
+    "suite.spark_session",
+]
 
 Program = Callable[[str, str], Path]
 Browser = Callable[..., list[str]]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from suite.control_node import PlayNode, run_command
 
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.freenet.cli.publish import format_status, publish
@@ -74,55 +70,10 @@ counts
   loops  1,000"""
 
 
-class Node:
-    """Fake node for one client."""
-
-    def __init__(self, answer: Callable[[dict[str, Any]], list[Any]]) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(120.0)
-        self.place = f"tcp:{self._listening.getsockname()[1]}"
-        self.asked: list[dict[str, Any]] = []
-        self._answer = answer
-        self._thread = threading.Thread(target=self._answer_client, daemon=True)
-        self._thread.start()
-
-    def _answer_client(self) -> None:
-        with suppress(OSError):
-            connection, _ = self._listening.accept()
-            with connection, connection.makefile("rb") as lines:
-                for line in lines:
-                    self.asked.append(json.loads(line))
-                    for one in self._answer(self.asked[-1]):
-                        connection.sendall(json.dumps(one).encode() + b"\n")
-
-    def close(self) -> None:
-        self._listening.close()
-        self._thread.join(120.0)
+run = partial(run_command, "freenet")
 
 
-@pytest.fixture
-def play() -> Iterator[Callable[..., Node]]:
-    nodes: list[Node] = []
-
-    def made(answer: Callable[[dict[str, Any]], list[Any]]) -> Node:
-        nodes.append(Node(answer))
-        return nodes[-1]
-
-    yield made
-    for node in nodes:
-        node.close()
-
-
-def run(*arguments: str, data: bytes = b"", cwd: Path | None = None) -> tuple[int, str, str]:
-    """Run the command; return its exit status, output and errors."""
-    program = f"from fyrehose_twisted.cli.main import main\nmain({['freenet', *arguments]!r})"
-    ran = subprocess.run(
-        [sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False, cwd=cwd
-    )
-    return ran.returncode, ran.stdout.decode(errors="surrogateescape"), ran.stderr.decode()
-
-
-def test_status(play: Any) -> None:
+def test_status(play: PlayNode) -> None:
     assert "\n".join(format_status(STATE)).replace("\x1b", "?").splitlines()[:2] == SHOWN.splitlines()[:2]
     status, out, err = run("status", "--control", play(lambda asked: [{"status": STATE}]).place)
     assert (status, err) == (0, "")
@@ -136,7 +87,7 @@ def test_status(play: Any) -> None:
     )
 
 
-def test_subscribe(play: Any) -> None:
+def test_subscribe(play: PlayNode) -> None:
     def tell(asked: dict[str, Any]) -> list[Any]:
         told = [
             {"key": "00", "number": 7, "data": "a"},
@@ -159,7 +110,7 @@ def test_subscribe(play: Any) -> None:
     assert run("subscribe", "--control", full.place, "name:news") == (1, "", "fyrehose: no room\n")
 
 
-def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: Any) -> None:
+def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: PlayNode) -> None:
     def tell(asked: dict[str, Any]) -> list[Any]:
         return [{"following": asked["key"]}, {"key": "00", "number": 7, "data": "a"}]
 
@@ -171,7 +122,7 @@ def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: Any) -> None:
     assert run(*arguments) == (1, "", "fyrehose: --within requires --count N\n")
 
 
-def test_publish(play: Any) -> None:
+def test_publish(play: PlayNode) -> None:
     node = play(lambda asked: [{"id": asked["id"], "number": 18}])
     assert run("publish", "--control", node.place, "name:news", "two", "words") == (0, "18\n", "")
     expected = {"ask": "publish", "key": KEY.hex(), "data": "two words", "number": None, "id": 1}
@@ -196,7 +147,7 @@ def test_publish(play: Any) -> None:
     assert err.splitlines()[-1] == "fyrehose: 2 of 2 lines not published: line 1: it is taken"
 
 
-def test_signed_packets_get_other_numbers_until_one_is_free(play: Any, tmp_path: Path) -> None:
+def test_signed_packets_get_other_numbers_until_one_is_free(play: PlayNode, tmp_path: Path) -> None:
     signing = SigningKey.generate()
     signing.write(tmp_path / "key")
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import socket
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+from suite.control_node import PlayNode, run_command
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.task import Clock
@@ -71,55 +68,7 @@ counts
   said  1,000"""
 
 
-class Node:
-    """A node that a test plays, for one client.
-
-    :param answer: given what was asked, returns the answers.
-    """
-
-    def __init__(self, answer: Callable[[dict[str, Any]], list[Any]]) -> None:
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self._listening.settimeout(120.0)
-        self.place = f"tcp:{self._listening.getsockname()[1]}"
-        self.asked: list[dict[str, Any]] = []
-        self._answer = answer
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            connection, _ = self._listening.accept()
-            with connection, connection.makefile("rb") as lines:
-                for line in lines:
-                    self.asked.append(json.loads(line))
-                    for one in self._answer(self.asked[-1]):
-                        if one is None:
-                            return
-                        connection.sendall(one if isinstance(one, bytes) else json.dumps(one).encode() + b"\n")
-
-    def close(self) -> None:
-        self._listening.close()
-        self._thread.join(120.0)
-
-
-@pytest.fixture
-def play() -> Iterator[Callable[..., Node]]:
-    nodes: list[Node] = []
-
-    def made(answer: Callable[[dict[str, Any]], list[Any]]) -> Node:
-        nodes.append(Node(answer))
-        return nodes[-1]
-
-    yield made
-    for node in nodes:
-        node.close()
-
-
-def run(*arguments: str, data: bytes = b"") -> tuple[int, str, str]:
-    """Run the command; return its status, output and complaints."""
-    program = f"from fyrehose_twisted.cli.main import main\nmain({['hydra', *arguments]!r})"
-    ran = subprocess.run([sys.executable, "-c", program], input=data, capture_output=True, timeout=60, check=False)
-    return ran.returncode, ran.stdout.decode(errors="surrogateescape"), ran.stderr.decode()
+run = partial(run_command, "hydra")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +135,7 @@ def test_how_a_network_looks() -> None:
     assert "nobody leads; 2 have to agree" in "\n".join(format_status({**STATE, "leader": None}))
 
 
-def test_status(play: Any) -> None:
+def test_status(play: PlayNode) -> None:
     node = play(lambda asked: [{"status": STATE}])
     status, out, err = run("status", "--control", node.place)
     assert (status, err) == (0, "")
@@ -212,7 +161,7 @@ def said(outcome: str, why: str = "") -> Callable[[dict[str, Any]], list[Any]]:
     return lambda asked: [{"said": outcome, "why": why, "id": asked["id"]}]
 
 
-def test_say(play: Any) -> None:
+def test_say(play: PlayNode) -> None:
     node = play(said("said"))
     assert run("say", "--control", node.place, "PRIVMSG", "#c", ":hi there", "--retry") == (0, "", "")
     assert node.asked == [{"ask": "say", "line": "PRIVMSG #c :hi there", "retry": True, "id": 1}]
@@ -258,7 +207,7 @@ def test_no_more_lines_are_under_way_than_a_node_takes() -> None:
     speaker.stop(None)
 
 
-def test_follow(play: Any) -> None:
+def test_follow(play: PlayNode) -> None:
     told = [
         {"following": True},
         {"leader": 9, "tag": "b", "term": 3},
