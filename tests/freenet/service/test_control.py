@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suite.control_client import ControlClient
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.error import ConnectionDone
-from twisted.internet.testing import StringTransport
-from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import PublishRefused, TooManyStreams
 from fyrehose_twisted.freenet.events import (
@@ -88,39 +85,6 @@ class Service:
         return self.publishing[-1]
 
 
-class Transport(StringTransport):
-    """String transport that can be aborted like a TCP connection."""
-
-    aborted = False
-
-    def abortConnection(self) -> None:
-        self.aborted = True
-        super().abortConnection()
-
-
-class Client:
-    """One client of the control endpoint."""
-
-    def __init__(self, factory: ControlFactory) -> None:
-        self.control: FreenetControl = factory.buildProtocol(None)
-        assert self.control is not None
-        self.transport = Transport()
-        self.control.makeConnection(self.transport)
-
-    def ask(self, *questions: Any) -> list[dict[str, Any]]:
-        """Send requests, and return the answers since the last call."""
-        self.control.dataReceived(b"".join(json.dumps(question).encode() + b"\n" for question in questions))
-        return self.read()
-
-    def read(self) -> list[dict[str, Any]]:
-        data = self.transport.value()
-        self.transport.clear()
-        return [json.loads(line) for line in data.splitlines()]
-
-    def lose(self) -> None:
-        self.control.connectionLost(Failure(ConnectionDone()))
-
-
 @pytest.fixture
 def service() -> Service:
     return Service()
@@ -132,17 +96,17 @@ def factory(service: Service) -> ControlFactory:
 
 
 @pytest.fixture
-def client(factory: ControlFactory) -> Client:
-    return Client(factory)
+def client(factory: ControlFactory) -> ControlClient:
+    return ControlClient(factory)
 
 
-def test_requests_of_a_client_are_answered(client: Client, service: Service) -> None:
+def test_requests_of_a_client_are_answered(client: ControlClient, service: Service) -> None:
     assert client.ask({"ask": "status"}) == [{"status": {"node": "00"}}]
     assert client.ask({"ask": "next", "key": KEY.hex()}) == [{"next": 18}]
     assert service.users == [KEY]
 
 
-def test_a_subscribed_client_receives_the_events_of_its_stream(client: Client, service: Service) -> None:
+def test_a_subscribed_client_receives_the_events_of_its_stream(client: ControlClient, service: Service) -> None:
     assert client.ask({"ask": "subscribe", "key": KEY.hex(), "after": 17}) == [{"following": KEY.hex()}]
     assert (service.users, service.after) == ([KEY], [17])
     assert client.ask({"ask": "subscribe", "key": SIGNED.hex()}) == [{"following": SIGNED.hex()}]
@@ -167,9 +131,11 @@ def test_a_subscribed_client_receives_the_events_of_its_stream(client: Client, s
     assert (service.users, service.listeners) == ([], [])
 
 
-def test_a_later_client_receives_retained_packets(client: Client, service: Service, factory: ControlFactory) -> None:
+def test_a_later_client_receives_retained_packets(
+    client: ControlClient, service: Service, factory: ControlFactory
+) -> None:
     client.ask({"ask": "subscribe", "key": KEY.hex()})
-    late = Client(factory)
+    late = ControlClient(factory)
     assert late.ask({"ask": "subscribe", "key": KEY.hex(), "after": 4}) == [
         {"following": KEY.hex()},
         {"key": KEY.hex(), "number": 5, "data": "kept"},
@@ -182,7 +148,9 @@ def test_a_later_client_receives_retained_packets(client: Client, service: Servi
     assert service.listeners == [client.control]
 
 
-def test_packets_are_published_once_the_node_is_connected_to_the_stream(client: Client, service: Service) -> None:
+def test_packets_are_published_once_the_node_is_connected_to_the_stream(
+    client: ControlClient, service: Service
+) -> None:
     service.connecting = []
     question = {"ask": "publish", "key": KEY.hex(), "data": "x \udcff"}
     assert client.ask({**question, "id": 1}, {**question, "number": 7, "id": 2}) == []
@@ -201,7 +169,7 @@ def test_packets_are_published_once_the_node_is_connected_to_the_stream(client: 
     assert service.users == []
 
 
-def test_packets_of_a_disconnected_client_are_not_published(client: Client, service: Service) -> None:
+def test_packets_of_a_disconnected_client_are_not_published(client: ControlClient, service: Service) -> None:
     service.connecting = []
     client.ask({"ask": "publish", "key": KEY.hex(), "data": "x", "id": 1})
     client.lose()
@@ -209,7 +177,7 @@ def test_packets_of_a_disconnected_client_are_not_published(client: Client, serv
     assert (service.published, service.users) == ([], [])
 
 
-def test_invalid_requests_are_answered_with_an_error(client: Client, service: Service) -> None:
+def test_invalid_requests_are_answered_with_an_error(client: ControlClient, service: Service) -> None:
     for question, complaint in (
         ({"ask": "subscribe", "key": "xyz"}, "'xyz' is not a key"),
         ({"ask": "next", "key": "name:"}, "'name:' is not a key"),
@@ -229,14 +197,14 @@ def test_invalid_requests_are_answered_with_an_error(client: Client, service: Se
 
 
 @pytest.mark.parametrize("data", [b"nonsense\n", b"[]\n", b"\xff\n", b"x" * (MAX_REQUEST + 1)])
-def test_malformed_input_closes_the_connection(client: Client, service: Service, data: bytes) -> None:
+def test_malformed_input_closes_the_connection(client: ControlClient, service: Service, data: bytes) -> None:
     client.ask({"ask": "subscribe", "key": KEY.hex()})
     client.control.dataReceived(data)
     assert client.transport.aborted
     assert (service.users, service.listeners) == ([], [])
 
 
-def test_reading_from_a_flooding_client_pauses(client: Client, service: Service) -> None:
+def test_reading_from_a_flooding_client_pauses(client: ControlClient, service: Service) -> None:
     question = {"ask": "publish", "key": KEY.hex(), "data": "x"}
     client.ask(*({**question, "id": number} for number in range(MAX_PENDING_PUBLISHES - 1)))
     assert client.transport.producerState == "producing"
@@ -247,10 +215,10 @@ def test_reading_from_a_flooding_client_pauses(client: Client, service: Service)
 
 
 def test_the_number_of_control_clients_is_limited(factory: ControlFactory) -> None:
-    clients = [Client(factory) for _ in range(MAX_CLIENTS)]
+    clients = [ControlClient(factory) for _ in range(MAX_CLIENTS)]
     assert factory.buildProtocol(None) is None
     clients[0].lose()
-    Client(factory)
+    ControlClient(factory)
     factory.close()
     assert all(client.control.is_closed for client in clients[1:])
 
@@ -263,7 +231,7 @@ json_values = st.recursive(
 @given(st.lists(st.dictionaries(st.sampled_from(["ask", "key", "data", "after", "number", "id"]), json_values)))
 def test_arbitrary_requests_are_answered(questions: list[dict[str, Any]]) -> None:
     service = Service()
-    client = Client(ControlFactory(lambda gone: FreenetControl(service, gone)))
+    client = ControlClient(ControlFactory(lambda gone: FreenetControl(service, gone)))
     for question in questions:
         assert len(client.ask(question)) == 1
 
@@ -281,7 +249,7 @@ def test_arbitrary_requests_are_answered(questions: list[dict[str, Any]]) -> Non
     ],
 )
 def test_each_change_of_a_stream_reaches_a_client_under_a_fixed_name(
-    event: StreamChange, line: dict[str, Any], client: Client, service: Service
+    event: StreamChange, line: dict[str, Any], client: ControlClient, service: Service
 ) -> None:
     client.ask({"ask": "subscribe", "key": KEY.hex()})
     (listener,) = service.listeners

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from suite.control_client import ControlClient
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone
-from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import MalformedPacket, PublishQueueFull, UnencodableMessage
@@ -48,37 +47,6 @@ class Service:
         return self.sayings[-1]
 
 
-class Transport(StringTransport):
-    """As TCP, it can be cut off, and does not send what is written at once."""
-
-    aborted = False
-
-    def abortConnection(self) -> None:
-        self.aborted = True
-        super().abortConnection()
-
-
-class Client:
-    """One client of a control."""
-
-    def __init__(self, factory: ControlFactory) -> None:
-        control = factory.buildProtocol(None)
-        assert control is not None
-        self.control: HydraControl = control
-        self.transport = Transport()
-        self.control.makeConnection(self.transport)
-
-    def ask(self, *questions: Any) -> list[dict[str, Any]]:
-        """Return what came since the last answer."""
-        self.control.dataReceived(b"".join(json.dumps(question).encode() + b"\n" for question in questions))
-        return self.read()
-
-    def read(self) -> list[dict[str, Any]]:
-        data = self.transport.value()
-        self.transport.clear()
-        return [json.loads(line) for line in data.splitlines()]
-
-
 @pytest.fixture
 def service() -> Service:
     return Service()
@@ -90,11 +58,11 @@ def factory(service: Service) -> ControlFactory:
 
 
 @pytest.fixture
-def client(factory: ControlFactory) -> Client:
-    return Client(factory)
+def client(factory: ControlFactory) -> ControlClient:
+    return ControlClient(factory)
 
 
-def test_control_requests_are_answered(client: Client, service: Service) -> None:
+def test_control_requests_are_answered(client: ControlClient, service: Service) -> None:
     assert client.ask({"ask": "status"}) == [{"status": {"role": "leader", "tag": "\udcff"}}]
     asked = {"ask": "say", "line": "PRIVMSG #c :\udcff", "id": 7}
     assert client.ask(asked, {**asked, "retry": True, "id": 8}) == []
@@ -111,7 +79,7 @@ def test_control_requests_are_answered(client: Client, service: Service) -> None
     ]
 
 
-def test_follower_receives_lines_gaps_and_leaders(client: Client, service: Service) -> None:
+def test_follower_receives_lines_gaps_and_leaders(client: ControlClient, service: Service) -> None:
     service.leader = LeaderChanged(3, 4711, "b")
     leader = {"leader": 4711, "tag": "b", "term": 3}
     assert client.ask({"ask": "follow"}) == [{"following": True}, leader]
@@ -134,7 +102,7 @@ def test_follower_receives_lines_gaps_and_leaders(client: Client, service: Servi
 @pytest.mark.parametrize(
     "question", [{}, {"ask": "else"}, {"ask": "say"}, {"ask": "say", "line": 1}, {"ask": ["status"]}, {"ask": None}]
 )
-def test_unknown_request_is_answered_with_an_error(client: Client, question: Any) -> None:
+def test_unknown_request_is_answered_with_an_error(client: ControlClient, question: Any) -> None:
     (answer,) = client.ask(question)
     assert "unknown question" in answer["error"]
     assert client.ask({"ask": "status"})
@@ -144,13 +112,13 @@ def test_unknown_request_is_answered_with_an_error(client: Client, question: Any
 @pytest.mark.parametrize(
     "data", [b"nonsense\n", b"[]\n", b"7\n", b"\xff\xfe\n", b"[" * 10_000 + b"\n", b"x" * (MAX_REQUEST + 1)]
 )
-def test_invalid_json_ends_the_connection(client: Client, data: bytes) -> None:
+def test_invalid_json_ends_the_connection(client: ControlClient, data: bytes) -> None:
     client.control.dataReceived(b'{"ask": "status"}\n' + data)
     assert client.transport.aborted
     assert client.control.malformed_reason in ("no-json", "no-object", "overlong-line")
 
 
-def test_pending_sends_of_a_client_are_limited(client: Client, service: Service) -> None:
+def test_pending_sends_of_a_client_are_limited(client: ControlClient, service: Service) -> None:
     client.ask(*({"ask": "say", "line": str(number)} for number in range(MAX_PENDING_SENDS - 1)))
     assert client.transport.producerState == "producing"
     client.ask({"ask": "say", "line": "last"})
@@ -159,7 +127,7 @@ def test_pending_sends_of_a_client_are_limited(client: Client, service: Service)
     assert client.transport.producerState == "producing"
 
 
-def test_slow_follower_is_disconnected(client: Client, service: Service) -> None:
+def test_slow_follower_is_disconnected(client: ControlClient, service: Service) -> None:
     client.ask({"ask": "follow"})
     (listener,) = service.listeners
     client.control.pauseProducing()
@@ -175,10 +143,10 @@ def test_slow_follower_is_disconnected(client: Client, service: Service) -> None
 
 
 def test_number_of_clients_is_limited_and_all_close_with_the_node(factory: ControlFactory) -> None:
-    clients = [Client(factory) for _ in range(MAX_CLIENTS)]
+    clients = [ControlClient(factory) for _ in range(MAX_CLIENTS)]
     assert factory.buildProtocol(None) is None
     clients[0].control.connectionLost(Failure(ConnectionDone()))
-    clients[0] = Client(factory)
+    clients[0] = ControlClient(factory)
     factory.close()
     assert all(client.transport.disconnecting for client in clients)
 

@@ -1,0 +1,50 @@
+"""A client of a control port, connected in memory."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+
+from fyrehose_twisted.net.control.server import ControlFactory
+
+
+class AbortableTransport(StringTransport):
+    """A string transport that can be aborted as a TCP connection can."""
+
+    aborted = False
+
+    def abortConnection(self) -> None:
+        self.aborted = True
+        super().abortConnection()
+
+
+class ControlClient:
+    """One client of a control port.
+
+    :ivar control: the protocol that serves it.
+    """
+
+    def __init__(self, factory: ControlFactory) -> None:
+        self.control: Any = factory.buildProtocol(None)
+        assert self.control is not None
+        self.transport = AbortableTransport()
+        self.control.makeConnection(self.transport)
+
+    def ask(self, *requests: Any) -> list[dict[str, Any]]:
+        """Send requests; return what arrived since the last call."""
+        self.control.dataReceived(b"".join(json.dumps(request).encode() + b"\n" for request in requests))
+        return self.read()
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return what arrived since the last call."""
+        data = self.transport.value()
+        self.transport.clear()
+        return [json.loads(line) for line in data.splitlines()]
+
+    def lose(self) -> None:
+        """Lose the connection."""
+        self.control.connectionLost(Failure(ConnectionDone()))
