@@ -97,3 +97,11 @@ class TestBuckets:
         buckets.forget("a")
         assert len(buckets) == 0
         assert buckets.bucket("a", START).available(START) == 2
+
+
+def test_a_new_rate_and_burst_apply_to_known_keys() -> None:
+    buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 2.0, 10)
+    assert buckets.bucket("a", 0.0).take(2.0, 0.0)
+    buckets.rate, buckets.burst = 4.0, 8.0
+    assert buckets.bucket("a", 0.0).available(1.0) == 4.0
+    assert buckets.bucket("a", 0.0).available(9.0) == 8.0

@@ -46,7 +46,11 @@ KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 class KeyedTokenBuckets(Generic[KeyT]):
-    """Token buckets of the ``limit`` most recently used keys."""
+    """Token buckets of the ``limit`` most recently used keys.
+
+    :ivar rate: units per second of each bucket; may be replaced at any time.
+    :ivar burst: units at once; may be replaced at any time.
+    """
 
     def __init__(self, rate: float, burst: float, limit: int) -> None:
         self.rate = rate
@@ -63,6 +67,7 @@ class KeyedTokenBuckets(Generic[KeyT]):
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(key)
+            bucket.rate, bucket.burst = self.rate, self.burst
         return bucket
 
     def forget(self, key: KeyT) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from ipaddress import IPv6Address, ip_address
 from typing import Any, NamedTuple
+
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets
 
 MAX_CLIENTS = 16_384
 """Clients whose budgets are kept. The least recently active one is dropped first."""
@@ -21,14 +23,6 @@ class ClientLimits(NamedTuple):
     """Concurrent streams."""
 
 
-class _Budget:
-    __slots__ = ("tokens", "updated_at")
-
-    def __init__(self, left: float, at: float) -> None:
-        self.tokens = left
-        self.updated_at = at
-
-
 class ClientBudgets:
     """Request and stream budgets of all clients.
 
@@ -40,11 +34,11 @@ class ClientBudgets:
         self.limits = limits
         self.refused: Counter[str] = Counter()
         self._reactor = reactor
-        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+        self._buckets: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 1.0, MAX_CLIENTS)
         self._streams: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._budgets)
+        return len(self._buckets)
 
     def acquire(self, client: str, cost: float = 1.0) -> float:
         """Take ``cost`` from the request budget; return 0, or the seconds until it is available."""
@@ -52,20 +46,12 @@ class ClientBudgets:
         if limits is None:
             return 0.0
         now = self._reactor.seconds()
-        budget = self._budgets.get(client)
-        if budget is None:
-            budget = self._budgets[client] = _Budget(limits.burst, now)
-            if len(self._budgets) > MAX_CLIENTS:
-                self._budgets.popitem(last=False)
-        else:
-            self._budgets.move_to_end(client)
-            budget.tokens = min(limits.burst, budget.tokens + max(0.0, now - budget.updated_at) * limits.requests)
-            budget.updated_at = now
-        if budget.tokens < cost:
-            self.refused["requests"] += 1
-            return (cost - budget.tokens) / limits.requests
-        budget.tokens -= cost
-        return 0.0
+        self._buckets.rate, self._buckets.burst = limits.requests, limits.burst
+        bucket = self._buckets.bucket(client, now)
+        if bucket.take(cost, now):
+            return 0.0
+        self.refused["requests"] += 1
+        return (cost - bucket.available(now)) / limits.requests
 
     def stream_opened(self, client: str) -> bool:
         """Count a stream of a client; return whether it is permitted."""

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import Any
 
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
+from fyrehose_twisted.token_bucket import KeyedTokenBuckets, TokenBucket
 
 MAX_CLIENTS = 16_384
 """Maximum number of budgets. The budget of the client that was idle for longest is evicted first."""
-
-
-class _Budget:
-    __slots__ = ("messages", "size", "updated_at")
-
-    def __init__(self, messages: float, size: float, updated_at: float) -> None:
-        self.messages = messages
-        self.size = size
-        self.updated_at = updated_at
 
 
 class ClientRateLimiter:
@@ -29,34 +20,26 @@ class ClientRateLimiter:
     def __init__(self, config: FrontendConfig, reactor: Any) -> None:
         self.config = config
         self._reactor = reactor
-        self._budgets: OrderedDict[str, _Budget] = OrderedDict()
+        self._messages: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 1.0, MAX_CLIENTS)
+        self._bytes: KeyedTokenBuckets[str] = KeyedTokenBuckets(1.0, 1.0, MAX_CLIENTS)
 
     def __len__(self) -> int:
-        return len(self._budgets)
+        return len(self._messages)
 
     def wait_time(self, client: str) -> float:
         """Return the seconds until a client may publish; 0 if it may publish now."""
-        budget, config = self._budget_for(client), self.config
-        return max(0.0, -budget.messages / config.messages_per_client, -budget.size / config.bytes_per_client)
+        now = self._reactor.seconds()
+        return max(0.0, *(-bucket.available(now) / bucket.rate for bucket in self._buckets(client, now)))
 
     def charge(self, client: str, messages: int, size: int) -> None:
         """Charge published messages to the budget of a client."""
-        budget = self._budget_for(client)
-        budget.messages -= messages
-        budget.size -= size
+        now = self._reactor.seconds()
+        for bucket, amount in zip(self._buckets(client, now), (messages, size), strict=True):
+            bucket.available(now)
+            bucket.spend(amount)
 
-    def _budget_for(self, client: str) -> _Budget:
-        config, now = self.config, self._reactor.seconds()
-        max_messages, max_size = config.messages_per_client * config.burst, config.bytes_per_client * config.burst
-        budget = self._budgets.get(client)
-        if budget is None:
-            budget = self._budgets[client] = _Budget(max_messages, max_size, now)
-            if len(self._budgets) > MAX_CLIENTS:
-                self._budgets.popitem(last=False)
-            return budget
-        self._budgets.move_to_end(client)
-        passed = max(0.0, now - budget.updated_at)
-        budget.messages = min(max_messages, budget.messages + passed * config.messages_per_client)
-        budget.size = min(max_size, budget.size + passed * config.bytes_per_client)
-        budget.updated_at = now
-        return budget
+    def _buckets(self, client: str, now: float) -> tuple[TokenBucket, TokenBucket]:
+        config = self.config
+        for buckets, rate in ((self._messages, config.messages_per_client), (self._bytes, config.bytes_per_client)):
+            buckets.rate, buckets.burst = rate, rate * config.burst
+        return self._messages.bucket(client, now), self._bytes.bucket(client, now)
