@@ -21,7 +21,7 @@ from fyrehose_twisted.net.addresses import (
     resolve_address,
     tcp_endpoint,
 )
-from fyrehose_twisted.rate_limited_log import INTERVAL, MAX_WARNINGS, RateLimitedLog
+from fyrehose_twisted.process.rate_limited_log import INTERVAL, MAX_WARNINGS, RateLimitedLog
 
 
 @pytest.mark.parametrize(

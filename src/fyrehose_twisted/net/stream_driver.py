@@ -19,7 +19,7 @@ from fyrehose_twisted.net.addresses import tcp_endpoint
 from fyrehose_twisted.net.connection import ConnectionLimits, NodeConnection
 from fyrehose_twisted.net.connector import EndpointFactory, PendingConnects
 from fyrehose_twisted.net.write_buffer import WriteCoalescer
-from fyrehose_twisted.rate_limited_log import RateLimitedLog
+from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
 SWEEP_INTERVAL = 1.0
 """Seconds between checks of connection timeouts."""

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.logger import Logger
 
 from fyrehose_twisted.net.connection import NodeConnection
-from fyrehose_twisted.rate_limited_log import RateLimitedLog
+from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
 
 class WriteCoalescer:

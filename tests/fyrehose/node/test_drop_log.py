@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import PacketDropped
-from fyrehose_twisted.fyrehose.node.drop_log import REPORT_INTERVAL, SOURCES_REMEMBERED, DropLog
+from fyrehose_twisted.fyrehose.node.drop_log import SOURCES_REMEMBERED, DropLog
+from fyrehose_twisted.report_limiter import INTERVAL
 
 START = 1_700_000_000.0
 ALICE: Address = ("192.0.2.7", 4001)
@@ -55,7 +56,7 @@ def test_a_flood_from_many_sources_is_counted_and_reported_only_so_often() -> No
     flood = range(2 * SOURCES_REMEMBERED)
     assert sum(drops.record("size", source(number), "", START) is not None for number in flood) == SOURCES_REMEMBERED
     assert drops.counts["size"] == 2 * SOURCES_REMEMBERED
-    later = START + REPORT_INTERVAL
+    later = START + INTERVAL
     assert sum(drops.record("size", source(number), "", later) is not None for number in flood) == SOURCES_REMEMBERED
 
 

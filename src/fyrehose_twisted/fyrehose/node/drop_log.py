@@ -6,9 +6,7 @@ from collections import Counter
 
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import PacketDropped
-
-REPORT_INTERVAL = 60.0
-"""Minimum number of seconds between two reports of one source and reason."""
+from fyrehose_twisted.report_limiter import ReportLimiter
 
 SOURCES_REMEMBERED = 1024
 """Maximum number of reports in one interval. Further drops are only counted."""
@@ -20,18 +18,11 @@ class DropLog:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         """Drops by reason since the start."""
-        self._reported_at: dict[tuple[str, str], float] = {}  # By source and reason, oldest first.
+        self._reports = ReportLimiter()
 
     def record(self, reason: str, peer: Address, detail: str, now: float) -> PacketDropped | None:
         """Count a drop. Return the event to report, or ``None`` if this source was reported recently."""
         self.counts[reason] += 1
-        while self._reported_at:
-            oldest = next(iter(self._reported_at))
-            if 0 <= now - self._reported_at[oldest] < REPORT_INTERVAL:  # Negative after the clock was set back.
-                break
-            del self._reported_at[oldest]
-        key = (peer[0], reason)
-        if key in self._reported_at or len(self._reported_at) >= SOURCES_REMEMBERED:
+        if not self._reports.is_due((peer[0], reason), now, SOURCES_REMEMBERED):
             return None
-        self._reported_at[key] = now
         return PacketDropped(reason, peer, detail)

@@ -36,7 +36,7 @@ from fyrehose_twisted.hydra.wire.irc_line import (
 from fyrehose_twisted.hydra.wire.line_splitting import IrcLimits
 from fyrehose_twisted.net.addresses import parse_address, tcp_endpoint
 from fyrehose_twisted.net.connection import describe_failure
-from fyrehose_twisted.rate_limited_log import RateLimitedLog
+from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
 MAX_PARTIAL_LINE = 16_384
 """Bytes of an unterminated line that are buffered."""

@@ -27,7 +27,7 @@ from zope.interface import implementer
 
 from fyrehose_twisted.errors import ConfigurationError, RemoteError
 from fyrehose_twisted.net.connection import describe_failure
-from fyrehose_twisted.rate_limited_log import RateLimitedLog
+from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
 
 TIMEOUT = 10.0
 """Seconds that authentication may take."""

@@ -45,7 +45,7 @@ def backbone_usage(backbone: Backbone) -> Iterator[Usage]:
     yield Usage("searches", len(resending._router), MAX_SEARCHES)
     yield Usage("messages held back", len(backbone._push_backlog._pushes), HELD_MESSAGES)
     yield Usage("bytes held back", backbone._push_backlog._bytes, HELD_BYTES)
-    yield Usage("sources reported", len(backbone.drops._reported_at), SOURCES_REMEMBERED)
+    yield Usage("sources reported", len(backbone.drops._reports), SOURCES_REMEMBERED)
 
 
 def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[Usage]:
@@ -65,7 +65,7 @@ def client_usage(client: Client, store: MemoryStore | JournalStore) -> Iterator[
     yield Usage("bytes waiting for one", max(answers._queued_bytes.values(), default=0), QUEUE_BYTES)
     yield Usage("runs of envelopes remembered", len(client.repeats), WINDOW + 1)
     yield Usage("KEEPALIVEs unanswered", len(client.keepalive._sent_at), UNANSWERED)
-    yield Usage("sources reported", len(client.drops._reported_at), SOURCES_REMEMBERED)
+    yield Usage("sources reported", len(client.drops._reports), SOURCES_REMEMBERED)
     subscription = client._subscription
     if subscription is None:
         return
