@@ -21,7 +21,8 @@ from fyrehose_twisted.net.addresses import (
     resolve_address,
     tcp_endpoint,
 )
-from fyrehose_twisted.process.rate_limited_log import INTERVAL, MAX_WARNINGS, RateLimitedLog
+from fyrehose_twisted.process.rate_limited_log import RateLimitedLog
+from fyrehose_twisted.report_limiter import INTERVAL, MAX_REPORTS
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,9 @@ def test_many_sources_do_not_fill_memory_or_the_log() -> None:
     clock = Clock()
     complaints = RateLimitedLog(Logger(), clock.seconds)
     with capturedLogs() as logged:
-        for number in range(MAX_WARNINGS + 100):
+        for number in range(MAX_REPORTS + 100):
             complaints.warn("late", str(number), "{source} is late")
-        assert len(logged) == MAX_WARNINGS
+        assert len(logged) == MAX_REPORTS
         clock.advance(INTERVAL)
         assert complaints.warn("late", "one more", "{source} is late")
-        assert len(complaints._warned_at) == 1
+        assert len(complaints._reports) == 1

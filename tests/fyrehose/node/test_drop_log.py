@@ -75,7 +75,7 @@ def test_no_source_is_reported_twice_in_a_minute_nor_left_out_for_longer(
     last: dict[tuple[int, str], float] = {}
     for seconds, number, reason in drops_in_time:
         now += seconds
-        due = now - last.get((number, reason), -1e9) >= REPORT_INTERVAL
+        due = now - last.get((number, reason), -1e9) >= INTERVAL
         assert (drops.record(reason, source(number), "", now) is not None) is due
         if due:
             last[number, reason] = now
