@@ -1,4 +1,4 @@
-"""Virtual time for Twisted shells: :class:`~twisted.internet.task.Clock` for programs with many timers."""
+"""Virtual clock for Twisted code: a :class:`~twisted.internet.task.Clock` that scales to many timers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 
 class _MovableCall(DelayedCall):
-    """A delayed call that tells its clock of every new time; the plain one keeps a later time to itself."""
+    """Delayed call that notifies its clock of every new time. Twisted's does not report a later time."""
 
     def reset(self, secondsFromNow: float) -> None:  # noqa: N803  # Twisted's
         super().reset(secondsFromNow)
@@ -26,43 +26,42 @@ class _MovableCall(DelayedCall):
 
 @implementer(IReactorTime)
 class HeapClock:
-    """A clock that stands still until it is told to move, and then makes the calls that are due.
+    """Clock that advances only on request and then makes the due calls.
 
-    It does what :class:`twisted.internet.task.Clock` does, call for call, except that it has no ``calls``, and that
-    :meth:`getDelayedCalls` returns a copy. To schedule, move, cancel or make a call takes on average a time in
-    proportion to the logarithm of the number of pending calls. Memory is in proportion to that number, however many
-    calls were cancelled or moved. :meth:`run` and :meth:`run_until` are its own: they let time pass from call to call,
-    as in a simulation.
+    It behaves like :class:`twisted.internet.task.Clock`, call for call, but has no ``calls``, and
+    :meth:`getDelayedCalls` returns a copy. Scheduling, moving, cancelling and making a call take logarithmic time on
+    average in the number of pending calls. Memory is proportional to that number, however many calls were cancelled or
+    moved. :meth:`run` and :meth:`run_until` are additions: they advance time from call to call, as in a simulation.
 
     Calls of equal time are made in the order in which they were scheduled. A call that ``reset`` or ``delay`` moves to
-    the time of others comes before them if it was due before them, and after them if it was due after them. If several
-    come from the same side, those that were moved with nothing scheduled or called in between keep the order they had;
-    otherwise the last to be moved is the first, or the last, of all.
+    the time of others precedes them if it was due earlier, and follows them if it was due later. Several calls moved
+    from the same side keep their order if nothing was scheduled or called in between; otherwise the last one moved is
+    the first, or the last, of all.
 
-    A call that is scheduled for the past is due at once. What a call raises is raised by the method that made the
-    call; that call counts as made, and the others are still pending.
+    A call scheduled for the past is due at once. An exception of a call is raised by the method that made the call;
+    that call counts as made, and the others remain pending.
 
-    :param now: the time at birth, in seconds.
-    :ivar rightNow: the time, in seconds. Setting it makes no calls.
+    :param now: initial time in seconds.
+    :ivar rightNow: current time in seconds. Setting it makes no calls.
     """
 
     def __init__(self, now: float = 0.0) -> None:
         self.rightNow = now
-        # An entry counts while it is the one that `_entries` has for its call. Their numbers all differ, so that calls
-        # themselves are never compared.
+        # A heap entry is valid while it is the entry of its call in `_entries`. All numbers differ, so calls themselves
+        # are never compared.
         self._heap: list[tuple[float, int, DelayedCall]] = []
         self._entries: dict[DelayedCall, tuple[float, int, DelayedCall]] = {}
         self._moved: set[DelayedCall] = set()
         self._numbers = count(1)
 
     def seconds(self) -> float:
-        """Return the time, in seconds. During :meth:`advance`, that is the time at which it ends."""
+        """Return the time in seconds. During :meth:`advance`, this is the time at its end."""
         return self.rightNow
 
     def callLater(self, delay: float, callable: Callable[..., object], *args: object, **kw: object) -> IDelayedCall:
-        """Call ``callable`` with the remaining arguments after ``delay`` seconds, which may be negative.
+        """Schedule ``callable`` with the remaining arguments after ``delay`` seconds, which may be negative.
 
-        :returns: the pending call, to be moved or cancelled.
+        :returns: the pending call, which can be moved or cancelled.
         """
         time = self.seconds() + delay
         call = _MovableCall(time, callable, args, kw, self._call_cancelled, self._moved.add, self.seconds)
@@ -71,16 +70,16 @@ class HeapClock:
         return call
 
     def getDelayedCalls(self) -> Sequence[IDelayedCall]:
-        """Return the pending calls in the order in which they will be made.
+        """Return the pending calls in order of execution.
 
-        Those that were moved are in their old places until something is scheduled or the clock moves.
+        Moved calls stay in their old places until a call is scheduled or the clock advances.
         """
         return [call for _, _, call in sorted(self._entries.values())]
 
     def advance(self, amount: float) -> None:
-        """Move the time by ``amount`` seconds at once, then make every call that is due.
+        """Advance the time by ``amount`` seconds at once, then make all due calls.
 
-        Among them are those that they schedule, if due by then.
+        These include due calls that they schedule.
         """
         self.rightNow += amount
         while call := self._next_due(self.seconds()):
@@ -88,28 +87,28 @@ class HeapClock:
             call.func(*call.args, **call.kw)
 
     def pump(self, timings: Iterable[float]) -> None:
-        """Advance by each of ``timings``, in seconds, one after the other."""
+        """Advance by each of ``timings``, in seconds, in order."""
         for amount in timings:
             self.advance(amount)
 
     def run(self, seconds: float) -> None:
-        """Let that many seconds pass; see :meth:`run_until`.
+        """Advance from call to call by ``seconds``; see :meth:`run_until`.
 
         :raises ValueError: if ``seconds`` is negative or not finite.
         """
         self.run_until(self.rightNow + seconds)
 
     def run_until(self, when: float) -> None:
-        """Let time pass up to ``when``; during each call, the clock stands at the time for which it was scheduled.
+        """Advance from call to call up to ``when``. During each call, the time is that for which it was scheduled.
 
-        What is overdue is called first, and at the present time: time does not go back. If a call raises, the clock
-        remains where it stood during that call.
+        Overdue calls come first, at the current time: time never goes back. If a call raises, the clock stays at the
+        time of that call.
 
-        :raises ValueError: if ``when`` lies before the present time or is not finite.
+        :raises ValueError: if ``when`` is before the current time or not finite.
         """
         if not self.rightNow <= when < inf:
-            raise ValueError(f"it is {self.rightNow}, and time cannot pass from there up to {when}")
-        # A call may advance the clock itself, even beyond `when`, and what it then schedules may be due as well.
+            raise ValueError(f"cannot advance from {self.rightNow} to {when}")
+        # A call may advance the clock itself, even beyond `when`; calls that it then schedules may be due too.
         while call := self._next_due(max(when, self.rightNow)):
             self.rightNow = max(self.rightNow, call.getTime())
             call.called = 1
@@ -117,7 +116,7 @@ class HeapClock:
         self.rightNow = max(self.rightNow, when)
 
     def _next_due(self, until: float) -> DelayedCall | None:
-        """Take the first of the calls that are due at ``until``, if there are any."""
+        """Remove and return the first call due at ``until``, if any."""
         self._reposition_moved()
         while self._heap and self._heap[0][0] <= until:
             entry = heappop(self._heap)
@@ -132,10 +131,10 @@ class HeapClock:
         heappush(self._heap, entry)
 
     def _reposition_moved(self) -> None:
-        """Give the calls that were moved their new places.
+        """Move rescheduled calls to their new places.
 
-        This is done where task.Clock sorts its list, which is stable: what arrives from an earlier time comes first
-        among its equals, what arrives from a later time comes last, and either kind keeps the order it had.
+        Called where task.Clock sorts its list. That sort is stable: among calls of equal time, those from earlier times
+        come first, those from later times last, each group in its previous order.
         """
         if not self._moved:
             return
@@ -158,7 +157,7 @@ class HeapClock:
         self._compact()
 
     def _compact(self) -> None:
-        """Drop the entries that no longer count when they are the majority: O(1) for each that is dropped."""
+        """Drop invalid heap entries when they are the majority, at O(1) per dropped entry."""
         if len(self._heap) > 2 * len(self._entries):
             self._heap = list(self._entries.values())
             heapify(self._heap)

@@ -1,4 +1,4 @@
-"""Faults as they happen: what draws one of each kind for :meth:`~fyrehose_twisted.sim.schedule.FaultSchedule.draw`."""
+"""Generators of random faults for :meth:`~fyrehose_twisted.sim.schedule.FaultSchedule.draw`, one per kind."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from fyrehose_twisted.sim.faults.faults import (
 from fyrehose_twisted.sim.faults.stream_faults import DialRefusal, HalfOpen, Reset, SlowReader
 
 FaultGenerator = Callable[[Random, float], Fault]
-"""Draws a fault that begins at a given time."""
+"""Function that draws a fault with a given start time."""
 
 MIN_DURATION = 0.1
-"""Seconds that a fault lasts at least."""
+"""Minimum duration of a fault in seconds."""
 
 
 def crashes(
@@ -42,9 +42,9 @@ def crashes(
     max_duration: float = 5.0,
     after_persist: float = 0.0,
 ) -> FaultGenerator:
-    """One of ``names`` crashes and is back after at most ``max_duration`` seconds.
+    """Return a generator of crashes of one of ``names``, with a restart after at most ``max_duration`` seconds.
 
-    :param after_persist: probability that it crashes after something was made durable and before anything is sent.
+    :param after_persist: probability of a crash after state was made durable and before dependent data is sent.
     """
 
     def make(rng: Random, at: float) -> Fault:
@@ -56,31 +56,31 @@ def crashes(
 
 
 def pauses(names: Sequence[str], *, max_duration: float = 8.0) -> FaultGenerator:
-    """One of ``names`` stands still for at most ``max_duration`` seconds."""
+    """Return a generator of pauses of one of ``names``, for at most ``max_duration`` seconds."""
     return lambda rng, at: PauseFault(at, _draw_duration(rng, max_duration), rng.choice(names))
 
 
 def clock_faults(
     names: Sequence[str], *, max_offset: float = 5.0, max_drift: float = 0.0005, max_duration: float = 60.0
 ) -> FaultGenerator:
-    """The clock of one of ``names`` is set by up to ``max_offset`` seconds, or runs wrong by up to ``max_drift`` for a
-    while."""
+    """Return a generator of clock faults of one of ``names``: a step of up to ``max_offset`` seconds, or a temporary
+    drift of up to ``max_drift``."""
 
     def make(rng: Random, at: float) -> Fault:
         name = rng.choice(names)
         if not max_drift or (max_offset and rng.random() < 0.5):
             return ClockFault(at, 0.0, name, offset=round(rng.uniform(-max_offset, max_offset), 3) or max_offset)
         rate = round(1 + rng.uniform(-max_drift, max_drift), 6)
-        # A clock that runs right is no fault, and cannot be read back.
+        # A rate of 1 without a step is no fault, and its text cannot be parsed.
         return ClockFault(at, _draw_duration(rng, max_duration), name, rate=rate if rate != 1.0 else 1 + max_drift)
 
     return make
 
 
 def cuts(names: Sequence[str], *, max_duration: float = 10.0, hub: str | None = None) -> FaultGenerator:
-    """Nothing passes between some hosts: one from one or from all, or some from the rest; one way or both.
+    """Return a generator of partitions: between two hosts, one host and all, or a group and the rest; one way or both.
 
-    :param hub: a host that half of these faults concern.
+    :param hub: host affected by half of these faults.
     """
 
     def make(rng: Random, at: float) -> Fault:
@@ -93,10 +93,10 @@ def cuts(names: Sequence[str], *, max_duration: float = 10.0, hub: str | None = 
 def bad_links(
     names: Sequence[str], *, max_duration: float = 20.0, hub: str | None = None, deliver_corrupted: bool = False
 ) -> FaultGenerator:
-    """Links between some hosts lose, repeat, delay, reorder, garble or choke what travels on them.
+    """Return a generator of link faults between hosts: loss, duplication, delay, reordering, corruption, low bandwidth.
 
-    :param hub: a host that half of these faults concern.
-    :param deliver_corrupted: let damaged datagrams arrive, as if they had no checksum.
+    :param hub: host affected by half of these faults.
+    :param deliver_corrupted: deliver corrupted datagrams, as without a checksum.
     """
 
     def make(rng: Random, at: float) -> Fault:
@@ -113,17 +113,17 @@ def bad_links(
 
 
 def resets(names: Sequence[str]) -> FaultGenerator:
-    """The stream connections between two of ``names`` are reset, and both sides are told."""
+    """Return a generator of resets of the stream connections between two of ``names``, on both sides."""
     return lambda rng, at: Reset(at, 0.0, *rng.sample(names, 2))
 
 
 def half_opens(names: Sequence[str]) -> FaultGenerator:
-    """The stream connections between two of ``names`` are reset, and one side finds out only when it writes."""
+    """Return a generator of half-open connections between two of ``names``: one side detects it on write only."""
     return lambda rng, at: HalfOpen(at, 0.0, *rng.sample(names, 2))
 
 
 def refusals(names: Sequence[str], *, max_duration: float = 10.0) -> FaultGenerator:
-    """One of ``names`` takes no new stream connections for at most ``max_duration`` seconds."""
+    """Return a generator of periods, of at most ``max_duration`` seconds, in which one of ``names`` refuses dials."""
     return lambda rng, at: DialRefusal(at, _draw_duration(rng, max_duration), rng.choice(names))
 
 
@@ -134,10 +134,10 @@ def slow_readers(
     max_duration: float = 20.0,
     single_source: float = 0.5,
 ) -> FaultGenerator:
-    """One of ``names`` reads slowly from its streams.
+    """Return a generator of slow reads from streams by one of ``names``.
 
-    :param rates: bytes a second, at least and at most; each order of magnitude between is as likely.
-    :param single_source: probability that it is slow only with what comes from one other host.
+    :param rates: minimum and maximum bytes per second, with a log-uniform distribution.
+    :param single_source: probability that only reads from one other host are slow.
     """
 
     def make(rng: Random, at: float) -> Fault:
@@ -154,15 +154,15 @@ def disk_errors(
     kinds: Sequence[type[LastingDiskFault]] = (FullDisk, ReadErrors, SyncErrors),
     max_duration: float = 5.0,
 ) -> FaultGenerator:
-    """The disk of one of ``names`` is full, or nothing can be read from it or made durable, for a while."""
+    """Return a generator of temporary disk faults of one of ``names``: full disk, read errors or sync errors."""
     return lambda rng, at: rng.choice(kinds)(at, _draw_duration(rng, max_duration), rng.choice(names))
 
 
 def power_cuts(names: Sequence[str], *, max_duration: float = 5.0, max_bytes: int = 100_000) -> FaultGenerator:
-    """Power is cut while the disk of one of ``names`` does something, and is back after at most ``max_duration``
+    """Return a generator of power losses of one of ``names`` during a disk operation, for at most ``max_duration``
     seconds.
 
-    :param max_bytes: bytes that are written before that, at most; each order of magnitude is as likely.
+    :param max_bytes: maximum bytes written before the loss, with a log-uniform distribution.
     """
     return lambda rng, at: PowerLoss(
         at, _draw_duration(rng, max_duration), rng.choice(names), int(exp(rng.uniform(0.0, log(max_bytes))))
@@ -170,7 +170,7 @@ def power_cuts(names: Sequence[str], *, max_duration: float = 5.0, max_bytes: in
 
 
 def bit_rot(names: Sequence[str]) -> FaultGenerator:
-    """One bit flips of what is durable on the disk of one of ``names``."""
+    """Return a generator of single bit flips in durable data on the disk of one of ``names``."""
     return lambda rng, at: BitRot(at, 0.0, rng.choice(names), round(rng.uniform(0.0, 0.9999), 4), rng.randrange(8))
 
 

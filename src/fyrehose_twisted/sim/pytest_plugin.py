@@ -1,7 +1,7 @@
-"""Scenarios in pytest. In a test file or the uppermost conftest.py, say
+"""Pytest plugin for scenarios. Enable it in a test file or in the top-level conftest.py with
 ``pytest_plugins = ["fyrehose_twisted.sim.pytest_plugin"]``.
 
-PYTEST_DONT_REWRITE: pytest would warn where a test imports :class:`Simulate`, and here is nothing to be rewritten.
+PYTEST_DONT_REWRITE: avoids a warning when a test imports :class:`Simulate`; this module has no assertions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ SEED_VARIABLE = "SIMULATE_SEED"
 
 
 class Simulate(Protocol):
-    """What the fixture :func:`simulate` is."""
+    """Type of the fixture :func:`simulate`."""
 
     def __call__(
         self, scenario: type[Scenario], *, seeds: Iterable[int], jobs: int = 0, split_seed: int = 0
     ) -> list[RunOutcome]:
-        """Run ``scenario`` with each of ``seeds``; fail the test when an invariant breaks.
+        """Run ``scenario`` with each of ``seeds``; fail the test if an invariant breaks.
 
-        :param jobs: how many processes beside this one; 0 for none.
-        :param split_seed: where batches are cut.
-        :param seeds: at least one; a test that runs nothing fails.
+        :param jobs: number of worker processes; 0 to run in this process.
+        :param split_seed: seed of batch boundaries.
+        :param seeds: at least one seed; without seeds the test fails.
         :returns: outcomes in order of ``seeds``.
         """
 
@@ -67,7 +67,7 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
 
 @pytest.fixture
 def fresh_seed(request: pytest.FixtureRequest) -> int:
-    """A seed that is another one each time, and shown when it is drawn; ``SIMULATE_SEED=N`` makes it ``N`` again."""
+    """Return a new random seed, printed when it is drawn. ``SIMULATE_SEED=N`` sets it to ``N``."""
     given = os.environ.get(SEED_VARIABLE)
     if given and not given.isdecimal():
         pytest.fail(f"{SEED_VARIABLE} is {given!r}, which is not a whole number", pytrace=False)
@@ -79,7 +79,7 @@ def fresh_seed(request: pytest.FixtureRequest) -> int:
 
 
 def _print_now(config: pytest.Config, line: str) -> None:
-    """Show a line at once: of a test that hangs or is killed, nothing is shown later."""
+    """Print a line at once, because the output of a test that hangs or is killed is lost."""
     plugins = config.pluginmanager
     capturing = plugins.getplugin("capturemanager")
     with nullcontext() if capturing is None else capturing.global_and_fixture_disabled():
@@ -106,7 +106,7 @@ def _replay_text(scenario: type[Scenario], seed: int, split_seed: int, request: 
     if ours and scenario in getattr(module, "SCENARIOS", ()):
         called = scenario.name
     elif module.__file__ == str(request.path):
-        # Whether a test file can be imported by its name is up to pytest.
+        # By path, because a test file may not be importable by name.
         called = f"{os.path.relpath(request.path, request.config.invocation_params.dir)}:{scenario.__qualname__}"
     else:
         called = f"{scenario.__module__}:{scenario.__qualname__}"

@@ -86,7 +86,7 @@ class Scenario:
 
     def build(self) -> None:
         """Create hosts, workload and invariants."""
-        raise NotImplementedError(f"{type(self).__name__} builds nothing")
+        raise NotImplementedError(f"{type(self).__name__} does not override build()")
 
     def draw_faults(self, rng: Random) -> FaultSchedule:
         """Return the faults of the run; none by default."""
@@ -208,11 +208,11 @@ def _describe_exception(error: Exception) -> str:
     """Describe an exception and its place, with the same text in any process and on any machine."""
     kind = type(error).__name__
     if isinstance(error, RecursionError):
-        return f"{kind}: something calls itself without end"  # The place depends on the depth of the stack before.
+        return f"{kind}: infinite recursion"  # The place depends on the previous stack depth.
     where = traceback.extract_tb(error.__traceback__)[-1]
     module = where.filename.replace("\\", "/").rsplit("/", 1)[-1]
     try:
         text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(error))
     except Exception as another:
-        text = f"it cannot say what, because of {type(another).__name__}"
+        text = f"no message, because of {type(another).__name__}"
     return f"{kind} in {module}, line {where.lineno}, {where.name}: {text}"

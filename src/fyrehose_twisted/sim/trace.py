@@ -1,4 +1,4 @@
-"""A run as JSON lines, for other programs and for the page that draws it."""
+"""Trace of a run in JSON lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 class TraceWriter(Observer):
-    """Writes one object a line: ``t``, seconds since the start of the run, ``kind``, and what belongs to that kind.
+    """Writer of a trace: one JSON object per line.
+
+    Each has ``t``, seconds since the start of the run, ``kind``, and the fields of that kind.
 
     ==============================  ==========================================================================
     ``run``, the first, without t   ``scenario``, ``seed``, ``start`` in UTC seconds, ``nodes`` by name, ``python``
@@ -38,10 +40,10 @@ class TraceWriter(Observer):
     ``end``, the last               ``counts``
     ==============================  ==========================================================================
 
-    Equal runs of one ``python`` and ``version`` give equal bytes, in whatever process.
+    Equal runs with the same ``python`` and ``version`` give equal bytes in any process.
 
-    :param describe: says in a few words what was sent, arrived damaged, was told or made durable.
-    :param replay: the command that runs it again.
+    :param describe: describes a message, event or state in a few words.
+    :param replay: command that repeats the run.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class TraceWriter(Observer):
         self._describe = describe
         names = [host.name for host in network.hosts.values()]
         run = {"kind": "run", "scenario": scenario, "seed": seed, "start": network.start, "nodes": names}
-        # Random numbers and the order of what is drawn may differ in another version.
+        # Other versions may draw other random numbers, or in another order.
         run |= {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "version": _version()}
         self._line(run if replay is None else {**run, "replay": replay})
 
@@ -125,15 +127,15 @@ class TraceWriter(Observer):
     def fault_began(self, fault: BegunFault) -> None:
         """See :class:`Observer`."""
         until = {"until": round(self._network.elapsed + fault.ends_at - fault.at, 6)} if fault.duration else {}
-        # Without its time, which stands at the front already.
+        # Without its time, which is in ``t``.
         self._entry("fault", what=str(fault).partition(" ")[2], nodes=fault.host_names(), **until)
 
     def broken(self, violation: InvariantViolated) -> None:
-        """Write down why the run ended."""
+        """Write the violation that ended the run."""
         self._entry("broken", invariant=violation.invariant, nodes=violation.nodes, what=violation.description)
 
     def end(self) -> None:
-        """Write the last line: what was counted."""
+        """Write the last line, with the counters."""
         self._entry("end", counts=dict(sorted(self._network.counters.items())))
 
     def _name(self, address: Address) -> str:
@@ -149,9 +151,9 @@ class TraceWriter(Observer):
 
 @cache
 def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # Slow to import, and only needed for a trace.
+    from importlib.metadata import PackageNotFoundError, version  # Slow to import, and needed only for a trace.
 
     try:
         return version("fyrehose_twisted")
     except PackageNotFoundError:
-        return "unknown"  # It runs from a source tree that was never installed.
+        return "unknown"  # Source tree without an installation.

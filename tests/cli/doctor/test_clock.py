@@ -14,8 +14,8 @@ REFUSED = OSError(EPERM, "Operation not permitted", "adjtimex")
 @pytest.mark.parametrize(
     ("kept", "timesync", "level", "said"),
     [
-        (KernelClock(True, 0.0125), False, Level.OK, "right to within 12.5 ms"),
-        (KernelClock(True, 9.0), False, Level.WARN, "may still be wrong by 9 s"),
+        (KernelClock(True, 0.0125), False, Level.OK, "synchronised to within 12.5 ms"),
+        (KernelClock(True, 9.0), False, Level.WARN, "possibly wrong by 9 s"),
         (KernelClock(False, 16.0), False, Level.WARN, "not synchronised"),
         (KernelClock(False, 16.0), True, Level.WARN, "not synchronised"),
         (REFUSED, True, Level.OK, "systemd-timesyncd has set it"),
@@ -52,4 +52,4 @@ def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock.os.path, "exists", lambda path: False)
     found = clock.check_synchronisation()
     assert found.level == Level.WARN
-    assert found.found == "cannot be known: only Linux is asked, and this is darwin"
+    assert found.found == "cannot be known: only supported on Linux, not on darwin"

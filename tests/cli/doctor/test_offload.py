@@ -16,7 +16,7 @@ WORKS = OffloadProbe(segments=128, sends=1, receives=True, intact=COUNT, calls=1
         (
             WORKS._replace(segments=1, sends=COUNT, calls=COUNT),
             (Level.WARN, "no UDP_SEGMENT"),
-            (Level.OK, "no burst on loopback"),
+            (Level.OK, "this machine sends no bursts"),
         ),
         (
             WORKS._replace(segments=1, sends=COUNT, receives=False, calls=COUNT),
@@ -24,11 +24,11 @@ WORKS = OffloadProbe(segments=128, sends=1, receives=True, intact=COUNT, calls=1
             (Level.WARN, "no UDP_GRO"),
         ),
         (WORKS._replace(receives=False, calls=COUNT), (Level.OK, "works"), (Level.WARN, "no UDP_GRO")),
-        (WORKS._replace(calls=COUNT), (Level.OK, "works"), (Level.WARN, "does nothing")),
+        (WORKS._replace(calls=COUNT), (Level.OK, "works"), (Level.WARN, "has no effect")),
         (
             WORKS._replace(sends=COUNT, calls=COUNT),
-            (Level.WARN, "refused when it is used: 64 datagrams went out in 64 calls"),
-            (Level.OK, "no burst on loopback"),
+            (Level.WARN, "fails when used: 64 datagrams went out in 64 calls"),
+            (Level.OK, "this machine sends no bursts"),
         ),
     ],
 )

@@ -236,7 +236,7 @@ class TestOneSeed:
         status, out, _ = simulate("toys:Impossible", "--seed", 1, option, "file")
         assert status == 1
         assert out.splitlines()[1:] == [
-            "There is nothing to draw: it broke while it was put together",
+            "No page written: the scenario failed while it was built",
             "Replay it: fyrehose simulate toys:Impossible --seed 1",
         ]
 
@@ -330,7 +330,7 @@ class TestFaults:
         assert status == 1
         assert out.splitlines()[1:] == [
             "Replay it: fyrehose simulate toys:Impossible --seed 1",
-            "There is nothing to shrink: it breaks before it begins",
+            "Nothing to shrink: the scenario fails before the run begins",
         ]
         assert err.count("Traceback") == 1
 
@@ -469,18 +469,18 @@ class TestWrongUsage:
     @pytest.mark.parametrize(
         ("arguments", "complaint"),
         [
-            ("", "which scenario? --list shows them"),
-            ("--list toys:Ticker", "--list stands alone"),
-            ("--list --seed 0", "--list stands alone"),
+            ("", "no SCENARIO given; --list shows the available ones"),
+            ("--list toys:Ticker", "--list takes no other arguments"),
+            ("--list --seed 0", "--list takes no other arguments"),
             ("X --seeds 0", "argument --seeds: '0' is not a whole number above 0"),
             ("X --seed -1", "argument --seed: '-1' is not a whole number"),
-            ("X --seed 1 --seeds 2", "--seed is for one seed, and does not go together with --seeds"),
-            ("X --seeds 2 --trace x", "--trace is for one seed, and does not go together with --seeds"),
-            ("X --seeds 2 --shrink", "--shrink is for one seed, and does not go together with --seeds"),
-            ("X --jobs 2", "--jobs is for many seeds; say how many with --seeds"),
-            ("X --seed 1 --first 0", "--first is for many seeds; say how many with --seeds"),
-            ("X --print-faults --html x", "--html does not go together with --print-faults, which runs nothing"),
-            ("X --html -", "--html wants a file; only a trace can go to standard output"),
+            ("X --seed 1 --seeds 2", "--seed is for a single seed and cannot be combined with --seeds"),
+            ("X --seeds 2 --trace x", "--trace is for a single seed and cannot be combined with --seeds"),
+            ("X --seeds 2 --shrink", "--shrink is for a single seed and cannot be combined with --seeds"),
+            ("X --jobs 2", "--jobs requires --seeds COUNT"),
+            ("X --seed 1 --first 0", "--first requires --seeds COUNT"),
+            ("X --print-faults --html x", "--html cannot be combined with --print-faults, which runs nothing"),
+            ("X --html -", "--html requires a file; only --trace can write to standard output"),
             ("X --trace x --html ./x", "--trace and --html name the same file"),
             ("fyrehose.strom", "there is no scenario 'fyrehose.strom'; did you mean fyrehose.storm? There are .*"),
             ("zzz", "there is no scenario 'zzz'. There are .*"),
@@ -519,7 +519,7 @@ class TestWrongUsage:
         assert simulate("toys.py", "--seed", 1) == (
             2,
             "",
-            "fyrehose: which scenario in toys.py? Name its class, as in toys.py:Class\n",
+            "fyrehose: no scenario class given; use toys.py:Class\n",
         )
 
     @pytest.mark.parametrize("how", ["--seed", "--seeds"])

@@ -288,7 +288,7 @@ class TestRunSeeds:
 
     def test_there_are_as_many_processes_as_cores(self) -> None:
         assert usable_cores() == len(os.sched_getaffinity(0))
-        with pytest.raises(ConfigurationError, match="-1 processes cannot run anything"):
+        with pytest.raises(ConfigurationError, match="jobs=-1; give 0 or more processes"):
             run_seeds(Toy, [1], jobs=-1)
 
     def test_what_only_this_process_knows_is_run_here_or_not_at_all(self) -> None:
@@ -409,17 +409,17 @@ class TestLoad:
     @pytest.mark.parametrize(
         ("reference", "complaint"),
         [
-            ("Toy", "'Toy' names no scenario as my_package.my_scenarios:Ticker does"),
-            (":Toy", "':Toy' names no scenario as"),
-            ("json:", "'json:' names no scenario as"),
+            ("Toy", "'Toy' is not a scenario reference such as my_package.my_scenarios:Ticker"),
+            (":Toy", "':Toy' is not a scenario reference such as"),
+            ("json:", "'json:' is not a scenario reference such as"),
             ("no_such.module:Toy", "there is no module no_such.module, neither installed nor in "),
             ("json.no_such:Toy", "there is no module json.no_such, neither"),
-            ("..:Toy", "'..' is not the name of a module"),
+            ("..:Toy", "'..' is not a module name"),
             ("no_such.py:Toy", "there is no file no_such.py"),
             ("json:Toy", "json has no scenario Toy"),
             ("json:loads", "json has no scenario loads"),
             (f"{HERE}:Toi", "has no scenario Toi; there are Broken, Deadly, .*Toy"),
-            (f"{HERE}:Nameless", "Nameless has no name; give it one: name = 'protocol.scenario'"),
+            (f"{HERE}:Nameless", "Nameless has no name; define one: name = 'protocol.scenario'"),
         ],
     )
     def test_what_names_no_scenario(self, paths: Path, reference: str, complaint: str) -> None:

@@ -20,20 +20,20 @@ STEP = 0.1
 """Difference from elapsed time, in seconds, above which a clock change counts as a step."""
 
 LARGE_ERROR = 5.0
-"""Seconds of possible error from which on tokens are at risk, which are made for steps of 30 s."""
+"""Clock error, in seconds, above which tokens, which are issued for steps of 30 s, may fail to verify."""
 
 _UNSYNC = 0x40  # Of <linux/timex.h>.
 _TIME_ERROR = 5
-_CONSEQUENCE = "tokens hold for steps of 30 s, timers of a backbone follow this clock, and records keep its time"
+_CONSEQUENCE = "tokens are valid for steps of 30 s, backbone timers use this clock, and records carry its time"
 _ADVICE = f"run chrony or systemd-timesyncd: {_CONSEQUENCE}"
-_CONTAINER_ADVICE = f"see, in a container on its host, that chrony or another keeps it right: {_CONSEQUENCE}"
+_CONTAINER_ADVICE = f"check (in a container: on its host) that chrony or the like is running: {_CONSEQUENCE}"
 
 
 class KernelClock(NamedTuple):
-    """What the kernel knows about its clock.
+    """Synchronisation state of the kernel clock.
 
-    :ivar synchronised: whether somebody keeps it right.
-    :ivar error: seconds that it may be wrong by at most, as far as the kernel can tell.
+    :ivar synchronised: whether a time service synchronises the clock.
+    :ivar error: maximum error estimated by the kernel, in seconds.
     """
 
     synchronised: bool
@@ -48,7 +48,7 @@ class ClockSample(NamedTuple):
 
 
 class _Timex(ctypes.Structure):
-    # The beginning is the same for all C libraries of Linux; behind it is more than any of them writes.
+    # All C libraries of Linux share the first fields. ``rest`` is larger than the remainder in any of them.
     _fields_ = (
         ("modes", ctypes.c_uint),
         ("offset", ctypes.c_long),
@@ -61,12 +61,12 @@ class _Timex(ctypes.Structure):
 
 
 def read_kernel_clock() -> KernelClock:
-    """Ask the kernel about its clock, and change nothing.
+    """Read the state of the kernel clock without changing it.
 
-    :raises OSError: if it does not tell, as in many containers, or is not Linux.
+    :raises OSError: if the state is unavailable, as in many containers and on systems other than Linux.
     """
     if sys.platform != "linux":
-        raise OSError(f"only Linux is asked, and this is {sys.platform}")
+        raise OSError(f"only supported on Linux, not on {sys.platform}")
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (AttributeError, OSError) as error:
@@ -80,21 +80,21 @@ def read_kernel_clock() -> KernelClock:
 
 
 def assess_synchronisation(kept: KernelClock | OSError, *, timesync: bool) -> DoctorFinding:
-    """Say whether the clock is right.
+    """Assess the synchronisation of the clock.
 
-    :param kept: what the kernel says, or why it does not.
-    :param timesync: whether systemd-timesyncd says that it has set the clock.
+    :param kept: state of the kernel clock, or the error that prevented reading it.
+    :param timesync: whether systemd-timesyncd reports that it has synchronised the clock.
     """
     if isinstance(kept, OSError):
         if timesync:
             return ok(CLOCK, "systemd-timesyncd has set it since the start")
         return unknown(CLOCK, kept, _CONTAINER_ADVICE)
     if not kept.synchronised:
-        return warn(CLOCK, "nobody keeps it right: the kernel takes it for not synchronised", _ADVICE)
+        return warn(CLOCK, "the kernel reports it as not synchronised", _ADVICE)
     if kept.error > LARGE_ERROR:
-        found = f"synchronised, and may still be wrong by {kept.error:.3g} s"
-        return warn(CLOCK, found, f"see whether its time servers can be reached: {_CONSEQUENCE}")
-    return ok(CLOCK, f"synchronised, right to within {kept.error * 1000:.3g} ms")
+        found = f"synchronised, but possibly wrong by {kept.error:.3g} s"
+        return warn(CLOCK, found, f"check that its time servers are reachable: {_CONSEQUENCE}")
+    return ok(CLOCK, f"synchronised to within {kept.error * 1000:.3g} ms")
 
 
 def assess_steps(before: ClockSample, after: ClockSample) -> DoctorFinding:
@@ -102,12 +102,12 @@ def assess_steps(before: ClockSample, after: ClockSample) -> DoctorFinding:
     passed = after.steady - before.steady
     step = after.wall - before.wall - passed
     if passed <= 0:
-        return warn(CLOCK_STEPS, "the steady clock stands still", "see whether this machine is being emulated")
+        return warn(CLOCK_STEPS, "the steady clock does not advance", "check whether this machine is emulated")
     if abs(step) > STEP:
         way = "ahead" if step > 0 else "back"
         found = f"the clock was set {way} by {abs(step):.3g} s within the {passed:.3g} s of this check"
-        return warn(CLOCK_STEPS, found, f"let it be slewed, not set; one service for time is enough: {_CONSEQUENCE}")
-    return ok(CLOCK_STEPS, f"{passed:.3g} s passed, on the clock and by the count; nobody set it meanwhile")
+        return warn(CLOCK_STEPS, found, f"slew it instead, and run a single time service: {_CONSEQUENCE}")
+    return ok(CLOCK_STEPS, f"{passed:.3g} s passed on both clocks; no step")
 
 
 def sample_clocks() -> ClockSample:

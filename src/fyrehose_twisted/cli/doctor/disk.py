@@ -25,22 +25,22 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 LOW_FREE_BYTES, MIN_FREE_BYTES = 2**30, 2**20
-"""Bytes: a journal writes a full segment of 64 MiB anew, in order, where twice as much is free."""
+"""Bytes: a journal rewrites a full segment of 64 MiB in order if twice as much is free."""
 LOW_FREE_FILES = 1_000
 
 SYNCS, BLOCK = 20, 4_096
-"""How often to write so many bytes, each time made durable."""
+"""Number of writes of the fsync measurement, and bytes of each."""
 SYNC_TIMEOUT = 2.0
 """Maximum seconds of the fsync measurement."""
 SLOW_SYNC = 0.05
 
 
 class FreeSpace(NamedTuple):
-    """What a file system has left for those who are not root.
+    """Space of a file system available to unprivileged users.
 
-    :ivar free: bytes.
-    :ivar total: bytes of all of it.
-    :ivar files: files that can still be made; ``None`` where there is no limit.
+    :ivar free: free bytes.
+    :ivar total: size of the file system in bytes.
+    :ivar files: number of files that can be created; ``None`` if unlimited.
     """
 
     free: int
@@ -59,33 +59,37 @@ def nearest_existing(path: Path) -> Path:
 def assess_file_system(shown: str, mount: Mount | None) -> DoctorFinding:
     """Assess the type of a file system."""
     if mount is None:
-        return unknown(FILE_SYSTEM, f"nothing says what {shown} lies on", "see with: df -T")
+        return unknown(FILE_SYSTEM, f"no mount found for {shown}", "check with: df -T")
     found = f"{shown} lies on {mount.kind}, mounted at {mount.point}"
     if mount.kind in MEMORY_FILE_SYSTEMS:
-        return warn(FILE_SYSTEM, f"{found}: memory, gone when the machine stops", "keep journals and state on a disk")
+        return warn(
+            FILE_SYSTEM, f"{found}: in memory, lost when the machine stops", "keep journals and state on a disk"
+        )
     if mount.kind in LAYERED_FILE_SYSTEMS:
         advice = "mount a volume for journals and state"
-        return warn(FILE_SYSTEM, f"{found}: perhaps a layer of a container, gone with it", advice)
+        return warn(FILE_SYSTEM, f"{found}: probably a container layer, lost with the container", advice)
     if mount.kind in NETWORK_FILE_SYSTEMS or mount.kind.startswith("fuse"):
-        advice = "use a local disk: locks and fsync may not hold what they promise, and each takes a round trip"
-        return warn(FILE_SYSTEM, f"{found}: another machine's, or a program's", advice)
+        advice = "use a local disk: here locks and fsync may be unreliable, and each takes a round trip"
+        return warn(FILE_SYSTEM, f"{found}: a network or user-space file system", advice)
     return ok(FILE_SYSTEM, found)
 
 
 def assess_free_space(shown: str, space: FreeSpace) -> DoctorFinding:
     """Assess free space."""
     if not space.total:
-        return unknown(FREE_SPACE, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
+        return unknown(FREE_SPACE, f"the file system of {shown} reports no size", f"check with: df {shown}")
     files = "" if space.files is None else f", and for {pluralize(space.files, 'file')}"
     found = f"{shown} has {format_size(space.free)} of {format_size(space.total)} free{files}"
     if space.free < MIN_FREE_BYTES or space.files == 0:
-        return wrong(FREE_SPACE, found, "make room: a journal that cannot write ends its service")
+        return wrong(FREE_SPACE, found, "free space: a service stops if its journal cannot be written")
     if space.free < LOW_FREE_BYTES:
         return warn(
-            FREE_SPACE, found, "make room, or bound journals with --retention: one that cannot write ends its service"
+            FREE_SPACE,
+            found,
+            "free space, or limit journals with --retention: a service stops if its journal cannot be written",
         )
     if space.files is not None and space.files < LOW_FREE_FILES:
-        return warn(FREE_SPACE, found, "remove small files: a journal makes one for each 64 MiB, and some beside")
+        return warn(FREE_SPACE, found, "remove small files: a journal creates a file per 64 MiB, and a few others")
     return ok(FREE_SPACE, found)
 
 
@@ -98,7 +102,7 @@ def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
         f" a journal makes about {pace} groups a second durable"
     )
     if middle > SLOW_SYNC:
-        advice = "use a faster disk, or --fsync SECONDS, with which a power failure takes what came since"
+        advice = "use a faster disk, or --fsync SECONDS, with which a power failure loses up to so many seconds"
         return warn(FSYNC, found, advice)
     return ok(FSYNC, found)
 
@@ -106,14 +110,14 @@ def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
 def free_space(path: Path) -> FreeSpace:
     """Return the free space. :raises OSError: if it is unavailable."""
     found = os.statvfs(path)
-    files = found.f_favail if found.f_files > 0 else None  # Some have no table of files that could be full.
+    files = found.f_favail if found.f_files > 0 else None  # Some file systems allocate inodes dynamically.
     return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
 
 
 def measure_fsyncs(path: Path) -> list[float]:
-    """Do in a directory of our own in ``path`` what a journal does, and return the seconds that each fsync took.
+    """Write like a journal in a temporary directory in ``path``; return the seconds that each fsync took.
 
-    :raises OSError: if something fails.
+    :raises OSError: if an operation fails.
     """
     from fyrehose_twisted.journal.format.disk import LocalDirectory
 
@@ -152,13 +156,13 @@ def check_directory(path: Path) -> list[DoctorFinding]:
     existing = nearest_existing(path)
     shown = str(path) if existing == Path(os.path.abspath(path)) else f"{existing} (there is no {path} yet)"
     if not existing.is_dir():
-        return [wrong(DIRECTORY, f"{shown} is not a directory", "name another with --directory, or remove the file")]
+        return [wrong(DIRECTORY, f"{shown} is not a directory", "pass another --directory, or remove the file")]
     findings = []
     try:
         seconds = measure_fsyncs(existing)
     except OSError as error:
-        # Not the name of the file in the error, which is ours and gone.
-        advice = "let the user whom the services run as write there, on a file system that can lock and fsync"
+        # Without the file name of the error, which is that of a temporary file.
+        advice = "let the user of the services write there, and use a file system with locks and fsync"
         findings.append(wrong(DIRECTORY, f"{shown} cannot keep a journal: {error.strerror or error}", advice))
     else:
         findings += [
@@ -172,11 +176,11 @@ def _check_file_system(existing: Path, shown: str) -> DoctorFinding:
     try:
         return assess_file_system(shown, find_mount(Path(os.path.realpath(existing)), read_mounts()))
     except OSError as error:
-        return unknown(FILE_SYSTEM, error, "see with: df, that it is a local disk")
+        return unknown(FILE_SYSTEM, error, "check with df that it is a local disk")
 
 
 def _check_free_space(existing: Path, shown: str) -> DoctorFinding:
     try:
         return assess_free_space(shown, free_space(existing))
     except OSError as error:
-        return unknown(FREE_SPACE, error, f"see with: df {shown}")
+        return unknown(FREE_SPACE, error, f"check with: df {shown}")

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 
 class Level(StrEnum):
-    """How bad it is.
+    """Severity of a finding.
 
-    :cvar OK: nothing to do.
-    :cvar WARN: to look at: services run, slower or less safe than they could, or nobody can tell.
-    :cvar WRONG: a service will fail, or lose data.
+    :cvar OK: no action needed.
+    :cvar WARN: services run, but slower or less safely than they could, or the check has no result.
+    :cvar WRONG: a service will fail or lose data.
     """
 
     OK = "ok"
@@ -22,11 +22,11 @@ class Level(StrEnum):
 
 
 class DoctorFinding(NamedTuple):
-    """What one check found.
+    """Result of one check.
 
     :ivar check: name of the check.
-    :ivar found: what there is.
-    :ivar advice: what to do, and why; ``None`` if there is nothing to do.
+    :ivar found: state of the machine.
+    :ivar advice: recommended action and its reason; ``None`` if no action is needed.
     """
 
     check: str
@@ -46,19 +46,19 @@ def warn(check: str, found: str, advice: str) -> DoctorFinding:
 
 
 def wrong(check: str, found: str, advice: str) -> DoctorFinding:
-    """Return a finding that will make a service fail or lose data."""
+    """Return a finding of level wrong."""
     return DoctorFinding(check, Level.WRONG, found, advice)
 
 
 def unknown(check: str, reason: object, advice: str) -> DoctorFinding:
-    """Return a finding for a check without a result, with the reason."""
+    """Return a finding of level warn for a check without a result, with the reason."""
     if isinstance(reason, OSError) and reason.strerror:
         reason = f"{reason.filename}: {reason.strerror}" if reason.filename else reason.strerror
     return DoctorFinding(check, Level.WARN, f"cannot be known: {reason}", advice)
 
 
 def format_findings(findings: Sequence[DoctorFinding]) -> Iterator[str]:
-    """Yield the findings for people: one line each, one more for advice, and the counts."""
+    """Yield the lines of a report: each finding, its advice on a second line, and the counts."""
     width = max((len(finding.check) for finding in findings), default=0)
     for finding in findings:
         yield _sanitize(f"{finding.level:<5} {finding.check:<{width}}  {finding.found}")
@@ -70,11 +70,11 @@ def format_findings(findings: Sequence[DoctorFinding]) -> Iterator[str]:
 
 
 def exit_status(findings: Sequence[DoctorFinding], *, strict: bool) -> int:
-    """Return the exit status: 1 if something is wrong, or, where it is ``strict``, to be looked at."""
+    """Return the exit status: 1 if a finding is wrong, or with ``strict`` also if one is a warning, otherwise 0."""
     bad = (Level.WARN, Level.WRONG) if strict else (Level.WRONG,)
     return int(any(finding.level in bad for finding in findings))
 
 
 def _sanitize(text: str) -> str:
-    """Others name processes and directories, and a terminal obeys what is in them."""
+    """Replace control characters: names of processes and directories are untrusted, and go to a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,4 +1,4 @@
-"""Checks of the limit of open files."""
+"""Check of the limit on open files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn
 OPEN_FILES = "open files"
 
 MIN_OPEN_FILES, RECOMMENDED_OPEN_FILES = 192, 1_024
-"""A journal opens up to 128 files at once; a node takes hundreds of connections unless it is told less."""
+"""A journal opens up to 128 files at once; a node accepts hundreds of connections by default."""
 
 
 def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
-    """Say what a limit means; ``None`` is none.
+    """Assess the limit on open files; ``None`` stands for unlimited.
 
-    :param soft: what counts.
-    :param hard: up to where anybody may raise it.
+    :param soft: limit in force.
+    :param hard: limit up to which an unprivileged process may raise it.
     """
     if soft is None:
         return ok(OPEN_FILES, "a process may have any number")
@@ -25,7 +25,7 @@ def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
         if enough
         else f"as root: raise the hard limit to {RECOMMENDED_OPEN_FILES}"
     )
-    advice += ", or LimitNOFILE= of systemd: each connection takes one, and a journal up to 128"
+    advice += ", or LimitNOFILE= under systemd: each connection uses one file, a journal up to 128"
     if soft < MIN_OPEN_FILES:
         return wrong(OPEN_FILES, found, advice)
     if soft < RECOMMENDED_OPEN_FILES:
@@ -34,7 +34,7 @@ def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
 
 
 def check_open_files() -> DoctorFinding:
-    """Check the limit of this process, which its siblings share."""
+    """Check the limit of this process. Other processes of the same session have the same limit."""
     try:
         import resource
 
@@ -42,5 +42,5 @@ def check_open_files() -> DoctorFinding:
             None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(resource.RLIMIT_NOFILE)
         )
     except (ImportError, OSError, ValueError) as error:
-        return unknown(OPEN_FILES, error, "see with: ulimit -n")
+        return unknown(OPEN_FILES, error, "check with: ulimit -n")
     return assess_open_files(soft, hard)

@@ -32,9 +32,9 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
 
 
 def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """Return what ``path``, absolute and without links, lies on: the last of several in one place.
+    """Return the mount of ``path``, which is absolute and without symbolic links; the last of several at one point.
 
-    ``None`` if nothing is mounted above it.
+    ``None`` if no mount contains it.
     """
     best: Mount | None = None
     for mount in mounts:

@@ -1,4 +1,4 @@
-"""Whether the ports that the services use by default, or in their examples, are free, and who has them."""
+"""Check that the default and example ports of the services are free."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _COMMAND_LENGTH = 120
 
 
 class Port(NamedTuple):
-    """A port.
+    """A port of a service.
 
     :ivar kind: ``tcp`` or ``udp``.
-    :ivar use: which service has it, and what for.
+    :ivar use: service and purpose.
     """
 
     number: int
@@ -53,7 +53,7 @@ DEFAULT_PORTS = (
 
 
 class PortOwner(NamedTuple):
-    """A process that has a port.
+    """A process that owns a socket at a port.
 
     :ivar command: its command line.
     """
@@ -65,8 +65,8 @@ class PortOwner(NamedTuple):
 class OccupiedPort(NamedTuple):
     """A port that could not be bound.
 
-    :ivar error: ``errno`` of what refused it.
-    :ivar owner: who has it, as far as can be known.
+    :ivar error: ``errno`` of the failed bind.
+    :ivar owner: process that holds the port; ``None`` if unknown.
     """
 
     port: Port
@@ -75,7 +75,7 @@ class OccupiedPort(NamedTuple):
 
 
 def assess_ports(free: Sequence[Port], occupied: Sequence[OccupiedPort]) -> list[DoctorFinding]:
-    """Say what it means which ports are free: a finding for all that are, one for each that is not."""
+    """Assess ports: one finding for all free ports, one for each occupied port."""
     findings = []
     if free:
         findings.append(ok(PORTS, f"free on {HOST}: {', '.join(map(str, free))}"))
@@ -88,35 +88,35 @@ def _assess_occupied(taken: OccupiedPort) -> DoctorFinding:
     if taken.error != EADDRINUSE:
         name = errorcode.get(taken.error, str(taken.error))
         found = f"{port} cannot be bound on {HOST}: {os.strerror(taken.error)} ({name})"
-        return wrong(PORTS, found, "see whether loopback is up, and what forbids it")
+        return wrong(PORTS, found, "check that loopback is up and that no sandbox forbids binding")
     if owner is None:
         look = f"ss -lpn 'sport = :{port.number}'"
-        advice = f"nothing, if {service} runs already; else see as root: {look}, or name another port"
-        return warn(PORTS, f"{port} is in use, by whom cannot be known", advice)
+        advice = f"nothing if {service} is running; otherwise find the process as root with {look}, or use another port"
+        return warn(PORTS, f"{port} is in use by an unknown process", advice)
     found = f"{port} is in use by process {owner.process}: {_shorten(owner.command)}"
     if any(name in owner.command for name in _OURS):
         return ok(PORTS, found)
-    return warn(PORTS, found, f"stop it, or name another port for {service}")
+    return warn(PORTS, found, f"stop that process, or use another port for {service}")
 
 
 def parse_sockets(table: str) -> dict[int, set[int]]:
-    """Read ``/proc/net/tcp`` or one of its kind: return the inodes of the sockets at each local port."""
+    """Parse ``/proc/net/tcp`` or a file of the same format; return socket inodes by local port."""
     found: dict[int, set[int]] = {}
     for line in table.splitlines()[1:]:
         words = line.split()
         with suppress(IndexError, ValueError):
             number, inode = int(words[1].rpartition(":")[2], 16), int(words[9])
-            if inode:  # What nobody has any more, and the kernel still remembers, has none.
+            if inode:  # A closed socket that lingers in the kernel has inode 0.
                 found.setdefault(number, set()).add(inode)
     return found
 
 
 def find_owners(inodes: set[int]) -> dict[int, PortOwner]:
-    """Return the processes that have these sockets, by inode, of those that we may look at."""
+    """Return the owners of these sockets by inode, among the processes that this user may inspect."""
     found: dict[int, PortOwner] = {}
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     for process in _processes():
-        with suppress(OSError):  # It is somebody else's, or has ended.
+        with suppress(OSError):  # The process belongs to another user or has ended.
             for entry in os.scandir(PROC / str(process) / "fd"):
                 with suppress(OSError):
                     inode = wanted.get(os.readlink(entry.path))
@@ -133,7 +133,7 @@ def _processes() -> Iterator[int]:
 
 
 def _command(process: int) -> str:
-    for name in ("cmdline", "comm"):  # What has replaced its command line by nothing still has a name.
+    for name in ("cmdline", "comm"):  # A process may have cleared its command line, but not its name.
         with suppress(OSError):
             text = (PROC / str(process) / name).read_bytes().replace(b"\0", b" ").strip()
             if text:
@@ -142,7 +142,7 @@ def _command(process: int) -> str:
 
 
 def _shorten(command: str) -> str:
-    """A program, and the script that it may run, say more without their directories."""
+    """Shorten a command line: drop the directories of the program and of its script."""
     words = command.split(" ")
     words[:2] = [word.rpartition("/")[2] or word for word in words[:2]]
     return " ".join(words)[:_COMMAND_LENGTH]
@@ -154,11 +154,11 @@ def probe_port(port: Port) -> int | None:
     try:
         with socket.socket(socket.AF_INET, kind) as probe:
             if port.kind == "tcp":
-                # As Twisted does: what an earlier process left behind is in nobody's way.
+                # As in Twisted: connections in TIME_WAIT do not prevent a bind.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port.number))
             if port.kind == "tcp":
-                probe.listen(1)  # Linux lets two bind, and one listen.
+                probe.listen(1)  # On Linux two sockets may bind, but only one may listen.
     except OSError as error:
         return error.errno or 0
     return None

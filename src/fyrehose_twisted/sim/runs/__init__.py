@@ -1,1 +1,1 @@
-"""Running scenarios: many seeds, one seed, traces and reports."""
+"""Runs of scenarios: one seed, many seeds, traces and reports."""

@@ -1,4 +1,4 @@
-"""``fyrehose simulate``: run scenarios from a shell."""
+"""Command ``fyrehose simulate``."""
 
 from __future__ import annotations
 
@@ -12,62 +12,72 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.wording import pluralize
 
-# What runs a scenario is imported when one is run: this module is imported for `fyrehose --help` too.
+# The modules that run a scenario are imported on use: `fyrehose --help` imports this module too.
 if TYPE_CHECKING:
     from fyrehose_twisted.sim.runs.runner import RunSummary
     from fyrehose_twisted.sim.scenario import Scenario
 
 ScenarioSource = Callable[[], Iterable["type[Scenario]"]]
 
-DESCRIPTION = "Run a scenario on simulated time and a simulated network, and check what must hold."
+DESCRIPTION = "Run a scenario on a simulated network in virtual time, and check its invariants."
 
 MAX_SHOWN_FAILURES = 10
-"""So many broken seeds are shown at most."""
+"""Maximum number of failed seeds shown."""
 
 SINGLE_SEED_FLAGS = ("--seed", "--trace", "--html", "--faults", "--print-faults", "--shrink")
-"""What makes no sense with --seeds."""
+"""Options that cannot be combined with --seeds."""
 
 MULTI_SEED_FLAGS = ("--first", "--jobs", "--stop-at-first")
-"""What makes no sense without."""
+"""Options that require --seeds."""
 
 NOT_WITH_PRINT_FAULTS = ("--trace", "--html", "--faults", "--shrink", "--split-seed")
-"""What makes no sense with --print-faults, which runs nothing."""
+"""Options that cannot be combined with --print-faults, which runs nothing."""
 
 
 def add_parser(commands: Any, scenarios: ScenarioSource) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has :func:`run` as its ``run``.
+    The parsed options have :func:`run` as their ``run``.
 
-    :param scenarios: returns those that have a name on the command line; called when it is needed.
+    :param scenarios: returns the scenarios that have a name on the command line; called on use.
     """
     parser: argparse.ArgumentParser = commands.add_parser("simulate", help=DESCRIPTION, description=DESCRIPTION)
     add = parser.add_argument
-    add("scenario", nargs="?", metavar="SCENARIO", help="its name, my_package.my_scenarios:Ticker or file.py:Ticker")
-    add("--list", action="store_true", help="list the scenarios that have a name")
-    add("--seed", type=_parse_seed, metavar="N", help="which run [one that is drawn, and printed]")
-    add("--split-seed", type=_parse_seed, metavar="N", help="where batches are cut; nothing may depend on it [0]")
-    one = parser.add_argument_group("one seed")
-    one.add_argument("--trace", metavar="FILE", help="write what happens, as JSON lines; - is standard output")
-    one.add_argument("--html", metavar="FILE", help="write a page that shows what happens")
-    one.add_argument(
-        "--print-faults", action="store_true", help="print the faults that the seed draws, and run nothing"
+    add(
+        "scenario",
+        nargs="?",
+        metavar="SCENARIO",
+        help="a name from --list, my_package.my_scenarios:Ticker or file.py:Ticker",
     )
-    one.add_argument("--faults", metavar="FILE", help="let these faults happen instead; - is standard input")
-    one.add_argument("--shrink", action="store_true", help="if something breaks, find the fewest faults that break it")
+    add("--list", action="store_true", help="list the named scenarios")
+    add("--seed", type=_parse_seed, metavar="N", help="seed of the run [random, and printed]")
+    add(
+        "--split-seed",
+        type=_parse_seed,
+        metavar="N",
+        help="seed of batch boundaries, on which the outcome must not depend [0]",
+    )
+    one = parser.add_argument_group("one seed")
+    one.add_argument("--trace", metavar="FILE", help="write a trace in JSON lines; - is standard output")
+    one.add_argument("--html", metavar="FILE", help="write a page that shows the run")
+    one.add_argument("--print-faults", action="store_true", help="print the faults that the seed draws, without a run")
+    one.add_argument("--faults", metavar="FILE", help="use these faults instead; - is standard input")
+    one.add_argument(
+        "--shrink", action="store_true", help="if an invariant breaks, find a minimal set of faults that break it"
+    )
     many = parser.add_argument_group("many seeds")
-    many.add_argument("--seeds", type=_parse_count, metavar="COUNT", help="run so many seeds")
-    many.add_argument("--first", type=_parse_seed, metavar="N", help="the first of them [0]")
-    many.add_argument("--jobs", type=_parse_count, metavar="N", help="in so many processes [one for each core]")
-    many.add_argument("--stop-at-first", action="store_true", help="stop when something breaks")
+    many.add_argument("--seeds", type=_parse_count, metavar="COUNT", help="number of seeds to run")
+    many.add_argument("--first", type=_parse_seed, metavar="N", help="first seed [0]")
+    many.add_argument("--jobs", type=_parse_count, metavar="N", help="number of processes [one per core]")
+    many.add_argument("--stop-at-first", action="store_true", help="stop at the first broken invariant")
     parser.set_defaults(run=run, scenarios=scenarios, parser=parser)
     return parser
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command and return its exit status: 0 if everything held, 1 if not, 2 if it cannot be run.
+    """Run the command; return the exit status: 0 if all invariants held, 1 if one broke, 2 if it cannot run.
 
-    :raises SystemExit: 2, for wrong usage.
+    :raises SystemExit: with 2, on a usage error.
     """
     _check(options)
     if options.list:
@@ -83,7 +93,7 @@ def run(options: argparse.Namespace) -> int:
     except ConfigurationError as error:
         return print_error(error, 2)
     except BrokenPipeError:
-        # Whoever reads the trace has seen enough.
+        # The reader of the trace has closed the pipe.
         return 1
     except OSError as error:
         return print_error(f"{error.filename or 'input or output'}: {error.strerror or error}", 2)
@@ -92,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def print_error(problem: object, status: int = 1) -> int:
-    """Say what went wrong in one line, and return the exit status for it."""
+    """Print an error in one line on standard error; return ``status``."""
     print(f"fyrehose: {problem}", file=sys.stderr)
     return status
 
@@ -103,20 +113,20 @@ def _check(options: argparse.Namespace) -> None:
     ]
     if options.list:
         if given or options.scenario is not None:
-            options.parser.error("--list stands alone")
+            options.parser.error("--list takes no other arguments")
         return
     if options.scenario is None:
-        options.parser.error("which scenario? --list shows them")
+        options.parser.error("no SCENARIO given; --list shows the available ones")
     if options.seeds is None:
-        _reject_flags(options, given, MULTI_SEED_FLAGS, "is for many seeds; say how many with --seeds")
+        _reject_flags(options, given, MULTI_SEED_FLAGS, "requires --seeds COUNT")
     else:
-        _reject_flags(options, given, SINGLE_SEED_FLAGS, "is for one seed, and does not go together with --seeds")
+        _reject_flags(options, given, SINGLE_SEED_FLAGS, "is for a single seed and cannot be combined with --seeds")
     if options.print_faults:
         _reject_flags(
-            options, given, NOT_WITH_PRINT_FAULTS, "does not go together with --print-faults, which runs nothing"
+            options, given, NOT_WITH_PRINT_FAULTS, "cannot be combined with --print-faults, which runs nothing"
         )
     if options.html == "-":
-        options.parser.error("--html wants a file; only a trace can go to standard output")
+        options.parser.error("--html requires a file; only --trace can write to standard output")
     if options.html is not None and options.trace is not None and realpath(options.html) == realpath(options.trace):
         options.parser.error("--trace and --html name the same file")
 
@@ -170,7 +180,7 @@ def _load_scenario(called: str) -> type[Scenario]:
     except ConfigurationError:
         raise
     except (Exception, SystemExit):
-        # A script that ends itself when it is imported has run nothing either.
+        # A script that exits when it is imported is unusable too.
         print_exc()
         raise ConfigurationError(f"{called} cannot be imported") from None
 
@@ -182,7 +192,7 @@ def _run_one(options: argparse.Namespace, scenario: type[Scenario]) -> int:
     seed = options.seed
     if seed is None:
         seed = random_seed()
-        # At once: what hangs or dies has to be replayed too.
+        # Printed before the run, so that a run that hangs or dies can be replayed.
         print(f"fyrehose: seed {seed}", file=sys.stderr)
     if options.print_faults:
         print(scenario(seed).faults, end="")

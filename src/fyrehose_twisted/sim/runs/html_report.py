@@ -1,4 +1,4 @@
-"""The page that shows one simulated run as a space-time diagram: one HTML file that needs nothing else."""
+"""Self-contained HTML page that shows one simulated run as a space-time diagram."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from importlib.resources import files
 from typing import Any, NamedTuple, TextIO
 
 ALWAYS_KEPT = frozenset({"fault", "start", "stop", "pause", "resume", "broken", "end"})
-"""Kinds of entries that stay however many there are; without them, what is left could not be understood."""
+"""Kinds of entries that are never omitted, because the others are unintelligible without them."""
 
 MAX_SECONDS = 1e9
-"""Seconds; no run is longer, and the page can rely on it."""
+"""Maximum duration of a run in seconds, on which the page relies."""
 
 BUCKETS = 1024
-"""Into so many equal spans of time the overview divides the run, at most."""
+"""Maximum number of time buckets of the overview."""
 
 DATA_PLACEHOLDER = "@TRACE@"
-"""Where the data goes in the template."""
+"""Placeholder of the data in the template."""
 
 
-# Made once: json.dumps with options makes a new one for each line. It also refuses NaN, which Python reads.
+# Shared, because json.dumps with options creates an encoder per call. Rejects NaN, which Python's parser accepts.
 ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 class PageEntry(NamedTuple):
-    """An entry that will be on the page; they sort in the order of the trace."""
+    """Entry of the page. Entries sort in the order of the trace."""
 
     number: int
     t: float
@@ -37,11 +37,11 @@ class PageEntry(NamedTuple):
 
 @dataclass
 class MessageDensity:
-    """How many messages were sent and dropped when, in constant memory: the overview of what is left out as well.
+    """Histogram of sent and dropped messages over time, in constant memory. Includes entries omitted from the page.
 
-    :ivar width: seconds of one bucket; doubles whenever the run outgrows them.
+    :ivar width: seconds of one bucket; doubled whenever the run exceeds the buckets.
     :ivar send: messages sent in each bucket.
-    :ivar drop: messages dropped in each.
+    :ivar drop: messages dropped in each bucket.
     """
 
     width: float = 0.001
@@ -49,7 +49,7 @@ class MessageDensity:
     drop: list[int] = field(default_factory=lambda: [0] * BUCKETS)
 
     def add(self, counts: list[int], t: float) -> None:
-        """Count one more at ``t`` in :attr:`send` or :attr:`drop`, seconds since the start of the run."""
+        """Count a message in :attr:`send` or :attr:`drop` at ``t`` seconds after the start of the run."""
         while t >= self.width * BUCKETS:
             self.width *= 2
             for halved in (self.send, self.drop):
@@ -60,14 +60,14 @@ class MessageDensity:
 def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> None:
     """Write the page of one run.
 
-    Memory is bounded by ``limit`` and by the number of faults, starts, stops and pauses. Of everything else the newest
-    entries are kept, because a run that breaks an invariant ends there; the page says what is left out. What is written
-    is ASCII, and nothing in the trace can become markup or script.
+    Memory is bounded by ``limit`` and by the number of faults, starts, stops and pauses. Of all other entries the
+    newest are kept, because a run ends where an invariant breaks; the page states what it omits. The output is ASCII,
+    and no text of the trace can become markup or script.
 
-    :param trace: the lines of the simulator's trace, one JSON object each; empty lines do not count.
-    :param out: where the page goes; nothing is written unless the whole trace can be read.
-    :param limit: at most so many ordinary entries are kept, 1 or more.
-    :raises ValueError: if a line is malformed, and says which; if the trace is empty; if ``limit`` is below 1.
+    :param trace: lines of the simulator's trace, one JSON object each; empty lines are ignored.
+    :param out: output stream; nothing is written unless the whole trace is readable.
+    :param limit: maximum number of ordinary entries, 1 or more.
+    :raises ValueError: if a line is malformed (the message names it), the trace is empty, or ``limit`` is below 1.
     """
     if limit < 1:
         raise ValueError(f"a limit of {limit} entries leaves nothing to show")
@@ -112,7 +112,7 @@ def write_page(trace: Iterable[str], out: TextIO, *, limit: int = 150_000) -> No
 
 
 def _read(line: str, *, first: bool) -> tuple[str, float, str]:
-    """Return kind, time and text of one line, or raise ValueError or RecursionError."""
+    """Return kind, time and text of one line. :raises ValueError: or RecursionError, if it is malformed."""
     entry = json.loads(line)
     if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str):
         raise ValueError("not an object with a kind")
@@ -123,7 +123,7 @@ def _read(line: str, *, first: bool) -> tuple[str, float, str]:
         nodes = entry.get("nodes")
         if not isinstance(nodes, list) or not all(isinstance(node, str) for node in nodes):
             raise ValueError("the run does not list the names of its nodes")
-        # JavaScript would round a large number, and the page says how to replay just this run.
+        # As text, because JavaScript would round a large seed, and the page shows the replay command.
         return kind, 0.0, _embed({**entry, "seed": str(entry.get("seed"))})
     t = entry.get("t")
     if isinstance(t, bool) or not isinstance(t, int | float) or not 0 <= t <= MAX_SECONDS:
@@ -132,5 +132,5 @@ def _read(line: str, *, first: bool) -> tuple[str, float, str]:
 
 
 def _embed(value: Any) -> str:
-    """JSON that can stand in a script element: ASCII, and without the character that could end it."""
+    """Return JSON that is safe in a script element: ASCII, without the character that could end the element."""
     return ENCODER.encode(value).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Scenarios run with many seeds, on every core."""
+"""Runs of scenarios with many seeds on all cores."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnOutcome = Callable[[RunOutcome], object]
 
 
 class ProcessDied(InvariantViolated):
-    """The process that ran a scenario died, and so did the next one that tried, while nobody else ran."""
+    """The process of a run died, and so did the process that retried the run alone."""
 
     def __init__(self) -> None:
         super().__init__("the process lives", 0.0, (), "the process that ran it died: killed, or out of memory?")
@@ -40,15 +40,15 @@ class ProcessDied(InvariantViolated):
 
 @dataclass
 class RunSummary:
-    """What came of many runs.
+    """Summary of many runs.
 
-    :ivar count: how many runs.
-    :ivar simulated_seconds: seconds of virtual time, all runs together.
-    :ivar real_seconds: seconds of real time from the beginning to the end; what ran beside it ran in the same time.
-    :ivar operations: what the workloads did.
-    :ivar faults: how many faults began.
+    :ivar count: number of runs.
+    :ivar simulated_seconds: total seconds of virtual time.
+    :ivar real_seconds: elapsed seconds of real time; not multiplied by the number of processes.
+    :ivar operations: number of operations of the workloads.
+    :ivar faults: number of faults that began.
     :ivar counters: see :attr:`RunOutcome.counters`.
-    :ivar failures: runs that broke an invariant; once the runs are over, in order of their seeds.
+    :ivar failures: runs that broke an invariant, ordered by seed after :meth:`finish`.
     """
 
     scenario: str
@@ -62,11 +62,11 @@ class RunSummary:
 
     @property
     def rate(self) -> float:
-        """Simulated hours an hour."""
+        """Simulated hours per hour of real time."""
         return self.simulated_seconds / self.real_seconds if self.real_seconds else 0.0
 
     def add(self, outcome: RunOutcome) -> None:
-        """Count one more run."""
+        """Add the outcome of a run."""
         self.count += 1
         self.simulated_seconds += outcome.simulated_seconds
         self.operations += outcome.operations
@@ -76,7 +76,7 @@ class RunSummary:
             self.failures.append(outcome)
 
     def finish(self, real_seconds: float) -> None:
-        """The runs are over, after so many seconds of real time."""
+        """Complete the summary: all runs took ``real_seconds`` of real time."""
         self.real_seconds = real_seconds
         self.failures.sort(key=lambda outcome: outcome.seed)
 
@@ -91,13 +91,13 @@ def run_seed(
     replay: str | None = None,
     on_sample: Callable[[float], object] | None = None,
 ) -> RunOutcome:
-    """Run a scenario once, in this process. What raises while it is put together breaks an invariant too.
+    """Run a scenario once in this process. An exception while the scenario is built counts as a broken invariant.
 
-    :param faults: what goes wrong, if it is not to be drawn.
-    :param split_seed: where batches are cut.
-    :param trace: where to write JSON lines.
-    :param replay: the command that runs it again, for the trace.
-    :param on_sample: called with the simulated seconds so far, about once in each of them.
+    :param faults: fault schedule; drawn from the seed by default.
+    :param split_seed: seed of batch boundaries.
+    :param trace: file for JSON lines.
+    :param replay: command that repeats the run, recorded in the trace.
+    :param on_sample: called about once per simulated second with the elapsed simulated seconds.
     """
     began = monotonic()
     try:
@@ -114,15 +114,15 @@ def run_seed(
 def run_each(
     scenario: type[Scenario] | str, seeds: Iterable[int], *, jobs: int | None = None, split_seed: int = 0
 ) -> Generator[RunOutcome, None, None]:
-    """Run a scenario once with each seed, and yield the outcomes as they come, in any order.
+    """Run a scenario once with each seed; yield the outcomes in order of completion.
 
-    Close the generator to end the runs before their time. A run whose process dies breaks an invariant: see
+    Close the generator to abort the runs. The death of its process breaks an invariant of a run: see
     :class:`ProcessDied`.
 
     :param scenario: the class, or its reference: see :func:`~fyrehose_twisted.sim.runs.scenario_ref.load`.
-    :param seeds: taken when there is a process to run them, so there may be very many.
-    :param jobs: how many processes; as many as there are cores if not given; 0 for none but this one.
-    :raises ConfigurationError: if there is no such scenario, or no other process could find it.
+    :param seeds: seeds, consumed only as processes become free, so there may be arbitrarily many.
+    :param jobs: number of processes; one per core by default; 0 to run in this process.
+    :raises ConfigurationError: if the scenario does not exist, or other processes cannot import it.
     """
     found = _resolve_scenario(scenario)
     return _run_tasks(((found, seed) for seed in seeds), [found], jobs, split_seed)
@@ -136,7 +136,7 @@ def run_seeds(
     split_seed: int = 0,
     on_outcome: OnOutcome | None = None,
 ) -> RunSummary:
-    """Run a scenario once with each seed; see :func:`run_each`.
+    """Run a scenario once with each seed and return the summary; see :func:`run_each`.
 
     :param on_outcome: called with each outcome as it comes; what it raises ends the runs.
     """
@@ -159,13 +159,13 @@ def soak(
     seeds: Iterator[int] | None = None,
     on_outcome: OnOutcome | None = None,
 ) -> dict[str, RunSummary]:
-    """Run the scenarios in turn, each time with a fresh seed, for as long as there is time, and each at least once.
+    """Run the scenarios in turn with a new seed each time, until the time is over; each scenario at least once.
 
-    :param seconds: real time after which no run begins; those that have begun are finished.
+    :param seconds: real time after which no run begins; runs in progress are finished.
     :param jobs: see :func:`run_each`.
-    :param seeds: where the seeds come from; drawn at random if not given.
+    :param seeds: source of seeds; random by default.
     :param on_outcome: called with each outcome as it comes; what it raises ends the runs.
-    :returns: a summary for each name of a scenario.
+    :returns: summaries by name of the scenario.
     """
     began = monotonic()
     found = [_resolve_scenario(scenario) for scenario in scenarios]
@@ -189,22 +189,22 @@ def soak(
 
 
 def random_seed() -> int:
-    """Return a seed that nobody can foresee, short enough to be typed."""
+    """Return an unpredictable seed, short enough to type."""
     return secrets.randbits(32)
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def replay_command(reference: str, seed: int, *options: str) -> str:
-    """Return the command that runs a seed again; ``reference`` is how the scenario is called there."""
+    """Return the command that replays a seed; ``reference`` names the scenario on the command line."""
     return shlex.join(("fyrehose", "simulate", reference, "--seed", str(seed), *options))
 
 
 class _ProgressObserver(Invariant):
-    """Holds always, and says how far the run is."""
+    """Invariant that always holds and reports the progress of the run."""
 
     name = "time passes"
 
@@ -236,11 +236,11 @@ def _run_tasks(
     if jobs is None:
         jobs = usable_cores()
     elif jobs < 0:
-        raise ConfigurationError(f"{jobs} processes cannot run anything")
+        raise ConfigurationError(f"jobs={jobs}; give 0 or more processes")
     if jobs == 0:
         return (run_seed(scenario, seed, split_seed=split_seed) for scenario, seed in runs)
     places = {scenario: ScenarioRef.of(scenario) for scenario in scenarios}
-    # What is defined in the running script can only be had from a copy of this process.
+    # A scenario defined in the running script exists only in a fork of this process.
     workers = WorkerPool(_run_task, _died_outcome, jobs, fork=any(place.module == MAIN for place in places.values()))
     return workers.results(_Task(places[scenario], scenario.name, seed, split_seed) for scenario, seed in runs)
 
@@ -250,7 +250,7 @@ def _run_task(task: _Task) -> RunOutcome:
     broken = outcome.violation
     if broken is None:
         return outcome
-    # Of a class that everybody knows: one that cannot be read would take all processes with it.
+    # Converted to the base class: an exception that cannot be unpickled would break the process pool.
     plain = InvariantViolated(broken.invariant, broken.elapsed, broken.nodes, broken.description)
     return replace(outcome, violation=plain)
 

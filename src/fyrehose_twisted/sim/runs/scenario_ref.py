@@ -1,4 +1,4 @@
-"""Finding a scenario that somebody names, here and in another process."""
+"""References to scenarios, resolvable in this and in other processes."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from fyrehose_twisted.sim.scenario import Scenario
 MAIN = "__main__"
 
 LOCAL = "<locals>"
-"""Part of the qualified name of a class that is defined in a function."""
+"""Part of the qualified name of a class defined in a function."""
 
 
 class ScenarioRef(NamedTuple):
-    """Where a scenario is defined: enough for another process to find it."""
+    """Reference to the definition of a scenario that another process can resolve."""
 
     module: str
     qualname: str
     file: str | None
-    """Some modules have a name under which nobody else can import them, such as those that pytest imports."""
+    """File of the module. Other processes cannot import some modules by name, such as those that pytest imports."""
 
     @classmethod
     def of(cls, scenario: type[Scenario]) -> ScenarioRef:
-        """Return where ``scenario`` is defined.
+        """Return the reference of ``scenario``.
 
-        :raises ConfigurationError: if it is defined in a function, where no other process can find it.
+        :raises ConfigurationError: if it is defined in a function, so that other processes cannot import it.
         """
         if LOCAL in scenario.__qualname__:
             raise ConfigurationError(
@@ -41,14 +41,14 @@ class ScenarioRef(NamedTuple):
         return cls(scenario.__module__, scenario.__qualname__, None if file is None else os.path.realpath(file))
 
     def resolve(self) -> type[Scenario]:
-        """Return the scenario, in whatever process this is."""
+        """Return the scenario, in any process."""
         return scenario_from_module(self._module(), self.qualname)
 
     def _module(self) -> ModuleType:
         try:
             module = import_module(self.module)
         except ModuleNotFoundError:
-            # Perhaps it is something else that is missing; then the file says so again.
+            # An import within the module may be missing instead; loading the file then raises the same error.
             if self.file is None:
                 raise
         else:
@@ -58,30 +58,30 @@ class ScenarioRef(NamedTuple):
 
 
 def load(reference: str) -> type[Scenario]:
-    """Return the scenario with this reference: ``package.module:Class``, or ``directory/file.py:Class``.
+    """Return the scenario with the reference ``package.module:Class`` or ``directory/file.py:Class``.
 
-    The current directory is searched first, as ``python -m`` does. What the module raises is raised.
+    The current directory is searched first, as with ``python -m``. Exceptions of the module are passed on.
 
-    :raises ConfigurationError: if there is no such module, file or scenario.
+    :raises ConfigurationError: if the module, file or scenario does not exist.
     """
     name, _, qualname = reference.rpartition(":")
     if not name and qualname.endswith(".py"):
-        raise ConfigurationError(f"which scenario in {qualname}? Name its class, as in {qualname}:Class")
+        raise ConfigurationError(f"no scenario class given; use {qualname}:Class")
     if not name or not qualname:
-        raise ConfigurationError(f"{reference!r} names no scenario as my_package.my_scenarios:Ticker does")
+        raise ConfigurationError(f"{reference!r} is not a scenario reference such as my_package.my_scenarios:Ticker")
     _add_to_sys_path(os.getcwd())
     if not name.endswith(".py"):
         return scenario_from_module(_import_module(name), qualname)
     file = os.path.realpath(name)
     if not os.path.isfile(file):
         raise ConfigurationError(f"there is no file {name}")
-    # As if it were a script.
+    # Like a script, so that it can import its neighbours.
     _add_to_sys_path(os.path.dirname(file))
     return scenario_from_module(_load_file(file), qualname)
 
 
 def scenario_from_module(module: ModuleType, qualname: str) -> type[Scenario]:
-    """Return the scenario of this name in a module. :raises ConfigurationError: if there is none."""
+    """Return the scenario with this name in a module. :raises ConfigurationError: if there is none."""
     found: Any = module
     for name in qualname.split("."):
         found = getattr(found, name, None)
@@ -95,7 +95,7 @@ def scenario_from_module(module: ModuleType, qualname: str) -> type[Scenario]:
 def require_name(scenario: type[Scenario]) -> type[Scenario]:
     """Return ``scenario``. :raises ConfigurationError: if it has no name."""
     if not isinstance(getattr(scenario, "name", None), str):
-        raise ConfigurationError(f"{scenario.__qualname__} has no name; give it one: name = 'protocol.scenario'")
+        raise ConfigurationError(f"{scenario.__qualname__} has no name; define one: name = 'protocol.scenario'")
     return scenario
 
 
@@ -110,7 +110,7 @@ def _add_to_sys_path(directory: str) -> None:
 
 def _import_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigurationError(f"{name!r} is not the name of a module")
+        raise ConfigurationError(f"{name!r} is not a module name")
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -120,12 +120,12 @@ def _import_module(name: str) -> ModuleType:
 
 
 def _load_file(file: str) -> ModuleType:
-    name = f"scenarios in {file}"  # Of no other module, so that it takes the place of none.
+    name = f"scenarios in {file}"  # No other module can have this name.
     if name in sys.modules:
         return sys.modules[name]
     spec = spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ConfigurationError(f"{file} is no Python file")
+        raise ConfigurationError(f"{file} is not a Python file")
     module = sys.modules[name] = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

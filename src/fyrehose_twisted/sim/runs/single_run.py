@@ -1,4 +1,4 @@
-"""One seed from a shell: what is written while it runs, and what is left of its faults."""
+"""Run of one seed from the command line: output, replay and shrinking."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fyrehose_twisted.sim.scenario import NO_EXCEPTIONS, RunOutcome, Scenario
 from fyrehose_twisted.sim.schedule import FaultSchedule, shrink
 
 STDIO = "-"
-"""Stands for standard input or output where a file is named."""
+"""File name for standard input or output."""
 
 
 class TraceWriteError(BaseException):
-    """A trace cannot be written. Not an Exception, which the scenario would take for one of a node's."""
+    """A trace cannot be written. Not an :class:`Exception`, which the scenario would attribute to a node."""
 
     def __init__(self, problem: OSError) -> None:
         super().__init__(problem)
@@ -31,9 +31,9 @@ class TraceWriteError(BaseException):
 
 
 class SingleRun:
-    """One seed as the options want it.
+    """Run of one seed as specified by the options.
 
-    :ivar command: what runs it again.
+    :ivar command: command that replays the run.
     """
 
     def __init__(self, scenario: type[Scenario], reference: str, seed: int, options: Namespace) -> None:
@@ -46,27 +46,27 @@ class SingleRun:
         if self.faults is None:
             self.command = self._command()
         elif options.faults == STDIO:
-            # What was read there cannot be read again.
+            # Standard input cannot be read again.
             self.command = self.command_with(self.faults)
         else:
             self.command = self._command("--faults", options.faults)
 
     def check(self) -> None:
-        """See that everybody is there whom the faults concern, if they are not drawn.
+        """Check that the hosts of given faults exist.
 
-        :raises ConfigurationError: if somebody is not.
+        :raises ConfigurationError: if a fault is not applicable.
         """
         if self.faults is None:
             return
         try:
             network = self.scenario(self.seed, faults=self.faults, split_seed=self.split_seed).network
         except Exception:
-            # The run breaks in the same place, and says where.
+            # The run fails in the same place and reports it.
             return
         self.faults.check(network)
 
     def command_with(self, faults: FaultSchedule) -> str:
-        """Return what runs it again with these faults, in more than one line if there are any."""
+        """Return the command that replays the run with these faults, as a here-document."""
         if not len(faults):
             return self._command("--faults", "/dev/null")
         return f"{self._command('--faults', STDIO)} <<END\n{faults}END"
@@ -75,7 +75,7 @@ class SingleRun:
         return replay_command(self._reference, self.seed, *self._split_options, *options)
 
     def run(self, trace: TextIO | None) -> RunOutcome:
-        """Run it, and show how far it is if somebody watches."""
+        """Run the seed; show the progress on a terminal."""
         with ProgressBar(
             total=self.scenario.duration,
             leave=False,
@@ -90,7 +90,7 @@ class SingleRun:
         trace: TextIO | None = None,
         on_sample: Callable[[float], object] | None = None,
     ) -> RunOutcome:
-        """Run it with these faults."""
+        """Run the seed with these faults."""
         return run_seed(
             self.scenario,
             self.seed,
@@ -103,11 +103,11 @@ class SingleRun:
 
 
 class Shrinker:
-    """Looks for the fewest faults with which a run still breaks the same invariant.
+    """Search for a minimal fault schedule that still breaks the same invariant.
 
-    :ivar shortest: the shortest schedule so far that breaks it.
-    :ivar outcome: what came of the run with that.
-    :ivar runs: how many runs it took.
+    :ivar shortest: shortest failing schedule so far.
+    :ivar outcome: outcome of the run with that schedule.
+    :ivar runs: number of runs so far.
     """
 
     def __init__(self, run: SingleRun, broken: RunOutcome) -> None:
@@ -118,7 +118,7 @@ class Shrinker:
         self.runs = 0
 
     def shrink(self) -> None:
-        """Look until there is nothing left to try."""
+        """Search until the schedule is minimal."""
         form = "{desc}, {n_fmt} runs, {elapsed}"
         with ProgressBar(leave=False, desc=self._progress_text(), bar_format=form) as self._bar:
             shrink(self.initial_faults, self._fails)
@@ -146,10 +146,10 @@ class Shrinker:
 
 
 def run_single(run: SingleRun, options: Namespace) -> int:
-    """Run one seed, write what is to be written, and return the exit status.
+    """Run one seed, write its output, and return the exit status.
 
-    :raises ConfigurationError: if the faults concern somebody who is not there.
-    :raises OSError: if something cannot be written.
+    :raises ConfigurationError: if a given fault is not applicable.
+    :raises OSError: if an output file cannot be written.
     """
     run.check()
     say = sys.stderr if options.trace == STDIO else sys.stdout
@@ -161,7 +161,7 @@ def run_single(run: SingleRun, options: Namespace) -> int:
     for note in getattr(outcome.violation, "__notes__", ()):
         print(note, file=sys.stderr, end="")
     if trace is not None and not trace.written:
-        print("There is nothing to draw: it broke while it was put together", file=say)
+        print("No page written: the scenario failed while it was built", file=say)
     print(_replay_text(run.command), file=say)
     if options.shrink:
         _shrink(run, outcome, say)
@@ -170,11 +170,11 @@ def run_single(run: SingleRun, options: Namespace) -> int:
 
 @contextmanager
 def trace_output(trace: str | None, page: str | None) -> Iterator[_TraceFile | None]:
-    """Open what the trace of a run is written to, or nothing; when the run is over, or interrupted, write the page.
+    """Open the trace file of a run, if any. When the run is over or interrupted, write the page.
 
-    :param trace: path of the trace, or ``-``; ``None`` for none.
-    :param page: path of the page; ``None`` for none.
-    :raises OSError: if one of them cannot be written, if possible at once.
+    :param trace: path of the trace, or ``-``; ``None`` for no trace.
+    :param page: path of the page; ``None`` for no page.
+    :raises OSError: if a file cannot be written; if possible before the run.
     """
     with ExitStack() as stack:
         shown: TextIO | None = None
@@ -205,7 +205,7 @@ def trace_output(trace: str | None, page: str | None) -> Iterator[_TraceFile | N
 
 @contextmanager
 def _with_filename(path: str) -> Iterator[None]:
-    """Let an error say with which file, for one that comes while something is written does not."""
+    """Add the file name to an :class:`OSError`; errors of writes lack it."""
     try:
         yield
     except OSError as error:
@@ -219,10 +219,10 @@ def _replay_text(command: str) -> str:
 
 
 def read_faults(path: str) -> FaultSchedule:
-    """Read a schedule from a file, or from standard input.
+    """Read a fault schedule from a file or from standard input.
 
-    :raises ConfigurationError: if it makes no sense.
-    :raises OSError: if it cannot be read.
+    :raises ConfigurationError: if the schedule is invalid.
+    :raises OSError: if the file cannot be read.
     """
     if path == STDIO:
         if sys.stdin is None:
@@ -236,19 +236,19 @@ def _shrink(run: SingleRun, broken: RunOutcome, out: TextIO) -> None:
     try:
         shrinking = Shrinker(run, broken)
     except Exception:
-        print("There is nothing to shrink: it breaks before it begins", file=out)
+        print("Nothing to shrink: the scenario fails before the run begins", file=out)
         return
     try:
         shrinking.shrink()
     finally:
-        # What was found until somebody lost patience is worth having too.
+        # An interrupted search keeps its result so far.
         print(shrinking, file=out)
 
 
 class _TraceFile:
-    """A file that ends the run when nothing more can be written to it.
+    """Trace file that ends the run when it cannot be written.
 
-    :ivar written: whether there was anything to write.
+    :ivar written: whether anything was written.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -277,5 +277,5 @@ def _violation_key(outcome: RunOutcome) -> tuple[str, str] | None:
     violation = outcome.violation
     if violation is None:
         return None
-    # What raises is the same if it does so in the same place; what it says there may differ.
+    # Exceptions from the same place are equal, whatever their messages.
     return violation.invariant, violation.description.partition(":")[0] if violation.invariant == NO_EXCEPTIONS else ""

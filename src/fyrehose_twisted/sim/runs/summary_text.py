@@ -1,4 +1,4 @@
-"""What came of runs, in words."""
+"""Text summaries of runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def pluralize(count: int, noun: str) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration, in hours once it is long."""
+    """Return a duration in seconds, or in hours if it is long."""
     if seconds >= 3 * 3_600:
         return f"{seconds / 3_600:,.0f} hours"
     return f"{seconds:,.0f} s" if seconds >= 10 else f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.3f} s"
 
 
 def describe_outcome(outcome: RunOutcome) -> str:
-    """Return what came of one run."""
+    """Return a description of the outcome of one run."""
     run = f"{outcome.scenario}, seed {outcome.seed}"
     if outcome.violation is not None:
         return f"{run}: {outcome.violation}"
@@ -36,7 +36,7 @@ def describe_outcome(outcome: RunOutcome) -> str:
 
 
 def describe_summary(summary: RunSummary, cores: int) -> str:
-    """Return what came of many runs on so many cores."""
+    """Return a description of the summary of many runs on ``cores`` cores."""
     broke = f"{pluralize(len(summary.failures), 'seed')} broke" if summary.failures else "everything held"
     return (
         f"{summary.scenario}: {pluralize(summary.count, 'seed')}, {format_duration(summary.simulated_seconds)} "

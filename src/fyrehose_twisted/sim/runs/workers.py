@@ -1,4 +1,4 @@
-"""Processes that do tasks, and what is to be done when one of them dies."""
+"""Pool of worker processes that tolerates the death of a worker."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ ResultT = TypeVar("ResultT")
 
 
 class WorkerPool(Generic[TaskT, ResultT]):
-    """Calls ``work`` with each task, in ``jobs`` processes at once.
+    """Pool of ``jobs`` processes that call ``work`` with each task.
 
-    The processes begin with a fresh interpreter and import what ``work`` and the tasks need; the script that is running
-    is not among that, so it needs no ``if __name__ == "__main__"``. SIGINT does not reach them, and they end when this
-    process does.
+    The processes start with a fresh interpreter and import the modules of ``work`` and of the tasks. They do not import
+    the running script, which therefore needs no ``if __name__ == "__main__"``. They ignore SIGINT and end when this
+    process ends.
 
-    :param work: a function at the top of a module.
-    :param died: makes the result of a task whose process died both times that it was tried. A process that dies takes
-        the tasks of the others with it; they are then tried again, one at a time.
-    :param fork: begin with a copy of this process instead, for tasks that need what only the running script defines.
+    :param work: function at the top level of a module.
+    :param died: returns the result of a task whose process died in both attempts. The death of a process aborts the
+        tasks of all processes; they are then retried one at a time.
+    :param fork: fork this process instead, for tasks that need definitions of the running script.
     """
 
     def __init__(
@@ -42,9 +42,9 @@ class WorkerPool(Generic[TaskT, ResultT]):
         self._fork = fork
 
     def results(self, tasks: Iterator[TaskT]) -> Generator[ResultT, None, None]:
-        """Yield results as they come, and take tasks no sooner than they can be done.
+        """Yield results in order of completion. Tasks are consumed only as processes become free.
 
-        What ``work`` raises is raised here. Closing the generator kills the processes.
+        Exceptions of ``work`` are raised here. Closing the generator kills the processes.
         """
         while unfinished := (yield from self._run_tasks(tasks, self._jobs, self._jobs + 1)):
             suspects = iter(unfinished)
@@ -52,7 +52,7 @@ class WorkerPool(Generic[TaskT, ResultT]):
                 yield self._died(culprits[0])
 
     def _run_tasks(self, tasks: Iterator[TaskT], jobs: int, at_once: int) -> Generator[ResultT, None, list[TaskT]]:
-        """Yield results until there are no more tasks or a process dies; return those that were begun in vain."""
+        """Yield results until all tasks are done or a process dies; return the aborted tasks."""
         with self._executor(jobs) as executor:
             running: dict[Future[ResultT], TaskT] = {}
             unfinished: list[TaskT] = []
@@ -79,7 +79,7 @@ class WorkerPool(Generic[TaskT, ResultT]):
         try:
             yield executor
         except BaseException:
-            # There is no other way to stop what they are doing before Python 3.14.
+            # Before Python 3.14, killing the processes is the only way to abort their tasks.
             for process in list((executor._processes or {}).values()):
                 process.kill()
             raise
@@ -98,15 +98,15 @@ class WorkerPool(Generic[TaskT, ResultT]):
 
 @contextmanager
 def _spawn_environment(*, script: bool) -> Iterator[None]:
-    """Let processes that are started now inherit a blocked SIGINT, and know nothing of our ``script``, unless they may.
+    """Let processes started in this context inherit a blocked SIGINT, and hide the script unless ``script`` is true.
 
-    A terminal sends SIGINT to all of us, and to one that has just begun it would be a traceback.
+    A terminal sends SIGINT to the whole process group, and a starting interpreter would print a traceback.
     """
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     main = sys.modules["__main__"]
     try:
         if not script:
-            # multiprocessing tells them to import what it finds here, which would run the script again.
+            # multiprocessing makes them import this file, which would run the script again.
             sys.modules["__main__"] = ModuleType("__main__")
         yield
     finally:
@@ -115,7 +115,7 @@ def _spawn_environment(*, script: bool) -> Iterator[None]:
 
 
 def _exit_with_parent() -> None:
-    """Let this process end when its parent does; it could not tell from its queue, whose other end it has too."""
+    """End this process when its parent ends. Its queue cannot tell, because this process holds both ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
 
