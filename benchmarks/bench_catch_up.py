@@ -26,8 +26,9 @@ from bench_backbone import free_port
 from twisted.internet import defer, task
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.process.progress import ProgressBar
 
 BIN = Path(sys.executable).parent

@@ -156,8 +156,8 @@ def publish_directly(port: int, size: int, seconds: float, single: bool) -> None
     from twisted.internet.task import react
 
     from fyrehose_twisted.fyrehose.config import ClientConfig
-    from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-    from fyrehose_twisted.fyrehose.service import join
+    from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+    from fyrehose_twisted.fyrehose.service.connect import join
 
     async def publish(reactor: Any) -> None:
         config = ClientConfig(subscribe=False, journal=False)

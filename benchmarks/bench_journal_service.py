@@ -37,7 +37,7 @@ from typing import Any
 from bench_backbone import TICKS, free_port
 from twisted.internet.protocol import DatagramProtocol
 
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.wire.packets import Flags, Forward, Keepalive

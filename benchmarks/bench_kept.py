@@ -95,8 +95,8 @@ async def measure_ours(system: System, options: argparse.Namespace) -> Figures:
     from twisted.internet.defer import Deferred
 
     from fyrehose_twisted.fyrehose.config import ClientConfig
-    from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-    from fyrehose_twisted.fyrehose.service import join
+    from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+    from fyrehose_twisted.fyrehose.service.connect import join
 
     loop = asyncio.get_running_loop()
     protocol = PublisherProtocol(ClientConfig(subscribe=False, journal=False))

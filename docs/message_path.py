@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 from fyrehose_twisted import __file__ as package
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.journal.store import open_journal
 from fyrehose_twisted.net.udp import DatagramPort
 from fyrehose_twisted.sim.clock import HeapClock

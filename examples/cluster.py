@@ -1,11 +1,11 @@
-"""A cluster of three nodes on this machine that survives a kill of its leader.
+"""Failover of a cluster of three nodes on this machine after its leader is killed.
 
-Every node is a ``twistd parcels-node`` process. Events are published at different nodes, over TCP and over HTTP. The
-node that orders events is killed with -9, publishing continues, and the node comes back. Finally each node must hold
-every acknowledged event, once, under its number.
+Each node is a ``twistd parcels-node`` process. The example publishes events at different nodes, over TCP and HTTP. It
+kills the leader with -9, continues to publish, and restarts the node. At the end, every acknowledged event must exist
+once, with its number and in the same order on all nodes.
 
-    python examples/cluster.py            # runs all of that
-    python examples/cluster.py --serve    # starts the nodes, and prints commands to try
+    python examples/cluster.py            # runs the failover and exits
+    python examples/cluster.py --serve    # starts the nodes and shows commands to try
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports of the loopback interface, below the kernel's range for outgoing connections."""
+    """Return free loopback ports, below the range of ephemeral ports."""
     found: list[int] = []
     for port in random.sample(range(10_000, 32_000), 22_000):
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -49,7 +49,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Node:
-    """A node process, configured with the others' ports."""
+    """A node in a process of its own, configured with the ports of the others."""
 
     def __init__(self, name: str, port: int, http: int, others: list[int], directory: Path) -> None:
         self.name, self.port, self.url, self.directory = name, port, f"http://127.0.0.1:{http}", directory
@@ -59,22 +59,22 @@ class Node:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start the process; again after a kill."""
+        """Start it, again if it was killed."""
         twistd = [str(Path(sys.executable).parent / "twistd"), "-n", "--pidfile=", f"--logfile={self.name}.log"]
-        # In a session of its own, so that Ctrl-C does not reach it.
+        # In a session of its own, so that Ctrl-C is for us alone.
         self._process = subprocess.Popen(
             [*twistd, "parcels-node", *self._options], cwd=self.directory, start_new_session=True
         )
 
     def kill(self) -> None:
-        """Kill the process with -9, if it runs."""
+        """Kill it with -9; it may be dead already."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
 
 class Cluster:
-    """The nodes, and their publishers."""
+    """The nodes, and who publishes to them."""
 
     def __init__(self, reactor: Any, stack: ExitStack) -> None:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -92,63 +92,63 @@ class Cluster:
             stack.callback(node.kill)
 
     async def working(self) -> dict[str, Any]:
-        """Wait until all nodes are members in mode Wrk; return the status of the cluster."""
+        """Wait until all nodes work; return the cluster status of the first."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             health = await self.client.health()
-            if all(node.get("mode") == "Wrk" for node in health.values()):
+            if all(one.get("mode") == "Wrk" for one in health.values()):
                 state = await self.client.cluster()
                 if sum(member["alive"] for member in state["members"]) == len(NAMES):
                     return state
             await deferLater(self.reactor, 0.1)
-        raise SystemExit("cluster: the nodes do not form a cluster")
+        raise SystemExit("cluster: the nodes did not form a cluster in time")
 
-    async def publish(self, label: str) -> None:
-        """Publish over TCP and over HTTP at once, and print the outcome."""
+    async def publish(self, condition: str) -> None:
+        """Publish over TCP and HTTP concurrently, and report the result."""
         before = time.monotonic()
-        events = [b"%d, %s" % (number, label.encode()) for number in range(EVENTS)]
+        events = [b"%d, %s" % (number, condition.encode()) for number in range(EVENTS)]
         tcp = self.publisher.publish_many(events)
         for event in events[::10]:
             self.note(await self.client.publish(event), event)
         for number, event in zip(await tcp, events, strict=True):
             self.note(number, event)
         took, total = time.monotonic() - before, EVENTS + len(events[::10])
-        say(f"{total} events {label} have their numbers, up to {max(self.published)}, after {took:.2f} s")
+        say(f"{total} events {condition} are ordered, up to number {max(self.published)}, after {took:.2f} s")
 
     def note(self, number: int, event: bytes) -> None:
-        """Remember an acknowledged event."""
+        """Record an acknowledged event."""
         if number in self.published:
             raise SystemExit(f"cluster: number {number} was assigned twice")
         self.published[number] = event
 
     async def check(self) -> None:
-        """Check that each node holds every event under its number."""
+        """Check that each node has every event with its number."""
         for node in self.nodes.values():
             client, until = ParcelsClient([node.url]), time.monotonic() + PATIENCE
             found = await client.events(1, max(self.published))
-            # Two nodes hold each acknowledged event; the third may lag a little.
+            # Acknowledged events are on two nodes. The third may lag.
             while len(found) < len(self.published) and time.monotonic() < until:
                 await deferLater(self.reactor, 0.05)
                 found = await client.events(1, max(self.published))
             await client.close()
             if {event.sequence: event.data for event in found} != self.published:
-                raise SystemExit(f"cluster: {node.name} has something other than was acknowledged")
+                raise SystemExit(f"cluster: {node.name} does not have the acknowledged events")
             say(f"{node.name} has {len(found)} events, each under the number that was acknowledged")
 
     async def close(self) -> None:
-        """Close the publishers."""
+        """Close the clients."""
         await self.publisher.close()
         await self.client.close()
 
 
 async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
-    """Run the example; exit with status 1 if a check fails."""
+    """Run the example; exit with status 1 on any failure."""
     cluster = Cluster(reactor, stack)
     for node in cluster.nodes.values():
         node.start()
     say(f"started {', '.join(NAMES)}")
     leader = cluster.nodes[(await cluster.working())["leader"]]
-    say(f"they are one cluster; {leader.name} orders events")
+    say(f"the cluster is up; {leader.name} is the leader")
     if serve:
         await wait(reactor, cluster)
         return
@@ -157,7 +157,7 @@ async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
     say(f"killed {leader.name} with -9")
     await cluster.publish(f"without {leader.name}")
     successor = (await cluster.client.cluster())["leader"]
-    say(f"{successor} orders events now")
+    say(f"{successor} is the leader now")
     leader.start()
     await cluster.working()
     say(f"{leader.name} is back")
@@ -169,7 +169,7 @@ async def main(reactor: Any, stack: ExitStack, serve: bool) -> None:
 
 
 async def wait(reactor: Any, cluster: Cluster) -> None:
-    """Print commands to try, and keep the nodes running until Ctrl-C."""
+    """Show commands to try, and keep the nodes running until interrupted."""
     first, second, _ = cluster.nodes.values()
     print(f"\n  curl -d 'hello' {first.url}/events                        # publish")
     print(f"  curl -N -H 'Accept: text/event-stream' {second.url}/events?from=1")
@@ -186,6 +186,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--serve", action="store_true", help="keep the nodes running until Ctrl-C")
     arguments = parser.parse_args()
-    # Outside of the reactor, so that no node outlives an interrupted start.
+    # Enter the stack outside of the reactor, so that no node outlives an interrupted start.
     with ExitStack() as stack:
         react(lambda reactor: ensureDeferred(main(reactor, stack, arguments.serve)))

@@ -13,9 +13,8 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import LoopingCall, deferLater, react
 from twisted.python.failure import Failure
 
+from fyrehose_twisted.fyrehose import PublisherProtocol, join
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.service import join
 
 BURST = 200
 PATIENCE = 3_600.0

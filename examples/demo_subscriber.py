@@ -13,10 +13,9 @@ from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import react
 
+from fyrehose_twisted.fyrehose import SubscriberProtocol, join
 from fyrehose_twisted.fyrehose.config import ClientConfig, RepairConfig
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
 from fyrehose_twisted.fyrehose.wire.envelope import unwrap
 
 PATIENCE = 120.0

@@ -1,7 +1,7 @@
-"""Publish the rows of an SQLite table (transactional outbox), each exactly once for subscribers, across restarts.
+"""Transactional outbox: publish the rows of an SQLite table exactly once, across crashes and restarts.
 
-An application that changes its database writes a message for others into a table in the same transaction. This program
-publishes that table. Rows are only ever added; row n is message n of the publisher.
+An application writes a message into the table in the same transaction as its change to the database. This program
+publishes the table. Rows are only ever added, and row n is message n of the publisher.
 
     sqlite3 shop.db 'CREATE TABLE outbox (id INTEGER PRIMARY KEY AUTOINCREMENT, message TEXT)'
     sqlite3 shop.db "INSERT INTO outbox (message) VALUES ('order 1'), ('order 2')"
@@ -24,11 +24,11 @@ from fyrehose_twisted.fyrehose import DEFAULT_BACKBONE, PublisherProtocol, join
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState
 
 ROWS = 500
-"""Rows published at once."""
+"""Rows to publish at once."""
 
 
 async def publish_rows(reactor: Any, publisher: PublisherProtocol, path: Path, position: int, follow: bool) -> int:
-    """Publish the rows after the first ``position``; if ``follow``, wait for more. Return the number of rows."""
+    """Publish the rows after the first ``position``; with ``follow``, wait for more. Return the number of rows."""
     with closing(sqlite3.connect(path)) as database:
         while True:
             query = "SELECT message FROM outbox ORDER BY id LIMIT ? OFFSET ?"

@@ -87,8 +87,8 @@ async def time_ours(target: Target, pace: Pace) -> dict[str, float]:
     from twisted.internet.defer import Deferred
     from twisted.internet.task import deferLater
 
-    from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-    from fyrehose_twisted.fyrehose.service import join
+    from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+    from fyrehose_twisted.fyrehose.service.connect import join
 
     class Timed(PublisherProtocol):
         timetable: Timetable | None = None

@@ -12,8 +12,9 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from fyrehose_twisted.datagrams import Batch, DatagramRun
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.wire.packets import PacketType
 from race.bulk import HOLD, Cell, Target
 from race.servers import CLIENT_CORE, cpu_seconds, pin

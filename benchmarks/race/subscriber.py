@@ -131,8 +131,8 @@ async def subscribe_ours(target: Target, shared: Shared) -> dict[str, float]:
     """Subscribe with the library."""
     from twisted.internet import reactor
 
-    from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-    from fyrehose_twisted.fyrehose.service import join
+    from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+    from fyrehose_twisted.fyrehose.service.connect import join
 
     class Touching(SubscriberProtocol):
         count = touched = lost = 0

@@ -150,7 +150,7 @@ def test_every_option_that_takes_an_endpoint_is_drawn(maps: Any) -> None:
         (0, "publisher", ["fyrehose.node.client.client", "fyrehose.wire.codec", "net.udp"]),
         (1, "backbone", ["net.udp", "fyrehose.node.backbone.backbone", "fyrehose.node.backbone.sequencer"]),
         (2, "journal", ["fyrehose.node.client.client", "journal.store", "journal.format.disk"]),
-        (3, "publisher", ["net.udp", "fyrehose.node.client.publishing.send_queue", "fyrehose.protocol"]),
+        (3, "publisher", ["net.udp", "fyrehose.node.client.publishing.send_queue", "fyrehose.protocol.publisher"]),
     ],
 )
 def test_message_path_passes_the_modules_in_order(turns: Any, turn: int, process: str, modules: list[str]) -> None:

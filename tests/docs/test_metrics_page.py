@@ -19,7 +19,8 @@ from fyrehose_twisted.freenet.node.status import NodeStatus as FreenetState
 from fyrehose_twisted.freenet.node.status import StreamStatus
 from fyrehose_twisted.freenet.service.metrics import FreenetCollector
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.hydra.events import Role

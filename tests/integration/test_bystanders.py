@@ -11,8 +11,9 @@ from twisted.internet.defer import Deferred, gatherResults
 
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.events import Message
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 
 COUNT = 10_000
 BYSTANDERS = 12

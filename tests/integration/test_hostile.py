@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import pytest_twisted
 
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.wire.codec import encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_DELIVERABLE,

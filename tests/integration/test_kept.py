@@ -11,8 +11,8 @@ import pytest_twisted
 
 from fyrehose_twisted.errors import ConfigurationError, MessageNotKept
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.wire.packets import Dialect
 
 COUNT = 2_000

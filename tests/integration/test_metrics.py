@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 
 DEADLINE = 120.0
-PUBLISHER = "fyrehose_twisted.fyrehose.protocol.PublisherProtocol"
+PUBLISHER = "fyrehose_twisted.fyrehose.protocol.publisher.PublisherProtocol"
 
 Client = Callable[..., Any]
 

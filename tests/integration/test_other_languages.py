@@ -22,8 +22,9 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 
 from fyrehose_twisted.effects import Address
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver
 from fyrehose_twisted.fyrehose.wire.envelope import MAGIC, wrap
 from fyrehose_twisted.fyrehose.wire.packets import (

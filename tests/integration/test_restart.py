@@ -15,8 +15,9 @@ from twisted.internet.threads import deferToThread
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import MINIMUM_RESERVE
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol, SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 from fyrehose_twisted.fyrehose.wire.codec import decode
 from fyrehose_twisted.fyrehose.wire.envelope import ENVELOPE_SIZE

@@ -19,7 +19,7 @@ from twisted.python.usage import UsageError
 from fyrehose_twisted.fyrehose.service import backbone_tap, client_tap
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
 
-SUBSCRIBER = "fyrehose_twisted.fyrehose.protocol.SubscriberProtocol"
+SUBSCRIBER = "fyrehose_twisted.fyrehose.protocol.client.SubscriberProtocol"
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
         ("", r"--protocol is missing: pass the dotted name of the class to run"),
         ("--protocol no.Where", r"--protocol no.Where cannot be imported"),
         (
-            "--protocol fyrehose_twisted.fyrehose.protocol.BackboneProtocol",
+            "--protocol fyrehose_twisted.fyrehose.protocol.backbone.BackboneProtocol",
             r"--protocol .*BackboneProtocol is not a subclass of .*ClientProtocol",
         ),
         (f"--protocol {SUBSCRIBER} --backbone here", r"'here' is not HOST:PORT, such as 127.0.0.1:2323"),

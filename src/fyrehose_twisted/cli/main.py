@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fyrehose_twisted.sim.scenario import Scenario
 
 BACKBONE = "127.0.0.1:2323"
-"""The same as :data:`fyrehose_twisted.fyrehose.service.DEFAULT_BACKBONE`."""
+"""The same as :data:`fyrehose_twisted.fyrehose.service.connect.DEFAULT_BACKBONE`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from fyrehose_twisted.fyrehose.config import WindowConfig as WindowConfig
     from fyrehose_twisted.fyrehose.events import Message as Message
     from fyrehose_twisted.fyrehose.events import Messages as Messages
-    from fyrehose_twisted.fyrehose.protocol import BackboneProtocol as BackboneProtocol
-    from fyrehose_twisted.fyrehose.protocol import ClientProtocol as ClientProtocol
-    from fyrehose_twisted.fyrehose.protocol import PublisherProtocol as PublisherProtocol
-    from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol as SubscriberProtocol
+    from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol as BackboneProtocol
+    from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol as ClientProtocol
+    from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol as SubscriberProtocol
     from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol as JournalProtocol
-    from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE as DEFAULT_BACKBONE
-    from fyrehose_twisted.fyrehose.service import BackboneService as BackboneService
-    from fyrehose_twisted.fyrehose.service import ClientService as ClientService
-    from fyrehose_twisted.fyrehose.service import bind_client as bind_client
-    from fyrehose_twisted.fyrehose.service import join as join
+    from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol as PublisherProtocol
+    from fyrehose_twisted.fyrehose.service.backbone import BackboneService as BackboneService
+    from fyrehose_twisted.fyrehose.service.client import ClientService as ClientService
+    from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE as DEFAULT_BACKBONE
+    from fyrehose_twisted.fyrehose.service.connect import bind_client as bind_client
+    from fyrehose_twisted.fyrehose.service.connect import join as join
     from fyrehose_twisted.fyrehose.service.journal import JournalService as JournalService
     from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED as MAX_ENVELOPED
     from fyrehose_twisted.fyrehose.wire.envelope import unwrap as unwrap

@@ -125,7 +125,7 @@ def makeService(options: Options) -> IService:
         service: Any = _make(options)
     except ModuleNotFoundError as error:
         raise SystemExit(
-            f"fyrehose-query requires {error.name}; install it with pip install 'fyrehose_twisted[query]'"
+            f"fyrehose-query: {error.name} is not installed; install it with pip install 'fyrehose_twisted[query]'"
         ) from None
     except FyrehoseError as error:
         raise SystemExit(f"fyrehose-query: {error}") from None

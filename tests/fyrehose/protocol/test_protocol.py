@@ -34,7 +34,9 @@ from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.node.backbone.sequencer import SequenceCheckpoint, VolatileSequenceStore
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
 from fyrehose_twisted.fyrehose.node.client.stream_head import CONTRADICTIONS
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol, SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.wire.codec import decode, encode, encode_deliver, encode_push
 from fyrehose_twisted.fyrehose.wire.packets import (
     MAX_DELIVERABLE,

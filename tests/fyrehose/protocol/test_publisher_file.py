@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fyrehose_twisted.errors import ConfigurationError, StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PAGE, PublisherState, chain_checksum
 
 STREAM = "127.0.0.1:2323"

@@ -79,7 +79,7 @@ def refusal_of(text: str) -> str:
         ("-d d --serve tcp:0 --serve-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
         ("-d d --protocol no.Where", r"--protocol no.Where cannot be imported"),
         (
-            "-d d --protocol fyrehose_twisted.fyrehose.protocol.SubscriberProtocol",
+            "-d d --protocol fyrehose_twisted.fyrehose.protocol.client.SubscriberProtocol",
             r"SubscriberProtocol is not a subclass of .*JournalProtocol",
         ),
     ],

@@ -15,7 +15,8 @@ from twisted.internet.task import Clock
 from fyrehose_twisted.datagrams import Batch
 from fyrehose_twisted.effects import Send
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.service import client_tap
 from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector, ClientCollector
 from fyrehose_twisted.fyrehose.service.state_file import SequenceFile
@@ -180,6 +181,6 @@ def test_what_a_backbone_is(tmp_path: Path) -> None:
 
 def test_an_endpoint_that_is_none_is_one_line_before_anything_starts() -> None:
     options = client_tap.Options()
-    options.parseOptions(["--protocol", "fyrehose_twisted.fyrehose.protocol.SubscriberProtocol", "--metrics", "x"])
+    options.parseOptions(["--protocol", "fyrehose_twisted.fyrehose.SubscriberProtocol", "--metrics", "x"])
     with pytest.raises(SystemExit, match=r"^fyrehose-client: 'x' is not an endpoint such as tcp:9100"):
         client_tap.makeService(options)

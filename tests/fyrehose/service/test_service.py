@@ -5,8 +5,8 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import ClientService
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.service.client import ClientService
 
 
 class Resolving(Clock):

@@ -17,8 +17,8 @@ from twisted.internet.stdio import StandardIO
 from twisted.internet.task import LoopingCall, react
 from twisted.python.failure import Failure
 
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 
 UNDER_WAY = 200
 """Maximum number of unacknowledged messages."""

@@ -594,7 +594,7 @@ def test_nothing_is_imported_that_is_not_needed(toys: Path) -> None:
 
 
 def test_the_default_backbone_is_that_of_the_service() -> None:
-    from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
+    from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 
     assert BACKBONE == DEFAULT_BACKBONE
 

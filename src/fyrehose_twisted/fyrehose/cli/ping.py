@@ -9,8 +9,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 
 from fyrehose_twisted.fyrehose.config import ClientConfig
-from fyrehose_twisted.fyrehose.protocol import ClientProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.process.terminal import print_error, secret_from_options
 
 _PERCENTILES = (("min", 0.0), ("median", 0.5), ("90%", 0.9), ("99%", 0.99), ("max", 1.0))

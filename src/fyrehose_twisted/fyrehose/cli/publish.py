@@ -13,9 +13,9 @@ from twisted.python.failure import Failure
 from fyrehose_twisted.errors import MessageNotKept, MessageTooLarge, StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.node.client.publishing.linger import QUIET_TIME
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.protocol.publisher_file import PublisherState, chain_checksum
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.wire.envelope import MAX_ENVELOPED
 from fyrehose_twisted.fyrehose.wire.packets import MAX_DELIVERABLE
 from fyrehose_twisted.process.terminal import LinePublisher, open_input, print_error, print_hint, secret_from_options

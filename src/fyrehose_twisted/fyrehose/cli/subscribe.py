@@ -18,8 +18,8 @@ from fyrehose_twisted.errors import StateFileError
 from fyrehose_twisted.fyrehose.config import ClientConfig
 from fyrehose_twisted.fyrehose.events import Message
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
-from fyrehose_twisted.fyrehose.service import join
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
+from fyrehose_twisted.fyrehose.service.connect import join
 from fyrehose_twisted.fyrehose.service.position_file import PositionFile, SubscriberPosition, runs_before
 from fyrehose_twisted.interfaces import IDatagramNode
 from fyrehose_twisted.process.terminal import StandardOutput, print_error, secret_from_options
@@ -94,7 +94,7 @@ class ResumingPrinter(MessagePrinter):
         return node
 
     def backbone_connected(self) -> None:
-        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_connected`."""
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.client.ClientProtocol.backbone_connected`."""
         last = 0 if self.node is None else self.node.reported_last
         if self._position is not None and 0 < last < self._position.next - 1:
             self._refuse(f"its numbers end at {last}, and {self._position.next - 1} was printed before")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fyrehose_twisted.fyrehose.config import ClientConfig, OutboxConfig
 from fyrehose_twisted.fyrehose.frontend.config import FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.publish_queue import PublishQueue
-from fyrehose_twisted.fyrehose.protocol import PublisherProtocol
+from fyrehose_twisted.fyrehose.protocol.publisher import PublisherProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Holding
 
 MAX_IN_FLIGHT_BYTES = 4 * 2**20
@@ -31,15 +31,15 @@ class FrontendPublisher(PublisherProtocol):
     publish_queue: PublishQueue
 
     def backbone_connected(self) -> None:
-        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_connected`."""
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.client.ClientProtocol.backbone_connected`."""
         self.publish_queue.connection_changed(True)
 
     def backbone_disconnected(self) -> None:
-        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.backbone_disconnected`."""
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.client.ClientProtocol.backbone_disconnected`."""
         self.publish_queue.connection_changed(False)
 
     def journals_synced(self, holdings: Sequence[Holding]) -> None:
-        """See :meth:`~fyrehose_twisted.fyrehose.protocol.ClientProtocol.journals_synced`."""
+        """See :meth:`~fyrehose_twisted.fyrehose.protocol.client.ClientProtocol.journals_synced`."""
         self.publish_queue.journals.holdings_received(holdings)
 
 

@@ -17,7 +17,7 @@ from fyrehose_twisted.fyrehose.frontend.openapi import describe_openapi
 from fyrehose_twisted.fyrehose.frontend.publish_queue import PublishQueue
 from fyrehose_twisted.fyrehose.frontend.publisher import FrontendPublisher, publisher_config
 from fyrehose_twisted.fyrehose.frontend.resources import MessageResource
-from fyrehose_twisted.fyrehose.service import DatagramService, bind_client
+from fyrehose_twisted.fyrehose.service.connect import DatagramService, bind_client
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.listening import ListeningPorts
 from fyrehose_twisted.process.sd_notify import systemd_notifier

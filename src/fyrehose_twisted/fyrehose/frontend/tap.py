@@ -11,7 +11,7 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.frontend.config import RELOADABLE, FrontendConfig
 from fyrehose_twisted.fyrehose.frontend.service import FrontendService
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
+from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.wire.packets import MAX_HOLDINGS
 from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.options import (

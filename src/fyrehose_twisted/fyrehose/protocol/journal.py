@@ -8,7 +8,7 @@ from typing import Any
 from fyrehose_twisted.fyrehose.config import ClientConfig, Start
 from fyrehose_twisted.fyrehose.node.client.journal_client import JournalClient
 from fyrehose_twisted.fyrehose.node.client.journal_store import PendingWrites
-from fyrehose_twisted.fyrehose.protocol import SubscriberProtocol
+from fyrehose_twisted.fyrehose.protocol.client import SubscriberProtocol
 from fyrehose_twisted.interfaces import IDatagramNode, IJournal
 
 

@@ -48,7 +48,7 @@ _ADVICE = "; move it away to publish all messages from the first, under a new pu
 
 
 class PublisherState:
-    """Open, locked state file of one :class:`~fyrehose_twisted.fyrehose.protocol.PublisherProtocol`.
+    """Open, locked state file of one :class:`~fyrehose_twisted.fyrehose.protocol.publisher.PublisherProtocol`.
 
     Messages are counted from 0, and the count is the counter in the envelope. The application continues with message
     :attr:`position`. It has to publish the same messages as before in the same order, because messages after

@@ -17,8 +17,9 @@ from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import MAX_RETRANSMIT, AddressList, BackboneConfig, check_exposure
 from fyrehose_twisted.fyrehose.node.backbone.backbone import SETTLE_TIME
 from fyrehose_twisted.fyrehose.node.backbone.forwarding import RandomForward, RoundRobinForward
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
-from fyrehose_twisted.fyrehose.service import DEFAULT_PORT, BackboneService
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.service.backbone import BackboneService
+from fyrehose_twisted.fyrehose.service.connect import DEFAULT_PORT
 from fyrehose_twisted.fyrehose.service.options import (
     check_stream_name,
     float_option,

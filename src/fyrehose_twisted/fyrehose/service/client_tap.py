@@ -9,8 +9,9 @@ from twisted.python import usage
 
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, ClientConfig, Start
-from fyrehose_twisted.fyrehose.protocol import ClientProtocol
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE, ClientService
+from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
+from fyrehose_twisted.fyrehose.service.client import ClientService
+from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.service.options import check_stream_name, float_option
 from fyrehose_twisted.net.addresses import parse_host_port
 from fyrehose_twisted.net.options import ServiceOptions, integer_option, protocol_class

@@ -8,7 +8,7 @@ from typing import Any
 from fyrehose_twisted.effects import Address
 from fyrehose_twisted.fyrehose.events import ServedClient
 from fyrehose_twisted.fyrehose.node.backbone.backbone import Backbone
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.web.channel import WebRequest
 from fyrehose_twisted.web.request import parse_number, query_params

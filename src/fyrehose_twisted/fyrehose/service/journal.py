@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 
 from fyrehose_twisted.errors import FyrehoseError, OperationalError
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
-from fyrehose_twisted.fyrehose.service import DatagramService, bind_client
+from fyrehose_twisted.fyrehose.service.connect import DatagramService, bind_client
 from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
 from fyrehose_twisted.journal.metrics import JournalCollector
 from fyrehose_twisted.journal.store import Journal
@@ -37,7 +37,7 @@ class JournalService(DatagramService):
     :param sync_interval: seconds between syncs; ``None`` to sync each group of messages before it is delivered.
     :param serve: called with the journal; returns the endpoint that serves it to readers on other machines.
     :param metrics: endpoint description for Prometheus metrics; see
-        :class:`~fyrehose_twisted.fyrehose.service.BackboneService`.
+        :class:`~fyrehose_twisted.fyrehose.service.backbone.BackboneService`.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ from twisted.python import usage
 from fyrehose_twisted.errors import FyrehoseError
 from fyrehose_twisted.fyrehose.config import MAX_KEEPALIVE_INTERVAL, ClientConfig
 from fyrehose_twisted.fyrehose.protocol.journal import JournalProtocol
-from fyrehose_twisted.fyrehose.service import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.service.client_tap import parse_start
+from fyrehose_twisted.fyrehose.service.connect import DEFAULT_BACKBONE
 from fyrehose_twisted.fyrehose.service.journal import JournalService
 from fyrehose_twisted.fyrehose.service.options import check_stream_name, float_option
 from fyrehose_twisted.journal.errors import JournalInUse

@@ -8,7 +8,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from fyrehose_twisted.fyrehose.node.client.client import Client
-from fyrehose_twisted.fyrehose.protocol import BackboneProtocol, ClientProtocol
+from fyrehose_twisted.fyrehose.protocol.backbone import BackboneProtocol
+from fyrehose_twisted.fyrehose.protocol.client import ClientProtocol
 from fyrehose_twisted.fyrehose.wire.packets import Flags
 from fyrehose_twisted.net.metrics import gauge_families, info_metric
 from fyrehose_twisted.net.udp import DatagramPort

@@ -1,0 +1,160 @@
+"""Twisted protocols of clients and subscribers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import SystemRandom
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from fyrehose_twisted.effects import Address
+from fyrehose_twisted.errors import NotConnected
+from fyrehose_twisted.fyrehose.config import ClientConfig
+from fyrehose_twisted.fyrehose.events import (
+    ClientFailed,
+    Connected,
+    Disconnected,
+    JournalsSynced,
+    KeepaliveAcked,
+    Message,
+    MessagesDelivered,
+    MessagesLost,
+    PacketDropped,
+)
+from fyrehose_twisted.fyrehose.node.client.client import Client
+from fyrehose_twisted.fyrehose.protocol.drops import _log_drop
+from fyrehose_twisted.fyrehose.wire.packets import Holding
+from fyrehose_twisted.interfaces import IDatagramNode, IMessageStore, ISubscriber
+from fyrehose_twisted.net.datagram_protocol import DatagramNodeProtocol
+from fyrehose_twisted.net.udp import UNTUNED_BUFFER
+
+
+class ClientProtocol(DatagramNodeProtocol):
+    """Base of subscribers and publishers: a client of the backbone at :attr:`backbone`.
+
+    :param store: message store for repairs; by default in memory.
+    :ivar backbone: IPv4 address and port, set by :func:`~fyrehose_twisted.fyrehose.service.connect.join`.
+    :ivar connected_first: Deferred that fires when the backbone answers for the first time.
+    """
+
+    def __init__(
+        self, config: ClientConfig | None = None, *, store: IMessageStore | None = None, reactor: Any = None
+    ) -> None:
+        super().__init__(reactor)
+        self.config = ClientConfig() if config is None else config
+        self.backbone: Address = ("127.0.0.1", 2323)
+        self.connected_first: Deferred[None] = Deferred()
+        self._store = store
+
+    def backbone_connected(self) -> None:
+        """Called when the backbone answers for the first time, or again after a disconnection."""
+
+    def backbone_disconnected(self) -> None:
+        """Called when the backbone has not answered for 5 s. The client continues to send KEEPALIVEs."""
+
+    def acknowledged(self, round_trip: float) -> None:
+        """Called when the backbone answers a KEEPALIVE, after ``round_trip`` seconds."""
+
+    def journals_synced(self, holdings: Sequence[Holding]) -> None:
+        """Called with the progress of durable journals if the client is configured to ``watch`` them."""
+
+    @property
+    def node(self) -> Client | None:
+        """The node, once the port is bound."""
+        node: Any = None if self.driver is None else self.driver.node
+        return node if isinstance(node, Client) else None
+
+    def make_node(self, now: float) -> IDatagramNode:
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.make_node`."""
+        # Twisted's own port does not report its buffer size, so assume the default of Linux.
+        size: int = getattr(self.transport, "receive_buffer", UNTUNED_BUFFER)
+        rng, publisher = SystemRandom(), self._publisher_identity()
+        return Client(self.backbone, self.config, rng, now, store=self._store, receive_buffer=size, publisher=publisher)
+
+    def _publisher_identity(self) -> tuple[bytes, int] | None:
+        """Return the id and first counter of a resumed publisher."""
+        return None
+
+    def stopProtocol(self) -> None:
+        """Twisted: the port is gone."""
+        super().stopProtocol()
+        if not self.connected_first.called:
+            self.connected_first.errback(NotConnected("the protocol stopped before the backbone answered"))
+            self.connected_first.addErrback(lambda failure: None)  # Earlier callbacks have handled it.
+
+    def leave(self, *, at_once: bool = False) -> Deferred[None]:
+        """Send a last KEEPALIVE and close the port. The Deferred fires when the port is closed.
+
+        :param at_once: do not stay to answer repair requests.
+        """
+        node, driver = self.node, self.driver
+        if node is not None and driver is not None and self._closing is None:
+            node.leave(driver.now())
+            driver.flush()
+        return self.close()
+
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
+        match event:
+            case KeepaliveAcked(round_trip):
+                self.acknowledged(round_trip)
+            case JournalsSynced(holdings):
+                self.journals_synced(holdings)
+            case Connected():
+                if not self.connected_first.called:
+                    self.connected_first.callback(None)
+                self.backbone_connected()
+            case Disconnected():
+                host, port = self.backbone
+                self.log.warn("backbone {host}:{port} has not answered for 5 s", host=host, port=port)
+                self.backbone_disconnected()
+            case PacketDropped():
+                _log_drop(self.log, event)
+            case ClientFailed(error):
+                self.fail(error)
+
+
+@implementer(ISubscriber, IPushProducer)
+class SubscriberProtocol(ClientProtocol):
+    """Client that receives a stream in order. Override :meth:`messages_received` and :meth:`messages_lost`.
+
+    It is a push producer that a slow consumer can pause. While it is paused, it delivers nothing. Messages that exceed
+    ``buffer_bytes`` during the pause are requested again afterwards.
+    """
+
+    def messages_received(self, messages: Sequence[Message]) -> None:
+        """Called with messages in order, each once, after gaps were repaired.
+
+        :param messages: a :class:`~fyrehose_twisted.fyrehose.events.Messages`, which creates each message on access.
+        """
+
+    def messages_lost(self, first: int, last: int) -> None:
+        """Called when ``first`` to ``last`` are lost: no queried client holds them, or they were never assigned."""
+
+    def event_received(self, event: Any) -> None:
+        """See :meth:`~fyrehose_twisted.net.datagram_protocol.DatagramNodeProtocol.event_received`."""
+        match event:
+            case MessagesDelivered(messages):
+                self.messages_received(messages)
+            case MessagesLost(first, last):
+                self.messages_lost(first, last)
+            case _:
+                super().event_received(event)
+
+    def pauseProducing(self) -> None:
+        """Twisted: stop delivering messages."""
+        if self.node is not None:
+            self.node.pause()
+
+    def resumeProducing(self) -> None:
+        """Twisted: deliver messages again."""
+        if self.node is not None and self.driver is not None:
+            self.node.resume(self.driver.now())
+            self.driver.flush()
+
+    def stopProducing(self) -> None:
+        """Twisted: the consumer is gone."""
+        self.leave()

@@ -1,0 +1,114 @@
+"""Service of a backbone."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+
+from fyrehose_twisted.fyrehose.config import BackboneConfig, check_exposure
+from fyrehose_twisted.fyrehose.protocol import BackboneProtocol
+from fyrehose_twisted.fyrehose.service.clients_page import ClientsPage
+from fyrehose_twisted.fyrehose.service.connect import DatagramService, warn_if_buffer_small
+from fyrehose_twisted.fyrehose.service.metrics import BackboneCollector
+from fyrehose_twisted.interfaces import ISequenceStore
+from fyrehose_twisted.net.metrics_port import MetricsPort
+from fyrehose_twisted.net.udp import DatagramPort
+from fyrehose_twisted.process.sd_notify import systemd_notifier
+from fyrehose_twisted.process.sighup import ReloadOnHup, diff
+
+
+class BackboneService(DatagramService):
+    """Backbone under ``twistd``. It binds its port before privileges are dropped and opens its state file afterwards.
+
+    :param open_state: called when the service starts; returns the sequence store.
+    :param open_to_all: serve all clients, also on interfaces other than loopback. Otherwise ``protocol.config`` needs a
+        secret or an allow list there, or :class:`~fyrehose_twisted.errors.ConfigurationError` is raised.
+    :param metrics: endpoint description for Prometheus metrics. TCP endpoints without an interface use loopback.
+    :param read_config: called on SIGHUP; returns the new configuration.
+    :param inherited: bound socket to use instead of ``interface`` and ``port``.
+    """
+
+    def __init__(
+        self,
+        protocol: BackboneProtocol,
+        open_state: Callable[[], ISequenceStore],
+        port: int,
+        interface: str,
+        *,
+        metrics: str | None = None,
+        open_to_all: bool = False,
+        read_config: Callable[[], BackboneConfig] | None = None,
+        inherited: socket.socket | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        if inherited is not None:
+            interface, port = inherited.getsockname()
+        if not open_to_all:
+            check_exposure(interface, protocol.config)
+        self._interface, self._open_to_all = interface, open_to_all
+        self.protocol = protocol
+        self._open_state = open_state
+        self._metrics = MetricsPort(self.reactor, metrics, {"/clients": ClientsPage(protocol).get})
+        self._port = DatagramPort(port, protocol, interface, self.reactor, activated_socket=inherited)
+        self._reloading = ReloadOnHup(read_config, self._reconfigure, self.reactor)
+        self._opened = False
+
+    def privilegedStartService(self) -> None:
+        """Twisted: bind the port, which may need privileges."""
+        super().privilegedStartService()
+        self._bind()
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self._bind()
+        self.protocol.state = self._open_state()
+        self._opened = True
+        self.watch(self.protocol)
+        warn_if_buffer_small(self._port)
+        self._port.start()
+        self._reloading.start()
+        bound = self._port.getHost()
+        self.log.info(
+            "listening on {host}:{port}, the next number is {number}",
+            host=bound.host,
+            port=bound.port,
+            number=self.protocol.state.last + 1,
+        )
+        if self.protocol.state.hole is not None:
+            self.log.warn(
+                "the last stop left no exact record: numbers {first} to {last} are lost, or were never given",
+                first=self.protocol.state.hole[0],
+                last=self.protocol.state.hole[1],
+            )
+        self._metrics.listen(BackboneCollector(self.protocol), on_failure=self.fail)
+        systemd_notifier.ready(self.reactor, f"listening on {bound.host}:{bound.port}")
+
+    async def _stop(self) -> None:
+        self._reloading.stop()
+        await self._metrics.close()
+        if self._port.connected:
+            await maybeDeferred(self._port.stopListening)
+        if self._opened:
+            self._opened = False
+            self.protocol.state.close()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: stop and store the last number, so that no numbers are skipped."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    def _bind(self) -> None:
+        if not self._port.connected:
+            self._port.bind()
+
+    def _reconfigure(self, config: BackboneConfig) -> list[str]:
+        if not self._open_to_all:
+            check_exposure(self._interface, config)
+        changes = diff(self.protocol.config, config)
+        self.protocol.reconfigure(config)
+        return changes

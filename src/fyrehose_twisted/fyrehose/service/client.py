@@ -1,0 +1,60 @@
+"""Service of a client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+
+from fyrehose_twisted.fyrehose.protocol import ClientProtocol
+from fyrehose_twisted.fyrehose.service.connect import DatagramService, bind_client
+from fyrehose_twisted.fyrehose.service.metrics import ClientCollector
+from fyrehose_twisted.net.metrics import InfoCollector
+from fyrehose_twisted.net.metrics_port import MetricsPort
+
+
+class ClientService(DatagramService):
+    """Client under ``twistd``.
+
+    :param backbone: ``HOST:PORT``.
+    :param metrics: endpoint description for Prometheus metrics; see :class:`BackboneService`.
+    :param stream: name of the backbone's stream in the metric ``fyrehose_info``.
+    """
+
+    def __init__(
+        self,
+        protocol: ClientProtocol,
+        backbone: str,
+        *,
+        port: int = 0,
+        metrics: str | None = None,
+        stream: str | None = None,
+        reactor: Any = None,
+    ) -> None:
+        super().__init__(reactor)
+        self._metrics = MetricsPort(self.reactor, metrics)
+        self._stream = stream
+        self.protocol = protocol
+        self.backbone = backbone
+        self._local_port = port
+        self._binding: Deferred[None] = succeed(None)
+
+    def startService(self) -> None:
+        """Twisted: start."""
+        super().startService()
+        self.watch(self.protocol)
+        binding = bind_client(self.reactor, self.protocol, self.backbone, port=self._local_port)
+        self._binding = Deferred.fromCoroutine(binding)
+        self._binding.addErrback(lambda failure: None if failure.check(CancelledError) else self.fail(failure))
+        info = InfoCollector("client", stream=self._stream, backbone=self.backbone)
+        self._metrics.listen(info, ClientCollector(self.protocol), on_failure=self.fail)
+
+    async def _stop(self) -> None:
+        self._binding.cancel()  # Otherwise a pending name lookup would open a port afterwards.
+        await self._metrics.close()
+        await self.protocol.leave()
+
+    def stopService(self) -> Deferred[None]:
+        """Twisted: leave the backbone and stop."""
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
