@@ -181,7 +181,7 @@ def test_two_tables_of_one_name_are_refused(tmp_path: Path, capsys: pytest.Captu
 def test_an_output_without_tables_is_no_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "_fyrehose").mkdir()
     assert run("sql", "select 1", tmp_path) == 3
-    assert capsys.readouterr().err == f"fyrehose-pipeline: there is no table in {tmp_path} yet\n"
+    assert capsys.readouterr().err == f"fyrehose-pipeline: {tmp_path} holds no table yet\n"
 
 
 def test_a_printed_table_keeps_its_shape(capsys: pytest.CaptureFixture[str]) -> None:

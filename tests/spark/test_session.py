@@ -132,7 +132,7 @@ def test_a_java_that_ends_at_once_is_one_line() -> None:
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 3
     assert ran.stderr.splitlines()[-1] == (
-        "fyrehose-pipeline: Spark's Java ended before it could be used; what it said stands above"
+        "fyrehose-pipeline: Spark's Java exited during startup: see its output above"
     )
 
 

@@ -1,4 +1,4 @@
-"""Journals in Spark: a data source, the comparison of replicas, a pipeline and a sink."""
+"""Spark integration for journals: data source, replica comparison, pipeline and sink."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("fyrehose")`` known to a session, and allow it to look at filters.
+    """Register ``format("fyrehose")`` with a session and enable filter pushdown.
 
-    Spark finds the source by itself, too, unless some other package whose name begins with ``pyspark_`` is broken.
+    Spark also discovers the source on its own, unless another installed package named ``pyspark_*`` is broken.
     """
     from fyrehose_twisted.spark.source.data_source import FyrehoseDataSource
 
-    # Spark's workers, which look up paths, have a working directory of their own. A class that is made here, and cannot
-    # be imported, is pickled with all that it has.
+    # Spark's workers resolve paths in their own working directory, so the class carries ours. A class created here
+    # cannot be imported, so it is pickled by value, with its attributes.
     made = {"__module__": __name__, "__doc__": FyrehoseDataSource.__doc__, "directory": os.getcwd()}
     spark.dataSource.register(type("FyrehoseDataSource", (FyrehoseDataSource,), made))
     spark.conf.set(PUSHDOWN, "true")
@@ -32,13 +32,13 @@ def read_journal(
 ) -> DataFrame:
     """Return the records of journals as a table.
 
-    :param paths: directories of journals; for journals that are served, give none and ``journal="HOST:PORT,..."``.
-    :param parquet: the directory to which ``fyrehose journal seal --parquet`` wrote these journals. What it has Spark
-        reads by itself, which is faster, and the source only what came later.
-    :param columns: names of columns; by default those of :data:`~fyrehose_twisted.journal.arrow.schema.RECORD`.
+    :param paths: journal directories; to read from journal servers, pass none and ``journal="HOST:PORT,..."``.
+    :param parquet: the directory to which ``fyrehose journal seal --parquet`` exported these journals. Spark reads
+        the exported records natively, which is faster; the source reads only later records.
+    :param columns: column names; by default those of :data:`~fyrehose_twisted.journal.arrow.schema.RECORD`.
     :param options: other options of the source.
-    :raises ConfigurationError: if ``parquet`` is given with several journals of a stream, a start, or columns that
-        files do not have. What else is wrong, Spark raises as it does for each source.
+    :raises ConfigurationError: if ``parquet`` is combined with several journals of a stream, a start, or columns
+        that the files lack. Spark raises other errors itself, as for any source.
     """
     from fyrehose_twisted.journal.arrow.schema import RECORD
     from fyrehose_twisted.spark.source.parquet_union import read_with_parquet
@@ -55,10 +55,10 @@ def read_journal(
 def query_journal(
     spark: SparkSession, query: str, *paths: str, columns: Sequence[str] = (), **options: str
 ) -> DataFrame:
-    """Return the result of a query in SQL, in which the records of journals are the table ``records``.
+    """Run a SQL query in which the records of journals are the table ``records``.
 
-    Other than with a table, as :func:`read_journal` returns it, only the columns are read that the query needs: to
-    count records, or to look for the highest number, costs no payload. What is not read is not checked either.
+    Unlike a table from :func:`read_journal`, this reads only the columns that the query needs: counting records, or
+    finding the highest number, reads no payloads. Columns that are not read are not checked for damage either.
 
     :param paths: as for :func:`read_journal`; so are ``columns`` and ``options``.
     """

@@ -1,4 +1,4 @@
-"""The ``fyrehose-pipeline`` command: compare journals, refine them, ask them and report, all on Spark."""
+"""Command line of ``fyrehose-pipeline``: refinement, comparison, queries and reports of journals on Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fyrehose_twisted.spark.session import add_session_options
 from fyrehose_twisted.spark.verify import command as verify_command
 
 EXIT_FAILURE = 3
-"""Exit status if something could not be done; 1 and 2 say what a comparison found."""
+"""Exit status of a failed command; 1 and 2 are results of a comparison."""
 
 COMMANDS = (pipeline_command, verify_command, sql, report_command)
 
@@ -27,8 +27,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit: 0 for success, 1 for losses, 2 for journals that differ, 3 for all that failed."""
-    if sys.stderr is None:  # Closed by whoever started us; print() would take standard output instead.
+    """Run the command and exit: 0 for success, 1 for losses, 2 for journals that differ, 3 for failure."""
+    if sys.stderr is None:  # The parent process closed it; print() would write to standard output instead.
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     options = _parser().parse_args(arguments)
     try:
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         status = print_error("interrupted")
     except BrokenPipeError:
-        # Nobody reads what we print any more, and Python would say so again when it exits.
+        # The reader of standard output is gone. Without a replacement, Python reports the broken pipe again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = EXIT_FAILURE
     except Exception as error:
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def print_error(problem: object) -> int:
-    """Print an error in one line; return its exit status."""
+    """Print an error on one line and return the exit status."""
     print(f"fyrehose-pipeline: {problem}", file=sys.stderr)
     return EXIT_FAILURE
 
@@ -57,7 +57,7 @@ def print_error(problem: object) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="fyrehose-pipeline",
-        description="Compare journals of one stream, make tables of them, ask them in SQL, and report; all on Spark.",
+        description="Refine journals into tables, compare them, query them in SQL and write reports, using Spark.",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for command in COMMANDS:

@@ -26,7 +26,7 @@ _JVM_DIED = (
 
 
 def error_line(error: BaseException) -> str | None:
-    """Return a message for the user; ``None`` for an error that the user cannot fix."""
+    """Return a one-line message for the user; ``None`` for an error that the user cannot fix."""
     if isinstance(error, FyrehoseError):
         return _collapse_spaces(str(error))
     if isinstance(error, OSError):
@@ -37,9 +37,9 @@ def error_line(error: BaseException) -> str | None:
 
 
 def innermost_cause(text: str) -> str:
-    """Return the innermost cause in what Spark says of a failure, on one line.
+    """Extract the innermost cause from Spark's text of a failure, on one line.
 
-    A cause that a worker raised on purpose is given as it was raised; others with the name of their class.
+    A cause raised by this package is returned verbatim. Other causes are prefixed with their class name.
     """
     if _NO_SPACE in text and (_TRACEBACK not in text or "java." in text):
         where = _WRITING.search(text)
@@ -64,7 +64,7 @@ def _os_error_text(error: OSError) -> str:
 
 
 def _python_cause(text: str) -> str:
-    """Return what the last traceback ends with; ``text`` is what follows its first line."""
+    """Return the error at the end of the last traceback; ``text`` follows the traceback's first line."""
     lines = text.splitlines()
     raised: list[str] = []
     for line in lines:
@@ -88,7 +88,7 @@ def _python_cause(text: str) -> str:
 
 
 def _java_cause(text: str) -> str:
-    """Return the cause that stands last of those that say something."""
+    """Return the last cause that has a message."""
     found = ""
     for line in text.splitlines():
         match = _JAVA.match(line)
@@ -104,7 +104,7 @@ def _java_cause(text: str) -> str:
 
 
 def _spark_message(text: str) -> str:
-    """Return the first line of one of Spark's own messages, without the names of its condition and state."""
+    """Return the first line of a Spark message without its condition and SQLSTATE."""
     text = _TERMINATED.sub("", text) if text.startswith("[STREAM_FAILED]") else text
     for line in text.splitlines():
         line = _collapse_spaces(_STATE.sub("", _CONDITION.sub("", line))).removesuffix(";")

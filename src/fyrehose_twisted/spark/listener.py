@@ -1,4 +1,4 @@
-"""A line on standard error for each batch of a streaming query."""
+"""Progress lines on standard error for the batches of a streaming query."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from fyrehose_twisted.spark.session import QUIET
 from fyrehose_twisted.wording import pluralize
 
 EMPTY_INTERVAL = 10.0
-"""Seconds between two lines of batches without rows."""
+"""Minimum seconds between lines for batches without rows."""
 DELIVERY_TIMEOUT = 10_000
 """Milliseconds to wait for the last report of a query."""
 
 
 @contextmanager
 def stream_progress(spark: SparkSession, label: str = "batch") -> Iterator[None]:
-    """Show each batch of queries that run meanwhile, unless the session was opened with ``--quiet``."""
+    """Show each batch of queries that run in the block, unless the session was opened with ``--quiet``."""
     if spark.conf.get(QUIET, "false") == "true":
         yield
         return
@@ -39,13 +39,13 @@ def stream_progress(spark: SparkSession, label: str = "batch") -> Iterator[None]
         yield
     finally:
         with suppress(Exception):  # The session may have been stopped meanwhile.
-            # What a query reports last is delivered by another thread, after it has ended.
+            # Another thread delivers the last report of a query after its end.
             spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(DELIVERY_TIMEOUT)
             spark.streams.removeListener(listener)
 
 
 class BatchListener(StreamingQueryListener):
-    """Writes a line for each batch: its number, rows, rows/s, and how far it is behind the journals."""
+    """Listener that writes a line for each batch: its number, rows, rows/s and lag behind the journals."""
 
     def __init__(self, label: str = "batch", file: TextIO | None = None) -> None:
         self._label = label
@@ -62,22 +62,22 @@ class BatchListener(StreamingQueryListener):
         """Do nothing."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Write what a batch has done."""
+        """Write the line of a batch."""
         report = json.loads(event.progress.json)
         now = time.monotonic()
         if not report.get("numInputRows") and now < self._silent_until:
             return
         self._silent_until = now + EMPTY_INTERVAL
-        # Whoever reads standard error may have gone; that is no reason to end a query.
+        # A closed standard error must not end a query.
         with suppress(OSError, ValueError):
             self._file.write(f"{self._label} {format_progress(report)}\n")
             self._file.flush()
 
 
 def format_progress(report: Mapping[str, Any]) -> str:
-    """Return a line for the progress of a query, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON.
+    """Format the progress of a query, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON.
 
-    What a query is behind by in seconds is how long it will take for that at the rate of this batch.
+    The lag in seconds is the time to catch up at the rate of this batch.
     """
     rows = int(report.get("numInputRows") or 0)
     duration = (report.get("durationMs") or {}).get("triggerExecution", 0) / 1_000
@@ -94,16 +94,16 @@ def format_progress(report: Mapping[str, Any]) -> str:
 
 
 def offset_lag(end: Any, latest: Any) -> int | None:
-    """Return how many numbers lie between two offsets of the source, ``None`` if they say nothing."""
+    """Return the count of numbers between two offsets of the source; ``None`` if an offset is not of this source."""
     ends, latests = offset_positions(end), offset_positions(latest)
     if ends is None or latests is None:
         return None
-    # Numbers of an epoch of which nothing was read yet count from where it begins, which no offset says.
+    # Epochs not read yet are skipped: their lag counts from their beginning, which no offset contains.
     return sum(max(0, next - ends[key]) for key, next in latests.items() if key in ends)
 
 
 def offset_positions(offset: Any) -> dict[tuple[str, str, str], int] | None:
-    """Return the next number of each journal, stream and epoch in an offset, ``None`` if it is not of this source."""
+    """Return the next number by journal, stream and epoch in an offset; ``None`` if it is not of this source."""
     try:
         if isinstance(offset, str):
             offset = json.loads(offset)

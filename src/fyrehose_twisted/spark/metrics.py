@@ -29,28 +29,28 @@ _EPOCH_GAUGES = {
 
 
 class QueryMetrics(StreamingQueryListener, Collector):
-    """Notes what queries report after each batch, and tells it as metrics ``fyrehose_spark_*``."""
+    """Collector that exports the reports of queries after each batch as metrics ``fyrehose_spark_*``."""
 
     def __init__(self) -> None:
         self._rows: dict[str, int] = {}
         self._reports: dict[str, dict[str, Any]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: there is no figure before the first batch."""
+        """Do nothing: there are no figures before the first batch."""
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing: what was reported last holds."""
+        """Do nothing: the last report remains valid."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Note how far a query is."""
+        """Record the progress of a query."""
         self.record(json.loads(event.progress.json))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget a query that has ended, so that nobody takes its lag for one that grows no more."""
+        """Drop the figures of an ended query, so that its lag does not appear constant."""
         self.forget(str(event.id))
 
     def record(self, report: dict[str, Any]) -> None:
-        """Take a report, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON."""
+        """Record a report, a :class:`~pyspark.sql.streaming.StreamingQueryProgress` as JSON."""
         number = str(report["id"])
         self._rows[number] = self._rows.get(number, 0) + int(report.get("numInputRows") or 0)
         self._reports[number] = report
@@ -85,10 +85,10 @@ class QueryMetrics(StreamingQueryListener, Collector):
 
 @contextmanager
 def query_metrics(spark: SparkSession, port: int, host: str = "127.0.0.1") -> Iterator[int]:
-    """Serve, at ``http://HOST:PORT/metrics``, how far queries of a session are that run meanwhile; yield the port.
+    """Serve metrics of a session's queries at ``http://HOST:PORT/metrics`` during the block; yield the port.
 
-    :param port: 0 for one that is free.
-    :raises OperationalError: if nobody can listen there.
+    :param port: port to listen on; 0 for a free one.
+    :raises OperationalError: if the server cannot listen there.
     """
     metrics, registry = QueryMetrics(), CollectorRegistry()
     registry.register(metrics)

@@ -1,4 +1,4 @@
-"""One line on standard error that says how far a job is, and at its end what was done."""
+"""Progress line of a job on standard error, with a summary at its end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 POLL_INTERVAL = 0.5
-"""Seconds between two looks at a job."""
+"""Seconds between polls of a job."""
 
 _numbers = count(1)
 
 
 class SparkProgress(NamedTuple):
-    """What Spark has done so far.
+    """Progress of Spark's jobs.
 
-    :ivar rows: rows that were read from where they are stored.
-    :ivar finished_tasks: tasks that were finished, of all jobs so far.
-    :ivar tasks: tasks that those jobs have.
+    :ivar rows: rows read from storage.
+    :ivar finished_tasks: finished tasks of all jobs so far.
+    :ivar tasks: tasks of all jobs so far.
     """
 
     rows: int
@@ -36,10 +36,10 @@ class SparkProgress(NamedTuple):
 
 
 class ProgressLine:
-    """A line that is rewritten in place on a terminal. Elsewhere it appears once, when the work is done.
+    """Progress line, rewritten in place on a terminal. Elsewhere it is printed once, when the work is done.
 
-    :param what: what it begins with.
-    :param total: rows there will be, 0 if nobody knows.
+    :param label: text at the beginning of the line.
+    :param total: expected number of rows; 0 if unknown.
     """
 
     def __init__(self, label: str, total: int = 0, file: TextIO | None = None) -> None:
@@ -51,26 +51,26 @@ class ProgressLine:
         self._width = 0
 
     def update(self, work: SparkProgress) -> None:
-        """Show how far it is."""
+        """Show the current progress."""
         if self._in_place:
             self._write(self.text(work, time.monotonic() - self._began), end="")
 
     def finish(self, work: SparkProgress) -> None:
-        """Show what was done, and end the line."""
+        """Show the summary and end the line."""
         seconds = time.monotonic() - self._began
         rows = max(work.rows, self._total)
         done = f"{pluralize(rows, 'row')} in {seconds:,.1f} s, {_rate(rows, seconds)} rows/s"
         self._write(f"{self._label}: {done}", end="\n")
 
     def clear(self) -> None:
-        """Take away what stands on a terminal, so that something else can be written there."""
+        """Erase the line from a terminal, so that other output can follow."""
         if self._in_place and self._width:
             self._write("", end="")
             self._file.write("\r")
             self._file.flush()
 
     def text(self, work: SparkProgress, seconds: float) -> str:
-        """Return what to show after so many seconds."""
+        """Format the progress after ``seconds``."""
         parts = [pluralize(work.rows, "row"), f"{_rate(work.rows, seconds)} rows/s"]
         if self._total:
             parts.append(f"{min(100, 100 * work.rows // self._total)} %")
@@ -81,7 +81,7 @@ class ProgressLine:
     def _write(self, text: str, end: str) -> None:
         if self._in_place:
             text, self._width = f"\r{text.ljust(self._width)}", len(text)
-        # Whoever reads standard error may have gone; that is no reason to end a job.
+        # A closed standard error must not end a job.
         with suppress(OSError, ValueError):
             self._file.write(text + end)
             self._file.flush()
@@ -89,10 +89,10 @@ class ProgressLine:
 
 @contextmanager
 def show_progress(spark: SparkSession, label: str, total_rows: int = 0) -> Iterator[None]:
-    """Show how far the jobs are that this thread starts meanwhile, unless the session was opened with ``--quiet``.
+    """Show the progress of jobs that this thread starts in the block, unless the session was opened with ``--quiet``.
 
-    :param label: what is being done, in a word or two.
-    :param total_rows: rows that will be read, 0 if nobody knows.
+    :param label: one or two words for the activity.
+    :param total_rows: expected number of rows; 0 if unknown.
     """
     if spark.conf.get(QUIET, "false") == "true":
         yield
@@ -104,7 +104,7 @@ def show_progress(spark: SparkSession, label: str, total_rows: int = 0) -> Itera
     line, over = ProgressLine(label, total_rows), threading.Event()
 
     def watch() -> None:
-        # The session may be stopped while we look; what ended it is told by others.
+        # The session may be stopped meanwhile; the cause is reported elsewhere.
         with suppress(Exception):
             while not over.wait(POLL_INTERVAL):
                 line.update(group_progress(context, group))
@@ -129,7 +129,7 @@ def show_progress(spark: SparkSession, label: str, total_rows: int = 0) -> Itera
 
 
 def group_progress(context: Any, group: str) -> SparkProgress:
-    """Return what the jobs of a group have done, as far as Spark still remembers them.
+    """Return the progress of a group's jobs, as far as Spark has retained them.
 
     :param context: the :class:`pyspark.SparkContext`.
     """
@@ -142,11 +142,11 @@ def group_progress(context: Any, group: str) -> SparkProgress:
     rows = done = tasks = 0
     for stage in stages:
         seen = tracker.getStageInfo(stage)
-        if seen is None:  # It was not begun yet, or was left out because its result was there.
+        if seen is None:  # Not started yet, or skipped because its result exists.
             continue
         done += seen.numCompletedTasks
         tasks += seen.numTasks
-        with suppress(Exception):  # The tracker does not say what was read, and the store may have forgotten.
+        with suppress(Exception):  # The tracker does not count rows, and the store may have dropped the stage.
             rows += store.lastStageAttempt(stage).inputRecords()
     return SparkProgress(rows, done, tasks)
 

@@ -1,4 +1,4 @@
-"""Options, sessions and journal arguments of the Spark commands."""
+"""Sessions, options and journal arguments of the Spark commands."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from fyrehose_twisted.process.secret import read_secret
 from fyrehose_twisted.spark.errors import innermost_cause
 from fyrehose_twisted.spark.java import java_home
 
-# pyspark is imported when a session is wanted: this module is imported for `fyrehose-pipeline --help` too.
+# pyspark is imported when a session is opened, because `fyrehose-pipeline --help` imports this module too.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 
 QUIET = "spark.fyrehose.quiet"
-"""Configuration of a session without progress bars."""
+"""Configuration key that disables the progress display of a session."""
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",
-    # The default, INT96, is deprecated, and has statistics that nobody reads.
+    # The default, INT96, is deprecated, and readers ignore its statistics.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # A batch between Java and Python has at most so many bytes, whatever a record has: 65 kB at the most.
+    # Limits batches between Java and Python by size, since the size of a record varies, up to 65 kB.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 * 2**20),
 }
-"""What may be set while a session runs, and every session of ours has."""
+"""Settings of every session of the commands. All can be changed while a session runs."""
 
 _MASTER_PATTERN = re.compile(r"local(\[[^\]]+\])?|local-cluster\[[^\]]+\]|yarn|(spark|k8s)://.+")
 
@@ -47,7 +47,7 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a command that opens a session with :func:`spark_session`."""
     group = parser.add_argument_group("Spark")
     group.add_argument(
-        "--master", default="local[*]", metavar="URL", help="the cluster, such as spark://HOST:7077 [%(default)s]"
+        "--master", default="local[*]", metavar="URL", help="Spark master, such as spark://HOST:7077 [%(default)s]"
     )
     group.add_argument(
         "--conf",
@@ -55,30 +55,30 @@ def add_session_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_parse_setting,
         metavar="K=V",
-        help="set Spark's K, such as spark.driver.memory=8g",
+        help="set a Spark configuration key, such as spark.driver.memory=8g (repeatable)",
     )
-    group.add_argument("--spark-log", action="store_true", help="show what Spark logs")
-    group.add_argument("--quiet", action="store_true", help="show no progress")
+    group.add_argument("--spark-log", action="store_true", help="show Spark's log")
+    group.add_argument("--quiet", action="store_true", help="hide progress")
 
 
 def add_journal_options(parser: argparse.ArgumentParser, nargs: str = "+") -> None:
-    """Add the arguments and options that :func:`locations_from_options` understands."""
+    """Add the journal arguments and options parsed by :func:`locations_from_options`."""
     parser.add_argument(
         "journals",
         nargs=nargs,
         default=[],
         metavar="JOURNAL",
-        help="[NAME=]PATH, a directory of journals, or [NAME=]HOST:PORT, a server of journals",
+        help="[NAME=]PATH of a journal directory, or [NAME=]HOST:PORT of a journal server",
     )
-    parser.add_argument("--stream", default="", metavar="URI", help="only that stream, or, with * at its end, those")
-    parser.add_argument("--secret-file", metavar="FILE", help="file with the secret of the servers")
+    parser.add_argument("--stream", default="", metavar="URI", help="read only this stream; URI* matches a prefix")
+    parser.add_argument("--secret-file", metavar="FILE", help="file with the shared secret of the journal servers")
 
 
 def locations_from_options(options: argparse.Namespace) -> list[JournalLocation]:
-    """Return the journals that a user named.
+    """Return the journals named on the command line.
 
-    :raises ConfigurationError: if one is named twice, or the secret is not to be had.
-    :raises JournalError: if there is none at a place, or none of the stream.
+    :raises ConfigurationError: if a journal is given twice, or the secret cannot be read.
+    :raises JournalError: if a location holds no journal, or no journal is of the stream.
     :raises NotConnected: if a server cannot be reached.
     """
     from fyrehose_twisted.spark.source.journal_locations import (
@@ -94,7 +94,7 @@ def locations_from_options(options: argparse.Namespace) -> list[JournalLocation]
         name, place = split_name(text)
         address = None if _exists(place) else parse_server_address(place)
         if address is None:
-            # Workers may have another directory to start from, and the whole path is what they are told.
+            # Workers may have another working directory, so they get absolute paths.
             origins += locations_in_path(place, name, directory=os.getcwd())
         else:
             origins += locations_on_server(place, secret, name=name)
@@ -107,7 +107,7 @@ def locations_from_options(options: argparse.Namespace) -> list[JournalLocation]
             raise ConfigurationError(f"the journal {one.journal} of {one.stream} is given twice")
         if (one.journal, one.stream) in seen:
             raise ConfigurationError(
-                f"two journals of {one.stream} are called {one.journal}; give each a name of its own"
+                f"two journals of {one.stream} are called {one.journal}: give them distinct names with NAME=JOURNAL"
             )
         seen.add((one.journal, one.stream))
         places.add(place_of)
@@ -116,13 +116,13 @@ def locations_from_options(options: argparse.Namespace) -> list[JournalLocation]
 
 @contextmanager
 def spark_session(name: str, options: argparse.Namespace | None = None) -> Iterator[SparkSession]:
-    """Yield a session for the time of a command: one that runs already in this process, or else a new one.
+    """Yield a session for the duration of a command: the active session of this process, or else a new one.
 
-    Of a session that was there, settings are put back in the end, and it goes on; a new one is stopped.
+    On exit, the settings of an existing session are restored and it keeps running; a new session is stopped.
 
-    :param name: what Spark calls the application.
-    :param options: those of :func:`add_session_options`; what is not in them is as by default.
-    :raises ConfigurationError: if there is no Spark or no Java, or a setting is not possible.
+    :param name: Spark's name for the application.
+    :param options: the options of :func:`add_session_options`; missing ones have their defaults.
+    :raises ConfigurationError: if Spark or Java is missing, or a setting cannot be applied.
     :raises OperationalError: if the master cannot be reached.
     """
     given = vars(options) if options is not None else {}
@@ -149,12 +149,12 @@ def make_session(
 ) -> SparkSession:
     """Start Spark and return a session in which the format ``fyrehose`` is registered.
 
-    :param name: what Spark calls the application.
-    :param master: where it runs.
-    :param conf: settings that go before ours.
-    :param log: whether Spark, and Python workers in local mode, may write to standard error as they do by themselves;
-        otherwise they are silent, for what they fail with is raised.
-    :raises ConfigurationError: if there is no Spark or no Java, they do not start, or ``master`` is none.
+    :param name: Spark's name for the application.
+    :param master: URL of the Spark master.
+    :param conf: settings that override the defaults.
+    :param log: let Spark, and Python workers in local mode, write to standard error. Otherwise they are silent; their
+        failures are raised in any case.
+    :raises ConfigurationError: if Spark or Java is missing or does not start, or ``master`` is invalid.
     :raises OperationalError: if the master cannot be reached.
     """
     require_spark()
@@ -164,14 +164,14 @@ def make_session(
     if not _MASTER_PATTERN.fullmatch(master):
         raise ConfigurationError(
             f"master {master!r} is none of local[N], spark://HOST:PORT, yarn and k8s://URL;"
-            " a Spark Connect server (sc://) cannot be one"
+            " Spark Connect servers (sc://) are not supported"
         )
     settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     if is_local(master):
         settings |= _local_settings()
     if not log:
         logging = Path(str(files("fyrehose_twisted.spark") / "log4j2.properties")).as_uri()
-        # They come before spark.driver.extraJavaOptions, so a user who names a file of his own has it.
+        # spark.driver.extraJavaOptions comes after these options, so a user's log configuration overrides ours.
         settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={logging}"
     _prepare_environment(master, (conf or {}).get("spark.submit.pyFiles", ""))
     builder: Any = SparkSession.builder.appName(name).master(master)
@@ -180,11 +180,11 @@ def make_session(
     try:
         session: SparkSession = builder.getOrCreate()
     except PySparkRuntimeError as error:
-        raise ConfigurationError("Spark's Java ended before it could be used; what it said stands above") from error
+        raise ConfigurationError("Spark's Java exited during startup: see its output above") from error
     except Exception as error:
         cause = innermost_cause(str(error))
-        if "stopped SparkContext" in cause:  # So it says if the master was lost while it started.
-            cause = "it does not answer, or has ended the application"
+        if "stopped SparkContext" in cause:  # Spark's message if it loses the master during startup.
+            cause = "the master does not answer, or has ended the application"
         raise OperationalError(f"Spark does not start on {master}: {cause}") from error
     if not log:
         _silence(session)
@@ -193,63 +193,63 @@ def make_session(
 
 
 def is_local(master: str) -> bool:
-    """Return whether a master URL stands for local threads."""
+    """Return whether a master URL denotes local mode."""
     return master == "local" or master.startswith("local[")
 
 
 def _prepare_environment(master: str, shipped: str) -> None:
-    """Say to Java and to the workers what they look for in the environment."""
+    """Set the environment variables that Java and the workers read."""
     os.environ["JAVA_HOME"] = str(java_home())
     if shipped:
-        # Spark leaves these out where it plans a stream, which it does in a worker on this machine.
+        # Spark does not pass these files to the local worker in which it plans a stream.
         known = os.environ.get("PYTHONPATH")
         os.environ["PYTHONPATH"] = os.pathsep.join([*shipped.split(","), *([known] if known else [])])
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        # Else workers are whatever python3 the PATH has, which need not have this package.
+        # Workers would otherwise use the first python3 in PATH, which may lack this package.
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 
 
 def _local_settings() -> dict[str, str]:
-    # Spark would make the warehouse where the command was called.
+    # By default, Spark creates the warehouse in the working directory.
     warehouse = tempfile.mkdtemp(prefix="fyrehose-warehouse-")
     atexit.register(shutil.rmtree, warehouse, ignore_errors=True)
     settings = {
         "spark.driver.memory": f"{_heap_megabytes()}m",
-        # Spark's 200 are for clusters; each is a task, and most would have nothing to do.
+        # Spark's default of 200 suits clusters: each partition is a task, and most would be empty.
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         "spark.sql.warehouse.dir": Path(warehouse).as_uri(),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
     }
     if "SPARK_LOCAL_DIRS" not in os.environ:
-        settings["spark.local.dir"] = tempfile.gettempdir()  # Java does not know TMPDIR.
+        settings["spark.local.dir"] = tempfile.gettempdir()  # Java ignores TMPDIR.
     return settings
 
 
 def _heap_megabytes() -> int:
-    """Return how much the Java that does all the work may take: a quarter of the memory, from 1 GiB to 4 GiB."""
+    """Return the heap size of the driver in MiB: a quarter of the memory, from 1 GiB to 4 GiB."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return max(1_024, min(memory // 4, 4_096))
 
 
 def _silence(session: SparkSession) -> None:
-    """Keep off standard error what is neither Spark's log nor told by us."""
+    """Suppress output on standard error that is neither Spark's log nor our own."""
     from pyspark.logger import PySparkLogger
 
-    # What pyspark raises it also logs.
+    # pyspark also logs the errors that it raises.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
-    # Python workers that are stopped half way say so with a traceback. What Spark logs has been connected before.
+    # Python workers stopped midway print a traceback. Spark's log already holds its own reference to standard error.
     java: Any = session.sparkContext._jvm
     nowhere = java.java.io.OutputStream.nullOutputStream()
     java.java.lang.System.setErr(java.java.io.PrintStream(nowhere))
 
 
 def require_spark() -> None:
-    """Check that Spark and what Python needs for it are installed.
+    """Check that pyspark and the packages it needs are installed.
 
-    :raises ConfigurationError: if not; it names the extra.
+    :raises ConfigurationError: if one is missing; the message names the extra to install.
     """
     missing = []
     for module in ("pyspark", "pyarrow", "pandas"):
@@ -260,7 +260,7 @@ def require_spark() -> None:
     if missing:
         verb = "are" if len(missing) > 1 else "is"
         raise ConfigurationError(
-            f"{', '.join(missing)} {verb} not installed; this needs: pip install 'fyrehose_twisted[spark]'"
+            f"{', '.join(missing)} {verb} not installed: run pip install 'fyrehose_twisted[spark]'"
         )
 
 
@@ -283,12 +283,12 @@ def _temporary_settings(session: SparkSession, settings: dict[str, str]) -> Iter
             try:
                 session.conf.set(key, value)
             except AnalysisException:
-                raise ConfigurationError(f"{key} can only be set before Spark starts, and here it runs") from None
+                raise ConfigurationError(f"{key} can only be set before Spark starts; Spark is running") from None
             before[key] = old
         yield
     finally:
         for key, old in before.items():
-            with suppress(Exception):  # It may have been stopped meanwhile.
+            with suppress(Exception):  # The session may have been stopped meanwhile.
                 session.conf.unset(key) if old is None else session.conf.set(key, old)
 
 
@@ -297,9 +297,9 @@ def _exists(place: str) -> bool:
 
 
 def split_name(text: str) -> tuple[str, str]:
-    """Split ``[NAME=]PLACE`` into name (or ``""``) and place."""
+    """Split ``[NAME=]LOCATION`` into name (or ``""``) and location."""
     name, equals, place = text.partition("=")
-    # A directory of Parquet files may well be called day=1; what is there is meant.
+    # A directory of Parquet files may be called day=1, so an existing path is never split.
     if not equals or not name or "/" in name or _exists(text):
         return "", text
     return name, place

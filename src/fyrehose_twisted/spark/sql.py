@@ -1,4 +1,4 @@
-"""``fyrehose-pipeline sql``: a query over journals, and over what the other commands wrote."""
+"""SQL queries over journals and the other commands' tables: ``fyrehose-pipeline sql``."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session, split_name
 
-# pyspark is imported when a query runs: this module is imported for `fyrehose-pipeline --help` too.
+# pyspark is imported when a query runs, because `fyrehose-pipeline --help` imports this module too.
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-DESCRIPTION = "Run a query over journals, and over the tables that run and verify wrote."
+DESCRIPTION = "Run a SQL query over journals and over the tables written by run and verify."
 EPILOG = """\
-Journals are the table records. Of a directory that run or verify wrote, the tables go by their names: bronze, silver,
-quarantine, findings, healed, and traffic, latency, gaps and your own for those of gold. With NAME=DIR they are
-NAME_silver and so on. A payload is binary: cast(payload as string) is its text.
+Journals are the table "records". Tables in a directory written by run or verify keep their names: bronze, silver,
+quarantine, findings and healed, and for gold traffic, latency, gaps and your own. With NAME=DIR their names become
+NAME_silver and so on. Payloads are binary: cast(payload as string) converts one to text.
 """
 
 RECORDS = "records"
 TABLES = ("bronze", "silver", "quarantine", "findings", "healed")
-"""What a directory of tables may have, beside those in ``gold``."""
+"""Tables that an output directory may hold, besides those in ``gold``."""
 GOLD = "gold"
 
 PARTITIONS = {"epoch": "bigint", "bucket": "bigint", "batch": "bigint"}
-"""Columns that the names of directories give. All others of these are strings: a guess would depend on the values."""
+"""Types of columns encoded in directory names. Other such columns are strings; inferred types depend on the values."""
 _INFERENCE = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 DEFAULT_ROWS = 100
 MAX_COLUMN_WIDTH = 100
-"""Characters that a column has at most where a table is printed."""
+"""Maximum width of a column of a printed table, in characters."""
 
 
 class Table(NamedTuple):
-    """A directory of Parquet files, and what it is called in a query."""
+    """Directory of Parquet files with its table name in a query."""
 
     name: str
     path: str
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sql", metavar="QUERY", help="what to ask, in Spark's SQL; - reads it from standard input")
+    parser.add_argument("sql", metavar="QUERY", help="query in Spark SQL; - reads it from standard input")
     add_journal_options(parser, nargs="*")
     parser.add_argument(
         "--table",
@@ -64,11 +64,11 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         default=[],
         type=_parse_table,
         metavar="NAME=PATH",
-        help="call Parquet files, a directory of them or a pattern, NAME (repeatable)",
+        help="add a table NAME from Parquet files: a file, directory or pattern (repeatable)",
     )
-    parser.add_argument("--out", metavar="DIR", help="write the result there as Parquet, which must not be there yet")
+    parser.add_argument("--out", metavar="DIR", help="write the result as Parquet to DIR, which must not exist")
     parser.add_argument(
-        "--format", choices=("table", "json", "csv"), default="table", help="how to print rows [%(default)s]"
+        "--format", choices=("table", "json", "csv"), default="table", help="output format of rows [%(default)s]"
     )
     parser.add_argument(
         "--rows", type=_parse_count, default=DEFAULT_ROWS, metavar="N", help="print at most N rows [%(default)s]"
@@ -80,14 +80,14 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     """Run the query and return the exit status.
 
-    :raises ConfigurationError: if a table is named twice, or there is none at a path.
+    :raises ConfigurationError: if two tables have the same name, or an output directory holds no table yet.
     """
     from fyrehose_twisted.spark.progress import show_progress
 
     query = sys.stdin.read() if options.sql == "-" else options.sql
     text = query.strip().removesuffix(";")
     tables, journals = _split_tables_and_journals(options.journals, options.table)
-    # What is wrong with the places is said before Java is started, which takes seconds.
+    # Check the locations before starting Java, which takes seconds.
     origins = locations_from_options(argparse.Namespace(**{**vars(options), "journals": journals})) if journals else []
     with spark_session("fyrehose sql", options) as spark, _views(spark, tables):
         if origins:
@@ -112,17 +112,17 @@ def run(options: argparse.Namespace) -> int:
             print_rows(names, rows[: options.rows], options.format)
             if len(rows) > options.rows:
                 print(
-                    f"fyrehose-pipeline: these are the first {options.rows:,} rows;"
-                    " --rows N prints more, and --out DIR writes all",
+                    f"fyrehose-pipeline: showing the first {options.rows:,} rows;"
+                    " --rows N prints more, --out DIR writes all",
                     file=sys.stderr,
                 )
     return 0
 
 
 def tables_in(directory: str, name: str = "") -> list[Table]:
-    """Return the tables in a directory that ``run`` or ``verify`` wrote; none if they did not write it.
+    """Return the tables in an output directory of ``run`` or ``verify``; empty for any other directory.
 
-    :param name: what their names begin with, before an underscore.
+    :param name: prefix of the table names, joined with an underscore; empty for none.
     """
     before = f"{name}_" if name else ""
     found = [Table(before + table, os.path.join(directory, table)) for table in TABLES]
@@ -133,12 +133,12 @@ def tables_in(directory: str, name: str = "") -> list[Table]:
             for table in sorted(os.listdir(gold))
             if table[0] not in "_."
         ]
-    # An empty one has no file that says what its columns are.
+    # A directory without files has no schema.
     return [table for table in found if _has_parquet(table.path)]
 
 
 def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -> None:
-    """Print rows on standard output: as a ``table``, as ``csv``, or as ``json``, an object a line."""
+    """Print rows to standard output as a ``table``, as ``csv``, or as ``json`` with one object per line."""
     if form == "json":
         for row in rows:
             print(json.dumps(dict(zip(names, map(_to_json_value, row), strict=True)), ensure_ascii=False))
@@ -152,7 +152,7 @@ def print_rows(names: Sequence[str], rows: Sequence[Sequence[Any]], form: str) -
 
 
 def _split_tables_and_journals(given: Iterable[str], tables: Iterable[Table]) -> tuple[list[Table], list[str]]:
-    """Return the tables, and what else there is, which has to be journals."""
+    """Split arguments into tables and journals; an argument that names no output directory is a journal."""
     found, journals = list(tables), []
     for text in given:
         name, place = split_name(text)
@@ -160,14 +160,14 @@ def _split_tables_and_journals(given: Iterable[str], tables: Iterable[Table]) ->
         if there:
             found += there
         elif os.path.exists(os.path.join(place, "_fyrehose")) or os.path.exists(os.path.join(place, "verify.json")):
-            raise ConfigurationError(f"there is no table in {place} yet")
+            raise ConfigurationError(f"{place} holds no table yet")
         else:
             journals.append(text)
     seen: dict[str, str] = {RECORDS: "the journals"} if journals else {}
     for table in found:
         if table.name in seen:
             raise ConfigurationError(
-                f"{table.name} would be {seen[table.name]} and {table.path}; name one, as in NAME=DIR"
+                f"{table.name} would be {seen[table.name]} and {table.path}: rename one with NAME=DIR"
             )
         seen[table.name] = table.path
     return found, journals
@@ -175,7 +175,7 @@ def _split_tables_and_journals(given: Iterable[str], tables: Iterable[Table]) ->
 
 @contextmanager
 def _views(spark: SparkSession, tables: Iterable[Table]) -> Iterator[None]:
-    """Give tables their names for a time; so is :data:`RECORDS`, if somebody adds it."""
+    """Register tables as temporary views; on exit, drop them and :data:`RECORDS`, which a caller may have added."""
     before = spark.conf.get(_INFERENCE)
     names = [RECORDS]
     try:
@@ -195,8 +195,8 @@ def _views(spark: SparkSession, tables: Iterable[Table]) -> Iterator[None]:
 
 
 def _collect(found: DataFrame, limit: int) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return names of columns, and at most so many rows."""
-    # Through Arrow, times are in UTC; collect() would give them in the zone of this machine, and not say so.
+    """Return the column names and at most ``limit`` rows."""
+    # Arrow returns times in UTC; collect() returns them in the local time zone, without a marker.
     table = found.limit(limit).toArrow()
     columns = [column.to_pylist() for column in table.columns]
     return list(table.column_names), list(zip(*columns, strict=True))
@@ -229,7 +229,7 @@ def _text(value: Any) -> str:
 
 
 def _to_json_value(value: Any) -> Any:
-    """Return a value as JSON has it: bytes as text if they are UTF-8, else in hexadecimal."""
+    """Convert a value for JSON: bytes become text if they are UTF-8, else hexadecimal."""
     match value:
         case None | bool() | int() | float() | str():
             return value

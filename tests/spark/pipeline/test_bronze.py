@@ -44,7 +44,7 @@ def test_small_files_are_replaced_whole(spark: SparkSession, tmp_path: Path) -> 
 
 def test_a_mark_that_is_no_json_is_told(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "mark", "{")
-    with pytest.raises(StateFileError, match="mark is no JSON object"):
+    with pytest.raises(StateFileError, match="mark is not a JSON object"):
         Files(spark, str(tmp_path)).read_json("mark")
 
 
@@ -59,16 +59,16 @@ def test_the_query_that_began_goes_on(spark: SparkSession, tmp_path: Path) -> No
 
 def test_a_query_that_did_not_begin_it_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "bronze/batch=0/x")
-    with pytest.raises(StateFileError, match="nothing says which query"):
+    with pytest.raises(StateFileError, match="bronze of an unknown query"):
         bronze(spark, tmp_path).check()
     put(tmp_path, "_fyrehose/query.json", json.dumps({"query": "q", "streams": [STREAM]}))
     with pytest.raises(StateFileError, match="1 batch of bronze and no checkpoint"):
         bronze(spark, tmp_path).check()
     put(tmp_path, "checkpoint/metadata", json.dumps({"id": "other"}))
-    with pytest.raises(StateFileError, match="that of query other, and bronze was written by query q"):
+    with pytest.raises(StateFileError, match="that of query other, but bronze was written by query q"):
         bronze(spark, tmp_path).check()
     put(tmp_path, "checkpoint/metadata", json.dumps({"id": "q"}))
-    with pytest.raises(StateFileError, match="now there is no journal of fyrehose://test"):
+    with pytest.raises(StateFileError, match="no journal given is of fyrehose://test"):
         bronze(spark, tmp_path, "fyrehose://elsewhere").check()
 
 
@@ -83,7 +83,7 @@ def test_a_batch_takes_the_place_of_what_was_left_of_it(spark: SparkSession, tmp
     assert json.loads((tmp_path / "_fyrehose/query.json").read_text()) == {"query": "q", "streams": [STREAM]}
     assert [row.sequence for row in written.read([0]).orderBy("sequence").collect()] == [0, 1, 2, 3, 4]
     assert not (tmp_path / "bronze/batch=0/_temporary").exists()
-    with pytest.raises(StateFileError, match="no batch=1 any more"):
+    with pytest.raises(StateFileError, match="lacks batch=1"):
         written.read([0, 1])
 
 

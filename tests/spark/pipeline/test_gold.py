@@ -145,7 +145,7 @@ def test_queries_are_looked_at_before_anything_is_done(spark: SparkSession, tmp_
     (tmp_path / "busy.sql").write_text("SELECT * FROM traffic;\n")
     assert read_queries(spark, str(tmp_path)) == {"busy": "SELECT * FROM traffic"}
     (tmp_path / "wrong.sql").write_text("SELEKT 1")
-    with pytest.raises(ConfigurationError, match=r"wrong\.sql is no SQL"):
+    with pytest.raises(ConfigurationError, match=r"wrong\.sql is not SQL"):
         read_queries(spark, str(tmp_path))
     (tmp_path / "wrong.sql").rename(tmp_path / "silver.sql")
     with pytest.raises(ConfigurationError, match="would be called 'silver'"):

@@ -252,7 +252,7 @@ def test_a_backbone_that_dies(start: Start, hurry: Callable[[], None]) -> None:
         backbone.stop()
         hurry()
         pattern = (
-            rf"message 10, .* backbone {backbone.text} within 120 s; 10 did. The backbone answered last \d+\.\d s ago"
+            rf"message 10, .* backbone {backbone.text} within 120 s; 10 did. The backbone last answered \d+\.\d s ago"
         )
         endless = (data for chunk in count(1) for data in wrap_by_position(b"test", chunk, [bytes(1_000)] * 1_000))
         with pytest.raises(PublishTimeout, match=pattern):

@@ -181,7 +181,7 @@ def test_rows_that_cannot_be_published() -> None:
         ("a:binary i:double", {"idColumn": "i"}, r"idColumn 'i' is DOUBLE; cast it to one of BINARY, STRING, TINYINT"),
         ("a:binary", {"idColumn": "i"}, r"idColumn 'i' is not in the table"),
         ("a:int a:int", {}, r"the table has two columns 'a'"),
-        ("a:int v:array<variant>", {}, r"column 'v' is ARRAY<VARIANT>, which is not written as JSON"),
+        ("a:int v:array<variant>", {}, r"column 'v' is ARRAY<VARIANT>, which has no JSON form"),
     ],
 )
 def test_tables_that_do_not_fit(columns: str, options: dict[str, str], complaint: str) -> None:
@@ -192,13 +192,13 @@ def test_tables_that_do_not_fit(columns: str, options: dict[str, str], complaint
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({}, r'say where to publish: \.option\("backbone", "HOST:PORT"\)'),
+        ({}, r'the sink requires a backbone: \.option\("backbone", "HOST:PORT"\)'),
         ({"backbone": "here"}, r"backbone 'here' is not HOST:PORT"),
         ({"secret": "x"}, r"use secretFile"),
         ({"secretFile": "no/where"}, r"secret file no/where cannot be read"),
         ({"raw": "yes"}, r"raw 'yes' is neither true nor false"),
         ({"raw": "true", "idColumn": "a"}, r"raw and idColumn exclude each other"),
-        ({"idScope": "a"}, r"there is no idColumn"),
+        ({"idScope": "a"}, r"idScope requires idColumn"),
         ({"ackTimeout": "0"}, r"ackTimeout '0': give seconds above 0"),
         ({"publishTimeout": "soon"}, r"publishTimeout 'soon': give seconds"),
         ({"publishTimeout": "nan"}, r"publishTimeout 'nan': give seconds"),
@@ -227,7 +227,7 @@ def test_options_in_any_case(tmp_path: Path) -> None:
 
 def test_overwriting_is_refused() -> None:
     for make in (make_writer, make_stream_writer):
-        with pytest.raises(ConfigurationError, match="what is published cannot be overwritten"):
+        with pytest.raises(ConfigurationError, match="published messages cannot be overwritten"):
             make({"backbone": BACKBONE}, schema_of("payload:binary"), True)
 
 

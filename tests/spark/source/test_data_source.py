@@ -232,15 +232,15 @@ def test_a_checkpoint_does_not_take_another_journal_for_its_own(
     for file in path.iterdir():
         file.unlink()
     write_journal(range(1, 21), path=path)
-    with pytest.raises(PySparkException, match="which is not among the sources any more; there is"):
+    with pytest.raises(PySparkException, match="which is no longer among the sources:"):
         query.run(path)
 
 
 def test_options_that_do_not_apply_are_refused_by_name(spark: SparkSession, write_journal: Any, tmp_path: Path) -> None:
     path = write_journal(range(1, 11))
-    with pytest.raises(PySparkException, match="endingOffsets says nothing to a stream: it is for a batch only"):
+    with pytest.raises(PySparkException, match="endingOffsets does not apply to a stream, only to a batch"):
         Query(spark, tmp_path).run(path, endingOffsets="5")
-    with pytest.raises(PySparkException, match="maxOffsetsPerTrigger says nothing to a batch"):
+    with pytest.raises(PySparkException, match="maxOffsetsPerTrigger does not apply to a batch"):
         read_journal(spark, str(path), maxOffsetsPerTrigger="5").collect()
     with pytest.raises(PySparkException, match="startingOffsets 12 lies beyond the end"):
         read_journal(spark, str(path), startingOffsets="12").collect()

@@ -131,7 +131,7 @@ class TestGone:
         """Though all of it was read."""
         one, other = write_journal(range(1, 11)), write_journal(range(1, 5))
         end = read_all(tmp_path / "journal-*")
-        missing = f"journal {tag_of(other)} of {STREAM}, which is not among the sources any more; there is {one} "
+        missing = f"journal {tag_of(other)} of {STREAM}, which is no longer among the sources: {one} "
         with pytest.raises(UnknownJournal, match=missing):
             reader(one).latestOffset(end, ALL)
         with pytest.raises(UnknownJournal, match=missing):
@@ -166,7 +166,7 @@ class TestMadeAnew:
             with pytest.raises(UnknownJournal, match=f"{path}|mine") as found:
                 stream.latestOffset(end, ALL)
             text = str(found.value)
-            assert "begin with a new checkpointLocation, and with startingOffsets" in text
+            assert "use a new checkpointLocation, and, if the same numbers" in text
             said = text[text.index("{") : text.rindex("}") + 1]
             assert json.loads(said) == {STREAM: {"0": 11}}
         stream = reader(path, failOnDataLoss="false", **given)
@@ -200,7 +200,7 @@ def test_an_offset_of_another_source_is_refused() -> None:
         {"journals": {"a": {"b": {"c": 1}}}},
         {"journals": {}, "tags": {"a": {"b": "zz"}}},
     ):
-        with pytest.raises(JournalError, match="which is none of this source"):
+        with pytest.raises(JournalError, match="which this source did not write"):
             parse_offset(wrong)
 
 
@@ -208,7 +208,7 @@ def test_an_offset_of_another_source_is_refused() -> None:
     ("paths", "name"), [("ab", "one"), ("ab", "one,one"), ("ab", "one,"), ("a", "one,two"), ("ab", "a,a,b")]
 )
 def test_each_place_has_a_name_of_its_own(paths: str, name: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"has to give each of \d places a name of its own"):
+    with pytest.raises(ConfigurationError, match=r"must give each of the \d locations a distinct name"):
         read_options({"paths": json.dumps(list(paths)), "name": name}, streaming=True)
 
 
@@ -216,7 +216,7 @@ class TestBeyondTheEnd:
     @pytest.mark.parametrize("start", ["12", json.dumps({STREAM: 12}), json.dumps({STREAM: {"0": 12}})])
     def test_a_start_is_refused(self, write_journal: Any, start: str) -> None:
         path = write_journal(range(1, 11))
-        words = f"startingOffsets 12 lies beyond the end of {STREAM}: epoch 0 of it goes up to 10 in {path}"
+        words = f"startingOffsets 12 lies beyond the end of {STREAM}: its epoch 0 ends at 10 in {path}"
         with pytest.raises(ConfigurationError, match=words):
             epoch_ranges(read_options({"path": str(path), "startingOffsets": start}, streaming=False))
         with pytest.raises(ConfigurationError, match=words):

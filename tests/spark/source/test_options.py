@@ -46,8 +46,8 @@ def test_names_are_case_insensitive() -> None:
     ],
 )
 def test_what_does_not_apply_is_refused(streaming: bool, name: str, value: str) -> None:
-    kind = "a stream: it is for a batch" if streaming else "a batch: it is for a stream"
-    with pytest.raises(ConfigurationError, match=f"{name} says nothing to {kind} only"):
+    kind = "a stream, only to a batch" if streaming else "a batch, only to a stream"
+    with pytest.raises(ConfigurationError, match=f"{name} does not apply to {kind}"):
         options(streaming=streaming, **{name: value})
     options(streaming=None, **{name: value})
     options(streaming=not streaming, **{name: value})
@@ -59,22 +59,22 @@ def test_what_does_not_apply_is_refused(streaming: bool, name: str, value: str) 
         ({"columns": "sequence,foo"}, "no column 'foo'"),
         ({"columns": "sequence,sequence"}, "give at least one column, and each only once"),
         ({"columns": ""}, "no column ''"),
-        ({"rowsPerPartition": "0"}, "rowsPerPartition '0' is no whole number above 0"),
+        ({"rowsPerPartition": "0"}, "rowsPerPartition '0' is not a whole number above 0"),
         ({"rowsPerPartition": "1e6"}, "rowsPerPartition '1e6'"),
         ({"maxOffsetsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "exclude each other"),
-        ({"startingOffsets": "first"}, "startingOffsets 'first' is none of"),
+        ({"startingOffsets": "first"}, "startingOffsets 'first' is not earliest"),
         ({"startingOffsets": "[1]"}, "startingOffsets"),
-        ({"startingOffsets": "-1"}, "offset -1 is no whole number from 0"),
+        ({"startingOffsets": "-1"}, "offset -1 is not a whole number of at least 0"),
         ({"startingTimestamp": "2", "endingTimestamp": "1"}, "startingTimestamp is later than endingTimestamp"),
-        ({"startingOffsets": '{"fyrehose://a": "x"}'}, "is no whole number from 0"),
-        ({"startingOffsets": '{"journals": {"here": 5}}'}, "is no offset of a query"),
+        ({"startingOffsets": '{"fyrehose://a": "x"}'}, "is not a whole number of at least 0"),
+        ({"startingOffsets": '{"journals": {"here": 5}}'}, "is not an offset of a query"),
         ({"startingOffsets": "1", "startingTimestamp": "1"}, "exclude each other"),
-        ({"endingTimestamp": "yesterday"}, "'yesterday' is no time"),
+        ({"endingTimestamp": "yesterday"}, "'yesterday' is not a time"),
         ({"failOnDataLoss": "maybe"}, "neither true nor false"),
-        ({"maxTriggerDelay": "1 parsec"}, "no time above 0"),
-        ({"maxTriggerDelay": "0s"}, "no time above 0"),
+        ({"maxTriggerDelay": "1 parsec"}, "not a duration above 0"),
+        ({"maxTriggerDelay": "0s"}, "not a duration above 0"),
         ({"journal": "host:1"}, "not both"),
-        ({"path": ""}, "say where the journals are"),
+        ({"path": ""}, "specify the journals"),
         ({"colums": "sequence"}, "there is no option 'colums'; there are"),
         ({"secretFile": "/nowhere/secret"}, "secret file /nowhere/secret cannot be read"),
     ],

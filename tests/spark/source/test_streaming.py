@@ -215,7 +215,7 @@ def test_what_was_dropped_before_it_was_read(tmp_path: Path) -> None:
     kept = _trimmed(tmp_path)
     assert kept > 100
     start, end = offset(tmp_path, 90), offset(tmp_path, 401)
-    with pytest.raises(NotInJournal, match=f"begins at {kept} of epoch 0 .* wanted from 90 on"):
+    with pytest.raises(NotInJournal, match=f"begins at {kept} of epoch 0 .* numbers from 90 on"):
         reader(tmp_path).partitions(start, end)
     given = rows(reader(tmp_path, failOnDataLoss="false"), start, end)
     assert given == [(n, "lost" if n < kept else "ok") for n in range(90, 401)]
@@ -225,7 +225,7 @@ def test_a_journal_that_is_gone(write_journal: Any) -> None:
     path = write_journal([1, 2])
     start = {"journals": {"/elsewhere": {STREAM: {"0": 5}}} | offset(path, 1)["journals"]}
     end = {"journals": {"/elsewhere": {STREAM: {"0": 9}}} | offset(path, 3)["journals"]}
-    words = f"journal /elsewhere of fyrehose://test, which is not among the sources any more; there is {path} "
+    words = f"journal /elsewhere of fyrehose://test, which is no longer among the sources: {path} "
     with pytest.raises(UnknownJournal, match=words):
         reader(path).partitions(start, end)
     assert rows(reader(path, failOnDataLoss="false"), start, end) == [(1, "ok"), (2, "ok")]
@@ -233,13 +233,13 @@ def test_a_journal_that_is_gone(write_journal: Any) -> None:
 
 def test_a_journal_that_went_back(write_journal: Any) -> None:
     path = write_journal([1, 2])
-    with pytest.raises(JournalError, match="now reaches up to 2; `fyrehose journal check`"):
+    with pytest.raises(JournalError, match="now ends at 2; `fyrehose journal check`"):
         reader(path).partitions(offset(path, 1), offset(path, 50))
 
 
 def test_an_offset_of_another_source(write_journal: Any) -> None:
     path = write_journal([1])
-    with pytest.raises(JournalError, match="which is none of this source"):
+    with pytest.raises(JournalError, match="which this source did not write"):
         reader(path).partitions({"logOffset": 3}, offset(path, 2))
 
 
@@ -256,7 +256,7 @@ def test_the_first_batch_of_a_journal_begins_again_where_it_began(tmp_path: Path
     end = stream.latestOffset({"journals": {}}, ALL)
     journal.close()
     _trimmed(tmp_path, 201)
-    with pytest.raises(NotInJournal, match="wanted from 1 on"):
+    with pytest.raises(NotInJournal, match="numbers from 1 on"):
         stream.partitions({"journals": {}}, end)
     given = rows(reader(tmp_path, failOnDataLoss="false"), {"journals": {}}, end)
     assert [number for number, _ in given] == list(range(1, 201))
@@ -270,7 +270,7 @@ def test_an_epoch_that_was_dropped_before_all_of_it_was_read(tmp_path: Path) -> 
     journal.begin(1, 1)
     journal.close()
     _trimmed(tmp_path, 1, 1)
-    with pytest.raises(NotInJournal, match=r"begins at 201 of epoch 0 .* wanted from 50 on"):
+    with pytest.raises(NotInJournal, match=r"begins at 201 of epoch 0 .* numbers from 50 on"):
         reader(tmp_path).latestOffset(offset(tmp_path, 50), ALL)
     reader(tmp_path, failOnDataLoss="false").latestOffset(offset(tmp_path, 50), ALL)
     reader(tmp_path).latestOffset(offset(tmp_path, 201), ALL)

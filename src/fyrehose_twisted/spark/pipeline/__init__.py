@@ -1,1 +1,1 @@
-"""From journals to tables: bronze as journalled, silver with each number once, gold counted over time."""
+"""Pipeline from journals to tables: bronze as stored, silver with each number once, gold aggregated over time."""

@@ -1,4 +1,4 @@
-"""Bronze: rows as journals have them, a directory for each batch of the query."""
+"""Bronze tables: rows as journals store them, in a directory per batch of the query."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SCHEMA = ddl(tuple(COLUMNS)) + ", batch BIGINT"
 
 
 class Bronze:
-    """The batches below one directory, and the checkpoint that counts them.
+    """Batches in one directory with the checkpoint of the query that writes them.
 
-    A batch that was cut short is written again by the same number, from the same offsets, so each row is there once.
+    An interrupted batch is rewritten under the same number from the same offsets, so each row is stored once.
 
-    :param streams: the streams that the query reads.
+    :param streams: streams that the query reads.
     """
 
     def __init__(self, spark: SparkSession, files: Files, streams: Iterable[str]) -> None:
@@ -31,9 +31,9 @@ class Bronze:
         self._state_written = False
 
     def check(self) -> None:
-        """See that what is there was written by the query that is about to go on.
+        """Check that the query to be resumed wrote the existing batches.
 
-        :raises StateFileError: if it was not: going on would leave rows out or have them twice.
+        :raises StateFileError: if it did not, since resuming would omit or duplicate rows.
         """
         mark = self._files.read_json(STATE_FILE)
         written = self._batch_names()
@@ -41,47 +41,46 @@ class Bronze:
         if mark is None and not written:
             return
         if mark is None:
-            raise StateFileError(f"{where} has bronze, and nothing says which query wrote it; name another directory")
+            raise StateFileError(f"{where} holds bronze of an unknown query: name another directory")
         checkpoint = self._query_id()
         if written and checkpoint is None:
             raise StateFileError(
-                f"{where} has {pluralize(len(written), 'batch', 'batches')} of bronze and no checkpoint for "
-                "them, so all"
-                " would be read again; put the checkpoint back, or name another directory"
+                f"{where} has {pluralize(len(written), 'batch', 'batches')} of bronze and no checkpoint, so all records"
+                " would be read again: restore the checkpoint, or name another directory"
             )
         if written and checkpoint != mark.get("query"):
             raise StateFileError(
-                f"the checkpoint in {where} is that of query {checkpoint}, and bronze was written by query"
-                f" {mark.get('query')}; put the right one back, or name another directory"
+                f"the checkpoint in {where} is that of query {checkpoint}, but bronze was written by query"
+                f" {mark.get('query')}: restore the right checkpoint, or name another directory"
             )
         gone = set(mark.get("streams", [])) - set(self._streams)
         if written and gone:
             raise StateFileError(
-                f"{where} was written from {', '.join(mark['streams'])}, and now there is no journal of"
-                f" {', '.join(sorted(gone))}; name its journals too, or another directory"
+                f"{where} was written from {', '.join(mark['streams'])}, but no journal given is of"
+                f" {', '.join(sorted(gone))}: name its journals too, or another directory"
             )
 
     def write(self, rows: DataFrame, batch: int) -> None:
-        """Write a batch in place of what an earlier attempt left of it."""
+        """Write a batch, replacing the output of an interrupted attempt."""
         if not self._state_written:
             self._files.write_json(STATE_FILE, {"query": self._query_id(), "streams": self._streams})
             self._state_written = True
         rows.select(*COLUMNS).write.mode("overwrite").parquet(self._files.path(f"{BRONZE}/batch={batch}"))
 
     def finished(self) -> int:
-        """Return the highest batch that is written and will not be written again, -1 if there is none."""
+        """Return the number of the last committed batch; -1 if there is none."""
         names = self._files.list(f"{CHECKPOINT}/commits")
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def read(self, batches: Sequence[int]) -> DataFrame:
         """Return the rows of batches, with the column ``batch``.
 
-        :raises StateFileError: if one is not there.
+        :raises StateFileError: if a batch is missing.
         """
         missing = {f"batch={batch}" for batch in batches} - set(self._batch_names())
         if missing:
             raise StateFileError(
-                f"{self._files.path(BRONZE)} has no {min(missing)} any more, and silver is written from it; put it back"
+                f"{self._files.path(BRONZE)} lacks {min(missing)}, which silver is derived from: restore it"
             )
         reader = self._spark.read.schema(SCHEMA).option("basePath", self._files.path(BRONZE))
         if not batches:

@@ -1,4 +1,4 @@
-"""Buckets: the parts in which silver is written anew, a million numbers of one epoch each."""
+"""Buckets, the units in which silver is rewritten: a million numbers of one epoch each."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 NUMBERS = 1_000_000
-"""Numbers of a bucket."""
+"""Numbers per bucket."""
 
 EDGES = (
     "stream STRING, epoch BIGINT, bucket BIGINT, lowest BIGINT, highest BIGINT, first_present BIGINT,"
     " first_at TIMESTAMP, last_present BIGINT, last_at TIMESTAMP, hours ARRAY<STRING>, first_batch BIGINT,"
     " last_batch BIGINT, numbers BIGINT, lost BIGINT, quarantined BIGINT"
 )
-"""What is remembered of each bucket, so that its neighbours need not be read: the range of its numbers, and of those
-that some journal has, with their times; the partitions of gold that it goes into; the batches of bronze it came from;
-and how many numbers it has."""
+"""Columns of the bucket index, which avoids reading adjacent buckets. They give the range of the bucket's numbers; the
+range of the numbers that some journal has, with their times; the gold partitions it contributes to; the bronze batches
+it derives from; and its counts of numbers."""
 
 PARTITIONS = ("stream", "epoch", "bucket")
 
 
 class Bucket(NamedTuple):
-    """Numbers from ``bucket`` million on, a million of them, of one epoch."""
+    """Bucket number ``bucket`` of an epoch: a million numbers from ``bucket`` million on."""
 
     stream: str
     epoch: int
@@ -35,24 +35,24 @@ class Bucket(NamedTuple):
 
 
 def with_bucket(rows: DataFrame) -> DataFrame:
-    """Return ``rows`` with the column ``bucket``, which is that of their ``sequence``."""
+    """Add the column ``bucket``, derived from ``sequence``."""
     from pyspark.sql import functions as fn
 
     return rows.withColumn("bucket", fn.expr(f"sequence div {NUMBERS}"))
 
 
 def among_last(count: int) -> Column:
-    """Return the condition that a row has one of the last ``count`` numbers of its bucket."""
+    """Build the condition that a row has one of the last ``count`` numbers of its bucket."""
     from pyspark.sql import functions as fn
 
     return fn.col("sequence") >= (fn.col("bucket") + 1) * NUMBERS - count
 
 
 def in_buckets(buckets: Iterable[Bucket], *, by_sequence: bool = False) -> Column:
-    """Return the condition that a row is in one of these.
+    """Build the condition that a row is in one of ``buckets``.
 
-    :param by_sequence: for rows that have no column ``bucket``; with ranges of ``sequence``, which Parquet files can be
-        skipped by.
+    :param by_sequence: use ranges of ``sequence``, for rows without a column ``bucket``. Spark skips Parquet files by
+        such ranges.
     """
     from pyspark.sql import functions as fn
 
@@ -70,9 +70,9 @@ def in_buckets(buckets: Iterable[Bucket], *, by_sequence: bool = False) -> Colum
 
 
 def bucket_edges(silver: DataFrame, window: str) -> DataFrame:
-    """Return what :data:`EDGES` says of each bucket, but for the batches.
+    """Compute the columns :data:`EDGES` of each bucket, except for the batches.
 
-    :param window: how long a window of gold is.
+    :param window: length of a gold window.
     """
     from pyspark.sql import functions as fn
 

@@ -1,4 +1,4 @@
-"""``fyrehose-pipeline run``: journals to tables."""
+"""Conversion of journals into tables: ``fyrehose-pipeline run``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from fyrehose_twisted.errors import ConfigurationError
 from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session
 
-# What needs pyspark is imported when it runs: this module is imported for --help too.
+# Modules that need pyspark are imported on use, because --help imports this module too.
 if TYPE_CHECKING:
     from fyrehose_twisted.spark.pipeline.run import PipelineSummary
 
-DESCRIPTION = "Make tables of journals: bronze as journalled, silver with each number once, gold counted over time."
+DESCRIPTION = "Convert journals into tables: bronze as stored, silver with each number once, gold aggregated over time."
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -22,48 +22,46 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser("run", help=DESCRIPTION, description=DESCRIPTION)
     add_journal_options(parser)
     add = parser.add_argument
-    add(
-        "--out", required=True, metavar="DIR", help="where the tables go: a directory, or a URI that Spark can write to"
-    )
-    add("--once", action="store_true", help="end when all that is there now is done; else go on until interrupted")
-    add("--trigger", type=_parse_seconds, default=10.0, metavar="SECONDS", help="between two batches [%(default)g]")
+    add("--out", required=True, metavar="DIR", help="output directory, or a URI that Spark can write to")
+    add("--once", action="store_true", help="process current records and exit; default: run until interrupted")
+    add("--trigger", type=_parse_seconds, default=10.0, metavar="SECONDS", help="batch interval [%(default)g]")
     add(
         "--refresh",
         type=_parse_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="bring silver and gold up to date so often [%(default)g]",
+        help="refresh interval of silver and gold [%(default)g]",
     )
-    add("--max-rows-per-batch", type=_parse_count, default=5_000_000, metavar="N", help="rows of a batch [%(default)s]")
+    add("--max-rows-per-batch", type=_parse_count, default=5_000_000, metavar="N", help="rows per batch [%(default)s]")
     add(
         "--data-loss",
         choices=("fail", "lost"),
         default="fail",
-        help="what was dropped before it was read, or is damaged: end, or count it as lost and go on [%(default)s]",
+        help="on dropped or damaged records, fail, or count them as lost and continue [%(default)s]",
     )
     add(
         "--metrics",
         type=_parse_port,
         metavar="PORT",
-        help="serve on this host at /metrics how far it is, for Prometheus",
+        help="serve Prometheus metrics of the query's progress at 127.0.0.1:PORT/metrics",
     )
-    add("--sql", metavar="DIR", help="directory of queries NAME.sql, each of which makes the table gold/NAME")
-    tables = parser.add_argument_group("tables", "What is said here is kept with the tables, and need not be repeated.")
+    add("--sql", metavar="DIR", help="directory of queries NAME.sql; each writes the table gold/NAME")
+    tables = parser.add_argument_group("tables", "These options are stored with the tables; later runs reuse them.")
     add = tables.add_argument
     json = tables.add_mutually_exclusive_group()
     json.add_argument(
-        "--schema", metavar="DDL", help="of JSON messages: 'price DOUBLE, at TIMESTAMP', or a file with it"
+        "--schema", metavar="DDL", help="schema of JSON messages, such as 'price DOUBLE, at TIMESTAMP', or its file"
     )
     json.add_argument(
         "--infer-sample",
         type=_parse_count,
         default=10_000,
         metavar="N",
-        help="messages that the schema is inferred from if none is given [%(default)s]",
+        help="sample size for schema inference without --schema [%(default)s]",
     )
-    json.add_argument("--no-json", action="store_true", help="do not read messages as JSON")
-    add("--window", metavar="DURATION", help="how long a window of gold is ['1 minute']")
-    add("--sent-at", metavar="FIELD", help="field of the JSON that says when it was sent: latency counts from there")
+    json.add_argument("--no-json", action="store_true", help="do not parse messages as JSON")
+    add("--window", metavar="DURATION", help="length of a gold window ['1 minute']")
+    add("--sent-at", metavar="FIELD", help="JSON field with the send time, from which latency is measured")
     parser.set_defaults(run=run)
     return parser
 
@@ -71,7 +69,7 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status.
 
-    :raises FyrehoseError: if something cannot be done as asked; raises what Spark raises, too.
+    :raises FyrehoseError: if an option is invalid, or the pipeline fails. Errors of Spark also propagate.
     """
     from fyrehose_twisted.spark.pipeline.gold import check_window
     from fyrehose_twisted.spark.pipeline.json_payloads import check_field
@@ -81,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if options.sent_at:
         check_field(options.sent_at)
         if options.no_json:
-            raise ConfigurationError("--sent-at names a field of JSON messages; it does not go with --no-json")
+            raise ConfigurationError("--sent-at names a field of JSON messages: omit it or --no-json")
     origins = locations_from_options(options)
     with spark_session("fyrehose run", options) as spark:
         from fyrehose_twisted.spark.listener import stream_progress
@@ -119,12 +117,12 @@ def run(options: argparse.Namespace) -> int:
 
 def _parse_port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 65_536:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: give a number from 1 to 65535")
     return int(text)
 
 
 def format_summary(summary: PipelineSummary) -> list[str]:
-    """Return what was achieved, as lines for a user."""
+    """Format a summary as lines for the user."""
     lines = [
         f"{summary.out}",
         f"  bronze      {_counted(summary.bronze_rows, 'row')} in {_batches(summary.batches)},"

@@ -1,5 +1,4 @@
-"""Taking the envelope off payloads, in Spark's own functions: who published a message, which of theirs it is, and
-whether it is a repeat."""
+"""Envelope decoding in Spark functions: publisher, counter and repeats of messages."""
 
 from __future__ import annotations
 
@@ -15,10 +14,10 @@ PUBLISHER_SIZE = COUNTER_SIZE = 8
 
 
 def unwrapped(rows: DataFrame) -> DataFrame:
-    """Return ``rows`` with ``payload`` as it was published, and the columns ``publisher`` and ``counter``.
+    """Remove envelopes from ``payload`` and add the columns ``publisher`` and ``counter``.
 
-    :return: ``publisher`` is in hexadecimal, and null, as ``counter`` is, if there is no envelope. ``counter`` is
-        signed: those from 2**63 on, which no publisher reaches, are given less 2**64.
+    :return: ``publisher`` is hexadecimal. Both columns are null without an envelope. ``counter`` is signed: values from
+        2**63 on, which no publisher reaches, are reduced by 2**64.
     """
     from pyspark.sql import functions as fn
 
@@ -40,17 +39,17 @@ def unwrapped(rows: DataFrame) -> DataFrame:
 
 
 def with_repeats(rows: DataFrame) -> DataFrame:
-    """Return ``rows`` with the column ``repeat``, by the rule of :mod:`fyrehose_twisted.repeats`.
+    """Add the column ``repeat``, by the rule of :mod:`fyrehose_twisted.repeats`.
 
-    A row is compared with those that are given: the :data:`~fyrehose_twisted.repeats.WINDOW` numbers before the first
-    row have to be among them, or a row whose first copy is there counts as new.
+    Rows are compared only with each other. Include the :data:`~fyrehose_twisted.repeats.WINDOW` numbers before the
+    first row of interest, or repeats of those numbers count as new.
 
-    :param rows: as :func:`unwrapped` returns them, each number of a stream and epoch once.
+    :param rows: rows from :func:`unwrapped`, with each number of a stream and epoch once.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
-    # Those without a publisher must not all come to one task.
+    # Spreads rows without a publisher over several tasks.
     which = fn.coalesce(fn.col("counter"), fn.col("sequence"))
     same = Window.partitionBy("stream", "epoch", "publisher", which).orderBy("sequence")
     distance = fn.col("sequence") - fn.lag("sequence").over(same)

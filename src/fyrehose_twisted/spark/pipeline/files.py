@@ -1,4 +1,4 @@
-"""Small files and directories wherever Spark writes: on this machine, on HDFS, in an object store."""
+"""Small files and directories on any file system of Spark: local, HDFS or object store."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 class Files:
-    """Files below one directory, through the file system of Hadoop that Spark uses for it.
+    """Files below one directory, accessed through Spark's Hadoop file system.
 
-    Names are relative to the directory, with ``/`` between their parts. What fails raises an error of Py4J.
+    Names are relative to the directory, with ``/`` as separator. Failures raise Py4J errors.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -28,25 +28,25 @@ class Files:
         self._root = given.makeQualified(self._system.getUri(), self._system.getWorkingDirectory())
 
     def path(self, name: str = "") -> str:
-        """Return the full name, which Spark understands."""
+        """Return the full path for Spark."""
         return str(self._hadoop_path(name).toString())
 
     def exists(self, name: str) -> bool:
-        """Return whether there is such a file or directory."""
+        """Return whether a file or directory exists."""
         return bool(self._system.exists(self._hadoop_path(name)))
 
     def list(self, name: str) -> list[str]:
-        """Return the names in a directory, sorted; none if there is no such directory."""
+        """List the names in a directory, sorted; empty if the directory does not exist."""
         if not self.exists(name):
             return []
         return sorted(str(status.getPath().getName()) for status in self._system.listStatus(self._hadoop_path(name)))
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a directory with all that is in it, if there is one."""
+        """Delete a file, or a directory recursively, if it exists."""
         self._system.delete(self._hadoop_path(name), True)
 
     def read_text(self, name: str) -> str | None:
-        """Return what a file has, ``None`` if there is none."""
+        """Return the text of a file; ``None`` if the file does not exist."""
         if not self.exists(name):
             return None
         stream = self._system.open(self._hadoop_path(name))
@@ -56,7 +56,7 @@ class Files:
             stream.close()
 
     def write_text(self, name: str, text: str) -> None:
-        """Put a file in place of what is there. Whoever reads sees either the one or the other, whole."""
+        """Replace a file atomically; readers see either the old or the new content."""
         temporary = self._hadoop_path(f"{name}.tmp")
         stream = self._system.create(temporary, True)
         try:
@@ -70,9 +70,9 @@ class Files:
         context.rename(temporary, self._hadoop_path(name), how)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """Return the object that a JSON file has, ``None`` if there is no such file.
+        """Return the object in a JSON file; ``None`` if the file does not exist.
 
-        :raises StateFileError: if it has something else.
+        :raises StateFileError: if the file does not hold a JSON object.
         """
         text = self.read_text(name)
         if text is None:
@@ -82,11 +82,11 @@ class Files:
         except ValueError:
             mark = None
         if not isinstance(mark, dict):
-            raise StateFileError(f"{self.path(name)} is no JSON object; nothing but the pipeline may write there")
+            raise StateFileError(f"{self.path(name)} is not a JSON object: only the pipeline may write this file")
         return mark
 
     def write_json(self, name: str, value: dict[str, Any]) -> None:
-        """Write an object as JSON, as :meth:`write_text` does."""
+        """Replace a file with an object as JSON, atomically like :meth:`write_text`."""
         self.write_text(name, json.dumps(value, sort_keys=True))
 
     def _hadoop_path(self, name: str) -> Any:

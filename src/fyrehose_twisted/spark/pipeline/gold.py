@@ -1,4 +1,4 @@
-"""Gold: what came in each window of time, how late it was, and what nobody has."""
+"""Gold tables: traffic and latency per time window, and gaps in all journals."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TABLES = {
     "gaps": "stream STRING, epoch BIGINT, first_missing BIGINT, last_missing BIGINT, length BIGINT,"
     " closed_at TIMESTAMP, hour STRING",
 }
-"""The tables and their columns. ``hour`` is that in which a window begins, and what files are partitioned by."""
+"""Tables and their columns. ``hour`` is the hour in which a window begins; files are partitioned by it."""
 
 UNKNOWN_HOUR = "1970-01-01-00"
-"""The hour of a gap of which no time is known, for nothing but lost numbers is there."""
+"""Hour of a gap without a known time, in an epoch that holds only lost numbers."""
 
 PERCENTILES = {"p50_us": 50, "p95_us": 95, "p99_us": 99}
 
@@ -30,25 +30,25 @@ _DURATION = re.compile(r"[1-9][0-9]{0,5} (second|minute|hour|day|week)s?")
 
 
 def check_window(text: str) -> str:
-    """Return ``text``. :raises ConfigurationError: if it does not say how long a window is."""
+    """Check a window length and return it. :raises ConfigurationError: if ``text`` is not a duration."""
     if not _DURATION.fullmatch(text):
         raise ConfigurationError(
-            f"--window {text!r} is no duration; write '1 minute', '30 seconds', '2 hours', '1 day'"
+            f"--window {text!r} is not a duration: use '1 minute', '30 seconds', '2 hours' or '1 day'"
         )
     return text
 
 
 def hour_of(at: Column, window: str) -> Column:
-    """Return the partition of gold for what happens ``at`` a time."""
+    """Return the gold partition of a time."""
     from pyspark.sql import functions as fn
 
     return fn.date_format(fn.timestamp_micros(_start(at, window)), "yyyy-MM-dd-HH")
 
 
 def traffic(silver: DataFrame, gaps: DataFrame, window: str) -> DataFrame:
-    """Return for each stream and window what came in it.
+    """Aggregate the traffic of each stream and window.
 
-    :param gaps: as :func:`gaps` gives them; they and the numbers lost with them count in the window that they end in.
+    :param gaps: gaps from :func:`gaps`; a gap and its lost numbers count in the window in which the gap ends.
     """
     from pyspark.sql import functions as fn
 
@@ -83,10 +83,10 @@ def traffic(silver: DataFrame, gaps: DataFrame, window: str) -> DataFrame:
 
 
 def latency(silver: DataFrame, window: str) -> DataFrame:
-    """Return for each stream and window how late messages were: ``latency_us`` of silver, of the latest copy of each.
+    """Aggregate the latency of each stream and window: silver's ``latency_us``, that of each message's latest copy.
 
-    Percentiles are exact (the lowest value that so many percent do not exceed), and found without holding all values
-    of a window in memory. ``copies`` says how many copies there were of those messages.
+    Percentiles are exact (the lowest value that the given percentage of values does not exceed) and are computed
+    without holding all values of a window in memory. ``copies`` counts the copies of those messages.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
@@ -109,12 +109,12 @@ def latency(silver: DataFrame, window: str) -> DataFrame:
 
 
 def gaps(silver: DataFrame, edges: DataFrame, window: str) -> DataFrame:
-    """Return the ranges of numbers that no journal has, between the lowest and the highest of which bronze knows.
+    """Return the gaps in all journals between the lowest and the highest number in bronze.
 
-    :param silver: rows of whole buckets: gaps between numbers of the same bucket are found in them.
-    :param edges: those of all buckets, see :mod:`~fyrehose_twisted.spark.pipeline.buckets`: between them, gaps are
-        found without reading what is in them.
-    :return: ``closed_at`` is when the number after the gap came; null if there is none yet.
+    :param silver: rows of whole buckets, for gaps within buckets.
+    :param edges: edges of all buckets, for gaps between buckets; see
+        :mod:`~fyrehose_twisted.spark.pipeline.buckets`.
+    :return: ``closed_at`` is the receive time of the number after the gap; null if there is none yet.
     """
     inside = _gaps_within_buckets(silver)
     found = inside.unionByName(_gaps_between_buckets(edges))
@@ -203,7 +203,7 @@ def _placed_time() -> Column:
 
 
 def _start(at: Column, window: str) -> Column:
-    """Return when the window of a time begins, in microseconds; windows are counted from 1970 on."""
+    """Return the start of a time's window in microseconds; windows are aligned to 1970."""
     from pyspark.sql import functions as fn
 
     length = fn.lit(duration_us(window))
@@ -211,7 +211,7 @@ def _start(at: Column, window: str) -> Column:
 
 
 def duration_us(window: str) -> int:
-    """Return how long a window is, in microseconds."""
+    """Return the length of a window in microseconds."""
     count, unit = window.split()
     seconds = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}[unit.removesuffix("s")]
     return int(count) * seconds * 1_000_000

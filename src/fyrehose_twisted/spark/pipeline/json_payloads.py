@@ -1,4 +1,4 @@
-"""Reading payloads as JSON: with a schema that is given, or one that a sample shows."""
+"""JSON payloads, parsed with a given schema or one inferred from a sample."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 CORRUPT_FIELD = "_corrupt_record"
-"""A field that Spark fills with what it cannot read; no message may have one of this name."""
+"""Field for Spark's unparsable input; messages must not have a field of this name."""
 
 SECONDS_BELOW, MILLISECONDS_BELOW, MICROSECONDS_BELOW = 1e11, 1e14, 1e17
-"""A number that says when a message was sent is taken for seconds since 1970 below the first, and so on; from the last
-on it is nanoseconds. So times of this century are told apart: 1e11 is the year 5138 in seconds, and 1973 in
-milliseconds."""
+"""Limits that determine the unit of a numeric send time since 1970: seconds below the first, milliseconds below the
+second, microseconds below the third, else nanoseconds. They distinguish times of this century: 1e11 is the year 5138
+in seconds, and 1973 in milliseconds."""
 
 
 def parse_schema_option(spark: SparkSession, text: str) -> StructType:
-    """Return the schema that a user names.
+    """Parse the option ``--schema``.
 
-    :param text: as in CREATE TABLE, such as ``price DOUBLE, at TIMESTAMP``; or the name of a file that has this, or
-        the JSON that Spark writes for a schema.
-    :raises ConfigurationError: if it is none.
+    :param text: DDL as in CREATE TABLE, such as ``price DOUBLE, at TIMESTAMP``, or Spark's JSON form of a schema; or
+        the path of a file with either.
+    :raises ConfigurationError: if ``text`` is not a supported schema.
     """
     from pyspark.errors import PySparkException
 
@@ -36,20 +36,20 @@ def parse_schema_option(spark: SparkSession, text: str) -> StructType:
     try:
         schema = parse_schema(text)
     except (PySparkException, ValueError, KeyError) as error:
-        raise ConfigurationError(f"--schema {where!r} is no schema: {_first_line(error)}") from None
+        raise ConfigurationError(f"--schema {where!r} is not a schema: {_first_line(error)}") from None
     if not schema.fields:
-        raise ConfigurationError(f"--schema {where!r}: a message has named fields, as in 'price DOUBLE, at TIMESTAMP'")
+        raise ConfigurationError(f"--schema {where!r}: name the fields, as in 'price DOUBLE, at TIMESTAMP'")
     if "variant" in schema.simpleString():
-        raise ConfigurationError(f"--schema {where!r} has a VARIANT, which little but Spark can read; use STRING")
+        raise ConfigurationError(f"--schema {where!r} has a VARIANT, which few other programs read: use STRING")
     if CORRUPT_FIELD in schema.fieldNames():
         raise ConfigurationError(f"--schema {where!r}: a field cannot be called {CORRUPT_FIELD}")
     return schema
 
 
 def parse_schema(text: str) -> StructType:
-    """Return the schema that a text, in DDL or as JSON, describes.
+    """Parse a schema from DDL or JSON.
 
-    :raises ValueError: if it is a type, but not that of something with fields; else raises what Spark raises.
+    :raises ValueError: if ``text`` is a type without fields. Errors of Spark also propagate.
     """
     import json
 
@@ -62,11 +62,11 @@ def parse_schema(text: str) -> StructType:
 
 
 def inferred_schema(rows: DataFrame, limit: int) -> StructType | None:
-    """Return the schema of the JSON objects among the first ``limit`` payloads, ``None`` if there are none.
+    """Infer the schema of the JSON objects among the first ``limit`` payloads; return ``None`` if there are none.
 
-    Of fields whose names differ in case only, one is kept: tables have no others.
+    Of fields whose names differ only in case, one is kept, since column names are case-insensitive.
 
-    :param rows: with a column ``payload``, without envelopes.
+    :param rows: rows with a column ``payload``, without envelopes.
     """
     from pyspark.sql import functions as fn
     from pyspark.sql.types import StructType
@@ -81,7 +81,7 @@ def inferred_schema(rows: DataFrame, limit: int) -> StructType | None:
 
 
 def with_messages(rows: DataFrame, schema: StructType | None) -> DataFrame:
-    """Return ``rows`` with ``message``, the fields of ``payload``, and ``bad_json``, why there are none.
+    """Add the columns ``message``, the parsed ``payload``, and ``bad_json``, the reason for a parse failure.
 
     Without a schema there is no ``message``, and ``bad_json`` is null.
     """
@@ -109,10 +109,10 @@ def with_messages(rows: DataFrame, schema: StructType | None) -> DataFrame:
 
 
 def sent_time_micros(field: str) -> Column:
-    """Return when a message was sent, in microseconds since 1970, as a field of its JSON says; null if that says none.
+    """Return the send time from a JSON field, in microseconds since 1970; null if the field has no valid time.
 
-    :param field: its name, with dots where it is within others. A number counts s, ms, µs or ns since 1970, whichever
-        gives a time of this millennium; a text is ISO 8601, UTC unless it names a zone.
+    :param field: name of the field; dots separate the names of nested fields. A number counts s, ms, µs or ns since
+        1970; its magnitude determines the unit. A string is ISO 8601, in UTC unless it names a zone.
     """
     from pyspark.sql import functions as fn
 
@@ -131,9 +131,9 @@ def sent_time_micros(field: str) -> Column:
 
 
 def check_field(field: str) -> str:
-    """Return ``field``. :raises ConfigurationError: if it cannot be the name of one."""
+    """Check a field name and return it. :raises ConfigurationError: if ``field`` is not a valid name."""
     if not all(field.split(".")) or "'" in field:
-        raise ConfigurationError(f"--sent-at {field!r} is no name of a field; write FIELD, or OUTER.INNER")
+        raise ConfigurationError(f"--sent-at {field!r} is not a field name: use FIELD or OUTER.INNER")
     return field
 
 

@@ -1,4 +1,4 @@
-"""Tables of gold that a user's SQL makes."""
+"""Gold tables defined by the user's SQL."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 VIEWS = ("bronze", "silver", "quarantine", *TABLES)
-"""What queries can read."""
+"""Tables that queries can read."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -23,8 +23,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 def read_queries(spark: SparkSession, directory: str) -> dict[str, str]:
     """Return the text of each file ``NAME.sql``, by name.
 
-    :raises ConfigurationError: if there is none, one is not SQL, or is called as one of :data:`VIEWS`.
-    :raises OSError: if one cannot be read.
+    :raises ConfigurationError: if there is no file, a file is not SQL, or its name is invalid or in :data:`VIEWS`.
+    :raises OSError: if a file cannot be read.
     """
     from pyspark.errors import ParseException
 
@@ -34,7 +34,7 @@ def read_queries(spark: SparkSession, directory: str) -> dict[str, str]:
     for path in sorted(Path(directory).glob("*.sql")):
         if not _NAME.fullmatch(path.stem) or path.stem in VIEWS:
             raise ConfigurationError(
-                f"{path}: its table would be called {path.stem!r}; a name has letters, digits, - and _, and is none of"
+                f"{path}: its table would be called {path.stem!r}; use letters, digits, - and _, and none of the names"
                 f" {', '.join(VIEWS)}"
             )
         text = path.read_text(encoding="utf-8").strip().removesuffix(";")
@@ -42,7 +42,7 @@ def read_queries(spark: SparkSession, directory: str) -> dict[str, str]:
         try:
             parser._jsparkSession.sessionState().sqlParser().parsePlan(text)
         except ParseException as error:
-            raise ConfigurationError(f"{path} is no SQL: {_first_line(error)}") from None
+            raise ConfigurationError(f"{path} is not SQL: {_first_line(error)}") from None
         queries[path.stem] = text
     if not queries:
         raise ConfigurationError(f"--sql {directory}: there is no file NAME.sql in it")
@@ -52,11 +52,11 @@ def read_queries(spark: SparkSession, directory: str) -> dict[str, str]:
 def write_queries(
     spark: SparkSession, queries: Mapping[str, str], tables: Mapping[str, DataFrame], gold: str
 ) -> list[str]:
-    """Write the table of each query, whole, in place of what was there; return their names.
+    """Replace the table of each query and return the tables' names.
 
-    :param tables: what the queries read, by the names of :data:`VIEWS`.
-    :param gold: the directory that they are written to.
-    :raises ConfigurationError: if a query cannot be run on these.
+    :param tables: tables that the queries read, by the names of :data:`VIEWS`.
+    :param gold: output directory.
+    :raises ConfigurationError: if a query does not fit these tables.
     """
     from pyspark.errors import AnalysisException
 

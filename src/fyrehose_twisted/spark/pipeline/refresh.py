@@ -1,4 +1,4 @@
-"""Making silver and gold from bronze: what new batches touch is written anew, and nothing else."""
+"""Incremental refresh of silver and gold from bronze: only buckets and hours affected by new batches are rewritten."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ EDGES_TABLE = "_fyrehose/edges"
 
 
 class _BatchSpan(NamedTuple):
-    """From which batch to which a bucket has rows."""
+    """First and last batch with rows of a bucket."""
 
     first: int
     last: int
 
 
 class Refresh:
-    """Brings silver and gold up to date.
+    """Refresh of silver and gold.
 
-    What has to be done follows from marks on disk, so it can be cut short at any time and is done again by the next:
-    MARK says up to which batch all is done, and PENDING which hours of gold a run that did not end may have left wrong.
+    State files on disk determine the pending work, so an interrupted refresh is repeated by the next one.
+    :data:`STATE_FILE` holds the last refreshed batch. :data:`PENDING_FILE` holds the gold hours that an interrupted
+    refresh may have left inconsistent.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Refresh:
         self._settings = self._apply_settings()
 
     def run(self) -> bool:
-        """Bring all up to the last batch that is finished; return whether there was anything to do."""
+        """Refresh up to the last finished batch and return whether there were new batches."""
         last = self._bronze.finished()
         done = self._refreshed_batch()
         if last <= done:
@@ -69,7 +70,7 @@ class Refresh:
         return True
 
     def run_queries(self) -> list[str]:
-        """Write the tables of the user's queries; return their names. There are none before there is silver."""
+        """Write the tables of the user's queries and return their names; do nothing before silver exists."""
         if not self._queries or self._refreshed_batch() < 0:
             return []
         batches = range(self._refreshed_batch() + 1)
@@ -78,36 +79,36 @@ class Refresh:
         return write_queries(self._spark, self._queries, tables, self._files.path("gold"))
 
     def silver(self) -> DataFrame:
-        """Return the table as it is."""
+        """Return the current silver table."""
         return self._table("silver", silver.silver_schema(self._settings.schema))
 
     def quarantine(self) -> DataFrame:
-        """Return the table as it is."""
+        """Return the current quarantine table."""
         return self._table("quarantine", silver.QUARANTINE)
 
     def gold(self, name: str) -> DataFrame:
-        """Return one of :data:`~fyrehose_twisted.spark.pipeline.gold.TABLES` as it is."""
+        """Return the current state of one of :data:`~fyrehose_twisted.spark.pipeline.gold.TABLES`."""
         return self._table(f"gold/{name}", gold.TABLES[name])
 
     def edges(self) -> DataFrame:
-        """Return what is known of each bucket, see :data:`~fyrehose_twisted.spark.pipeline.buckets.EDGES`."""
+        """Return the bucket index; see :data:`~fyrehose_twisted.spark.pipeline.buckets.EDGES`."""
         return self._table(EDGES_TABLE, EDGES)
 
     @property
     def settings(self) -> Settings:
-        """The settings that hold."""
+        """Current settings."""
         return self._settings
 
     def _apply_settings(self) -> Settings:
         kept = load_settings(self._files)
         now = resolve_settings(self._spark, kept, self._requested)
         for name in ("silver", "quarantine", EDGES_TABLE, *(f"gold/{table}" for table in gold.TABLES)):
-            # What a run that was killed had not moved to its place yet.
+            # Temporary output of a killed run.
             for leftover in self._files.list(name):
                 if leftover.startswith((".spark-staging", "_temporary")):
                     self._files.delete(f"{name}/{leftover}")
         if kept is not None and kept != now:
-            # The mark goes first: if this is cut short, all is written anew all the same.
+            # The state file is deleted first, so that an interruption here still leads to a full rewrite.
             self._files.delete(STATE_FILE)
             for name in ("silver", "quarantine", "gold", EDGES_TABLE, PENDING_FILE):
                 self._files.delete(name)
@@ -119,7 +120,7 @@ class Refresh:
         return int((self._files.read_json(STATE_FILE) or {}).get("batch", -1))
 
     def _dirty_buckets(self, batches: Sequence[int]) -> dict[Bucket, _BatchSpan]:
-        """Return the buckets that batches touch, and those after them, in which repeats may show now."""
+        """Return the buckets that batches affect, including the following ones, where repeats may now appear."""
         from pyspark.sql import functions as fn
 
         rows = with_bucket(self._bronze.read(batches)).groupBy(*PARTITIONS)
@@ -175,7 +176,7 @@ class Refresh:
         self._overwrite_partitions(found.join(batches, list(PARTITIONS)), EDGES_TABLE, PARTITIONS, [])
 
     def _hours(self, buckets: Mapping[Bucket, object]) -> set[str]:
-        """Return the hours of gold that buckets go into, and those of gaps between them and their neighbours."""
+        """Return the gold hours of buckets and of the gaps between them and adjacent buckets."""
         from pyspark.sql import Window
         from pyspark.sql import functions as fn
 
@@ -209,20 +210,20 @@ class Refresh:
             gaps.unpersist()
 
     def _overwrite_hours(self, name: str, table: DataFrame, hours: set[str]) -> None:
-        """Write hours of a table, and delete those of them that have no rows any more."""
+        """Write hours of a table and delete the hours that no longer have rows."""
         there = [f"gold/{name}/{hour}" for hour in self._files.list(f"gold/{name}") if hour[len("hour=") :] in hours]
         before = {hour: self._files.list(hour) for hour in there}
         order = ["first_missing"] if name == "gaps" else ["window_start"]
         self._overwrite_partitions(table, f"gold/{name}", ("hour",), ["stream", *order])
         for hour, names in before.items():
-            # What was written has names that no file had before.
+            # Every write creates new file names, so unchanged names mean that the hour got no rows.
             if self._files.list(hour) == names:
                 self._files.delete(hour)
 
     def _overwrite_partitions(
         self, rows: DataFrame, name: str, partitions: Sequence[str], order: Sequence[str]
     ) -> None:
-        """Write partitions in place of those that are there; others stay."""
+        """Replace the partitions that occur in ``rows``; keep the others."""
         writer = rows.repartition(*partitions).sortWithinPartitions(*partitions, *order).write.mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "dynamic").partitionBy(*partitions)
         writer.parquet(self._files.path(name))

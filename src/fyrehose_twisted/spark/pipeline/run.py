@@ -1,4 +1,4 @@
-"""The pipeline: a query that writes bronze, and beside it what brings silver and gold up to date."""
+"""Pipeline: a streaming query that writes bronze, with periodic refresh of silver and gold."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_INTERVAL = 0.2
-"""Seconds between two looks whether the query has ended, or has to."""
+"""Seconds between checks for the end of the query or a stop request."""
 
 MAX_ROWS = 5_000_000
-"""Rows of a batch, unless the user says otherwise: a backlog is read in several."""
+"""Default limit of rows per batch; a larger backlog is read in several batches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be run.
+    """Configuration of a pipeline run.
 
-    :ivar out: the directory that everything is written to: a path, or a URI of a file system that Spark has.
-    :ivar once: end when all that was there at the start is done.
-    :ivar trigger: seconds between two batches of bronze.
-    :ivar refresh: seconds between two times that silver and gold are brought up to date.
-    :ivar max_rows: rows that a batch may have.
-    :ivar fail_on_data_loss: end if something was dropped before it was read, or is damaged; else it is lost.
+    :ivar out: output directory: a path, or a URI of a file system that Spark supports.
+    :ivar once: stop after the records present at the start.
+    :ivar trigger: interval between bronze batches, in seconds.
+    :ivar refresh: interval between refreshes of silver and gold, in seconds.
+    :ivar max_rows: limit of rows per batch.
+    :ivar fail_on_data_loss: fail on dropped or damaged records; otherwise count them as lost.
     :ivar queries: SQL of the user's own tables, by name.
     """
 
@@ -58,7 +58,7 @@ class Plan:
 
 
 class PipelineSummary(NamedTuple):
-    """What is in the tables at the end, and what this run did."""
+    """Totals of the tables after a run, with the number of new batches."""
 
     out: str
     batches: int
@@ -68,15 +68,15 @@ class PipelineSummary(NamedTuple):
     lost: int
     quarantined: int
     tables: dict[str, int]
-    """Rows of each table of gold."""
+    """Rows of each gold table."""
     reads_json: bool
 
 
 class Pipeline:
-    """Runs until all is done, or until it is told to stop.
+    """Pipeline that runs until its work is done or :meth:`stop` is called.
 
-    :raises StateFileError: if the directory belongs to something else.
-    :raises ConfigurationError: if what is wanted is not possible.
+    :raises StateFileError: if another query wrote the output directory.
+    :raises ConfigurationError: if a setting is invalid.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan) -> None:
@@ -88,13 +88,13 @@ class Pipeline:
         self._stop = threading.Event()
 
     def stop(self) -> None:
-        """Let :meth:`run` come to its end in order. May be called from a signal handler or another thread."""
+        """Request an orderly end of :meth:`run`. Safe to call from a signal handler or another thread."""
         self._stop.set()
 
     def run(self) -> PipelineSummary:
-        """Run, and return what was achieved.
+        """Run the pipeline and return its summary.
 
-        Raises what Spark raises if the query fails; what was finished by then is in silver and gold all the same.
+        If the query fails, its error propagates after silver and gold have been refreshed from the finished batches.
         """
         before = self._bronze.finished()
         query = self._start()
@@ -102,7 +102,7 @@ class Pipeline:
             self._watch(query)
         finally:
             query.stop()
-            # Also if the query failed, and will each time until somebody mends a journal: what is finished is shown.
+            # Refresh even if the query failed: it may keep failing until a journal is repaired.
             self._refresh.run()
         self._refresh.run_queries()
         return self._summary(before)
@@ -125,9 +125,9 @@ class Pipeline:
         return writer.trigger(processingTime=f"{round(plan.trigger * 1_000)} milliseconds").start()
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Wait for the query's end, or until told to stop; bring silver and gold up to date meanwhile."""
+        """Refresh silver and gold periodically until the query ends or a stop is requested."""
         due = time.monotonic() + self._plan.refresh
-        # An exception of the query is raised by awaitTermination.
+        # awaitTermination raises the query's exception.
         while not self._stop.is_set() and not query.awaitTermination(POLL_INTERVAL):  # type: ignore[arg-type]
             if not self._plan.once and time.monotonic() >= due:
                 if self._refresh.run():
@@ -163,7 +163,7 @@ class Pipeline:
 
 @contextmanager
 def stop_on_signals(pipeline: Pipeline) -> Iterator[None]:
-    """Let SIGINT and SIGTERM stop a pipeline in order, and a second one end the process at once."""
+    """Stop a pipeline in order on SIGINT or SIGTERM; terminate the process at once on a second signal."""
 
     def handle(number: int, frame: FrameType | None) -> None:
         for each in before:
@@ -171,13 +171,13 @@ def stop_on_signals(pipeline: Pipeline) -> Iterator[None]:
         pipeline.stop()
 
     def at_once(number: int, frame: FrameType | None) -> None:
-        # Java ends when the pipe that we hold is closed; to wait for it is what the user does not want any more.
+        # Java exits once our end of its pipe closes, so do not wait for it.
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     if threading.current_thread() is not threading.main_thread():
-        yield  # Only the main thread may set handlers; whoever runs us elsewhere stops us otherwise.
+        yield  # Only the main thread can set signal handlers; in another thread, the caller uses Pipeline.stop().
         return
     for number in before:
         signal.signal(number, handle)

@@ -1,4 +1,4 @@
-"""How a pipeline's tables are made: said once, and kept with them."""
+"""Table settings of a pipeline, stored with its tables."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SAMPLE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class RequestedSettings:
-    """What a user says. ``None``: as before, or else as by default.
+    """Settings requested by the user. ``None`` keeps the stored setting, or else the default.
 
-    :ivar schema: that of JSON messages, as DDL, or a file with it. By default it is inferred from a sample.
-    :ivar sample: so many payloads are looked at to infer it.
-    :ivar no_json: payloads are no JSON.
-    :ivar window: how long a window of gold is; by default a minute.
-    :ivar sent_at: the field of the JSON that says when a message was sent; ``""`` for none.
+    :ivar schema: schema of JSON messages as DDL, or a file with it; by default inferred from a sample.
+    :ivar sample: number of payloads in that sample.
+    :ivar no_json: do not parse payloads as JSON.
+    :ivar window: length of a gold window; by default a minute.
+    :ivar sent_at: JSON field with the send time; ``""`` for none.
     """
 
     schema: str | None = None
@@ -39,12 +39,12 @@ class RequestedSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the tables are made.
+    """Settings of the tables.
 
-    :ivar window: how long a window of gold is.
-    :ivar sent_at: the field of the JSON that says when a message was sent.
-    :ivar is_json: whether payloads are read as JSON; ``None`` if that is not known before there are some.
-    :ivar fields: the schema of messages, as JSON.
+    :ivar window: length of a gold window.
+    :ivar sent_at: JSON field with the send time.
+    :ivar is_json: whether payloads are parsed as JSON; ``None`` until the first payloads decide it.
+    :ivar fields: schema of messages, as JSON.
     """
 
     window: str = DEFAULT_WINDOW
@@ -54,15 +54,15 @@ class Settings:
 
     @property
     def schema(self) -> StructType | None:
-        """The schema of messages, ``None`` if payloads are not read as JSON."""
+        """Schema of messages; ``None`` if payloads are not parsed as JSON."""
         return None if self.fields is None else parse_schema(self.fields)
 
 
 def resolve_settings(spark: SparkSession, previous: Settings | None, requested: RequestedSettings) -> Settings:
-    """Return the settings that hold from now on.
+    """Apply requested settings to the previous ones and return the result.
 
-    :param previous: those that held before.
-    :raises ConfigurationError: if what is wanted is not possible.
+    :param previous: stored settings; ``None`` if there are none.
+    :raises ConfigurationError: if a requested setting is invalid.
     """
     settings = previous or Settings()
     if requested.window is not None:
@@ -77,7 +77,7 @@ def resolve_settings(spark: SparkSession, previous: Settings | None, requested: 
 
 
 def load_settings(files: Files) -> Settings | None:
-    """Return the settings that hold, ``None`` if there are none yet. :raises StateFileError: if they are not ours."""
+    """Load the stored settings; return ``None`` if there are none. :raises StateFileError: if their format differs."""
     mark = files.read_json(SETTINGS_FILE)
     if mark is None:
         return None
@@ -89,7 +89,7 @@ def load_settings(files: Files) -> Settings | None:
 
 
 def save_settings(files: Files, settings: Settings) -> None:
-    """Keep the settings."""
+    """Store the settings."""
     mark: dict[str, Any] = asdict(settings)
     if settings.fields is None:
         files.delete(SCHEMA_FILE)

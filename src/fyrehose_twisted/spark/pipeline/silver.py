@@ -1,4 +1,4 @@
-"""Silver: each number once, in order, from whichever journals have it, and what disagrees set apart."""
+"""Silver table: each number once, in order, merged from all journals, with disputed numbers quarantined."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILVER = (
     " status STRING, publisher STRING, counter BIGINT, copies INT, late_copies INT, latency_us BIGINT,"
     " `repeat` BOOLEAN, bad_json STRING"
 )
-"""The columns; before ``bad_json`` stands ``message`` if payloads are read as JSON."""
+"""Columns. If payloads are parsed as JSON, ``message`` precedes ``bad_json``."""
 
 QUARANTINE = (
     "stream STRING, epoch BIGINT, bucket BIGINT, sequence BIGINT, journal STRING, segment STRING,"
@@ -31,8 +31,8 @@ QUARANTINE = (
 
 JUMP_US = 3_600_000_000
 NEIGHBOURS = 16
-"""A record received more than an hour before each of so many that precede it is one whose clock was wrong. Nothing
-counts as late because of it."""
+"""A record received more than an hour before each of the :data:`NEIGHBOURS` numbers before it had a wrong clock.
+It never makes another record count as late."""
 
 
 def silver(
@@ -42,19 +42,18 @@ def silver(
     sent_at: str | None = None,
     earlier: DataFrame | None = None,
 ) -> DataFrame:
-    """Return a row for each number that bronze has; whole buckets must be given.
+    """Return a row for each number in bronze; ``bronze`` must hold whole buckets.
 
-    Whether payloads agree is found by comparing them. A number is ``lost`` if no journal has it, ``quarantined`` if
-    journals disagree, and then it has no payload.
+    Payloads are compared. A number is ``lost`` if no journal has it. It is ``quarantined``, without a payload, if
+    journals disagree.
 
-    A copy is late if a higher number of its bucket came to the same journal before it: it was repaired. Its delay is
-    counted from there, or from when the number came to any journal, whichever was earlier. This needs clocks that agree
-    if there are several journals.
+    A copy is late, that is, repaired, if its journal received a higher number of the bucket earlier. Its delay counts
+    from that time, or from the first receipt of the number by any journal, whichever is earlier. With several journals,
+    this requires synchronized clocks.
 
-    :param schema: that of JSON messages; without it there is no column ``message``.
-    :param sent_at: the field of the JSON that says when a message was sent; then latency is counted from there.
-    :param earlier: rows of silver for the buckets before those of ``bronze``, in which messages may stand that are
-        repeated here.
+    :param schema: schema of JSON messages; without it there is no column ``message``.
+    :param sent_at: JSON field with the send time, from which latency is then measured.
+    :param earlier: silver rows of the buckets before those of ``bronze``, whose messages may be repeated here.
     """
     numbers = unwrapped(_numbers(bronze))
     if sent_at is not None:
@@ -66,13 +65,13 @@ def silver(
 
 
 def columns(schema: StructType | None) -> list[str]:
-    """Return the names of the columns, in order."""
+    """Return the column names in order."""
     names = parse_schema(SILVER).fieldNames()
     return names if schema is None else [*names[:-1], "message", names[-1]]
 
 
 def silver_schema(schema: StructType | None) -> StructType:
-    """Return the columns of silver and their types, ``schema`` being that of messages."""
+    """Return the schema of silver; ``schema`` is that of messages."""
     from pyspark.sql.types import StructField, StructType
 
     fields = {field.name: field for field in parse_schema(SILVER).fields}
@@ -82,7 +81,7 @@ def silver_schema(schema: StructType | None) -> StructType:
 
 
 def quarantine(bronze: DataFrame) -> DataFrame:
-    """Return every version of those numbers of which journals have different payloads."""
+    """Return all versions of the numbers whose payloads differ between journals."""
     from pyspark.sql import functions as fn
 
     rows = with_bucket(bronze.where(fn.col("status") == OK))
@@ -97,19 +96,21 @@ def quarantine(bronze: DataFrame) -> DataFrame:
 
 
 def _copies(bronze: DataFrame) -> DataFrame:
-    """Return the rows of bronze with ``at``, in microseconds, and ``earliest_higher``: when the first of the higher
-    numbers came to the same journal."""
+    """Return the rows of bronze with ``at``, the receive time in microseconds, and ``earliest_higher``.
+
+    ``earliest_higher`` is the time at which the same journal first received a higher number.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
     rows = with_bucket(bronze).select(
         *PARTITIONS, "sequence", "journal", "status", "payload", fn.unix_micros("received_at").alias("at")
     )
-    # One exchange serves this window and the grouping by number. The order is descending because Spark lets a frame
-    # grow from the first row on without looking at each row twice, but not shrink.
+    # One exchange serves this window and the grouping by number. The order is descending because Spark evaluates a
+    # frame that grows from the first row in linear time, but not one that shrinks.
     descending = Window.partitionBy(*PARTITIONS, "journal").orderBy(fn.desc("sequence"))
     before = fn.min("at").over(descending.rowsBetween(1, NEIGHBOURS))
-    # A number in the same journal twice, which is none of the source's doing, must not count as two copies.
+    # A number stored twice in one journal, which the source never returns, must not count as two copies.
     again = fn.lag("sequence").over(descending) == fn.col("sequence")
     higher = descending.rowsBetween(Window.unboundedPreceding, -1)
     return (

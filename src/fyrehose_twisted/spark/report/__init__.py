@@ -1,1 +1,1 @@
-"""One HTML page that shows what a comparison of journals and the tables made of them have found."""
+"""HTML report on a comparison of journals and on the pipeline's tables."""

@@ -1,4 +1,4 @@
-"""The axis of sequence numbers: which are shown, which are left out, and into what bins they are counted."""
+"""Axis of sequence numbers with breaks and bins."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 MAX_BINS = 400
-"""An axis has at most so many bins: as many as a plot has room for marks that can be told apart."""
+"""Maximum of bins per axis: the number of marks that a plot can show distinctly."""
 
 MIN_BREAK_FRACTION = 0.25
-"""A hole this large a part of an axis is left out of it."""
+"""Fraction of an axis above which a hole is omitted from the axis."""
 
 MAX_BREAKS = 16
-"""So many holes are left out at most."""
+"""Maximum of omitted holes per axis."""
 
 
 class Tick(NamedTuple):
-    """A place on the axis, and the number that stands there."""
+    """Axis position and its number as text."""
 
     place: int
     text: str
@@ -27,12 +27,12 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The numbers ``first`` to ``last`` of one epoch of a stream, without ``breaks``.
+    """Axis over the numbers ``first`` to ``last`` of a stream's epoch, without ``breaks``.
 
-    What is drawn are places: 0 for ``first``, one more for each number that is not left out. Numbers themselves can be
-    above 2**53, where those of a browser are not exact, and holes in them so wide that nothing else would be seen.
+    Plots use places: 0 for ``first``, and one more for each number that is not omitted. Numbers can exceed 2**53, above
+    which browsers' numbers are inexact, and holes can be wide enough to hide everything else.
 
-    :ivar breaks: ranges that are left out, ascending, first and last of each.
+    :ivar breaks: omitted ranges in ascending order, each with first and last number.
     """
 
     stream: str
@@ -43,13 +43,13 @@ class Axis:
 
     @classmethod
     def over(cls, stream: str, epoch: int, first: int, last: int, holes: Iterable[tuple[int, int]]) -> Axis:
-        """Return the axis for a range, without those of ``holes`` that would take too large a part of it."""
+        """Create the axis for a range and omit ``holes`` that would take up too much of it."""
         left_out: list[tuple[int, int]] = []
         shown = last - first + 1
         inside = [(max(low, first), min(high, last)) for low, high in holes if low <= last and high >= first]
         for low, high in sorted(inside, key=lambda hole: hole[0] - hole[1])[:MAX_BREAKS]:
             length = high - low + 1
-            # A little of the hole stays, or it would not be seen that something is missing there at all.
+            # Keep the margins of the hole, so that the plot still shows it.
             if length > MIN_BREAK_FRACTION * shown and length > MAX_BINS:
                 margin = max(1, (shown - length) // MAX_BINS)
                 if length - 2 * margin > 0:
@@ -59,16 +59,16 @@ class Axis:
 
     @property
     def length(self) -> int:
-        """How many places there are."""
+        """Number of places."""
         return self.last - self.first + 1 - sum(high - low + 1 for low, high in self.breaks)
 
     @property
     def width(self) -> int:
-        """How many places are counted in one bin."""
+        """Number of places per bin."""
         return max(1, -(-self.length // MAX_BINS))
 
     def place(self, number: int) -> int:
-        """Return the place of a number; of one that is left out, that of the next one that is not."""
+        """Return the place of a number; an omitted number has the place of the next number shown."""
         place = number - self.first
         for low, high in self.breaks:
             place -= max(0, min(number - low, high - low + 1))
@@ -83,7 +83,7 @@ class Axis:
         return number
 
     def ticks(self, wanted: int = 6) -> list[Tick]:
-        """Return round numbers along the axis, and the numbers on both sides of what is left out."""
+        """Return ticks at round numbers, omitting those near a break."""
         ends = [self.first, *(end for low, high in self.breaks for end in (low - 1, high + 1)), self.last]
         step = _step(self.length / wanted)
         numbers: set[int] = set()
@@ -93,16 +93,16 @@ class Axis:
         if len(numbers) < 2:
             numbers.update((self.first, self.last))
         for low, high in self.breaks:
-            # Both sides of a break share a place on the page, and it is labelled where it is drawn.
+            # Both sides of a break share a place, which has a label of its own.
             numbers = {number for number in numbers if not low - step // 2 < number < high + step // 2}
         return [Tick(self.place(number), f"{number:,}") for number in sorted(numbers)]
 
 
 class BinCount(NamedTuple):
-    """What was counted in one bin of one lane.
+    """Counts of one bin of one lane.
 
-    :ivar numbers: how many sequence numbers are concerned.
-    :ivar runs: how many findings there are.
+    :ivar numbers: count of affected sequence numbers.
+    :ivar runs: count of findings.
     """
 
     bin: int
@@ -111,9 +111,9 @@ class BinCount(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """Neighbouring bins that are about equally full: what is drawn as one bar.
+    """Adjacent bins of about the same density, drawn as one bar.
 
-    :ivar level: 1 if few of the numbers there are concerned, up to :data:`LEVELS` if most are.
+    :ivar level: density of affected numbers, from 1 (few) to :data:`LEVELS` (most).
     """
 
     first: int
@@ -127,7 +127,7 @@ LEVELS = 4
 
 
 def make_bars(axis: Axis, counts: Iterable[BinCount]) -> list[Bar]:
-    """Return bars for counts, of which there is at most one for each bin."""
+    """Merge counts, at most one per bin, into bars."""
     made: list[Bar] = []
     for one in sorted(counts):
         width = min(axis.width, axis.length - one.bin * axis.width)
@@ -153,7 +153,7 @@ def _step(least: float) -> int:
 
 
 def thin_ticks(ticks: list[Tick], axis: Axis, share: float = 0.08) -> list[Tick]:
-    """Return ticks without those that stand too near to the one before."""
+    """Drop ticks that are too close to the previous one."""
     if not ticks:
         return []
     kept = [ticks[0]]

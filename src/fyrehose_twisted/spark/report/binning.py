@@ -1,4 +1,4 @@
-"""Counting on the axis of sequence numbers, done by Spark: what comes back is as long as the axis has bins."""
+"""Spark aggregation of findings, repairs and divergence into the bins of a number axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class FindingLane(NamedTuple):
-    """What gets a line of its own: what was found of one kind, in one journal, or in all if it is ``None``."""
+    """Line of a plot: the findings of one kind and reason in one journal, or in all if ``journal`` is ``None``."""
 
     kind: str
     reason: str
@@ -21,7 +21,7 @@ class FindingLane(NamedTuple):
 
 
 class JournalPair(NamedTuple):
-    """Two journals that disagree; or one that does with itself."""
+    """Pair of journals that disagree; a journal that disagrees with itself is paired with itself."""
 
     first: str
     second: str
@@ -31,7 +31,7 @@ Holes = dict[tuple[str, int], list[tuple[int, int]]]
 
 
 def widest_holes(missing: DataFrame) -> Holes:
-    """Return the widest holes of each stream and epoch. ``missing`` has ``first`` and ``last``."""
+    """Return the widest holes of each stream and epoch; ``missing`` has columns ``first`` and ``last``."""
     from pyspark.sql import functions as f
 
     length = f.col("last") - f.col("first")
@@ -44,9 +44,9 @@ def widest_holes(missing: DataFrame) -> Holes:
 def count_findings(
     findings: DataFrame, axes: Sequence[Axis], journals: Iterable[str]
 ) -> list[dict[FindingLane, list[BinCount]]]:
-    """Return, for each axis, what was found in the bins of each lane.
+    """Count the findings in each lane's bins, for each axis.
 
-    :param journals: which get lanes; what concerns all journals has lanes always.
+    :param journals: journals with lanes of their own; findings of all journals always have lanes.
     """
     from pyspark.sql import functions as f
 
@@ -83,7 +83,7 @@ def count_findings(
 
 
 def count_repairs(silver: DataFrame, axes: Sequence[Axis]) -> list[list[BinCount]]:
-    """Return, for each axis, how many copies came late in each bin, and of how many numbers."""
+    """Count the late copies and their numbers in each bin, for each axis."""
     from pyspark.sql import functions as f
 
     counted: list[list[BinCount]] = [[] for _ in axes]
@@ -101,7 +101,7 @@ def count_repairs(silver: DataFrame, axes: Sequence[Axis]) -> list[list[BinCount
 
 
 def count_pairs(quarantine: DataFrame, axes: Sequence[Axis]) -> list[dict[JournalPair, list[BinCount]]]:
-    """Return, for each axis, in which bins two journals disagree, and on how many numbers."""
+    """Count the numbers on which two journals disagree in each bin, for each axis."""
     from pyspark.sql import functions as f
 
     counted: list[dict[JournalPair, list[BinCount]]] = [{} for _ in axes]
@@ -132,7 +132,7 @@ def count_pairs(quarantine: DataFrame, axes: Sequence[Axis]) -> list[dict[Journa
 
 
 def place_column(axis: Axis, number: Column) -> Column:
-    """Return what :meth:`Axis.place` does, for a column."""
+    """Return the column equivalent of :meth:`Axis.place`."""
     from pyspark.sql import functions as f
 
     place = number - f.lit(axis.first)
@@ -142,8 +142,7 @@ def place_column(axis: Axis, number: Column) -> Column:
 
 
 def _with_places(frame: DataFrame, axes: Sequence[Axis], **places: str) -> DataFrame:
-    """Add ``axis``, the index of the axis that a row belongs on, its ``width``, and places of numbers that are in
-    columns; rows that belong on none are left out."""
+    """Add ``axis``, the index of a row's axis, its ``width``, and the places of number columns; drop other rows."""
     from pyspark.sql import functions as f
 
     def for_each(value: Callable[[int, Axis], Column]) -> Column:

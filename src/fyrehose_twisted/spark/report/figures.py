@@ -27,7 +27,7 @@ from fyrehose_twisted.wording import pluralize
 
 
 def rate_plot(traffic: Timeline | None, streams: Sequence[StreamTraffic]) -> Plot:
-    """Return messages and bytes a second, over time."""
+    """Plot message and byte rates over time."""
     plot = Plot("rate", "Messages and bytes over time", "There is no traffic in gold, so there is no rate to show.")
     if traffic is None or not traffic.rows:
         return plot
@@ -76,7 +76,7 @@ def rate_plot(traffic: Timeline | None, streams: Sequence[StreamTraffic]) -> Plo
 
 
 def loss_plot(traffic: Timeline | None) -> Plot:
-    """Return what was lost, repaired and repeated, over time."""
+    """Plot losses, repairs and repeats over time."""
     plot = Plot("troubles", "Losses, repairs and repeats over time", "There is no traffic in gold, so none is known.")
     if traffic is None or not traffic.rows:
         return plot
@@ -118,7 +118,7 @@ def loss_plot(traffic: Timeline | None) -> Plot:
 
 
 def latency_plots(timeline: Timeline | None, streams: Sequence[StreamTraffic]) -> list[Plot]:
-    """Return the percentiles of the delay of copies over time, a plot for each stream that has lines above."""
+    """Plot latency percentiles over time, for each stream with a line of its own in the traffic plots."""
     title = "Delivery latency over time"
     shown = [name for name, _ in _lines(timeline, streams) if name is not None] if timeline is not None else []
     if timeline is None or not shown:
@@ -176,7 +176,7 @@ def _latency(timeline: Timeline, stream: str, plot: Plot) -> Plot:
 
 
 def _lines(timeline: Timeline, streams: Sequence[StreamTraffic]) -> list[tuple[str | None, str]]:
-    """Return the keys of what gets lines, and what to call them."""
+    """Return the key and label of each line."""
     lines: list[tuple[str | None, str]] = [(one.stream, one.stream) for one in streams if one.stream in timeline.rows]
     if None in timeline.rows:
         lines.append((None, f"{len(streams) - len(lines):,} further streams"))
@@ -184,7 +184,7 @@ def _lines(timeline: Timeline, streams: Sequence[StreamTraffic]) -> list[tuple[s
 
 
 def _range(timeline: Timeline) -> list[str]:
-    # Half a window more on both sides, so that the first and the last marker are whole.
+    # Margins on both sides keep the first and the last marker visible in full.
     margin = max(timeline.window // 2, (timeline.end - timeline.start) // 100) if timeline.bins < 60 else 0
     return [format_utc(timeline.start - margin), format_utc(timeline.end + margin)]
 

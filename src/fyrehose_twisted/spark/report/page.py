@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else."""
+"""Rendering of the report as a self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from fyrehose_twisted.wording import pluralize
 
 
 class _Page(Template):
-    # CSS and script have both $ and single @.
+    # CSS and scripts contain both $ and single @.
     delimiter = "@@"
 
 
 def write_page(found: ReportData, out: Path, title: str, now: datetime) -> None:
-    """Write the page. It takes the place of what was there only when it is complete.
+    """Write the page, replacing an existing file atomically.
 
-    :param now: when it is made, in UTC.
-    :raises OSError: if it cannot be written.
+    :param now: creation time in UTC.
+    :raises OSError: if the file cannot be written.
     """
     text = render(found, title, now)
     temporary = out.with_name(f".{out.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
-            # Names of files may have bytes that are no text.
+            # File names may contain bytes that are not valid text.
             file.write(text.encode("utf-8", "replace"))
             file.flush()
             os.fsync(file.fileno())
@@ -50,7 +50,7 @@ def write_page(found: ReportData, out: Path, title: str, now: datetime) -> None:
 
 
 def render(found: ReportData, title: str, now: datetime) -> str:
-    """Return the page. Nothing that comes from data can become markup or script."""
+    """Render the page; all data is escaped, so none can become markup or script."""
     sections, plots = _sections(found)
     figures = {plot.name: json.loads(plot.figure.to_json()) for plot in plots if plot.figure is not None}
     data = json.dumps({"figures": figures, "dark": DARK}, separators=(",", ":")).replace("<", "\\u003c")

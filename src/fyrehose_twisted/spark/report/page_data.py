@@ -1,4 +1,4 @@
-"""Reading tables with Spark: what comes back is small, however long the streams are."""
+"""Data of the report, aggregated by Spark to a size that does not depend on the streams' length."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 TOP_FINDINGS = 10
-"""So many findings of each kind are listed."""
+"""Maximum of findings listed per kind."""
 
 MAX_AXES = 6
-"""So many streams get plots of their numbers."""
+"""Maximum of streams and epochs with plots over sequence numbers."""
 
 MAX_JOURNALS = 12
-"""So many journals get lines in these plots."""
+"""Maximum of journals with lines in these plots."""
 
 MAX_LINES = 6
-"""So many streams get lines of their own in plots over time."""
+"""Maximum of streams with lines of their own in plots over time."""
 
 
 class FindingGroup(NamedTuple):
-    """All findings of one kind in one epoch of one journal, or of all if it is ``None``."""
+    """Findings of one kind and reason in an epoch of one journal, or of all journals if ``journal`` is ``None``."""
 
     stream: str
     epoch: int
@@ -50,7 +50,7 @@ class FindingGroup(NamedTuple):
 
 
 class FindingRow(NamedTuple):
-    """A row of the table of findings."""
+    """Row of the findings table."""
 
     stream: str
     epoch: int
@@ -64,7 +64,7 @@ class FindingRow(NamedTuple):
 
 
 class SilverEpoch(NamedTuple):
-    """An epoch of a stream in silver: its numbers, and how many of them are how."""
+    """Range and counts of a stream's epoch in silver."""
 
     stream: str
     epoch: int
@@ -79,7 +79,7 @@ class SilverEpoch(NamedTuple):
 
 
 class StreamTraffic(NamedTuple):
-    """A stream in gold: sums over all its windows."""
+    """Totals of a stream over all its gold windows."""
 
     stream: str
     windows: int
@@ -93,10 +93,10 @@ class StreamTraffic(NamedTuple):
 
 @dataclass(frozen=True)
 class SequencePlotData:
-    """What is drawn on one axis of numbers.
+    """Data of the plots on one number axis.
 
-    :ivar lanes: what was found.
-    :ivar repairs: copies that came late; the runs of a count are numbers here.
+    :ivar lanes: findings.
+    :ivar repairs: late copies; ``numbers`` of a count holds copies, and ``runs`` holds numbers.
     :ivar pairs: journals that disagree.
     """
 
@@ -108,12 +108,12 @@ class SequencePlotData:
 
 @dataclass
 class ReportData:
-    """All that the page shows.
+    """Data of the report.
 
-    :ivar top_findings: findings, the most serious first.
-    :ivar gaps: rows in gold, and numbers in them.
-    :ivar further_axes: how many streams and epochs have no plot.
-    :ivar journals: what has lines in these plots.
+    :ivar top_findings: findings, most severe first.
+    :ivar gaps: number of gaps in gold, and of the numbers in them.
+    :ivar further_axes: count of streams and epochs without a plot.
+    :ivar journals: journals with lines in the plots over sequence numbers.
     """
 
     tables: TableLocations
@@ -132,9 +132,9 @@ class ReportData:
 def load_page_data(
     spark: SparkSession, tables: TableLocations, on_table: Callable[[str], object] = lambda text: None
 ) -> ReportData:
-    """Read tables.
+    """Read the tables.
 
-    :param on_table: called with what is read next.
+    :param on_table: called with the name of each table before it is read.
     """
     from pyspark.sql import functions as f
 
@@ -164,7 +164,7 @@ def load_page_data(
 
 
 def severity(kind: str, reason: str) -> int:
-    """Return how bad it is: 0 is worst. What all journals miss is worse than what one misses."""
+    """Return the severity rank of a finding; 0 is the most severe. A loss in all journals outranks a loss in one."""
     order = ("divergence", "nobody", "damaged", "lost", "order", "clock", "duplicate", "before", "after")
     return min((order.index(name) for name in (kind, reason) if name in order), default=len(order))
 
@@ -195,7 +195,7 @@ def _groups(findings: DataFrame) -> list[FindingGroup]:
 
 
 def _top_findings(findings: DataFrame) -> list[FindingRow]:
-    """Return the largest findings of each kind: the most serious kind alone could fill the page."""
+    """Return the largest findings of each kind, since the most severe kind alone could fill the page."""
     from pyspark.sql import functions as f
 
     columns = [f.col("count").alias("numbers") if name == "numbers" else f.col(name) for name in FindingRow._fields]
@@ -226,7 +226,7 @@ def _silver_epochs(silver: DataFrame) -> list[SilverEpoch]:
 
 
 def _load_sequence_plots(found: ReportData, findings: DataFrame, silver: DataFrame, quarantine: DataFrame) -> None:
-    """Choose what gets plots on the axis of numbers, and count for these."""
+    """Choose the streams and epochs with plots over sequence numbers, and aggregate their data."""
     tables = found.tables
     axes = _axes(found, widest_holes(findings.where("reason = 'nobody'")) if found.groups else {})
     found.further_axes = max(0, len(axes) - MAX_AXES)
@@ -244,7 +244,7 @@ def _load_sequence_plots(found: ReportData, findings: DataFrame, silver: DataFra
 
 
 def _axes(found: ReportData, holes: Holes) -> list[Axis]:
-    """Return the axis of each stream and epoch, those first of which there is most to see."""
+    """Return the axis of each stream and epoch, those with the most severe findings first."""
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     weights: dict[tuple[str, int], tuple[int, int]] = {}
 
@@ -294,7 +294,7 @@ def _load_latency(found: ReportData, latency: DataFrame) -> None:
 
 
 def _key(found: ReportData) -> Any:
-    """Return the stream if it gets a line of its own, else nothing."""
+    """Build a column with the stream if it has a line of its own, else null."""
     from pyspark.sql import functions as f
 
     lines = [one.stream for one in found.streams[:MAX_LINES]]

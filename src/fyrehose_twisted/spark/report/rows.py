@@ -1,4 +1,4 @@
-"""The tables of the page."""
+"""Tables of the report."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fyrehose_twisted.spark.report.text import finding_text
 from fyrehose_twisted.wording import pluralize
 
 MAX_ROWS = 100
-"""A table of journals or streams has at most so many rows."""
+"""Maximum of rows in a table of journals or streams."""
 
 Cell = str | int | None
 
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A table. One without rows is a sentence, its note.
+    """Table of the report. A table without rows is rendered as its note.
 
-    :ivar name: its id in the page.
+    :ivar name: HTML id.
     """
 
     name: str
@@ -29,7 +29,7 @@ class ReportTable:
 
 
 def report_tables(found: ReportData) -> list[ReportTable]:
-    """Return the tables that the page has."""
+    """Build the tables of the page."""
     made = []
     if found.tables.verdicts:
         made.append(_journals(found))
@@ -70,7 +70,7 @@ def _journals(found: ReportData) -> ReportTable:
         *("journal", "stream", "epoch", "first", "last", "records"),
         *("lost", "damaged", "before", "after", "stored twice", "order", "clock"),
     )
-    # What was found nowhere has no column.
+    # Omit the columns of findings that do not occur.
     shown = [index for index in range(len(columns)) if index < 7 or any(row[index] for row in rows)]
     columns, rows = tuple(columns[index] for index in shown), [[row[index] for index in shown] for row in rows]
     note = "How many numbers each has, or lacks."

@@ -43,13 +43,13 @@ COLOURS = {
 }
 OPACITY = (0.6, 0.75, 0.9, 1.0)
 MAX_PAIRS = 15
-"""So many pairs of journals get lines."""
+"""Maximum of journal pairs with lines."""
 
 CoveredRanges = Mapping[str, tuple[int, int]]
 
 
 class BarChart:
-    """Lines of bars over one axis of numbers, each under its label."""
+    """Chart of labelled rows of bars over one number axis."""
 
     def __init__(self, axis: Axis) -> None:
         self._axis = axis
@@ -59,13 +59,13 @@ class BarChart:
         self._bands: list[tuple[float, float, float, float]] = []
 
     def add_label(self, text: str) -> None:
-        """Begin what has a label of its own."""
+        """Begin a group of rows with a label."""
         self._rows += 0.25 if self._rows else 0
         self._labels.append((self._rows + 0.5, text))
         self._rows += 1
 
     def add_bars(self, group: str, bars: Sequence[Bar], hover_text: str) -> None:
-        """Draw bars; ``hover_text`` is said of each."""
+        """Add a row of bars with ``hover_text``."""
         axis, into = self._axis, self._bars.setdefault(group, {"base": [], "x": [], "y": [], "text": [], "opacity": []})
         for bar in bars:
             low, high = bar.first * axis.width, min(axis.length, (bar.last + 1) * axis.width)
@@ -79,14 +79,14 @@ class BarChart:
         self._rows += 1
 
     def add_band(self, first: int, last: int, lines: int) -> None:
-        """Shade a range of numbers behind the lines that come next."""
+        """Shade a range of numbers behind the next rows."""
         self._bands.append(
             (self._axis.place(first), self._axis.place(last) + 1, self._rows, self._rows + max(1, lines))
         )
         self._rows += 0 if lines else 1
 
     def figure(self) -> Any:
-        """Return it all as a figure."""
+        """Build the figure."""
         figure = apply_layout(go.Figure(), round(60 + 20 * self._rows))
         for group, bars in self._bars.items():
             colour = COLOURS.get(group, GREY)
@@ -133,11 +133,11 @@ def lane_chart(
     covered: CoveredRanges,
     totals: Mapping[FindingLane, int],
 ) -> Plot:
-    """Return what was found, on the axis of numbers: lines for what concerns all journals, and for each journal.
+    """Plot the findings over sequence numbers, in rows for all journals together and for each journal.
 
-    :param journals: those of this stream, and what to call each.
-    :param covered: the first and the last number that each journal has or should have.
-    :param totals: how many numbers are concerned, also where the axis leaves some out.
+    :param journals: journals of this stream with their labels.
+    :param covered: first and last number that each journal has or should have.
+    :param totals: counts of affected numbers, including numbers omitted from the axis.
     """
     axis = numbers.axis
     plot = Plot(f"gaps-{name}", "Gaps and other findings", "")
@@ -173,7 +173,7 @@ def lane_chart(
 
 
 def repair_chart(numbers: SequencePlotData, name: str) -> Plot:
-    """Return how many copies filled gaps, on the axis of numbers."""
+    """Plot the late copies, which filled gaps, over sequence numbers."""
     axis = numbers.axis
     plot = Plot(f"repairs-{name}", "Repairs", "No copy came after a higher number: nothing was repaired here.")
     if not numbers.repairs:
@@ -208,10 +208,10 @@ def repair_chart(numbers: SequencePlotData, name: str) -> Plot:
 
 
 def divergence_chart(numbers: SequencePlotData, name: str, journals: Mapping[str, str], *, compared: bool) -> Plot:
-    """Return which journals disagree with which, and where.
+    """Plot the pairs of journals that disagree over sequence numbers.
 
-    :param journals: what to call each.
-    :param compared: whether they were compared at all.
+    :param journals: labels of the journals.
+    :param compared: whether the journals were compared.
     """
     plot = Plot(f"divergence-{name}", "Divergence", "Where journals have the same number, their payloads agree.")
     if not numbers.pairs:

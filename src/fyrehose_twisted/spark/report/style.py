@@ -1,4 +1,4 @@
-"""What all plots of the page look like."""
+"""Common style of the report's plots."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ DARK = {
     RED: "#ff7a52",
     GREY: "#98a5b3",
 }
-"""What takes the place of each colour where the page is dark."""
+"""Replacement of each colour in dark mode."""
 
 SERIES = (BLUE, ORANGE, GREEN, PURPLE, SKY, OLIVE)
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
-"""Lines differ by these too, for who cannot tell their colours."""
+"""Dash styles, which distinguish lines without relying on colour."""
 
 
 class LegendEntry(NamedTuple):
-    """An entry of a legend; what it is about has ``group`` as its legend group."""
+    """Legend entry for the traces whose legend group is ``group``."""
 
     group: str
     colour: str
@@ -43,10 +43,10 @@ class LegendEntry(NamedTuple):
 
 @dataclass
 class Plot:
-    """A plot, and the same in words.
+    """Plot with a caption that states its content in words.
 
-    :ivar name: its id in the page.
-    :ivar figure: ``None`` if there is nothing to draw; the caption says why.
+    :ivar name: HTML id.
+    :ivar figure: ``None`` if there is nothing to draw; the caption then gives the reason.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Plot:
 
 
 def apply_layout(figure: Any, height: int) -> Any:
-    """Give a figure its looks, and return it; ``height`` is in pixels."""
+    """Apply the common layout to a figure and return it; ``height`` is in pixels."""
     figure.update_layout(
         template=go.layout.Template(),
         height=height,

@@ -1,4 +1,4 @@
-"""The tables that directories hold: what ``verify --out`` and ``run --out`` have written there."""
+"""Tables in output directories of ``verify --out`` and ``run --out``."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ COLUMNS = {
     "gold/gaps": "stream STRING, epoch BIGINT, first_missing BIGINT, last_missing BIGINT, length BIGINT, "
     "closed_at TIMESTAMP",
 }
-"""What is read of each table."""
+"""Columns read from each table."""
 
 VERIFY_TABLES, RUN_TABLES = ("findings",), ("silver", "gold/traffic", "gold/latency", "gold/gaps")
 
 
 @dataclass
 class TableLocations:
-    """Where tables are.
+    """Locations of tables.
 
-    :ivar directories: what was looked at.
+    :ivar directories: directories searched.
     :ivar table_directories: directories of each table.
-    :ivar verdicts: what comparisons said of themselves, and the directory of each.
-    :ivar user_tables: gold tables of the user's own.
+    :ivar verdicts: directory and ``verify.json`` of each verification.
+    :ivar user_tables: the user's own gold tables.
     """
 
     directories: list[Path]
@@ -51,11 +51,11 @@ class TableLocations:
     user_tables: list[Path] = field(default_factory=list)
 
     def has(self, name: str) -> bool:
-        """Return whether there is such a table."""
+        """Return whether a table exists."""
         return bool(self.table_directories.get(name))
 
     def read(self, spark: SparkSession, name: str) -> DataFrame:
-        """Return all rows of a table; none if there is no such table."""
+        """Return all rows of a table; empty if the table does not exist."""
         from pyspark.sql import DataFrame
 
         frames = [
@@ -71,15 +71,15 @@ class TableLocations:
 
 
 def find_tables(directories: Sequence[Path]) -> TableLocations:
-    """Return the tables that directories hold.
+    """Find the tables in output directories.
 
-    :raises ConfigurationError: if a directory is not there or holds none, or two hold tables of the same stream.
+    :raises ConfigurationError: if a directory is missing or holds no table, or two directories cover the same stream.
     """
     found = TableLocations([])
     for directory in directories:
         if not directory.is_dir():
             raise ConfigurationError(
-                f"there is no directory {directory}; name what `verify --out` or `run --out` wrote"
+                f"there is no directory {directory}: name an output directory of `verify --out` or `run --out`"
             )
         real = directory.resolve()
         if real not in (known.resolve() for known in found.directories):
@@ -91,7 +91,7 @@ def find_tables(directories: Sequence[Path]) -> TableLocations:
         path for path, _ in found.verdicts
     }
     quarantine = found.table_directories.get("quarantine", [])
-    # Both commands write one. What belongs to the findings is taken, for it names journals as they do.
+    # Both commands write a quarantine. Prefer that of verify, whose journal names match the findings.
     found.table_directories["quarantine"] = [path for path in quarantine if path.parent in compared] or quarantine
     return found
 
@@ -101,7 +101,7 @@ def _scan_directory(directory: Path, found: TableLocations) -> None:
     verdict = _verdict(directory / VERDICT)
     if verdict is None and not set(there) & {*VERIFY_TABLES, *RUN_TABLES}:
         raise ConfigurationError(
-            f"{directory} holds no tables; name a directory that `verify --out` or `run --out` wrote"
+            f"{directory} holds no tables: name an output directory of `verify --out` or `run --out`"
         )
     for name in there:
         found.table_directories.setdefault(name, []).append(directory / name)
@@ -143,14 +143,14 @@ def _require_once(command: str, found: Iterable[tuple[Path, set[str]]]) -> None:
         for stream in sorted(streams):
             if stream in seen:
                 raise ConfigurationError(
-                    f"{seen[stream]} and {path} are both of {stream}, and would be counted twice; "
-                    f"name one output of `{command}`"
+                    f"{seen[stream]} and {path} are both of {stream} and would be counted twice: "
+                    f"name one output directory of `{command}`"
                 )
             seen[stream] = path
 
 
 def _group_by_partitioning(place: Path) -> list[list[str]]:
-    """Return directories of files, those together that have the same partitions: Spark refuses a mixture."""
+    """Group file directories by their partition columns, since Spark rejects a mixture."""
     buckets = sorted(str(path) for path in place.glob("stream=*/epoch=*/bucket=*"))
     plain = sorted({str(path.parent) for path in place.glob("stream=*/epoch=*/*.parquet")})
     return [paths for paths in (buckets, plain) if paths] if buckets and plain else [[str(place)]]

@@ -1,4 +1,4 @@
-"""Saying in words what was found."""
+"""Texts of the report: findings, verdict, times and names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FindingText(NamedTuple):
-    """What a kind of finding is called, and what it says of so many numbers: ``{numbers}`` stands for these."""
+    """Name of a kind of finding and its sentence, in which ``{numbers}`` stands for the count."""
 
     name: str
     text: str
@@ -35,7 +35,7 @@ FINDING_TEXTS = {
 
 
 def finding_text(kind: str, reason: str) -> FindingText:
-    """Return what a finding means; of one that is not known, its own words."""
+    """Describe a finding; fall back to its kind and reason."""
     return FINDING_TEXTS.get(
         f"{kind}/{reason}", FindingText(f"{kind}: {reason}", f"{{numbers}} of kind {kind}: {reason}")
     )
@@ -43,11 +43,11 @@ def finding_text(kind: str, reason: str) -> FindingText:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to think of it all.
+    """Overall result.
 
     :ivar level: ``good``, ``losses``, ``divergence``, or ``unknown`` if nothing was compared.
-    :ivar sentences: the figures.
-    :ivar findings: one for each kind, the most serious first.
+    :ivar sentences: sentences with the figures.
+    :ivar findings: one sentence per kind of finding, most severe first.
     """
 
     level: str
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def summary_verdict(found: ReportData) -> Verdict:
-    """Return the verdict; its figures are those of ``verify.json`` if there is one, or else those of the tables."""
+    """Build the verdict from the figures in ``verify.json``, or else from the tables."""
     totals: dict[str, tuple[int, int]] = {}
     verdicts = [one for _, one in found.tables.verdicts]
     if verdicts:
@@ -143,7 +143,7 @@ def _refined(found: ReportData) -> list[str]:
 
 
 def format_utc(micros: int, *, seconds: bool = True) -> str:
-    """Return a time such as ``2026-01-31 12:00:00``; of one in no such year, what is left to say."""
+    """Format a time like ``2026-01-31 12:00:00``; a year out of range becomes seconds after 1970."""
     try:
         return (EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S" if seconds else "%Y-%m-%d %H:%M")
     except OverflowError:
@@ -151,7 +151,7 @@ def format_utc(micros: int, *, seconds: bool = True) -> str:
 
 
 def format_delay(micros: float) -> str:
-    """Return a short time in the unit that suits it."""
+    """Format a delay in a suitable unit."""
     for unit, size in (("s", 1_000_000), ("ms", 1_000)):
         if abs(micros) >= size:
             return f"{micros / size:,.3g} {unit}" if abs(micros) < 1_000 * size else f"{micros / size:,.0f} {unit}"
@@ -159,7 +159,7 @@ def format_delay(micros: float) -> str:
 
 
 def format_length(micros: int) -> str:
-    """Return a width of time: ``10 s``, ``5 min``, ``2 h``, ``3 d``."""
+    """Format a duration like ``10 s``, ``5 min``, ``2 h`` or ``3 d``."""
     for unit, size in (("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000)):
         if micros >= size and (unit == "s" or micros % size == 0):
             return f"{micros / size:g} {unit}"
@@ -167,12 +167,12 @@ def format_length(micros: int) -> str:
 
 
 def ellipsize(text: str, max_length: int = 44) -> str:
-    """Return a text of at most so many characters: its beginning and its end."""
+    """Shorten a text in the middle to at most ``max_length`` characters."""
     return text if len(text) <= max_length else f"{text[: (max_length - 1) // 2]}…{text[len(text) - max_length // 2 :]}"
 
 
 def short_names(names: Iterable[str]) -> dict[str, str]:
-    """Return, for names that may be long paths, what is different in them."""
+    """Map names, possibly long paths, to the parts in which they differ."""
     known = list(dict.fromkeys(names))
     if len(known) < 2 or not all("/" in name for name in known):
         return {name: ellipsize(name) for name in known}
@@ -186,7 +186,7 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _common_prefix_length(parts: Sequence[Sequence[str]]) -> int:
-    """Return how many of the first elements are the same in all."""
+    """Return the length of the common prefix."""
     return next(
         (index for index, some in enumerate(zip(*parts, strict=False)) if len(set(some)) > 1), min(map(len, parts))
     )

@@ -1,4 +1,4 @@
-"""Windows of time, counted together into as many bins as a plot has room for."""
+"""Aggregation of time windows into the bins of a plot."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MAX_BINS = 360
-"""An axis of time has at most so many bins."""
+"""Maximum of bins per time axis."""
 
 TRIM_STEPS = ((0.999, 10), (0.99, 1_000), (0.9, 1_000))
-"""What part is shown if the rest would make the axis so many times as long. A clock that is wrong for one record in a
-thousand would otherwise leave of all others a line; more than that are left out only where they are years away."""
+"""Fractions of the messages to show, each if the rest would lengthen the axis by the given factor. Otherwise, a wrong
+clock on one record in a thousand would compress all others into a line. More records are hidden only if they are very
+far away."""
 
 MAX_TRIM_ROUNDS = 8
-"""So often the range is narrowed at most: each time, what was one bin can be seen in detail."""
+"""Maximum of steps that narrow the range; each step resolves a former single bin."""
 
 
 class WeightedSpan(NamedTuple):
-    """A range of time, in microseconds since 1970, and how much is in it."""
+    """Time range in microseconds since 1970 with the weight of its contents."""
 
     start: int
     end: int
@@ -30,16 +31,16 @@ class WeightedSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bins of equal width.
+    """Time axis with bins of equal width.
 
-    :ivar start: of the first bin, in microseconds since 1970.
+    :ivar start: start of the first bin, in microseconds since 1970.
     :ivar step: width of a bin, in microseconds.
-    :ivar bins: how many there are.
-    :ivar end: where the last window ends, at or before the end of the last bin.
-    :ivar window: width of the windows that are counted together, in microseconds.
-    :ivar rows: of each key, the values of each of its bins that has any.
-    :ivar whole: all there is.
-    :ivar hidden: how much of it lies outside of the bins.
+    :ivar bins: number of bins.
+    :ivar end: end of the last window, at or before the end of the last bin.
+    :ivar window: width of the aggregated windows, in microseconds.
+    :ivar rows: values by key and bin; empty bins are absent.
+    :ivar whole: range and weight of all windows.
+    :ivar hidden: weight outside the bins.
     """
 
     start: int
@@ -52,21 +53,21 @@ class Timeline:
     rows: dict[str | None, dict[int, dict[str, int]]] = field(default_factory=dict)
 
     def middle(self, bin: int) -> int:
-        """Return the time in the middle of a bin, in microseconds since 1970."""
+        """Return the middle of a bin, in microseconds since 1970."""
         return self.start + bin * self.step + round(self.seconds(bin) * 500_000)
 
     def seconds(self, bin: int) -> float:
-        """Return how long a bin is; the last one may have fewer windows than the others."""
+        """Return the length of a bin in seconds; the last bin may hold fewer windows."""
         start = self.start + bin * self.step
         return max(self.window, min(self.end, start + self.step) - start) / 1_000_000
 
 
 def trim_outliers(spans: Sequence[WeightedSpan], total: int, length: int) -> WeightedSpan | None:
-    """Return the shortest range that has nearly all, if what is outside of it would stretch the axis beyond reason.
+    """Return the shortest range with nearly all of the weight if outliers would stretch the axis too far.
 
-    :param spans: what is shown now, ascending.
-    :param total: the weight of all there is, also of what is not shown any more.
-    :param length: the length of the axis now, in microseconds.
+    :param spans: currently shown spans, ascending.
+    :param total: total weight, including spans no longer shown.
+    :param length: current length of the axis, in microseconds.
     """
     for share, ratio in TRIM_STEPS:
         found = _shortest(spans, share * total)
@@ -91,7 +92,7 @@ def _shortest(spans: Sequence[WeightedSpan], wanted: float) -> WeightedSpan | No
 
 
 def bin_width(start: int, end: int, window: int) -> tuple[int, int]:
-    """Return the width of bins that are whole windows, and how many there are from ``start`` to ``end``."""
+    """Return the width of bins of whole windows, and their number from ``start`` to ``end``."""
     windows = max(1, -(-(end - start) // window))
     width = -(-windows // MAX_BINS)
     return width * window, -(-windows // width)
@@ -100,13 +101,13 @@ def bin_width(start: int, end: int, window: int) -> tuple[int, int]:
 def bin_windows(
     frame: DataFrame, values: dict[str, Column], weight: str, key: Column, within: Timeline | None = None
 ) -> Timeline | None:
-    """Count windows together.
+    """Aggregate windows into bins.
 
-    :param frame: with ``window_start`` and ``window_end``.
-    :param values: how windows are counted together, by the name of the result.
-    :param weight: the one of ``values`` that tells how many messages there were.
-    :param key: what gets bins of its own.
-    :param within: if given, its bins are taken.
+    :param frame: table with ``window_start`` and ``window_end``.
+    :param values: aggregate columns by result name.
+    :param weight: name in ``values`` of the message count.
+    :param key: column that separates bins.
+    :param within: timeline whose bins are reused.
     :return: ``None`` if there is no window.
     """
     from pyspark.sql import functions as f
@@ -150,7 +151,7 @@ def bin_windows(
 
 
 def _spans(rows: Sequence[Any], weight: str) -> list[WeightedSpan]:
-    """Return bins that may have rows of several keys, each once, ascending."""
+    """Merge the rows of all keys into one span per bin, in ascending order."""
     found: dict[int, WeightedSpan] = {}
     for row in rows:
         known = found.get(row["bin"], WeightedSpan(row["_start"], row["_end"], 0))

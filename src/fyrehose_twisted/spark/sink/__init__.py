@@ -1,4 +1,4 @@
-"""Publishing from Spark to a fyrehose backbone."""
+"""Spark sink that publishes tables and streams to a fyrehose backbone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> FyrehoseWriter:
-    """Return what ``df.write.format("fyrehose")`` writes with.
+    """Return the writer of ``df.write.format("fyrehose")``.
 
-    :raises ConfigurationError: if an option is wrong, or the table has not what they want.
+    :raises ConfigurationError: if an option is invalid, or the table lacks a column that the options require.
     """
     from fyrehose_twisted.spark.sink.writer import FyrehoseWriter
 
@@ -23,19 +23,19 @@ def make_writer(options: Mapping[str, str], schema: StructType, overwrite: bool)
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> FyrehoseStreamWriter:
-    """Return what ``df.writeStream.format("fyrehose")`` writes with. Raises what :func:`make_writer` does."""
+    """Return the writer of ``df.writeStream.format("fyrehose")``. Raises the errors of :func:`make_writer`."""
     from fyrehose_twisted.spark.sink.writer import FyrehoseStreamWriter
 
     return FyrehoseStreamWriter(options, schema, overwrite)
 
 
 def publish(frame: DataFrame, backbone: str, **options: Any) -> int:
-    """Publish a table; return how many messages came back, which is the number of its rows.
+    """Publish a table and return the number of acknowledged messages, which equals the number of rows.
 
     :param backbone: ``HOST:PORT``.
-    :param options: other options of the sink, by their names: ``publish(df, "host:2323", idColumn="id")``.
-    :raises ConfigurationError: if an option is wrong, or the table has not what they want.
-    :raises PySparkException: if the backbone does not answer, or a message does not come back or is too long.
+    :param options: other options of the sink as keywords: ``publish(df, "host:2323", idColumn="id")``.
+    :raises ConfigurationError: if an option is invalid, or the table lacks a column that the options require.
+    :raises PySparkException: if the backbone does not answer, or a message is not acknowledged or is too long.
     """
     from fyrehose_twisted.spark.sink.writer import publish_frame
 

@@ -1,4 +1,4 @@
-"""Stable envelopes of rows for deduplication."""
+"""Stable row envelopes for deduplication."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ CHUNK_ROWS = 1_024
 
 
 def encode_scope(*parts: object) -> bytes:
-    """Return bytes that differ wherever one of ``parts``, as text, differs."""
+    """Encode the text of ``parts`` unambiguously."""
     encoded = [str(part).encode() for part in parts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
 def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> list[bytes]:
-    """Return DATA of rows that are known by where they stand: publisher is the chunk, counter the row in it.
+    """Wrap rows identified by position: the publisher id denotes the chunk, the counter the row in the chunk.
 
-    The publisher id depends on what the chunk holds. If a task that runs again has its rows in another order, they get
-    other envelopes and are published twice; by place alone they would be taken for others and dropped.
+    The publisher id depends on the contents of the chunk. If a retried task has its rows in another order, they get
+    other envelopes and are published twice. With ids from position alone, subscribers would drop them as duplicates.
 
-    :param scope: of the partition.
-    :param chunk: which one of the partition.
+    :param scope: scope of the partition.
+    :param chunk: index of the chunk in the partition.
     """
     digest = blake2b(scope, digest_size=8, person=b"fyrehose place")
     digest.update(chunk.to_bytes(8, "big"))
@@ -36,9 +36,9 @@ def wrap_by_position(scope: bytes, chunk: int, payloads: Sequence[bytes]) -> lis
 
 
 def wrap_by_id(scope: bytes, ids: Sequence[bytes], payloads: Sequence[bytes]) -> list[bytes]:
-    """Return DATA of rows that have an id each: the id is the publisher, and the row its only message.
+    """Wrap rows identified by an id: each id is a publisher with a single message.
 
-    :param scope: within which ids are unique.
+    :param scope: scope within which ids are unique.
     """
     seed = blake2b(scope, digest_size=8, person=b"fyrehose id")
     messages = []

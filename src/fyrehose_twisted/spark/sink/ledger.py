@@ -1,4 +1,4 @@
-"""Ledger of finished batches, so that a restart does not publish them again."""
+"""Ledger of finished batches, which keeps a restarted query from publishing them again."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ LEDGER_DIRECTORY = "fyrehose-sink"
 
 
 class FinishedBatches(NamedTuple):
-    """All batches of a query up to one of them."""
+    """Batches of a query up to and including ``batch``."""
 
     query: str
     batch: int
 
     def covers(self, query: str, batch: int) -> bool:
-        """Say whether a batch is one of them."""
+        """Return whether a batch is finished."""
         return query == self.query and batch <= self.batch
 
 
 class Ledger:
-    """A file in a query's checkpoint that names its last finished batch; the batches of a query follow one another.
+    """File in a query's checkpoint with the last finished batch. The batches of a query run in sequence.
 
-    Spark commits a batch to the sink before it writes that into the checkpoint, and repeats the batch if it ends in
-    between. A ledger that is gone or cannot be read costs repeats, which subscribers recognise by their envelopes.
+    Spark commits a batch to the sink before it records the commit in the checkpoint, and repeats the batch if it stops
+    in between. A missing or unreadable ledger causes duplicates, which subscribers drop by their envelopes.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -35,7 +35,7 @@ class Ledger:
 
     @classmethod
     def at(cls, location: str | None) -> Ledger | None:
-        """Return the ledger of a checkpoint location; ``None`` if that is no directory on this machine."""
+        """Return the ledger of a checkpoint location; ``None`` if the location is not a local path."""
         if not location:
             return None
         parts = urlsplit(location)
@@ -44,14 +44,14 @@ class Ledger:
         return None if parts.scheme else cls(Path(location))
 
     def query(self) -> str | None:
-        """Return the id of the query whose checkpoint this is; ``None`` if the checkpoint is not on this machine."""
+        """Return the id of the checkpoint's query; ``None`` if the checkpoint is not on this machine."""
         try:
             return str(json.loads((self._checkpoint / "metadata").read_text(encoding="utf-8"))["id"])
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def read(self) -> FinishedBatches | None:
-        """Return what is finished; ``None`` if nothing is known."""
+        """Return the finished batches; ``None`` if the ledger is missing or unreadable."""
         try:
             read = json.loads(self._path.read_text(encoding="utf-8"))
             return FinishedBatches(str(read["query"]), int(read["batch"]))
@@ -59,9 +59,9 @@ class Ledger:
             return None
 
     def write(self, batch: int, messages: int) -> None:
-        """Note that a batch is finished; harmless where the checkpoint is not on this machine.
+        """Record a finished batch; do nothing if the checkpoint is not on this machine.
 
-        :param messages: how many it had, for whoever looks into the file.
+        :param messages: number of messages of the batch, for information only.
         :raises OSError: if the file cannot be written.
         """
         query = self.query()

@@ -1,4 +1,4 @@
-"""Options of ``df.write.format("fyrehose")``."""
+"""Options of the ``fyrehose`` sink."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _FLAGS = {"true": True, "false": False}
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The options of a write, checked. Pickled to workers.
+    """Validated options of a write. Spark pickles them to workers.
 
     :ivar backbone: ``HOST:PORT``.
-    :ivar column: what to publish; ``None`` for ``payload``, or else the row as JSON.
-    :ivar id_column: what tells messages apart; ``None`` for where they stand.
-    :ivar id_scope: within what ids are unique; ``None`` for the query, or the one write.
-    :ivar raw: publish bytes as they are, without an envelope.
+    :ivar column: column to publish; ``None`` for ``payload``, or the row as JSON if there is no such column.
+    :ivar id_column: column of message ids; ``None`` to identify messages by position.
+    :ivar id_scope: scope within which ids are unique; ``None`` for the query or the single write.
+    :ivar raw: publish payloads without an envelope.
     :ivar ack_timeout: seconds to wait for the backbone's first answer.
-    :ivar publish_timeout: seconds for one message to come back.
-    :ivar max_in_flight: messages that one task may have under way.
+    :ivar publish_timeout: seconds to wait for the acknowledgement of a message.
+    :ivar max_in_flight: limit of unacknowledged messages per task.
     """
 
     backbone: str
@@ -45,7 +45,7 @@ class SinkOptions:
     secret: bytes | None = field(default=None, repr=False)
 
     def publisher(self) -> BlockingPublisher:
-        """Return a publisher that is not connected yet."""
+        """Create an unconnected publisher."""
         return BlockingPublisher(
             self.backbone,
             secret=self.secret,
@@ -56,22 +56,22 @@ class SinkOptions:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Return what options, case-insensitive, mean. Spark adds some of its own, so unknown ones are let pass.
+    """Parse and validate options; their names are case-insensitive. Unknown options pass, since Spark adds its own.
 
-    :raises ConfigurationError: if one is missing, out of range, or contradicts another.
+    :raises ConfigurationError: if an option is missing, out of range, or contradicts another.
     """
     options = {name.lower(): value for name, value in given.items()}
     backbone = options.get("backbone")
     if backbone is None:
-        raise ConfigurationError('say where to publish: .option("backbone", "HOST:PORT")')
+        raise ConfigurationError('the sink requires a backbone: .option("backbone", "HOST:PORT")')
     parse_backbone(backbone)
     if "secret" in options:
-        raise ConfigurationError("option secret would show the secret to whoever sees the plan; use secretFile")
+        raise ConfigurationError("option secret would reveal the secret in Spark's query plans: use secretFile")
     raw, id_column, id_scope = _parse_flag(options, "raw"), options.get("idcolumn"), options.get("idscope")
     if raw and id_column is not None:
-        raise ConfigurationError("raw and idColumn exclude each other: an id is carried by the envelope")
+        raise ConfigurationError("raw and idColumn exclude each other: ids are sent in the envelope")
     if id_scope is not None and id_column is None:
-        raise ConfigurationError("idScope says within what the ids of idColumn are unique; there is no idColumn")
+        raise ConfigurationError("idScope requires idColumn")
     return SinkOptions(
         backbone=backbone,
         column=options.get("column"),

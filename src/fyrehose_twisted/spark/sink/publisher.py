@@ -1,4 +1,4 @@
-"""Blocking publisher for a backbone, without Twisted."""
+"""Blocking publisher to a backbone, without Twisted."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ PUBLISH_TIMEOUT = OutboxConfig().timeout
 
 
 class BlockingPublisher:
-    """A publisher as a context manager: entering it connects, leaving it says goodbye.
+    """Blocking publisher and context manager: entering it connects, leaving it disconnects.
 
-    What it publishes is DATA as on the wire: whoever wants repeats to be recognised wraps payloads before, see
-    :func:`~fyrehose_twisted.fyrehose.wire.envelope.wrap`. A message is sent until it is back, so it may be numbered
-    twice.
+    Messages are DATA as on the wire. For deduplication, wrap payloads first with
+    :func:`~fyrehose_twisted.fyrehose.wire.envelope.wrap`. The backbone acknowledges a message by returning it with its
+    number. Until then the message is retransmitted, so the backbone may number it twice.
 
     :param backbone: ``HOST:PORT``.
     :param secret: the backbone's shared secret.
     :param ack_timeout: seconds to wait for the backbone's first answer.
-    :param publish_timeout: seconds for one message to come back.
-    :param max_in_flight: messages under way at most.
+    :param publish_timeout: seconds to wait for the backbone to return a message.
+    :param max_in_flight: limit of messages in flight.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class BlockingPublisher:
         """
         address = resolve_backbone(self.backbone)
         sock = bind_towards(address, KERNEL_BUFFER)
-        # A token is made for one address, so with a secret the address has to be given.
+        # A token is valid for one address, so the client needs its own address if there is a secret.
         own = ANY_ADDRESS if self._secret is None else sock.getsockname()
         config = ClientConfig(raw=True, journal=False, secret=self._secret, address=own, outbox=self._outbox)
         room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
@@ -99,20 +99,20 @@ class BlockingPublisher:
 
     @property
     def published(self) -> int:
-        """How many messages came back."""
+        """Number of acknowledged messages."""
         return self._connected_client.published
 
     @property
     def sequence_range(self) -> tuple[int, int]:
-        """The lowest and the highest number that one got; zeros if none came back."""
+        """Lowest and highest number of the acknowledged messages; zeros if there are none."""
         return self._connected_client.first, self._connected_client.last
 
     def publish(self, messages: Iterable[bytes]) -> None:
-        """Publish each of ``messages``. Blocks as long as there is no room; :meth:`flush` waits for the last.
+        """Publish ``messages``; block while the queue is full. Call :meth:`flush` to wait for acknowledgements.
 
-        :raises MessageTooLarge: if one does not fit a datagram; those before it may have been published.
-        :raises PublishTimeout: if one did not come back in time.
-        :raises SequenceRegressed: if the backbone gives numbers twice.
+        :raises MessageTooLarge: if a message exceeds a datagram; earlier messages may have been published.
+        :raises PublishTimeout: if a message was not acknowledged in time.
+        :raises SequenceRegressed: if the backbone reuses numbers.
         """
         part: list[bytes] = []
         for data in messages:
@@ -126,11 +126,11 @@ class BlockingPublisher:
             self._connected_client.enqueue(part)
 
     def flush(self) -> None:
-        """Wait until every message is back. Raises what :meth:`publish` does."""
+        """Wait until all messages are acknowledged. Raises the errors of :meth:`publish`."""
         self._connected_client.flush()
 
     def close(self) -> None:
-        """Say goodbye. What is not back yet may or may not have been published."""
+        """Disconnect. Unacknowledged messages may or may not have been published."""
         exchange, self._client = self._client, None
         if exchange is not None:
             exchange.close()
@@ -143,7 +143,7 @@ class BlockingPublisher:
 
 
 def parse_backbone(backbone: str) -> Address:
-    """Return both parts of ``HOST:PORT``. :raises ConfigurationError: if it is not that."""
+    """Parse ``HOST:PORT``. :raises ConfigurationError: if ``backbone`` does not have that form."""
     host, _, port = backbone.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65_535:
         raise ConfigurationError(f"backbone {backbone!r} is not HOST:PORT, such as 127.0.0.1:2323")
@@ -151,10 +151,10 @@ def parse_backbone(backbone: str) -> Address:
 
 
 def resolve_backbone(backbone: str) -> Address:
-    """Return the IPv4 address and port of ``HOST:PORT``.
+    """Resolve ``HOST:PORT`` to an IPv4 address and port.
 
-    :raises ConfigurationError: if it is not that.
-    :raises OperationalError: if the name has no IPv4 address.
+    :raises ConfigurationError: if ``backbone`` does not have that form.
+    :raises OperationalError: if the host has no IPv4 address.
     """
     host, port = parse_backbone(backbone)
     try:

@@ -1,4 +1,4 @@
-"""Payloads of rows: the bytes of a column, or the row as JSON."""
+"""Row payloads: the bytes of a column, or the row as JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RowNotPublishable(LocalError):
 
 
 class RowTooLarge(MessageTooLarge):
-    """A row is longer than a UDP datagram can carry."""
+    """A row exceeds the size of a UDP datagram."""
 
     def __init__(self, size: int, limit: int, row: int, partition: int) -> None:
         super().__init__(size, limit)
@@ -38,16 +38,16 @@ class RowTooLarge(MessageTooLarge):
 
 
 class SinkRow(NamedTuple):
-    """What is published of a row."""
+    """Payload and id of a row to publish."""
 
     payload: bytes
     row_id: bytes = b""
 
 
 class RowExtractor:
-    """Takes record batches apart. Pickled to workers.
+    """Extractor of payloads and ids from record batches. Spark pickles it to workers.
 
-    :raises ConfigurationError: if the table has not the columns that the options want, or of another type.
+    :raises ConfigurationError: if the table lacks a column that the options require, or its type is not allowed.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -55,7 +55,7 @@ class RowExtractor:
         kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise ConfigurationError(f"the table has two columns {twice[0]!r}; give each a name of its own")
+            raise ConfigurationError(f"the table has two columns {twice[0]!r}: rename one")
         column = options.column
         if column is None and kinds.get(PAYLOAD) in _BYTES:
             column = PAYLOAD
@@ -71,7 +71,7 @@ class RowExtractor:
         unwritable = [name for name, kind in kinds.items() if any(word in kind for word in _NO_JSON)]
         if column is None and unwritable:
             name = unwritable[0]
-            raise ConfigurationError(f"column {name!r} is {kinds[name].upper()}, which is not written as JSON; cast it")
+            raise ConfigurationError(f"column {name!r} is {kinds[name].upper()}, which has no JSON form: cast it")
         self._column = column
         self._id_column = options.id_column
         self._limit = MAX_DELIVERABLE if options.raw else MAX_ENVELOPED
@@ -79,8 +79,8 @@ class RowExtractor:
     def extract(self, batches: Iterable[Any], partition: int) -> Iterator[SinkRow]:
         """Yield the rows of Arrow record batches.
 
-        :raises RowNotPublishable: if one has no payload, or no id.
-        :raises RowTooLarge: if one does not fit a datagram.
+        :raises RowNotPublishable: if a row has no payload, or no id.
+        :raises RowTooLarge: if a row exceeds a datagram.
         """
         number = 0
         for batch in batches:
@@ -92,7 +92,7 @@ class RowExtractor:
                     what = self._column if payload is None else self._id_column
                     raise RowNotPublishable(
                         f"row {number:,} of partition {partition}, counted from 0, has no {what}: it is null;"
-                        f' leave such rows out with .where("{what} is not null")'
+                        f' exclude such rows with .where("{what} is not null")'
                     )
                 if len(payload) > self._limit:
                     raise RowTooLarge(len(payload), self._limit, number, partition)
@@ -106,16 +106,16 @@ class RowExtractor:
 
 
 def chunks(rows: Iterable[SinkRow], size: int) -> Iterator[list[SinkRow]]:
-    """Yield ``rows`` in lists of ``size``; the last may have fewer."""
+    """Split ``rows`` into lists of ``size`` rows; the last list may be shorter."""
     iterator = iter(rows)
     while chunk := list(islice(iterator, size)):
         yield chunk
 
 
 def row_to_json(row: dict[str, Any]) -> bytes:
-    """Return a row as JSON in UTF-8, nulls included, without spaces.
+    """Encode a row as compact JSON in UTF-8, including nulls.
 
-    Instants are ISO 8601 in UTC, bytes Base64, decimals strings, durations seconds, and what is no number is null.
+    Instants become ISO 8601 in UTC, bytes Base64, decimals strings, durations seconds, and NaN and infinities null.
     """
     return json.dumps({name: _to_json_value(value) for name, value in row.items()}, **_COMPACT).encode()
 
@@ -135,7 +135,7 @@ def _to_json_value(value: Any) -> Any:
     for kind, written in _FORMATTERS:
         if isinstance(value, kind):
             return written(value)
-    raise ConfigurationError(f"a {type(value).__name__} is not written as JSON; cast its column to STRING")
+    raise ConfigurationError(f"a {type(value).__name__} has no JSON form: cast its column to STRING")
 
 
 def _format_instant(value: datetime) -> str:

@@ -1,4 +1,4 @@
-"""Spark task that publishes a partition and reports the outcome."""
+"""Spark task that publishes a partition."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from fyrehose_twisted.spark.sink.rows import RowExtractor, SinkRow, chunks
 
 
 class Receipt(NamedTuple):
-    """What came back of a partition.
+    """Result of publishing a partition.
 
-    :ivar first: the lowest number that a message got, 0 if there are none.
-    :ivar last: the highest.
+    :ivar messages: number of acknowledged messages.
+    :ivar first: lowest number of the messages; 0 if there are none.
+    :ivar last: highest number of the messages; 0 if there are none.
     """
 
     partition: int
@@ -26,20 +27,20 @@ class Receipt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PublishTask:
-    """Publishes partitions. Pickled to workers.
+    """Task that publishes partitions. Spark pickles it to workers.
 
-    The same scope, partition and rows give the same envelopes.
+    Envelopes depend only on scope, partition and rows, so a retried task repeats them.
     """
 
     options: SinkOptions
     extractor: RowExtractor
 
     def publish(self, batches: Iterable[Any], partition: int, scope: str, *scope_parts: object) -> Receipt:
-        """Publish Arrow record batches; return when all are back.
+        """Publish Arrow record batches and wait until all messages are acknowledged.
 
-        :param scope: the query's id, or one that was made for this write.
-        :param scope_parts: what of it this is, such as the number of a micro-batch.
-        :raises FyrehoseError: what publishing raises, and what is wrong with a row.
+        :param scope: id of the query, or an id generated for this write.
+        :param scope_parts: part of the scope, such as the number of a micro-batch.
+        :raises FyrehoseError: if publishing fails, or a row cannot be published.
         """
         parts = chunks(self.extractor.extract(batches, partition), CHUNK_ROWS)
         part = next(parts, None)

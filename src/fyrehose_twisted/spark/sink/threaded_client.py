@@ -1,4 +1,4 @@
-"""A client node on a plain UDP socket, run by a thread of its own: Spark's workers have no reactor."""
+"""Client node on a plain UDP socket and a thread of its own, for Spark workers, which have no reactor."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ from fyrehose_twisted.wording import pluralize
 RECEIVE_BUFFER_SIZE = 4 * RECEIVE_BYTES
 
 MAX_QUEUED_BYTES = 4 * 2**20
-"""DATA that may wait for the outbox to have room; whoever has more waits."""
+"""Limit of DATA queued for the outbox, in bytes; :meth:`ThreadedClient.enqueue` blocks above it."""
 
 SEND_TIMEOUT = 0.1
-"""Seconds to wait for the kernel to take a datagram; the outbox sends again what was dropped."""
+"""Seconds to wait for space in the kernel's send buffer; the outbox retransmits dropped datagrams."""
 
 
 class ThreadedClient(Thread):
-    """Runs a client node until :meth:`close`, also while nobody calls it: a backbone forgets clients after 5 s.
+    """Thread that runs a client node until :meth:`close`. It keeps the client alive between calls: backbones expire
+    silent clients after 5 s.
 
-    The node belongs to the thread; what others see of it is guarded by a condition.
+    Only the thread uses the node. A condition guards the state shared with other threads.
 
-    :param sock: bound and not blocking; closed with this.
-    :ivar published: messages that came back.
-    :ivar first: the lowest number that one got; 0 if there is none.
-    :ivar last: the highest.
+    :param sock: bound, non-blocking socket; closed by :meth:`close`.
+    :ivar published: number of acknowledged messages.
+    :ivar first: lowest number of the acknowledged messages; 0 if there are none.
+    :ivar last: highest number of the acknowledged messages; 0 if there are none.
     """
 
     def __init__(self, node: Client, sock: socket.socket) -> None:
@@ -59,12 +60,12 @@ class ThreadedClient(Thread):
         self._queued: deque[bytes] = deque()
         self._queued_bytes = 0
 
-    # For other threads
+    # Called by other threads
 
     def wait_connected(self, timeout: float) -> bool:
-        """Wait until the backbone has answered; say whether it has.
+        """Wait for the backbone's first answer and return whether it arrived.
 
-        :param timeout: seconds.
+        :param timeout: maximum wait in seconds.
         :raises FyrehoseError: if the node failed.
         """
         with self._changed:
@@ -73,9 +74,9 @@ class ThreadedClient(Thread):
             return self._connected
 
     def enqueue(self, messages: Sequence[bytes]) -> None:
-        """Publish DATA; return when there is room for more.
+        """Queue DATA for publishing; block while the queue is full.
 
-        :raises PublishTimeout: if an earlier one did not come back in time.
+        :raises PublishTimeout: if an earlier message was not acknowledged in time.
         :raises FyrehoseError: if the node failed.
         """
         with self._changed:
@@ -87,13 +88,13 @@ class ThreadedClient(Thread):
         self._wake_thread()
 
     def flush(self) -> None:
-        """Wait until all that was offered came back. Raises what :meth:`enqueue` does."""
+        """Wait until all queued messages are acknowledged. Raises the errors of :meth:`enqueue`."""
         with self._changed:
             self._changed.wait_for(lambda: self.published == self._enqueued or self._error is not None)
             self._check()
 
     def close(self) -> None:
-        """Say goodbye to the backbone and end."""
+        """Leave the backbone, stop the thread and close the sockets."""
         self._closing = True
         self._wake_thread()
         self.join()
@@ -105,13 +106,13 @@ class ThreadedClient(Thread):
             raise self._error
 
     def _wake_thread(self) -> None:
-        with suppress(BlockingIOError):  # It has been rung.
+        with suppress(BlockingIOError):  # A full socket buffer wakes the thread as well.
             self._wake_writer.send(b"!")
 
-    # The thread's own
+    # Called by the thread itself
 
     def run(self) -> None:
-        """See :class:`threading.Thread`."""
+        """Run the node; see :class:`threading.Thread`."""
         try:
             with selectors.DefaultSelector() as selector:
                 selector.register(self._socket, selectors.EVENT_READ)
@@ -120,11 +121,11 @@ class ThreadedClient(Thread):
                     self._refill()
                     self._perform_effects()
                     self._wait(selector)
-            self._node.drain()  # What it would still do is not done.
+            self._node.drain()  # Discard pending effects.
             self._node.leave(time())
             for effect in self._node.drain().effects:
                 self._send(effect)
-        except Exception as error:  # Whoever waits has to be told of any.
+        except Exception as error:  # Waiting threads must see every error.
             self._fail(error)
 
     def _wait(self, selector: selectors.BaseSelector) -> None:
@@ -185,7 +186,7 @@ class ThreadedClient(Thread):
         host, port = self._node.backbone
         text = (
             f"message {min(tickets):,}, counted from 0, did not come back from the backbone {host}:{port} within"
-            f" {self._node.config.outbox.timeout:g} s; {self.published:,} did. The backbone answered last"
+            f" {self._node.config.outbox.timeout:g} s; {self.published:,} did. The backbone last answered"
             f" {max(0.0, time() - self._last_ack_at):.1f} s ago"
         )
         for name, count in self._bursts.errors.most_common(1):
@@ -210,9 +211,9 @@ class ThreadedClient(Thread):
 
 
 def bind_towards(peer: Address, buffer: int) -> socket.socket:
-    """Return a UDP socket, not blocking, on the address of this host from which packets to ``peer`` leave.
+    """Create a non-blocking UDP socket bound to the local address that routes to ``peer``.
 
-    :param buffer: bytes to ask of the kernel for each direction.
+    :param buffer: socket buffer size requested for each direction, in bytes.
     :raises NotConnected: if there is no route.
     """
     try:

@@ -1,4 +1,4 @@
-"""``df.write.format("fyrehose")`` and ``df.writeStream.format("fyrehose")``: a table onto a backbone."""
+"""Batch and stream writers: ``df.write.format("fyrehose")`` and ``df.writeStream.format("fyrehose")``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BATCH_WRITE_SCOPE = "batch write"
-"""Sets ids of batch writes apart from those of queries."""
+"""Scope part that separates ids of batch writes from those of queries."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishedPartition(WriterCommitMessage):
-    """What a task tells the driver.
+    """Commit message of a task to the driver.
 
-    :ivar skipped: nothing was published, for the batch was finished before.
+    :ivar skipped: nothing was published, because the batch was already finished.
     """
 
     receipt: Receipt
@@ -36,39 +36,42 @@ class PublishedPartition(WriterCommitMessage):
 
 
 class FyrehoseWriter(DataSourceArrowWriter):
-    """Publishes a table; a task ends when all its messages came back. What is published cannot be taken back.
+    """Writer of a table. A task finishes when all its messages are acknowledged; published messages cannot be revoked.
 
-    :raises ConfigurationError: if an option is wrong, or the table has not what they want.
+    :raises ConfigurationError: if an option is invalid, or the table lacks a column that the options require.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigurationError('what is published cannot be overwritten; use mode("append")')
+            raise ConfigurationError('published messages cannot be overwritten: use mode("append")')
         self._task = task_for(sink_options(options), schema)
-        # Made once on the driver, and so the same for every attempt of a task.
+        # Generated once on the driver, so that every attempt of a task uses the same id.
         self._job = token_hex(16)
 
     def write(self, iterator: Iterator[Any]) -> PublishedPartition:
-        """Publish one partition, on a worker. :raises FyrehoseError: if not all of it came back."""
+        """Publish a partition, on a worker. :raises FyrehoseError: if not all messages were acknowledged."""
         return PublishedPartition(self._task.publish(iterator, _partition(), self._job, BATCH_WRITE_SCOPE))
 
 
 class FyrehoseStreamWriter(DataSourceStreamArrowWriter):
-    """Publishes micro-batches. One that was finished before a restart is not published again.
+    """Writer of micro-batches. A batch finished before a restart is not published again.
 
-    :raises ConfigurationError: if an option is wrong, or the table has not what they want.
+    :raises ConfigurationError: if an option is invalid, or the table lacks a column that the options require.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise ConfigurationError('what is published cannot be overwritten; use outputMode("append")')
+            raise ConfigurationError('published messages cannot be overwritten: use outputMode("append")')
         self._task = task_for(sink_options(options), schema)
         self._ledger = Ledger.at({name.lower(): value for name, value in options.items()}.get("checkpointlocation"))
-        # Looked up on the driver: workers may not see the checkpoint.
+        # Read on the driver, because workers may not have access to the checkpoint.
         self._finished = None if self._ledger is None else self._ledger.read()
 
     def write(self, iterator: Iterator[Any]) -> PublishedPartition:
-        """Publish one partition of a micro-batch, on a worker. :raises FyrehoseError: if not all of it came back."""
+        """Publish a partition of a micro-batch, on a worker.
+
+        :raises FyrehoseError: if not all messages were acknowledged.
+        """
         query, batch, partition = _local_property("sql.streaming.queryId"), _batch(), _partition()
         if self._finished is not None and self._finished.covers(query, batch):
             deque(iterator, maxlen=0)
@@ -76,7 +79,7 @@ class FyrehoseStreamWriter(DataSourceStreamArrowWriter):
         return PublishedPartition(self._task.publish(iterator, partition, query, batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name.
-        """Note that a micro-batch is finished. :raises OperationalError: if that cannot be written."""
+        """Record a finished micro-batch in the ledger. :raises OperationalError: if the ledger cannot be written."""
         done = [message for message in messages if isinstance(message, PublishedPartition)]
         if self._ledger is None or any(message.skipped for message in done):
             return
@@ -87,7 +90,10 @@ class FyrehoseStreamWriter(DataSourceStreamArrowWriter):
 
 
 def publish_frame(frame: DataFrame, options: Mapping[str, str]) -> int:
-    """Publish a table; return how many messages came back. See :func:`fyrehose_twisted.spark.sink.publish`."""
+    """Publish a table and return the number of acknowledged messages.
+
+    See :func:`fyrehose_twisted.spark.sink.publish`.
+    """
     task, job = task_for(sink_options(options), frame.schema), token_hex(16)
 
     def published(batches: Iterable[Any]) -> Iterator[Any]:
@@ -102,7 +108,10 @@ def publish_frame(frame: DataFrame, options: Mapping[str, str]) -> int:
 
 
 def task_for(options: SinkOptions, schema: StructType) -> PublishTask:
-    """Return what publishes tables of ``schema``. :raises ConfigurationError: if it has not what the options want."""
+    """Create the task that publishes tables of ``schema``.
+
+    :raises ConfigurationError: if ``schema`` lacks a column that the options require.
+    """
     return PublishTask(options, RowExtractor(options, schema))
 
 
@@ -120,7 +129,7 @@ def _local_property(name: str) -> str:
     context = TaskContext.get()
     value = None if context is None else context.getLocalProperty(name)
     if value is None:
-        raise OperationalError(f"Spark does not say which micro-batch this is: its property {name} is not set")
+        raise OperationalError(f"Spark has not set its property {name}, so the micro-batch is unknown")
     return value
 
 

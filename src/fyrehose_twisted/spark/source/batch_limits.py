@@ -15,7 +15,7 @@ SAMPLE_RECORDS = 64
 
 
 class PendingRange(NamedTuple):
-    """Numbers of an epoch that wait to be read: from ``first`` up to ``next``, this not included."""
+    """Unread numbers of an epoch, from ``first`` to ``next`` (exclusive)."""
 
     reader: IJournalReader
     epoch: int
@@ -24,10 +24,12 @@ class PendingRange(NamedTuple):
 
 
 def limit_batches(backlogs: Mapping[Key, PendingRange], rows: int) -> dict[Key, int]:
-    """Return where each ends if all together may have so many rows: each the same share, and what one leaves is the
-    others'. At least one row is given to somebody."""
+    """Divide a batch of at most ``rows`` rows among backlogs and return each backlog's end.
+
+    Shares are equal; rows that a short backlog leaves unused go to the others. At least one row is assigned.
+    """
     ends = {key: backlog.first for key, backlog in backlogs.items()}
-    # No further than needed: there may be millions of gaps, and they are looked at for each batch.
+    # Count no further than needed: there may be millions of gaps, and every batch scans them.
     waiting = {key: cut_after(backlog, rows)[1] for key, backlog in backlogs.items()}
     left = max(rows, 1)
     for number, key in enumerate(sorted(waiting, key=lambda key: waiting[key])):
@@ -40,14 +42,14 @@ def limit_batches(backlogs: Mapping[Key, PendingRange], rows: int) -> dict[Key, 
 
 
 def count_rows(backlog: PendingRange) -> int:
-    """Return how many rows a backlog has: a long gap has two."""
+    """Count the rows of a backlog; a long gap has two."""
     return cut_after(backlog, 2**63)[1]
 
 
 def cut_after(backlog: PendingRange, rows: int) -> tuple[int, int]:
-    """Return where a backlog is to be cut so that it has at most so many rows, and how many that are.
+    """Return the end that limits a backlog to ``rows`` rows, and the number of rows before that end.
 
-    A gap is not cut: all of it comes with the batch in which it begins, so that it may have that many more rows.
+    A gap is never split: it belongs to the batch in which it begins, which may exceed ``rows`` by the gap's rows.
     """
     reader, epoch, at, next = backlog
     bounds: Bounds | None = reader.bounds(epoch)
@@ -66,7 +68,7 @@ def cut_after(backlog: PendingRange, rows: int) -> tuple[int, int]:
 
 
 def estimate_bytes(backlog: PendingRange) -> int:
-    """Return about how many bytes of payload a backlog has, if records are as large as those at its beginning."""
+    """Estimate the payload bytes of a backlog from the record size at its beginning."""
     reader, epoch, first, next = backlog
     bounds: Bounds | None = reader.bounds(epoch)
     assert bounds is not None, backlog

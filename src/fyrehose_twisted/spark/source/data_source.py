@@ -1,4 +1,4 @@
-"""``spark.read.format("fyrehose")``: journals as a table."""
+"""Batch data source over journals: ``spark.read.format("fyrehose")``."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ FORMAT_NAME = "fyrehose"
 
 
 class FyrehoseDataSource(DataSource):
-    """Journals to read, and a backbone to write to. ``docs/reference/spark.md`` has its options.
+    """Spark data source that reads journals and publishes to a backbone. ``docs/reference/spark.md`` lists its options.
 
-    Wrong options are raised by :meth:`schema`, which Spark asks for first: from elsewhere Spark would hide the error
-    behind one of its own. But it cannot know of those that say nothing to a batch, or to a stream.
+    Spark calls :meth:`schema` first, so :meth:`schema` validates the options: Spark wraps errors raised elsewhere in
+    errors of its own. Options that apply only to a batch or only to a stream are checked later, when that is known.
     """
 
     directory: ClassVar[str] = ""
-    """What relative paths are relative to; empty for the working directory of Spark's workers."""
+    """Base of relative paths; empty for the working directory of Spark's workers."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name of the format."""
+        """Return the format name."""
         return FORMAT_NAME
 
     def schema(self) -> str:
-        """Return the columns that options choose. :raises ConfigurationError: if an option is wrong."""
+        """Return the columns selected by the options. :raises ConfigurationError: if an option is invalid."""
         return ddl(self._read_options(streaming=None).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -80,16 +80,16 @@ class FyrehoseDataSource(DataSource):
 
 
 class FyrehoseReader(DataSourceReader):
-    """Reads a batch: what is below the watermarks when it is planned."""
+    """Batch reader. A batch ends at the watermarks at planning time."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
         self._columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the partitions: a large range of numbers, or several small ones.
+        """Return the partitions; each holds one large range of numbers or several small ones.
 
-        :raises FyrehoseError: what :meth:`~fyrehose_twisted.spark.source.options.ReadOptions.locations` raises.
+        :raises FyrehoseError: as :meth:`~fyrehose_twisted.spark.source.options.ReadOptions.locations`.
         """
         return make_partitions(self._epoch_ranges(), self._options)
 
@@ -102,10 +102,10 @@ class FyrehoseReader(DataSourceReader):
 
 
 class PushdownReader(FyrehoseReader):
-    """The same, and it does not read what filters on stream, epoch, sequence or journal exclude.
+    """Batch reader that skips ranges excluded by filters on stream, epoch, sequence or journal.
 
-    Spark fails each read of a reader that has ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off,
-    as it is by default; so only ``option("pushdown", "true")`` gives this one.
+    Spark rejects a reader with ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off, which is the
+    default. Hence this reader is used only with ``option("pushdown", "true")``.
     """
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
@@ -113,7 +113,7 @@ class PushdownReader(FyrehoseReader):
         self._filters: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take filters in, and leave all to Spark as well: to look at a number again costs little."""
+        """Store the filters and return all of them, so that Spark applies them as well; rechecking is cheap."""
         self._filters = filters
         return filters
 
@@ -124,7 +124,7 @@ class PushdownReader(FyrehoseReader):
             if _is_excluded(self._filters, given):
                 continue
             if lane.next > (cached_reader(lane.location).wrap or 2**63):
-                found.append(lane)  # Numbers begin anew, and a sequence number does not tell a place any more.
+                found.append(lane)  # The numbers wrap, so a sequence number no longer identifies a position.
                 continue
             first, next = _narrow(self._filters, lane.first, lane.next)
             if first < next:
@@ -133,9 +133,9 @@ class PushdownReader(FyrehoseReader):
 
 
 def schema_columns(schema: StructType) -> tuple[str, ...]:
-    """Return the columns that a user's schema, or ours, names.
+    """Return the column names of a schema.
 
-    :raises ConfigurationError: if it has one that there is not, or one of another type.
+    :raises ConfigurationError: if a column is unknown or has the wrong type.
     """
     names = []
     for field in schema.fields:

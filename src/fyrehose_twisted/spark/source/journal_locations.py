@@ -1,4 +1,4 @@
-"""Locations of journals, and the readers of a worker."""
+"""Journal locations and a worker process's cached readers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fyrehose_twisted.journal.remote.client import RemoteJournal, RemoteReader
 
 @dataclass(frozen=True, slots=True)
 class JournalLocation:
-    """One journal of one stream. It is pickled to workers, and each process opens it once.
+    """Location of one stream's journal. Spark pickles it to workers, and each process opens it once.
 
-    :ivar journal: what the column ``journal`` says: the directory, or host and port, or a name that a user gave.
-    :ivar name: that a user gave; empty if none was.
-    :ivar tag: the journal's own number when it was found; ``None`` if that is not known.
+    :ivar journal: value of the column ``journal``: the directory, the host and port, or the user's name for it.
+    :ivar name: name given by the user; empty if none.
+    :ivar tag: the journal's tag when it was located; ``None`` if unknown.
     :ivar stream: URI of the stream.
-    :ivar path: the directory of its files, if it has one here.
-    :ivar server: host and port of a server that has it otherwise.
+    :ivar path: local directory of its files; ``None`` for a served journal.
+    :ivar server: host and port of its server; ``None`` for a local journal.
     """
 
     journal: str
@@ -39,11 +39,11 @@ class JournalLocation:
     tag: int | None = None
 
     def open(self) -> JournalReader | RemoteReader:
-        """Return a new reader. :raises JournalError: if it cannot be read any more, and what a connection raises."""
+        """Open a new reader. :raises JournalError: if the journal cannot be read; connection errors also propagate."""
         if self.path is not None:
             if not os.path.isdir(self.path):
                 raise JournalError(
-                    f"there is no directory {self.path} on this machine; each worker has to have it, or use journal="
+                    f"there is no directory {self.path} on this machine: mount it on every worker, or use journal="
                 )
             return open_reader(Path(self.path))
         assert self.server is not None, self
@@ -51,11 +51,11 @@ class JournalLocation:
 
 
 _readers: dict[tuple[int, object], JournalReader | RemoteReader] = {}
-"""Readers of this process. Spark forks its workers, and a fork may share neither sockets nor places in files."""
+"""Readers by process id and journal. Spark forks its workers, and a fork must not share sockets or file positions."""
 
 
 _remotes: dict[tuple[object, ...], RemoteJournal] = {}
-"""Likewise. All streams of a server share a connection: it accepts but a few from one host."""
+"""Connections by process id and server. The streams of a server share one: servers limit connections per host."""
 
 
 def _cached_remote(host: str, port: int, secret: bytes | None, timeout: float) -> RemoteJournal:
@@ -68,9 +68,9 @@ def _cached_remote(host: str, port: int, secret: bytes | None, timeout: float) -
 
 
 def cached_reader(location: JournalLocation) -> JournalReader | RemoteReader:
-    """Return this process's reader of a journal, as it was when it was opened or refreshed last.
+    """Return this process's reader of a journal, in the state of its last open or refresh.
 
-    :raises JournalReplaced: if another journal lies there by now.
+    :raises JournalReplaced: if the location now holds another journal.
     """
     key = os.getpid(), location.path or (location.server, location.stream, location.secret)
     reader = _readers.get(key)
@@ -86,7 +86,7 @@ def cached_reader(location: JournalLocation) -> JournalReader | RemoteReader:
 
 
 def _locate(journal: str, path: str, name: str) -> JournalLocation:
-    """Return the journal that lies in directory ``path`` now, even if another did when this process looked before."""
+    """Locate the journal now in directory ``path``, replacing a cached reader of an earlier journal there."""
     origin = JournalLocation(journal, "", path, name=name)
     try:
         reader = cached_reader(origin)
@@ -98,9 +98,9 @@ def _locate(journal: str, path: str, name: str) -> JournalLocation:
 
 
 def reader_reaching(location: JournalLocation, epoch: int, next: int) -> JournalReader | RemoteReader:
-    """Return a reader whose watermark is at ``next`` or above.
+    """Return a reader whose watermark is at least ``next``; refresh the reader if necessary.
 
-    :raises JournalError: if the journal does not reach so far.
+    :raises JournalError: if the journal ends below ``next``.
     """
     reader = cached_reader(location)
     bounds = reader.bounds(epoch)
@@ -117,7 +117,7 @@ def reader_reaching(location: JournalLocation, epoch: int, next: int) -> Journal
 
 
 def paths_from_options(options: Mapping[str, str]) -> list[str]:
-    """Return the paths that a user gave to ``load``: one, which may be a pattern, or several."""
+    """Return the paths passed to ``load``: one path or pattern, or several."""
     if options.get("paths"):
         return [str(path) for path in json.loads(options["paths"])]
     return [options["path"]] if options.get("path") else []
@@ -126,12 +126,12 @@ def paths_from_options(options: Mapping[str, str]) -> list[str]:
 def locations_in_path(path: str, name: str = "", *, directory: str = "", label: str = "") -> list[JournalLocation]:
     """Return the journals in the directories that ``path`` names.
 
-    :param path: of one stream's journal, or of several, or a pattern for such. What a pattern fits and is no journal,
-        or none yet, is passed over.
-    :param name: what to call it instead of by its path, and what it is known by in checkpoints.
-    :param directory: what ``path`` is relative to, if it is; by default this process's working directory.
-    :param label: what to call it otherwise.
-    :raises JournalError: if there is none, or one cannot be read.
+    :param path: a stream's journal directory, a directory of several, or a glob pattern for either. Matches of a
+        pattern that hold no journal are skipped.
+    :param name: name of the journals in place of their paths; checkpoints use it as the key.
+    :param directory: base of a relative ``path``; by default this process's working directory.
+    :param label: display name if ``name`` is empty.
+    :raises JournalError: if there is no journal, or one cannot be read.
     """
     path = path.removeprefix("file://")
     base = "" if os.path.isabs(path) else os.path.join(directory, "")
@@ -147,9 +147,9 @@ def locations_in_path(path: str, name: str = "", *, directory: str = "", label: 
         except (NotADirectoryError, FileNotFoundError):
             if is_pattern:
                 continue
-            raise JournalError(f"{root} is not a directory; name that of a journal, not one of its files") from None
+            raise JournalError(f"{root} is not a directory: name the journal's directory, not a file in it") from None
         except PermissionError:
-            raise JournalError(f"{root} may not be read by this user") from None
+            raise JournalError(f"permission denied to read {root}: run as a user that may read it") from None
         if not directories and not is_pattern:
             raise JournalError(f"{root} holds no journal")
         for one in directories:
@@ -163,12 +163,13 @@ def locations_in_path(path: str, name: str = "", *, directory: str = "", label: 
 def locations_on_server(
     server: str, secret: bytes | None = None, timeout: float = 10.0, name: str = "", label: str = ""
 ) -> list[JournalLocation]:
-    """Return the journals that a server serves.
+    """Return the journals of a journal server.
 
     :param server: ``HOST:PORT``.
     :param name: as for :func:`locations_in_path`; ``label`` too.
     :raises ConfigurationError: if ``server`` is not of that form.
-    :raises NotConnected: if it cannot be reached, or wants another secret.
+    :raises JournalError: if the server has no stream yet.
+    :raises NotConnected: if the server cannot be reached or rejects the secret.
     """
     address = parse_server_address(server)
     if address is None:
@@ -182,7 +183,7 @@ def locations_on_server(
 
 
 def parse_server_address(text: str) -> tuple[str, int] | None:
-    """Return host and port of ``HOST:PORT``, or of ``[IPV6]:PORT``; ``None`` if ``text`` is not of that form."""
+    """Parse ``HOST:PORT`` or ``[IPV6]:PORT`` into host and port; return ``None`` if ``text`` has neither form."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdecimal() and 0 < int(port) < 65_536) or "/" in text:
         return None
@@ -190,9 +191,9 @@ def parse_server_address(text: str) -> tuple[str, int] | None:
 
 
 def filter_by_stream(locations: Sequence[JournalLocation], wanted: str) -> list[JournalLocation]:
-    """Return those of a stream: its URI, or the beginning of one if it ends in ``*``; all if it is empty.
+    """Return the journals of the stream ``wanted``: a URI, a URI prefix followed by ``*``, or empty for all.
 
-    :raises JournalError: if there is none.
+    :raises JournalError: if no journal matches.
     """
     if not wanted:
         return list(locations)

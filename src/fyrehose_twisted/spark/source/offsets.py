@@ -1,12 +1,12 @@
-"""Offsets of journals in a checkpoint.
+"""Checkpoint offsets of journals.
 
 An offset is ``{"journals": {KEY: {STREAM: {EPOCH: NEXT}}}, "tags": {KEY: {STREAM: TAG}}}``, where NEXT is the first
-number that was not read. KEY is what :func:`journal_key` returns, which does not depend on how the place of a journal
-is written. An older epoch may still grow after a newer one has begun, so each is kept. Where a batch is the first that
-has something of an epoch, ``"begins"`` says likewise which number it begins with: the journal may have dropped that
+unread number. KEY is the result of :func:`journal_key`, which does not depend on the spelling of a journal's location.
+An older epoch may still grow after a newer one has begun, so the offset keeps every epoch. In the first batch that
+reads an epoch, ``"begins"`` gives the first number in the same form, because the journal may have dropped that number
 before the batch is read again.
 
-Earlier releases wrote no tags, and the place as KEY.
+Earlier releases wrote no tags and used the location as KEY.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOOPBACK_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
 class UnknownJournal(OperationalError):
-    """A query was reading a journal that is not among those that it is to read now."""
+    """A checkpoint refers to a journal that is not among the query's sources."""
 
 
 class Checkpoint(NamedTuple):
@@ -38,28 +38,30 @@ class Checkpoint(NamedTuple):
     ends: dict[EpochKey, int]
     begins: dict[EpochKey, int]
     tags: dict[tuple[str, str], int] | None
-    """By key and stream; ``None`` if an earlier release wrote it."""
+    """By key and stream; ``None`` if an earlier release wrote the offset."""
 
 
 def journal_key(origin: JournalLocation) -> str:
-    """Return what tells a journal from others of its stream: its name if a user gave one, else its tag, or its place if
-    the tag is not known."""
+    """Return the key that identifies a journal among those of its stream.
+
+    The key is the user's name for the journal, else its tag, else its location if the tag is unknown.
+    """
     if origin.name:
         return origin.name
     return origin.journal if origin.tag is None else f"{origin.tag:08x}"
 
 
 def check_distinct(origins: Iterable[JournalLocation]) -> None:
-    """Check that no two journals have the same key.
+    """Check that all journals have distinct keys.
 
-    :raises ConfigurationError: if so: they are copies of one.
+    :raises ConfigurationError: if two journals have the same key, because one is a copy of the other.
     """
     known: dict[tuple[str, str], JournalLocation] = {}
     for origin in origins:
         other = known.setdefault((journal_key(origin), origin.stream), origin)
         if other is not origin:
             raise ConfigurationError(
-                f"{other.journal} and {origin.journal} are copies of one journal of {origin.stream}, and a query cannot"
+                f"{other.journal} and {origin.journal} are copies of one journal of {origin.stream}; a query cannot"
                 " follow both: read one of them"
             )
 
@@ -67,9 +69,9 @@ def check_distinct(origins: Iterable[JournalLocation]) -> None:
 def make_offset(
     ends: Mapping[EpochKey, int], origins: Iterable[JournalLocation], known: Checkpoint | None = None
 ) -> Offset:
-    """Return the offset that says how far journals were read.
+    """Build the offset for the given read positions.
 
-    :param known: an earlier one, of which the tags of journals that are not among ``origins`` are kept.
+    :param known: an earlier offset; tags of its journals that are not among ``origins`` are kept.
     """
     tags = dict((known.tags if known is not None else None) or {})
     tags |= {(journal_key(origin), origin.stream): origin.tag for origin in origins if origin.tag is not None}
@@ -81,7 +83,7 @@ def make_offset(
 
 
 def group_by_journal(ends: Mapping[EpochKey, int]) -> dict[str, dict[str, dict[str, int]]]:
-    """Return numbers as an offset has them."""
+    """Nest numbers by journal, stream and epoch, as in an offset."""
     journals: dict[str, dict[str, dict[str, int]]] = {}
     for (journal, stream, epoch), next in sorted(ends.items()):
         journals.setdefault(journal, {}).setdefault(stream, {})[str(epoch)] = next
@@ -89,7 +91,7 @@ def group_by_journal(ends: Mapping[EpochKey, int]) -> dict[str, dict[str, dict[s
 
 
 def parse_offset(offset: Offset) -> Checkpoint:
-    """Return what an offset says. :raises JournalError: if it is none of this source."""
+    """Parse an offset. :raises JournalError: if this source did not write it."""
     try:
         tags = offset.get("tags")
         return Checkpoint(
@@ -100,16 +102,18 @@ def parse_offset(offset: Offset) -> Checkpoint:
             else {(key, stream): int(tag, 16) for key, streams in tags.items() for stream, tag in streams.items()},
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise JournalError(f"the checkpoint has the offset {offset!r}, which is none of this source") from None
+        raise JournalError(
+            f"the checkpoint has the offset {offset!r}, which this source did not write: use another checkpointLocation"
+        ) from None
 
 
 def resolve_offset(offset: Offset, origins: Sequence[JournalLocation], *, fail_on_data_loss: bool) -> Checkpoint:
-    """Return what an offset says, by the keys that journals have now: one may have got a name since, or was moved.
+    """Parse an offset and map it to the journals' current keys, which change when a journal is named or moved.
 
-    :param fail_on_data_loss: whether a journal that is not there any more, or is another by now, ends the query; else
-        the former is passed over, and the latter read from its beginning.
-    :raises UnknownJournal: if it does.
-    :raises JournalError: if the offset is none of this source.
+    :param fail_on_data_loss: fail if a journal is missing or was replaced by another. Otherwise a missing journal is
+        skipped, and a replacement is read from its beginning.
+    :raises UnknownJournal: if ``fail_on_data_loss`` and a journal is missing or replaced.
+    :raises JournalError: if this source did not write the offset.
     """
     known = parse_offset(offset)
     renamed: dict[tuple[str, str], tuple[str, str] | None] = {}
@@ -147,7 +151,7 @@ def _flatten(journals: Mapping[str, Any]) -> dict[EpochKey, int]:
 
 
 def _is_located_at(origin: JournalLocation, place: str) -> bool:
-    """Say whether a journal is the one at a place, however that is written."""
+    """Return whether a journal is at a location, whatever the location's spelling."""
     if place == origin.journal:
         return True
     if origin.path is not None:
@@ -162,7 +166,7 @@ def _is_located_at(origin: JournalLocation, place: str) -> bool:
 def _replaced_message(key: str, stream: str, tag: int | None, found: JournalLocation, known: Checkpoint) -> str:
     return (
         f"{found.journal} holds another journal of {stream} than the one that the checkpoint was reading as {key}: its"
-        f" tag is {found.tag or 0:08x}, and was {tag or 0:08x}. For the new one, {_restart_advice(key, stream, known)}"
+        f" tag is {found.tag or 0:08x}, and was {tag or 0:08x}. To read it, {_restart_advice(key, stream, known)}"
         " failOnDataLoss=false reads it from its beginning"
     )
 
@@ -170,15 +174,15 @@ def _replaced_message(key: str, stream: str, tag: int | None, found: JournalLoca
 def _missing_message(key: str, stream: str, here: Sequence[JournalLocation], known: Checkpoint) -> str:
     there = ", ".join(f"{one.journal} ({journal_key(one)})" for one in here) or "none of that stream"
     return (
-        f"the checkpoint was reading journal {key} of {stream}, which is not among the sources any more; there is"
-        f" {there}. Name it too, or, if another was made in its place, {_restart_advice(key, stream, known)}"
-        " failOnDataLoss=false goes on without it"
+        f"the checkpoint was reading journal {key} of {stream}, which is no longer among the sources: {there}."
+        f" Add that journal, or, if another has replaced it, {_restart_advice(key, stream, known)}"
+        " failOnDataLoss=false continues without it"
     )
 
 
 def _restart_advice(key: str, stream: str, known: Checkpoint) -> str:
     epochs = {str(epoch): next for (journal, of, epoch), next in known.ends.items() if (journal, of) == (key, stream)}
     return (
-        "begin with a new checkpointLocation, and with startingOffsets if the numbers in it mean the same:"
+        "use a new checkpointLocation, and, if the same numbers still mean the same records, these startingOffsets:"
         f" {json.dumps({stream: epochs})}."
     )

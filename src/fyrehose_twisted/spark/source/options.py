@@ -1,4 +1,4 @@
-"""Options of ``spark.read.format("fyrehose")``."""
+"""Options of the ``fyrehose`` data source."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _UNITS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0}
 
 
 class JournalSpec(NamedTuple):
-    """Specification of journals."""
+    """A user's specification of journals."""
 
     source: str
     """``path=PATH`` or ``journal=HOST:PORT``."""
     name: str = ""
-    """That a user gave; empty for none."""
+    """Name given by the user; empty for none."""
     label: str = ""
-    """What the column ``journal`` says if there is no name; empty for the place."""
+    """Value of the column ``journal`` if there is no name; empty for the location."""
 
 
 class ReadBound(NamedTuple):
-    """A place where reading begins or ends.
+    """Start or end of a read.
 
-    Exactly one of the three says where.
+    Exactly one of the three fields is set.
     """
 
     keyword: str | None = None
@@ -48,24 +48,24 @@ class ReadBound(NamedTuple):
     time: int | None = None
     """UTC microseconds since 1970."""
     offsets: Mapping[str, Any] | None = None
-    """What :func:`offset_at` looks up: by journal and stream, by stream, or ``""`` for all."""
+    """Offsets for :func:`offset_at`: by journal and stream, by stream, or under ``""`` for all."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """The options of a read, checked. Those that limit batches say something to streams only.
+    """Validated options of a read. Batch limits apply to streams only.
 
-    :ivar streams: the streams to read of those, if not all.
-    :ivar columns: names of the columns, in order.
-    :ivar start: where to begin; the number there is read.
-    :ivar end: where to end; the number there is not read.
-    :ivar max_rows: numbers that a batch may have; it is cut there.
-    :ivar max_bytes: bytes of payload that a batch may have, about: guessed from what stands where it begins.
-    :ivar min_rows: a batch waits for so many numbers, but for ``max_delay`` seconds at most.
-    :ivar rows_per_partition: numbers that a task reads.
-    :ivar fail_on_data_loss: whether what was dropped, or cannot be read, ends the query; else it is given as lost.
-    :ivar pushdown: whether filters are looked at before reading.
-    :ivar directory: what relative paths are relative to; empty for the working directory of the process.
+    :ivar streams: streams to read among the journals found; empty for all.
+    :ivar columns: column names, in order.
+    :ivar start: start of the read, inclusive.
+    :ivar end: end of the read, exclusive.
+    :ivar max_rows: limit of numbers in a batch.
+    :ivar max_bytes: approximate limit of payload bytes in a batch, estimated from the records at its beginning.
+    :ivar min_rows: minimum of numbers in a batch, waited for at most ``max_delay`` seconds.
+    :ivar rows_per_partition: numbers per task.
+    :ivar fail_on_data_loss: fail if records were dropped or cannot be read; otherwise report them as lost.
+    :ivar pushdown: apply filters before reading.
+    :ivar directory: base of relative paths; empty for the working directory of the process.
     """
 
     specs: tuple[JournalSpec, ...]
@@ -86,10 +86,11 @@ class ReadOptions:
     directory: str = ""
 
     def locations(self) -> list[JournalLocation]:
-        """Look which journals there are.
+        """Find the journals to read.
 
+        :raises ConfigurationError: if a journal is given twice.
         :raises JournalError: if there is none, or one cannot be read.
-        :raises NotConnected: if a server cannot be reached, or wants another secret.
+        :raises NotConnected: if a server cannot be reached or rejects the secret.
         """
         found: list[JournalLocation] = []
         for place in self.specs:
@@ -107,11 +108,11 @@ class ReadOptions:
 
 
 def read_options(given: Mapping[str, str], *, streaming: bool | None, directory: str = "") -> ReadOptions:
-    """Return what options, case-insensitive, mean.
+    """Parse and validate options; their names are case-insensitive.
 
-    :param streaming: whether a stream is read, or a batch; ``None`` if that is not known yet.
-    :param directory: what relative paths are relative to, unless an option says so.
-    :raises ConfigurationError: if one is unknown, out of range, or contradicts another.
+    :param streaming: true for a stream, false for a batch, ``None`` if not known yet.
+    :param directory: base of relative paths unless the option ``directory`` gives one.
+    :raises ConfigurationError: if an option is unknown, out of range, or contradicts another.
     """
     options = {name.lower(): value for name, value in given.items()}
     unknown = options.keys() - _KNOWN
@@ -123,7 +124,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
     for name in applies:
         if name.lower() in options:
             kind, other = ("a stream", "a batch") if streaming else ("a batch", "a stream")
-            raise ConfigurationError(f"{name} says nothing to {kind}: it is for {other} only; leave it out")
+            raise ConfigurationError(f"{name} does not apply to {kind}, only to {other}: omit it")
     columns = options.get("columns")
     streams = json.loads(options["origins"])["streams"] if options.get("origins") else ()
     wait = _parse_duration(options, "maxTriggerDelay", "15m")
@@ -132,7 +133,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
         _parse_bound(options, "ending", LATEST),
     )
     if start.time is not None and end.time is not None and start.time > end.time:
-        raise ConfigurationError("startingTimestamp is later than endingTimestamp: nothing lies between")
+        raise ConfigurationError("startingTimestamp is later than endingTimestamp: no record lies between them")
     return ReadOptions(
         specs=_parse_specs(options),
         stream=options.get("stream", ""),
@@ -154,7 +155,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool | None, directory:
 
 
 def reader_options(origins: Sequence[JournalLocation], secret_file: str | None = None) -> dict[str, str]:
-    """Return options that name just these journals, by the names that they have."""
+    """Return the source options that select exactly these journals under their current names."""
     places: dict[JournalSpec, None] = {}
     for origin in origins:
         where = f"path={origin.path}" if origin.server is None else f"journal={_format_host_port(origin.server)}"
@@ -165,10 +166,10 @@ def reader_options(origins: Sequence[JournalLocation], secret_file: str | None =
 
 
 def offset_at(bound: ReadBound, journals: Sequence[str], stream: str, epoch: int) -> int | None:
-    """Return the number that ``at.numbers`` gives for an epoch, ``None`` if it says nothing of it.
+    """Return the number that ``bound.offsets`` gives for an epoch; ``None`` if it gives none.
 
-    :param journals: what the journal is called there, the first that is found.
-    :raises ConfigurationError: if what it says is no number.
+    :param journals: possible keys of the journal; the first one present is used.
+    :raises ConfigurationError: if the value is not a number.
     """
     assert bound.offsets is not None, bound
     said = dict(bound.offsets)
@@ -182,14 +183,14 @@ def offset_at(bound: ReadBound, journals: Sequence[str], stream: str, epoch: int
         return None
     if isinstance(found, bool) or not isinstance(found, int) or found < 0:
         of = f" of stream {stream}, epoch {epoch}," if stream else ""
-        raise ConfigurationError(f"offset {found!r}{of} is no whole number from 0")
+        raise ConfigurationError(f"offset {found!r}{of} is not a whole number of at least 0")
     return found
 
 
 def parse_timestamp(text: str) -> int:
-    """Return a time, ISO 8601 (UTC if it names no zone) or milliseconds since 1970, in microseconds since 1970.
+    """Parse an ISO 8601 time (UTC if it has no zone) or milliseconds since 1970 into microseconds since 1970.
 
-    :raises ConfigurationError: if it is neither.
+    :raises ConfigurationError: if ``text`` is neither.
     """
     try:
         if text.strip().lstrip("-").isdecimal():
@@ -197,7 +198,7 @@ def parse_timestamp(text: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{text!r} is no time: write 2026-01-31T12:00:00Z, or milliseconds since 1970"
+            f"{text!r} is not a time: use 2026-01-31T12:00:00Z, or milliseconds since 1970"
         ) from None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     since = when - datetime(1970, 1, 1, tzinfo=UTC)
@@ -210,7 +211,7 @@ def _parse_specs(options: Mapping[str, str]) -> tuple[JournalSpec, ...]:
         return tuple(JournalSpec(*map(str, place)) for place in json.loads(options["origins"])["places"])
     if bool(paths) == bool(servers):
         raise ConfigurationError(
-            'say where the journals are: .load("/directory"), or .option("journal", "HOST:PORT,HOST:PORT"), not both'
+            'specify the journals: .load("/directory") or .option("journal", "HOST:PORT,HOST:PORT"), not both'
         )
     where = [f"path={path}" for path in paths] or [f"journal={server.strip()}" for server in servers.split(",")]
     if not options.get("name"):
@@ -218,7 +219,7 @@ def _parse_specs(options: Mapping[str, str]) -> tuple[JournalSpec, ...]:
     names = [name.strip() for name in options["name"].split(",")]
     if len(names) != len(where) or len({*names} - {""}) != len(where):
         raise ConfigurationError(
-            f"name {options['name']!r} has to give each of {len(where)} places a name of its own, with commas between"
+            f"name {options['name']!r} must give each of the {len(where)} locations a distinct name, comma-separated"
         )
     return tuple(map(JournalSpec, where, names))
 
@@ -240,14 +241,14 @@ def _parse_bound(options: Mapping[str, str], edge: str, default: str) -> ReadBou
         said = {"": said}
     if not isinstance(said, dict):
         raise ConfigurationError(
-            f"{edge}Offsets {text!r} is none of earliest, latest, a number, and JSON that has a number, or a number for"
-            " each epoch, for each stream"
+            f"{edge}Offsets {text!r} is not earliest, latest, a number, or JSON with a number, or a number per epoch,"
+            " for each stream"
         )
     at = ReadBound(offsets=said)
     if "journals" in said:
         journals = said["journals"]
         if not isinstance(journals, dict) or not all(isinstance(streams, dict) for streams in journals.values()):
-            raise ConfigurationError(f"{edge}Offsets {text!r} is no offset of a query: it has no streams by journal")
+            raise ConfigurationError(f"{edge}Offsets {text!r} is not an offset of a query: it lacks streams by journal")
     else:
         for stream in said:
             offset_at(at, (), stream, 0)
@@ -259,7 +260,7 @@ def _parse_count(options: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**63):
-        raise ConfigurationError(f"{name} {text!r} is no whole number above 0")
+        raise ConfigurationError(f"{name} {text!r} is not a whole number above 0")
     return int(text)
 
 
@@ -279,7 +280,7 @@ def _parse_duration(options: Mapping[str, str], name: str, default: str) -> floa
     except (KeyError, ValueError):
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds > 0):
-        raise ConfigurationError(f"{name} {text!r} is no time above 0, such as 500ms, 10s or 15m")
+        raise ConfigurationError(f"{name} {text!r} is not a duration above 0, such as 500ms, 10s or 15m")
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""A journal read in two parts: what is in Parquet files already by Spark itself, and what came later by the source."""
+"""Union of a journal's exported Parquet files, read natively by Spark, and its later records, read by the source."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def read_with_parquet(
     """Return the records of journals; see :func:`~fyrehose_twisted.spark.read_journal`.
 
     :param given: options of the source.
-    :raises ConfigurationError: if a column is asked for that files do not have, or a stream is there twice.
-    :raises JournalError: if the files are those of another journal.
+    :raises ConfigurationError: if the files lack a column, a start is given, or a stream has two journals.
+    :raises JournalError: if the files were exported from another journal.
     :raises NotInJournal: if numbers are missing between files.
     """
     missing = [name for name in columns if name not in RECORD]
@@ -34,11 +34,11 @@ def read_with_parquet(
         raise ConfigurationError(f"Parquet files of journals have no column {missing[0]!r}: read without parquet=")
     options = read_options(given, streaming=False)
     if options.start != ReadBound(EARLIEST):
-        raise ConfigurationError("parquet= reads from the beginning: give no startingOffsets or startingTimestamp")
+        raise ConfigurationError("parquet= reads from the beginning: omit startingOffsets and startingTimestamp")
     origins = options.locations()
     streams = [origin.stream for origin in origins]
     if len(set(streams)) < len(streams):
-        raise ConfigurationError("parquet= goes with one journal of each stream: nothing says whose the files are")
+        raise ConfigurationError("parquet= requires a single journal per stream: files do not name their journal")
     paths: list[str] = []
     starts: dict[str, dict[str, int]] = {}
     for origin in origins:
@@ -57,14 +57,14 @@ def read_with_parquet(
 
 
 def _check_contiguous(origin: JournalLocation, file: ExportedFile, begin: int) -> None:
-    """See that no file is missing between one that ends before ``begin`` and ``file``, but for numbers that are lost.
+    """Check that ``file`` begins at ``begin``, the end of the previous file, or that only lost numbers lie between.
 
-    :raises NotInJournal: if there is.
+    :raises NotInJournal: if other numbers are missing.
     """
     end = file.first - 1
     if begin > end or cached_reader(origin).losses(file.epoch, begin, end) == [(begin, end)]:
         return
     raise NotInJournal(
         f"{begin} to {end} of epoch {file.epoch} of {origin.stream} are in no Parquet file: {origin.journal} dropped"
-        " them before they were exported, or a file is gone. failOnDataLoss=false reads on without them"
+        " them before they were exported, or a file is missing. failOnDataLoss=false continues without them"
     )

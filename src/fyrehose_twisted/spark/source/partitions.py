@@ -1,4 +1,4 @@
-"""Partitions of a read: the ranges of numbers that one task of Spark reads."""
+"""Read partitions: the number ranges of one Spark task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fyrehose_twisted.spark.source.planning import EpochRange, TaskRange, pack_r
 
 
 class TaskPartition(InputPartition):
-    """Ranges that one task reads; none where there is nothing to read, since Spark wants a task all the same."""
+    """Ranges read by one task. The ranges are empty if there is nothing to read, since Spark requires a task."""
 
     def __init__(self, value: tuple[TaskRange, ...]) -> None:
         super().__init__(value)

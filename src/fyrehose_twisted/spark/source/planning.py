@@ -1,4 +1,4 @@
-"""Planning of reads: number ranges of task size."""
+"""Read planning: division of journals into number ranges of task size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from fyrehose_twisted.spark.source.offsets import journal_key
 from fyrehose_twisted.spark.source.options import EARLIEST, ReadBound, ReadOptions, offset_at
 
 MIN_TASK_NUMBERS = 50_000
-"""Numbers that a task should have at least, since it costs as much to begin one."""
+"""Minimum of numbers per task; starting a task costs about as much as reading them."""
 
 TARGET_TASKS = 4 * (os.cpu_count() or 1)
-"""So many tasks keep all cores of a machine at work; small ranges are put together to no fewer."""
+"""Number of tasks that keeps all cores of a machine busy. Small ranges are merged into no fewer tasks."""
 
 
 class EpochRange(NamedTuple):
-    """An epoch of a journal, and the numbers of it that are read: from ``first`` up to ``next``, this not included."""
+    """Numbers to read of a journal's epoch, from ``first`` to ``next`` (exclusive)."""
 
     location: JournalLocation
     epoch: int
@@ -34,10 +34,10 @@ class EpochRange(NamedTuple):
 
 
 class TaskRange(NamedTuple):
-    """What a task reads: numbers ``first`` to ``last`` of an epoch of a journal, both inclusive.
+    """Range read by a task: numbers ``first`` to ``last`` (inclusive) of a journal's epoch.
 
-    ``next`` is where the whole read ends: a gap is looked at as far as there, so that what is given of it does not
-    depend on what is declared lost later.
+    ``next`` is the end of the whole read. Gaps are examined up to that number, so that their rows do not depend on
+    numbers declared lost later.
     """
 
     location: JournalLocation
@@ -48,11 +48,11 @@ class TaskRange(NamedTuple):
 
 
 def epoch_ranges(options: ReadOptions) -> list[EpochRange]:
-    """Return what a batch reads.
+    """Return the epoch ranges of a batch.
 
-    :raises NotInJournal: if the start is not kept any more, and that is to be told.
+    :raises NotInJournal: if the journal has dropped the start and data loss is an error.
     :raises JournalDamaged: as :func:`check_watermark`.
-    :raises ConfigurationError: if the start or the end names a stream that is not read, or the start lies behind the
+    :raises ConfigurationError: if the start or the end names a stream that is not read, or the start is beyond the
         end.
     """
     found = []
@@ -84,10 +84,10 @@ def epoch_ranges(options: ReadOptions) -> list[EpochRange]:
 
 
 def check_streams(options: ReadOptions, origins: Sequence[JournalLocation]) -> None:
-    """See that numbers where to begin and to end are those of streams that are read, and that something has them.
+    """Check that start and end offsets name streams that are read, and that some epoch reaches the start.
 
-    :raises ConfigurationError: if not: if a stream is not read, or all its epochs end before the start.
-    :raises JournalDamaged: as :func:`check_watermark`, if that is why.
+    :raises ConfigurationError: if a stream is not read, or all its epochs end before the start.
+    :raises JournalDamaged: as :func:`check_watermark`, if damage is the cause.
     """
     streams = {origin.stream for origin in origins}
     for at in (options.start, options.end):
@@ -109,7 +109,7 @@ def check_streams(options: ReadOptions, origins: Sequence[JournalLocation]) -> N
             if said is None or bounds is None:
                 continue
             if said > bounds.next:
-                check_watermark(options, origin, epoch)  # It may have gone further once.
+                check_watermark(options, origin, epoch)  # Damage may have lowered the watermark.
             if said <= bounds.next or blocking_damage(reader, epoch) is None:
                 of = "" if "" in options.start.offsets else origin.stream
                 starts.setdefault(of, []).append((said, bounds.next, origin, epoch))
@@ -117,17 +117,17 @@ def check_streams(options: ReadOptions, origins: Sequence[JournalLocation]) -> N
         if all(said > next for said, next, _, _ in found):
             said, next, origin, epoch = max(found, key=itemgetter(1))
             raise ConfigurationError(
-                f"startingOffsets {said} lies beyond the end of {origin.stream}: epoch {epoch} of it goes up to"
-                f" {next - 1} in {origin.journal}. To read what comes from now on, say latest"
+                f"startingOffsets {said} lies beyond the end of {origin.stream}: its epoch {epoch} ends at"
+                f" {next - 1} in {origin.journal}. To read only new records, use latest"
             )
 
 
 def resolve_bound(
     bound: ReadBound, location: JournalLocation, reader: IJournalReader, epoch: int, *, is_end: bool = False
 ) -> int:
-    """Return the number at which a start or an end stands in an epoch.
+    """Resolve a start or an end to a number of an epoch.
 
-    A start at a time leaves out nothing that was received then or later, and an end nothing that was received before.
+    A start time omits no record received at or after that time. An end time omits no record received before it.
     """
     bounds: Bounds | None = reader.bounds(epoch)
     assert bounds is not None, epoch
@@ -144,22 +144,20 @@ def resolve_bound(
 
 
 def check_dropped(options: ReadOptions, location: JournalLocation, epoch: int, first: int, first_kept: int) -> int:
-    """Return where to begin if a journal begins at ``first_kept`` only: at ``first`` all the same, and what is gone is
-    given as lost.
+    """Return ``first`` although the journal begins at ``first_kept``, so that the dropped numbers are read as lost.
 
-    :raises NotInJournal: if that is not to be told in rows but to end the read.
+    :raises NotInJournal: if data loss is an error.
     """
     if options.fail_on_data_loss:
         raise NotInJournal(
-            f"{location.journal} begins at {first_kept} of epoch {epoch} of {location.stream}: what was wanted "
-            f"from {first} on is"
-            " not kept any more. failOnDataLoss=false reads on, with rows of status lost for it"
+            f"{location.journal} begins at {first_kept} of epoch {epoch} of {location.stream}: numbers from {first} on"
+            " were dropped. failOnDataLoss=false continues, with rows of status lost for them"
         )
     return first
 
 
 def first_received_since(reader: IJournalReader, epoch: int, time: int) -> int:
-    """Return the lowest number of a record that was received at ``time``, in microseconds since 1970, or later."""
+    """Return the lowest number received at or after ``time``, in microseconds since 1970."""
     bounds: Bounds | None = reader.bounds(epoch)
     border = _bisect_by_time(reader, epoch, time)
     assert bounds is not None, epoch
@@ -171,7 +169,7 @@ def first_received_since(reader: IJournalReader, epoch: int, time: int) -> int:
 
 
 def next_received_before(reader: IJournalReader, epoch: int, time: int) -> int:
-    """Return the number after the highest of a record that was received before ``time``."""
+    """Return the number after the highest received before ``time``, in microseconds since 1970."""
     bounds: Bounds | None = reader.bounds(epoch)
     border = _bisect_by_time(reader, epoch, time)
     assert bounds is not None, epoch
@@ -185,7 +183,7 @@ def next_received_before(reader: IJournalReader, epoch: int, time: int) -> int:
 
 
 def _bisect_by_time(reader: IJournalReader, epoch: int, time: int) -> int:
-    """Return a number about which times pass ``time``. Repairs are received late, so it is not exact."""
+    """Return the approximate number at which receive times pass ``time``. Repaired records are received late."""
     bounds: Bounds | None = reader.bounds(epoch)
     assert bounds is not None, epoch
     low, high = bounds.first, bounds.next
@@ -200,26 +198,26 @@ def _bisect_by_time(reader: IJournalReader, epoch: int, time: int) -> int:
 
 
 MAX_REPAIR_DISTANCE = 100_000
-"""Numbers by which a record that was repaired may come before others that were received earlier."""
+"""Maximum distance by which a repaired record may precede records received earlier."""
 
 
 def _ignore(damage: object) -> None:
-    """What is damaged is told when it is read; here it only is no place to look at."""
+    """Ignore damage during a search by time; the read itself reports it."""
 
 
 def task_ranges(epoch_range: EpochRange, size: int) -> Iterator[TaskRange]:
-    """Yield a lane in ranges of at most ``size`` numbers; a stretch of which nothing is held is one, however wide.
+    """Split an epoch range into task ranges of at most ``size`` numbers; a gap is not split, whatever its width.
 
-    :raises JournalError: if the journal does not reach as far as the lane.
+    :raises JournalError: if the journal now ends before the epoch range.
     """
     reader = cached_reader(epoch_range.location)
     bounds = reader.bounds(epoch_range.epoch)
     if bounds is None or bounds.next < epoch_range.next:
         raise JournalError(
             f"{epoch_range.location.journal} was read up to {epoch_range.next - 1} of epoch {epoch_range.epoch} "
-            f"of {epoch_range.location.stream}, and"
-            f" now reaches {'nowhere' if bounds is None else f'up to {bounds.next - 1}'}; `fyrehose journal check`"
-            " tells what became of it"
+            f"of {epoch_range.location.stream}, but"
+            f" now {'holds none of it' if bounds is None else f'ends at {bounds.next - 1}'};"
+            " `fyrehose journal check` shows the damage"
         )
     at = epoch_range.first
     while at < epoch_range.next:
@@ -234,10 +232,9 @@ def task_ranges(epoch_range: EpochRange, size: int) -> Iterator[TaskRange]:
 
 
 def pack_ranges(found: Sequence[TaskRange], size: int) -> Iterator[tuple[TaskRange, ...]]:
-    """Yield ranges, several at a time where they are small: each that Spark gives to a task costs as much as to read
-    some ten thousand records.
+    """Group small ranges into tasks. Starting a task costs as much as reading some ten thousand records.
 
-    :param size: numbers that a task reads at most, if a range has no more.
+    :param size: maximum of numbers per task, unless a single range is larger.
     """
     total = sum(_weight(one, size) for one in found)
     wanted = min(size, max(MIN_TASK_NUMBERS, -(-total // TARGET_TASKS)))
@@ -259,16 +256,16 @@ def _weight(one: TaskRange, size: int) -> int:
 
 
 def end_of_dropped_epoch(reader: IJournalReader, epoch: int) -> int | None:
-    """Return where an epoch of which nothing is kept any more would go on, ``None`` if that is not known."""
+    """Return the next number of an epoch whose records were all dropped; ``None`` if unknown."""
     if not isinstance(reader, JournalReader):
         return None
     return max((segment.starts[epoch] for segment in reader.segments if epoch in segment.starts), default=None)
 
 
 def check_watermark(options: ReadOptions, origin: JournalLocation, epoch: int) -> None:
-    """See that a journal does not end too early because damage makes its watermark stand still.
+    """Check that damage does not hold back the watermark of a journal's epoch.
 
-    :raises JournalDamaged: if it does, unless data loss is to be read over.
+    :raises JournalDamaged: if it does and data loss is an error.
     """
     damage = blocking_damage(cached_reader(origin), epoch)
     if damage is not None and options.fail_on_data_loss:
@@ -276,9 +273,9 @@ def check_watermark(options: ReadOptions, origin: JournalLocation, epoch: int) -
 
 
 def check_epochs(options: ReadOptions, origin: JournalLocation) -> None:
-    """See that no epoch of a journal is gone as a whole.
+    """Check that no epoch of a journal is lost entirely.
 
-    :raises JournalDamaged: if one is, unless data loss is to be read over.
+    :raises JournalDamaged: if one is and data loss is an error.
     """
     damage = lost_epoch(cached_reader(origin))
     if damage is not None and options.fail_on_data_loss:

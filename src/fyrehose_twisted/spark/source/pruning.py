@@ -1,7 +1,7 @@
-"""Reading only the columns that a query needs.
+"""Column pruning for queries over the source.
 
-Spark tells a source in Python nothing of them. But once Spark has made a plan, it can be seen in there which columns of
-the source are used; the query is then given a table in which the others are null, and not read.
+Spark does not push column selection down to Python sources. Spark's optimized plan, however, shows which columns of
+the source a query uses. The query then runs on a table in which the other columns are null and are not read.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SEGMENT_COLUMN = "segment"
-"""With this column rows are as they stand in files, so it is never left out."""
+"""Column that is never pruned: with it, rows are those of the segment files."""
 
 FALLBACK_COLUMN = "sequence"
-"""A column to read where none is needed: a table has to have one."""
+"""Column to read if a query needs none, since a table must have at least one."""
 
 SOURCE, CACHED = "DataSourceV2", "InMemoryRelation"
-"""How the classes of Spark's plan begin that read a source, and the one that reads what was cached of any."""
+"""Class name prefix of plan nodes that read a source, and class name of the node that reads a cached table."""
 
 Load = Callable[[Iterable[str]], "DataFrame"]
 
@@ -29,11 +29,11 @@ Load = Callable[[Iterable[str]], "DataFrame"]
 def query_pruned(
     spark: SparkSession, query: str, view: str, load: Load, columns: Sequence[str] = tuple(COLUMNS)
 ) -> DataFrame:
-    """Return the result of ``query``, for which as few columns are read as Spark's plan shows to be needed.
+    """Run ``query``, reading only the columns that Spark's plan needs.
 
-    :param view: what the query calls the table. It is made, and stays.
-    :param load: given names of columns, returns the table with these.
-    :param columns: those of the table.
+    :param view: name of the table in the query. The view is created and remains.
+    :param load: function that returns the table with the given columns.
+    :param columns: columns of the table.
     """
     whole = load(columns)
     whole.createOrReplaceTempView(view)
@@ -53,7 +53,7 @@ def query_pruned(
 
 
 def needed_columns(frame: DataFrame) -> set[str] | None:
-    """Return which columns of sources in Python a query uses; ``None`` if all may be, or Spark shows no plan."""
+    """Return the columns of Python sources that a query uses; ``None`` if it may use all, or there is no plan."""
     plan = getattr(frame, "_jdf", None)
     if plan is None:  # Spark Connect keeps it on the server.
         return None
@@ -65,7 +65,7 @@ def needed_columns(frame: DataFrame) -> set[str] | None:
 
 
 def _source_paths(node: Any, above: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """Yield, for each source in a plan and for each table that is kept in memory, the nodes from there upwards."""
+    """Yield the path from each source or cached table of a plan up to its root."""
     children, within = node.children(), node.subqueries()
     for index in range(within.size()):
         yield from _source_paths(within.apply(index), ())
@@ -90,7 +90,7 @@ def _used_columns(above: tuple[Any, ...]) -> set[str] | None:
         found |= {names[number] for number in ids if number in names}
         match _class_name(node):
             case "Project" | "Aggregate":
-                return found  # Nothing else passes these.
+                return found  # These nodes pass on no other columns.
             case "Filter":
                 continue
             case _:

@@ -1,4 +1,4 @@
-"""``spark.readStream.format("fyrehose")``: journals as they grow, in micro-batches."""
+"""Streaming data source over growing journals: ``spark.readStream.format("fyrehose")``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from fyrehose_twisted.spark.source.planning import (
 
 
 class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans and reads micro-batches. What is below a watermark stays as it is, so a batch reads the same each time."""
+    """Reader of micro-batches. Records below the watermark are immutable, so rereading a batch gives the same rows."""
 
     def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
         self._options = options
@@ -66,7 +66,7 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_offset(found, origins)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the read limit of the options."""
+        """Return the read limit set by the options."""
         if self._options.max_rows is not None:
             return ReadMaxRows(self._options.max_rows)
         if self._options.max_bytes is not None:
@@ -74,14 +74,14 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note how far journals go now: the query ends there."""
+        """Record the current ends of the journals, where the query will stop."""
         self._available_now_ends = {key: bounds.next for key, _, bounds in self._list_epochs()[1]}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return where the next batch ends, which is ``start`` if it has to wait for more.
+        """Return the end of the next batch; ``start`` if the batch must wait for more records.
 
-        :raises JournalDamaged: if all was read up to damage, and ``failOnDataLoss`` is true.
-        :raises UnknownJournal: if a journal of ``start`` is not there any more, or is another, likewise.
+        :raises JournalDamaged: if reading has reached damage and ``failOnDataLoss`` is true.
+        :raises UnknownJournal: if a journal of ``start`` is missing or replaced and ``failOnDataLoss`` is true.
         """
         origins, known = self._list_epochs()
         before = self._resolve(start, origins)
@@ -105,14 +105,15 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offset | ({"begins": group_by_journal(begins)} if begins else {})
 
     def reportLatestOffset(self) -> Offset:
-        """Return how far journals go, for the query's progress."""
+        """Return the current ends of the journals, for the query's progress."""
         origins, known = self._list_epochs()
         return make_offset({key: bounds.next for key, _, bounds in known}, origins)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """Return the partitions between two offsets: a large range of numbers, or several small ones.
+        """Return the partitions between two offsets; each holds one large range of numbers or several small ones.
 
-        :raises NotInJournal: if something of it is not kept any more, and ``failOnDataLoss`` is true.
+        :raises NotInJournal: if numbers between them were dropped and ``failOnDataLoss`` is true.
+        :raises UnknownJournal: if an epoch between them is missing and ``failOnDataLoss`` is true.
         """
         origins, found = self._list_epochs()
         known = {key: (origin, bounds) for key, origin, bounds in found}
@@ -139,7 +140,7 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return resolve_offset(offset, origins, fail_on_data_loss=self._options.fail_on_data_loss)
 
     def _list_epochs(self) -> tuple[list[JournalLocation], list[tuple[EpochKey, JournalLocation, Bounds]]]:
-        """Return the journals, and how far each epoch of each goes now."""
+        """Return the journals and the current bounds of each of their epochs."""
         found, origins = [], self._options.locations()
         check_distinct(origins)
         for origin in origins:
@@ -166,7 +167,7 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _check_dropped_epochs(self, gone: Iterable[EpochKey], begins: Mapping[EpochKey, int]) -> None:
-        """See that of epochs of which nothing is kept any more all was read; what a server says does not tell."""
+        """Check that epochs whose records were all dropped had been read to their end; servers do not report that."""
         if not gone or not self._options.fail_on_data_loss:
             return
         origins = {(journal_key(origin), origin.stream): origin for origin in self._options.locations()}
@@ -189,9 +190,9 @@ class FyrehoseStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_missing(self, key: EpochKey, first: int | None, next: int) -> None:
         if first is not None and first >= next:
-            return  # It was read to its end before.
+            return  # An earlier batch read it to its end.
         if self._options.fail_on_data_loss:
             raise UnknownJournal(
-                f"epoch {key[2]} of {key[1]} from {key[0]} was to be read up to {next - 1}, and is not there any more."
-                " failOnDataLoss=false goes on without it"
+                f"epoch {key[2]} of {key[1]} from {key[0]} was to be read up to {next - 1}, but is gone."
+                " failOnDataLoss=false continues without it"
             )

@@ -14,7 +14,7 @@ from fyrehose_twisted.spark.source.planning import TaskRange
 def read_ranges(
     task_ranges: Iterable[TaskRange], columns: Sequence[str], *, fail_on_data_loss: bool = True
 ) -> Iterator[Any]:
-    """Yield what :func:`read_range` does of several ranges, one after another."""
+    """Yield the rows of several ranges in turn; see :func:`read_range`."""
     for part in task_ranges:
         yield from read_range(part, columns, fail_on_data_loss=fail_on_data_loss)
 
@@ -22,7 +22,7 @@ def read_ranges(
 def read_range(task_range: TaskRange, columns: Sequence[str], *, fail_on_data_loss: bool = True) -> Iterator[Any]:
     """Yield the rows of a range: see :func:`fyrehose_twisted.journal.arrow.batches.batches`.
 
-    :raises JournalError: also if the journal does not reach as far as the range.
+    :raises JournalError: also if the journal ends before the range does.
     """
     reader = reader_reaching(task_range.location, task_range.epoch, task_range.last + 1)
     span = RecordRange(

@@ -1,1 +1,1 @@
-"""Comparing independent journals of one stream: do they agree, what does each lack, what have all together."""
+"""Comparison of independent journals of one stream: divergence, losses of each journal, and their union."""

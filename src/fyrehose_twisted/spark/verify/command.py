@@ -1,4 +1,4 @@
-"""``fyrehose-pipeline verify``: prove that independent journals of a stream agree, or show where they do not."""
+"""Comparison of independent journals of a stream: ``fyrehose-pipeline verify``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fyrehose_twisted.spark.session import add_journal_options, locations_from_options, spark_session
 
-# What needs Spark is imported when it is needed: this module is imported for --help too.
+# Modules that need Spark are imported on use, because --help imports this module too.
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fyrehose_twisted.spark.verify.verification import Verification
 
 DESCRIPTION = (
-    "Compare journals of the same stream. Status 0: all is well; 1: numbers are lost or damaged; 2: payloads differ, or"
-    " records are not in order; 3: it could not be done."
+    "Compare journals of the same stream. Exit status 0: complete and identical; 1: numbers are lost or damaged;"
+    " 2: payloads differ, or records are out of order; 3: the comparison failed."
 )
 
 
@@ -29,23 +29,23 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         "verify", help="Compare journals of the same stream.", description=DESCRIPTION
     )
     add_journal_options(parser)
-    parser.add_argument("--out", metavar="DIR", help="write tables there; an earlier verification is replaced")
-    parser.add_argument("--no-healed", action="store_true", help="write no healed stream")
+    parser.add_argument("--out", metavar="DIR", help="write tables to DIR, replacing an earlier verification")
+    parser.add_argument("--no-healed", action="store_true", help="do not write the healed stream")
     parser.add_argument(
         "--tolerance",
         type=_parse_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="how far time may go back from one record to the next [%(default)g]",
+        help="allowed clock regression between records, in seconds [%(default)g]",
     )
     parser.add_argument(
         "--rows-per-partition",
         type=_parse_count,
         default=1_000_000,
         metavar="N",
-        help="numbers of a task [%(default)s]",
+        help="numbers per task [%(default)s]",
     )
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
     parser.set_defaults(run=run)
     return parser
 
@@ -53,8 +53,8 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status, 0 to 2.
 
-    :raises ConfigurationError: if an option is wrong, or a journal is given twice.
-    :raises JournalError: if a journal cannot be read, and what Spark raises if a worker cannot read one.
+    :raises ConfigurationError: if an option is invalid, or a journal is given twice.
+    :raises JournalError: if a journal cannot be read. Spark raises its own error if a worker cannot read one.
     """
     origins = locations_from_options(options)
     with spark_session("fyrehose verify", options) as spark:
@@ -126,11 +126,11 @@ def _parse_seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < 2**40:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds of at least 0")
     return seconds
 
 
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 0 < int(text) < 2**62):
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)

@@ -1,4 +1,4 @@
-"""Comparing the journals of a stream in one range of numbers: a merge, whose memory does not grow with the range."""
+"""Merge of a stream's journals over a range of numbers, in memory that does not grow with the range."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from fyrehose_twisted.spark.verify.runs import (
 from fyrehose_twisted.spark.verify.share_reader import ShareReader, StoredRecords
 
 RUNS_PER_BATCH = 10_000
-"""Runs that are handed out at once."""
+"""Runs returned per batch."""
 
 LISTED_AT_ONCE = 65_536
 
 
 class MergedRows(NamedTuple):
-    """Rows of the healed stream: ascending numbers, each once."""
+    """Rows of the healed stream in ascending order of distinct numbers."""
 
     positions: Numbers
     owners: Indices
-    """The journal that each is taken from, by its place in the part's shares; -1 if it is lost."""
+    """Index of each row's journal in the part's shares; -1 if the number is lost."""
     agreed: Mask
-    """Whether there is a payload to be given: false for what is lost, and where journals disagree."""
+    """True for rows with a payload; false for lost numbers and for numbers on which journals disagree."""
     merged: MergedBlocks | None
-    """Where times and payloads are, for the rows that are not lost, in order; ``None`` if all are."""
+    """Times and payloads of the rows that are not lost, in order; ``None`` if all are lost."""
 
 
 class ConflictingRows(NamedTuple):
-    """What one journal stores under numbers on which there is no agreement."""
+    """One journal's versions of disputed numbers."""
 
     share_index: int
     segment: str
@@ -53,17 +53,17 @@ class ConflictingRows(NamedTuple):
 
 
 class ComparisonWindow(NamedTuple):
-    """What the journals have up to a number. Each gives a place to one of them, ``None`` if it has nothing."""
+    """Records of the journals up to number ``last``, by journal; ``None`` for a journal without records."""
 
     last: int
     records: list[StoredRecords | None]
 
 
 class Comparison:
-    """Compares a part. Each of its methods reads the journals once more.
+    """Comparison of a range. Each method reads the journals again.
 
-    :param tolerance: microseconds by which a clock may go back.
-    :param open: returns the reader of a share.
+    :param tolerance: allowed clock regression in microseconds.
+    :param open: function that returns the reader of a share.
     """
 
     def __init__(self, part: ComparisonRange, tolerance: int, open: Callable[[Share, int], Any] = share_reader) -> None:
@@ -73,16 +73,16 @@ class Comparison:
         self._readers: list[Any] = []
 
     def close(self) -> None:
-        """Let go of files: a worker compares many parts, and may not keep those of all journals open."""
+        """Close the journals' files; a worker compares many ranges and must not accumulate open files."""
         for reader in self._readers:
             if isinstance(reader, JournalReader):
                 reader.close()
         self._readers = []
 
     def runs(self) -> Iterator[list[FindingRun | ShareEdge]]:
-        """Return what there is to tell, some at a time, and at the end how the records of each journal begin and end.
+        """Yield batches of findings, and finally the edges of each journal's records.
 
-        :raises JournalError: if a journal cannot be read as far as was planned, and what else its reader raises.
+        :raises JournalError: if a journal cannot be read up to its planned end. Other reader errors also propagate.
         """
         runs = FindingRunMerger()
         readings = self._share_readers(runs)
@@ -103,10 +103,10 @@ class Comparison:
         yield [*runs.close(), *(reading.edge for reading in readings if reading.edge is not None)]
 
     def healed(self) -> Iterator[MergedRows]:
-        """Return each number once: from the first journal that has it, if all that have it agree.
+        """Yield each number once, from the first journal that holds it if all holders agree.
 
-        Where nobody holds more than :data:`~fyrehose_twisted.spark.verify.planning.LONGEST_LISTED` numbers in a row,
-        only the first and the last of them are there.
+        Of a gap in all journals of more than :data:`~fyrehose_twisted.spark.verify.planning.LONGEST_LISTED` numbers,
+        only the first and the last number are yielded.
         """
         readings = self._share_readers(FindingRunMerger())
         reached = self.part.first
@@ -125,7 +125,7 @@ class Comparison:
             yield _lost_rows(numbers)
 
     def quarantine(self) -> Iterator[list[ConflictingRows]]:
-        """Return every version of the numbers on which there is no agreement, some numbers at a time."""
+        """Yield batches of all versions of disputed numbers."""
         for window in windows([reading.records() for reading in self._share_readers(FindingRunMerger())]):
             if _single_version(window) is not None:
                 continue
@@ -177,7 +177,7 @@ class Comparison:
     def _interleave_lost(
         self, readings: Sequence[ShareReader], union: MergedBlocks, disputed: Mask, reached: int
     ) -> Iterator[MergedRows]:
-        """Yield the rows of a window, and between them those of lost numbers."""
+        """Yield the rows of a window, interleaved with rows of lost numbers."""
         waiting: list[Numbers] = []
         size = low = 0
         positions = union.positions
@@ -192,7 +192,7 @@ class Comparison:
         yield _insert_lost(union, disputed, low, len(positions), waiting)
 
     def _lost_numbers(self, readings: Sequence[ShareReader], first: int, last: int) -> Iterator[Numbers]:
-        """Yield the numbers that get a row of those from ``first`` to ``last``, which nobody has."""
+        """Yield the numbers that get a row among ``first`` to ``last``, which no journal has."""
         if first > last:
             return
         if last - first < LONGEST_LISTED:
@@ -211,7 +211,7 @@ class Comparison:
 
 
 def windows(sources: Sequence[Iterator[StoredRecords]]) -> Iterator[ComparisonWindow]:
-    """Return what the sources have, cut where the first of them has no more at hand."""
+    """Align the sources' records: each window ends where the current records of one source end."""
     current = [next(source, None) for source in sources]
     while True:
         ends = [held.block.last for held in current if held is not None]
@@ -236,7 +236,7 @@ def windows(sources: Sequence[Iterator[StoredRecords]]) -> Iterator[ComparisonWi
 
 
 def gaps(positions: Numbers, reached: int) -> Iterator[tuple[int, int]]:
-    """Return the ranges that are left out by ``positions``, which begin to count at ``reached``."""
+    """Yield the ranges of numbers from ``reached`` on that are missing in ``positions``."""
     first, last = int(positions[0]), int(positions[-1])
     if first > reached:
         yield reached, first - 1
@@ -247,7 +247,7 @@ def gaps(positions: Numbers, reached: int) -> Iterator[tuple[int, int]]:
 
 
 def _single_version(window: ComparisonWindow) -> StoredRecords | None:
-    """Return what stands for the whole window, ``None`` if there are differences to be looked at."""
+    """Return the records that all journals of the window share; ``None`` if journals differ."""
     one: StoredRecords | None = None
     for held in window.records:
         if held is None:
@@ -263,7 +263,7 @@ def _blocks(window: ComparisonWindow) -> list[Block | None]:
 
 
 def _conflict_bits(window: ComparisonWindow, union: MergedBlocks) -> Numbers:
-    """Return a bit for each journal that stores more than one payload under a number."""
+    """Return, for each number, a bit per journal that stores more than one payload under the number."""
     bits = np.zeros(len(union.positions), np.uint64)
     for index, held in enumerate(window.records):
         if held is not None and len(held.conflicting):

@@ -1,4 +1,4 @@
-"""The directory that a verification writes: all of it, or nothing."""
+"""Atomically replaced output directory of a verification."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ FINDINGS, HEALED, QUARANTINE, SUMMARY = "findings", "healed", "quarantine", "ver
 PARTITIONS = "stream", "epoch"
 
 CONCURRENT_WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
-"""If this is above 0, Spark does not sort rows by partition before it writes them; ours are in order."""
+"""Configuration key that, above 0, lets Spark write without sorting rows by partition; ours are already sorted."""
 
 
 class VerificationOutput:
-    """A directory on any file system that Spark can write to.
+    """Output directory on any file system that Spark can write to.
 
-    Tables are written to a directory beside it, ``.NAME.partial``, which takes its place in the end; what was there
-    before is moved to ``.NAME.old`` and removed. Whenever that is interrupted, what has the name is whole, or it is not
-    there, and then the next start puts back what was there before. Only one may write to it at a time.
+    Tables are written to the sibling directory ``.NAME.partial``, which is finally renamed to ``NAME``. The previous
+    directory is first moved to ``.NAME.old`` and then removed. After an interruption, ``NAME`` is either complete or
+    absent; if it is absent, the next start restores the previous directory. Only one process may write at a time.
 
-    :param where: a path, or a URI.
-    :raises ConfigurationError: if something else than an earlier verification is there.
+    :param location: a path or a URI.
+    :raises ConfigurationError: if ``location`` holds anything other than an earlier verification.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
@@ -41,7 +41,7 @@ class VerificationOutput:
         name, parent = self._path.getName(), self._path.getParent()
         if parent is None or not name:
             raise ConfigurationError(f"--out {location}: name a directory that may be replaced")
-        beside = f"{parent.toString().rstrip('/')}/.{name}"  # As one text: a name alone may have no colon.
+        beside = f"{parent.toString().rstrip('/')}/.{name}"  # A full path, since Hadoop rejects a name with a colon.
         self._partial, self._backup = (self._make_path(f"{beside}.{end}") for end in ("partial", "old"))
         self._files = self._path.getFileSystem(self._spark._jsc.hadoopConfiguration())
         if not self._files.exists(self._path) and self._files.exists(self._backup):
@@ -58,12 +58,12 @@ class VerificationOutput:
         if others or (names and SUMMARY not in names):
             raise ConfigurationError(
                 f"--out {self.location} holds {others[0] if others else min(names)}, which is not of an earlier"
-                " verification; name another directory"
+                " verification: name another directory"
             )
 
     @contextmanager
     def replace_atomically(self) -> Iterator[None]:
-        """Begin anew; when the block has ended without an error, what was written counts."""
+        """Replace the directory with the tables written in the block, if the block succeeds."""
         self._remove(self._partial)
         try:
             yield
@@ -72,7 +72,7 @@ class VerificationOutput:
                 self._rename(self._path, self._backup)
             self._rename(self._partial, self._path)
         except BaseException:
-            with suppress(Exception):  # What went wrong first is to be told.
+            with suppress(Exception):  # Report the original error.
                 self._remove(self._partial)
                 if not self._files.exists(self._path) and self._files.exists(self._backup):
                     self._rename(self._backup, self._path)
@@ -80,11 +80,11 @@ class VerificationOutput:
         self._remove(self._backup)
 
     def write(self, name: str, frame: DataFrame) -> None:
-        """Write a table, all of it in one directory."""
+        """Write a table into one directory."""
         frame.write.parquet(self._partial_path(name))
 
     def write_partitioned(self, name: str, frame: DataFrame) -> None:
-        """Write a table that has rows, with a directory for each stream and epoch."""
+        """Write a nonempty table into a directory per stream and epoch."""
         before = self._spark.conf.get(CONCURRENT_WRITERS)
         self._spark.conf.set(CONCURRENT_WRITERS, "4")
         try:
@@ -93,7 +93,7 @@ class VerificationOutput:
             self._spark.conf.set(CONCURRENT_WRITERS, before)
 
     def write_empty(self, name: str, ddl: str) -> None:
-        """Write a table without rows, of which the columns can be read nevertheless."""
+        """Write a table without rows that keeps its schema."""
         frame = self._spark.createDataFrame([], ddl)
         rest = [column for column in frame.columns if column not in PARTITIONS]
         self.write(name, frame.select(*rest, *PARTITIONS).coalesce(1))

@@ -1,4 +1,4 @@
-"""Ranges of numbers to compare, and the share that each journal has in them."""
+"""Number ranges to compare, with each journal's share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fyrehose_twisted.spark.source.journal_locations import JournalLocation
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one journal is to give of an epoch.
+    """One journal's share of an epoch.
 
-    :ivar bounds: how far it goes; nothing beyond is looked at, so that it reads the same each time.
-    :ivar past_damage: its watermark stands at damage, and what stands behind the damage is read too.
-    :ivar later_epoch_start: when the first record of a later epoch was received, UTC microseconds since 1970.
+    :ivar bounds: planned bounds; nothing beyond them is read, so that every read gives the same records.
+    :ivar past_damage: damage holds back the journal's watermark, and records beyond the damage are read too.
+    :ivar later_epoch_start: receive time of the first record of a later epoch, in UTC microseconds since 1970.
     """
 
     location: JournalLocation
@@ -25,7 +25,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonRange:
-    """A range of numbers, both ends inclusive, and the journals to compare in it."""
+    """Inclusive range of numbers with the journals to compare in it."""
 
     stream: str
     epoch: int
@@ -37,7 +37,7 @@ class ComparisonRange:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of an epoch there is of all journals together."""
+    """Combined extent of an epoch over all journals."""
 
     stream: str
     epoch: int

@@ -1,4 +1,4 @@
-"""Comparing payloads byte for byte, many at once."""
+"""Vectorized byte-for-byte comparison of payloads."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 CHUNK_BYTES = 2**18
-"""Bytes that are compared at once, so that what comes of it stays in the cache."""
+"""Bytes compared at a time; intermediate results fit the CPU cache."""
 
 
 class PayloadRows(NamedTuple):
-    """Payloads of several buffers."""
+    """Payloads in several buffers."""
 
     buffers: list[Bytes]
     buffer_indices: Indices | None
-    """In which buffer each lies; ``None`` if there is one."""
+    """Index of each payload's buffer; ``None`` if there is one buffer."""
     starts: Indices
     ends: Indices
 
     @classmethod
     def of(cls, block: Block) -> PayloadRows:
-        """Return those of a block."""
+        """Return the payloads of a block."""
         offsets = block.offsets.astype(np.int64)
         return cls([np.frombuffer(block.payload, np.uint8)], None, offsets[:-1], offsets[1:])
 
     def take(self, rows: Any) -> PayloadRows:
-        """Return those of the given rows."""
+        """Return the payloads of the given rows."""
         which = None if self.buffer_indices is None else self.buffer_indices[rows]
         return PayloadRows(self.buffers, which, self.starts[rows], self.ends[rows])
 
 
 def equal_blocks(one: Block, other: Block) -> bool:
-    """Say whether two blocks have the same numbers with the same payloads."""
+    """Return whether two blocks have the same numbers and payloads."""
     if len(one) != len(other) or one.first != other.first or one.last != other.last:
         return False
     dense = one.last - one.first == len(one) - 1
@@ -60,7 +60,7 @@ def equal_blocks(one: Block, other: Block) -> bool:
 
 
 def equal_bytes(one: Bytes, other: Bytes) -> bool:
-    """Say whether as many bytes are the same."""
+    """Return whether two arrays of equal length are equal."""
     size = len(one)
     if size <= CHUNK_BYTES:
         return bool((one == other).all())
@@ -71,12 +71,12 @@ def equal_bytes(one: Bytes, other: Bytes) -> bool:
 
 
 def differing_rows(one: PayloadRows, other: PayloadRows) -> Mask:
-    """Say of each row whether the two have different payloads."""
+    """Return a mask of the rows whose payloads differ."""
     lengths = one.ends - one.starts
     bad: Mask = lengths != other.ends - other.starts
     if not len(bad):
         return bad
-    # Where both lie next to each other, whole stretches are compared and not one row at a time.
+    # Rows that are adjacent in both are compared as one stretch.
     cut = (one.starts[1:] != one.ends[:-1]) | (other.starts[1:] != other.ends[:-1]) | bad[1:] | bad[:-1]
     for rows in (one, other):
         if rows.buffer_indices is not None:
@@ -102,23 +102,23 @@ def differing_rows(one: PayloadRows, other: PayloadRows) -> Mask:
 
 
 class MergedBlocks(NamedTuple):
-    """The numbers that at least one of several journals has, and who differs from whom.
+    """Union of several journals' numbers, with the journals that differ.
 
-    A number's reference is the version of the first journal that has it.
+    A number's reference is the version of the first journal that holds it.
     """
 
     positions: Numbers
     owners: Indices
-    """Which block the reference is in."""
+    """Index of the block that holds each reference."""
     rows: PayloadRows
-    """The reference's payloads; ``which`` is ``owners``."""
+    """Payloads of the references; its ``buffer_indices`` are ``owners``."""
     times: NDArray[np.int64]
     differ: Numbers
-    """A bit for each block whose payload is another than the reference's."""
+    """A bit per block whose payload differs from the reference's."""
 
 
 def merge_blocks(blocks: list[Block | None]) -> MergedBlocks:
-    """Return what the blocks have together; ``None`` stands for one that has nothing. One has something."""
+    """Merge blocks; ``None`` stands for an empty block. At least one block must not be empty."""
     buffers = [_EMPTY if block is None else np.frombuffer(block.payload, np.uint8) for block in blocks]
     union: MergedBlocks | None = None
     for index, block in enumerate(blocks):

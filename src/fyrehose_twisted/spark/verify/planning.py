@@ -1,4 +1,4 @@
-"""What is to be compared, cut into ranges that are compared each for itself."""
+"""Planning of a comparison: number ranges that are compared independently."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fyrehose_twisted.spark.verify.parts import ComparisonRange, Extent, Share
 from fyrehose_twisted.spark.verify.replica import planned_reader
 
 LONGEST_LISTED = 1_000_000
-"""Of more numbers in a row that nobody holds, only the first and the last get a row of the healed stream."""
+"""Longest gap in all journals that gets a row per number in the healed stream; longer gaps get two rows."""
 
 MAX_JOURNALS = 63
-"""Of one stream: there is a bit for each."""
+"""Maximum of journals per stream, since each has a bit in a mask."""
 
 
 def group_by_stream(origins: Sequence[JournalLocation]) -> dict[str, list[JournalLocation]]:
-    """Return the journals by stream.
+    """Group journals by stream.
 
-    :raises ConfigurationError: if there is none, one is there twice, or there are too many of one stream.
+    :raises ConfigurationError: if there is no journal, one is given twice, or a stream has too many.
     """
     if not origins:
         raise ConfigurationError("there is nothing to compare: name at least one journal")
@@ -38,8 +38,8 @@ def group_by_stream(origins: Sequence[JournalLocation]) -> dict[str, list[Journa
         for what in (origin.journal, place):
             if (origin.stream, what) in known:
                 raise ConfigurationError(
-                    f"{origin.journal} is given twice for stream {origin.stream}; a journal cannot be compared with"
-                    " itself, and each needs a name of its own: NAME=JOURNAL"
+                    f"{origin.journal} is given twice for stream {origin.stream}: name different journals, and give"
+                    " them distinct names with NAME=JOURNAL"
                 )
         known |= {(origin.stream, origin.journal), (origin.stream, place)}
         streams.setdefault(origin.stream, []).append(origin)
@@ -50,10 +50,10 @@ def group_by_stream(origins: Sequence[JournalLocation]) -> dict[str, list[Journa
 
 
 def find_extents(origins: Sequence[JournalLocation]) -> list[Extent]:
-    """Look how far the journals go now; nothing that they get later is compared.
+    """Determine the current extents of the journals; later records are not compared.
 
-    :raises ConfigurationError: as :func:`group_by_stream`, or if numbers of a stream do not wrap alike.
-    :raises JournalDamaged: if nobody can say how far a journal should go, or a served one ends at damage.
+    :raises ConfigurationError: as :func:`group_by_stream`, or if journals of a stream wrap at different numbers.
+    :raises JournalDamaged: if damage hides the end of a journal, or a served journal ends at damage.
     :raises JournalError: if a journal cannot be read.
     """
     found: list[Extent] = []
@@ -61,7 +61,7 @@ def find_extents(origins: Sequence[JournalLocation]) -> list[Extent]:
         readers = [planned_reader(origin, refresh=True) for origin in members]
         for origin, (reader, _) in zip(members, readers, strict=True):
             stops = [damage for damage in reader.damages if damage.reason in EXCLUDED]
-            if isinstance(reader, RemoteReader):  # What lies behind damage, a server does not give.
+            if isinstance(reader, RemoteReader):  # A server does not serve records beyond damage.
                 stops += [one for one in map(partial(blocking_damage, reader), reader.epochs()) if one is not None]
             if stops:
                 raise JournalDamaged(stops[0]._replace(name=f"{origin.journal}/{stops[0].name}"))
@@ -79,7 +79,7 @@ def find_extents(origins: Sequence[JournalLocation]) -> list[Extent]:
             next = max(bounds.next for bounds in known if bounds is not None)
             shares = []
             for index, ((reader, past_damage), bounds) in enumerate(zip(readers, known, strict=True)):
-                if bounds is None:  # It began later, or dropped the epoch; or has not come so far.
+                if bounds is None:  # The journal began later or dropped the epoch, or has not reached it yet.
                     at = next if max(reader.epochs(), default=-1) > epoch else first
                     bounds = Bounds(at, at, at - 1)
                 shares.append(Share(members[index], bounds, past_damage, later[index]))
@@ -93,13 +93,15 @@ def find_extents(origins: Sequence[JournalLocation]) -> list[Extent]:
 
 
 def plan_ranges(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[ComparisonRange]:
-    """Cut extents into ranges of that many numbers; where nobody holds anything, one range has it all, and a stretch of
-    more than :data:`LONGEST_LISTED` numbers that nobody holds is never cut.
+    """Split extents into ranges of ``rows_per_partition`` numbers.
+
+    A range that begins with a long gap in all journals ends with the gap. A gap of more than :data:`LONGEST_LISTED`
+    numbers is never split.
 
     :raises ConfigurationError: if ``rows_per_partition`` is below 1.
     """
     if rows_per_partition < 1:
-        raise ConfigurationError(f"{rows_per_partition} rows per partition: it has to be at least 1")
+        raise ConfigurationError(f"{rows_per_partition} rows per partition: give at least 1")
     for extent in extents:
         held = _ExtentCoverage(extent)
         at = extent.first
@@ -115,14 +117,14 @@ def plan_ranges(extents: Sequence[Extent], rows_per_partition: int) -> Iterator[
 
 
 class _ExtentCoverage:
-    """What the journals of an extent hold, asked for a little at a time."""
+    """Incremental view of the numbers that the journals of an extent hold."""
 
     def __init__(self, extent: Extent) -> None:
         self._extent = extent
         self._readers = [planned_reader(share.location)[0] for share in extent.shares]
 
     def first_from(self, first: int, last: int) -> int | None:
-        """Return the lowest number from ``first`` to ``last`` that somebody holds."""
+        """Return the lowest number from ``first`` to ``last`` that a journal holds; ``None`` if none does."""
         lowest: int | None = None
         for reader, share in zip(self._readers, self._extent.shares, strict=True):
             end = min(last if lowest is None else lowest - 1, share.bounds.next - 1)
@@ -132,8 +134,7 @@ class _ExtentCoverage:
         return lowest
 
     def before_long_gap(self, first: int, last: int) -> int:
-        """Return where a range has to end instead of at ``last``: before a stretch that is too long to be listed, if
-        that goes on beyond ``last``."""
+        """Return the end of a range: ``last``, or the number before a gap too long to list that extends beyond it."""
         if last + 1 >= self._extent.next or self.first_from(last, last + 1) is not None:
             return last
         end = max(
@@ -150,7 +151,7 @@ class _ExtentCoverage:
 
 
 def _epoch_start(reader: Any, epoch: int, bounds: Bounds) -> int | None:
-    """Return when the first record of an epoch was received, ``None`` if there is none."""
+    """Return the receive time of the first record of an epoch; ``None`` if there is none."""
     if bounds.first >= bounds.next:
         return None
     for block in reader.read(epoch, bounds.first, bounds.next - 1, _ignore):
@@ -159,4 +160,4 @@ def _epoch_start(reader: Any, epoch: int, bounds: Bounds) -> int | None:
 
 
 def _ignore(damage: object) -> None:
-    """The comparison itself tells what is damaged."""
+    """Ignore damage during planning; the comparison reports it."""

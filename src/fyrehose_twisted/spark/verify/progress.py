@@ -1,4 +1,4 @@
-"""Showing how far a comparison is. Spark does not count the records that our tasks read, only the tasks."""
+"""Progress display of a comparison. Spark counts only tasks, not the records that our tasks read."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _numbers = count(1)
 
 @contextmanager
 def show_verify_progress(spark: SparkSession, label: str, verification: Verification) -> Iterator[None]:
-    """Show how far the tasks are that are begun meanwhile, unless the session was opened with ``--quiet``.
+    """Show the progress of tasks started in the block, unless the session was opened with ``--quiet``.
 
-    :param label: what is being done, in a word.
+    :param label: one word for the activity.
     """
     if spark.conf.get(QUIET, "false") == "true":
         yield
@@ -34,7 +34,7 @@ def show_verify_progress(spark: SparkSession, label: str, verification: Verifica
     line, over = ProgressLine(label, verification.rows), threading.Event()
 
     def watch() -> None:
-        with suppress(Exception):  # The session may be stopped while we look.
+        with suppress(Exception):  # The session may be stopped meanwhile.
             while not over.wait(POLL_INTERVAL):
                 line.update(scale_progress(group_progress(context, group), verification))
 
@@ -56,6 +56,6 @@ def show_verify_progress(spark: SparkSession, label: str, verification: Verifica
 
 
 def scale_progress(work: SparkProgress, verification: Verification) -> SparkProgress:
-    """Return what tasks have done in numbers compared; those that put together what was found are not counted."""
+    """Convert finished tasks to compared numbers; tasks that only merge findings are not counted."""
     done = min(work.finished_tasks, verification.tasks)
     return SparkProgress(verification.rows * done // max(1, verification.tasks), done, verification.tasks)

@@ -1,4 +1,4 @@
-"""Opening one of the journals that are compared."""
+"""Readers of the journals to compare."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Reader = JournalReader | RemoteReader
 
 
 class PastDamageReader(JournalReader):
-    """Reads on where damage makes the watermark stand still, up to the last record that there is.
+    """Reader that continues past damage that holds back the watermark, up to the last record.
 
-    What is neither held nor lost below that is damaged, or not repaired yet if somebody still writes to the journal.
+    Numbers below that record that are neither held nor lost are damaged, or, in a journal still being written, not
+    repaired yet.
     """
 
     def _load_once(self, found: dict[str, Segment], *, last: bool) -> bool:
@@ -34,13 +35,13 @@ class PastDamageReader(JournalReader):
 
 
 _past_damage: dict[tuple[int, JournalLocation], PastDamageReader] = {}
-"""Of this process, as :func:`~fyrehose_twisted.spark.source.journal_locations.cached_reader` keeps the others."""
+"""Readers by process; :func:`~fyrehose_twisted.spark.source.journal_locations.cached_reader` caches the others."""
 
 
 def planned_reader(origin: JournalLocation, *, refresh: bool = False) -> tuple[Reader, bool]:
-    """Return a reader, and whether it reads past damage.
+    """Return a reader and whether it reads past damage.
 
-    :param refresh: look first what has been written since.
+    :param refresh: refresh the reader first.
     :raises JournalError: if the journal cannot be read.
     """
     reader = cached_reader(origin)
@@ -55,12 +56,12 @@ def planned_reader(origin: JournalLocation, *, refresh: bool = False) -> tuple[R
 
 
 def share_reader(share: Share, epoch: int) -> Reader:
-    """Return a reader that goes as far as was planned.
+    """Return a reader that reaches the planned end of a share.
 
-    :raises JournalError: if the journal does not any more.
+    :raises JournalError: if the journal no longer reaches that end.
     """
     if share.bounds.first >= share.bounds.next:
-        return cached_reader(share.location)  # It is asked for nothing.
+        return cached_reader(share.location)  # Nothing will be read from it.
     if not share.past_damage:
         return reader_reaching(share.location, epoch, share.bounds.next)
     return _reader_past_damage(share.location)
@@ -76,7 +77,7 @@ def _reader_past_damage(origin: JournalLocation) -> PastDamageReader:
         try:
             reader = _past_damage[key] = PastDamageReader(LocalDirectory(Path(origin.path)))
         except FileNotFoundError:
-            raise JournalError(f"there is no journal in {origin.path} on this machine any more") from None
+            raise JournalError(f"the journal in {origin.path} is gone on this machine") from None
     return reader
 
 

@@ -1,4 +1,4 @@
-"""What a comparison finds, as runs of numbers."""
+"""Findings of a comparison as runs of numbers."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ MISSING, DUPLICATE, DIVERGENCE, ORDER, CLOCK = "missing", "duplicate", "divergen
 """Values of ``kind``."""
 
 DECLARED, DAMAGED, BEFORE, AFTER, NOBODY = "lost", "damaged", "before", "after", "nobody"
-"""Reasons for what is missing: the journal says that it is lost for good, its bytes are bad, it lies before the
-journal's beginning or beyond its watermark, or no journal has it."""
+"""Reasons for missing numbers: declared lost by the journal, damaged, before the journal's beginning, beyond its
+watermark, or in no journal."""
 
 TWICE, PAYLOAD, SEGMENT, EPOCH, BACKWARDS = "stored-twice", "payload", "segment", "epoch", "backwards"
 """Reasons of the other kinds."""
 
 
 class FindingRun(NamedTuple):
-    """Numbers of which the same is to be said."""
+    """Run of numbers with the same finding."""
 
     kind: str
     reason: str
     journal: str | None
-    """``None`` if it concerns all of them."""
+    """``None`` if the finding concerns all journals."""
     first: int
     last: int
     numbers: int
-    """How many are concerned; there may be others between them."""
+    """Count of affected numbers; the run may contain others."""
     detail: str | None = None
 
 
 class ShareEdge(NamedTuple):
-    """How a journal's records of one range begin and end, so that neighbours across ranges can be compared."""
+    """First and last record of a journal in a range, for comparison with adjacent ranges."""
 
     journal: str
     first: int
     last: int
     records: int
-    """How many the journal has in the range."""
+    """Number of the journal's records in the range."""
     first_time: int
-    """When the first was received, UTC microseconds since 1970."""
+    """Receive time of the first record, in UTC microseconds since 1970; likewise ``last_time``."""
     last_time: int
 
 
 class FindingRunMerger:
-    """Puts runs together that lie next to each other and say the same.
+    """Merger of adjacent runs with the same finding.
 
-    Those of one kind, reason and journal have to be added in ascending order. What waits to be taken is kept in memory.
+    Runs of one kind, reason and journal must be added in ascending order. Runs are kept in memory until taken.
     """
 
     def __init__(self) -> None:
@@ -73,12 +73,12 @@ class FindingRunMerger:
         self._open[key] = run
 
     def take(self) -> list[FindingRun]:
-        """Return those to which nothing can be added any more."""
+        """Remove and return the complete runs."""
         ready, self._ready = self._ready, []
         return ready
 
     def close(self) -> list[FindingRun]:
-        """Return all that are left."""
+        """Remove and return all remaining runs."""
         ready = [*self._ready, *self._open.values()]
         self._ready, self._open = [], {}
         return ready
@@ -88,7 +88,7 @@ class FindingRunMerger:
 
 
 def merge_runs(runs: Iterable[FindingRun]) -> Iterator[FindingRun]:
-    """Return runs, however they were cut, put together and sorted."""
+    """Merge adjacent runs and return them sorted."""
     whole = FindingRunMerger()
     for run in sorted(runs, key=_run_order):
         whole.join(run)
@@ -96,12 +96,12 @@ def merge_runs(runs: Iterable[FindingRun]) -> Iterator[FindingRun]:
 
 
 def clock_regression(microseconds: int) -> str:
-    """Return the detail of a clock that went back."""
+    """Return the detail of a clock regression."""
     return f"by {microseconds / 1_000_000:.6f} s"
 
 
 CLOCK_REGRESSION_FORMAT = "by %.6f s"
-"""The same as a format for Spark."""
+"""Spark format string of the same detail."""
 
 
 def _run_order(run: FindingRun) -> tuple[str, str, str, int]:

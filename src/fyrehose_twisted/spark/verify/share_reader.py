@@ -1,4 +1,4 @@
-"""What one journal gives of a range, in order, and what it lacks."""
+"""Ordered reading of one journal's share of a range, with the journal's own findings."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ from fyrehose_twisted.spark.verify.runs import (
 )
 
 GATHERED_ROWS, GATHERED_BYTES = 16_384, 4 * 2**20
-"""Small frames are put together until they have as much: to compare few at a time takes longer."""
+"""Target size for merging small frames, since comparing few records at a time is slower."""
 
 LARGE_ROWS, LARGE_BYTES = 2_048, 2**20
-"""What is as large as this stays as it is."""
+"""Size from which frames are not merged."""
 
 _NO_NUMBERS: Numbers = np.array([], np.uint64)
 
 
 class StoredRecords(NamedTuple):
-    """Records that a journal has next to each other, or nearly."""
+    """Consecutive records of a journal, possibly with gaps."""
 
     block: Block
-    """As the journal gives them."""
+    """Records as read, one per number."""
     stored: list[StoredBlock]
-    """As they stand in its segments, oldest first where they replace one another."""
+    """Records as stored in the segments; of several versions of a record, the oldest is first."""
     conflicting: Numbers
-    """Numbers that it stores with different payloads."""
+    """Numbers stored with different payloads."""
 
 
 class ShareReader:
-    """Reads the share of one journal once, and tells what it finds in itself.
+    """Single-pass reader of one journal's share that also records the findings within that journal.
 
-    :ivar edge: how its records begin and end; known when :meth:`records` is through, ``None`` if there are none.
+    :ivar edge: first and last record; set once :meth:`records` is exhausted, ``None`` if there are none.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ShareReader:
         self.edge: ShareEdge | None = None
 
     def records(self) -> Iterator[StoredRecords]:
-        """Return what the journal holds, ascending."""
+        """Yield the journal's records in ascending order."""
         if self._first <= self._last:
             self._lost = RangeSet(self._reader.losses(self._part.epoch, self._first, self._last))
             self._check_segments()
@@ -86,7 +86,7 @@ class ShareReader:
         self._add_missing(self._part.last + 1)
 
     def claimed(self, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Return what of ``first`` to ``last`` the journal says that it holds, also if it cannot be read."""
+        """Return the ranges in ``first`` to ``last`` that the journal claims to hold, readable or not."""
         first, last = max(first, self._first), min(last, self._last)
         return iter(self._reader.held(self._part.epoch, first, last)) if first <= last else iter(())
 
@@ -98,7 +98,7 @@ class ShareReader:
                     first = max(one.block.last for one in window) + 1
                     yield window
                 return
-            except NotInJournal:  # Retention was here since it was planned.
+            except NotInJournal:  # Retention has dropped records since planning.
                 self._reader.refresh()
                 bounds = self._reader.bounds(self._part.epoch)
                 self._begin = self._next if bounds is None else bounds.first
@@ -123,7 +123,7 @@ class ShareReader:
         return merge_blocks([block])
 
     def _find_repeats(self, blocks: list[Block], block: Block) -> Numbers:
-        """Tell of numbers that are stored more than once; return those that do not have the same payload each time."""
+        """Record numbers stored more than once; return those with different payloads."""
         every = np.sort(np.concatenate([one.positions for one in blocks]))
         twice = np.unique(every[1:][every[1:] == every[:-1]])
         bad = np.zeros(len(twice), bool)
@@ -166,7 +166,7 @@ class ShareReader:
             self._runs.add(CLOCK, BACKWARDS, self._name, number, number, clock_regression(microseconds))
 
     def _add_missing(self, end: int) -> None:
-        """The journal has nothing from where it was read up to ``end``, this not included: tell why."""
+        """Record why the journal has no records from the read position to ``end`` (exclusive)."""
         first, self._reached = self._reached, end
         if first >= end:
             return
@@ -184,7 +184,7 @@ class ShareReader:
             self._runs.add(MISSING, AFTER, self._name, first, end - 1)
 
     def _add_damaged(self, first: int, last: int) -> None:
-        # That numbers are gone says nothing of why; what does comes first.
+        # NUMBERS_MISSING gives no cause, so damage with a cause takes precedence.
         known = sorted((one for one in self._damages if one.reason != NUMBERS_MISSING), key=lambda damage: damage[:4])
         left = RangeSet([(first, last)])
         parts: list[tuple[int, int, str]] = []
@@ -201,7 +201,7 @@ class ShareReader:
             self._runs.add(MISSING, DAMAGED, self._name, low, high, detail)
 
     def _check_segments(self) -> None:
-        """Look whether the frames of ordered segments are in order, in those whose first record is in the range."""
+        """Check the frame order of ordered segments whose first record is in the range."""
         epoch = self._part.epoch
         for segment in getattr(self._reader, "segments", ()):
             shelf = segment.frame_indexes.get(epoch) if segment.ordered else None
@@ -216,7 +216,7 @@ class ShareReader:
 
 
 def coalesce(pieces: Iterator[StoredRecords]) -> Iterator[StoredRecords]:
-    """Return pieces, small ones put together."""
+    """Merge small pieces and yield the result."""
     waiting: list[StoredRecords] = []
     rows = size = 0
     for piece in pieces:

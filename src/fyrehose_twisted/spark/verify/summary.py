@@ -1,4 +1,4 @@
-"""What a verification comes to, in a few figures."""
+"""Summary of a verification in figures."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from fyrehose_twisted.spark.verify.runs import (
 from fyrehose_twisted.spark.verify.verification import Verification
 
 CLEAN, LOSSES, DISAGREEMENT = 0, 1, 2
-"""Exit statuses, and ``status`` in a summary."""
+"""Exit status and the summary's ``status``."""
 
 MAX_EXAMPLES = 5
-"""Findings of a kind that a summary names."""
+"""Maximum of examples per finding in a summary."""
 
 FORMAT = "fyrehose verification"
 
@@ -42,13 +42,13 @@ _JOURNAL_COLUMNS = {
     (ORDER, EPOCH): "overdue",
     (CLOCK, BACKWARDS): "backwards",
 }
-"""What to call the numbers that a journal has of each finding."""
+"""Names of a journal's counts by finding."""
 
 
 def summary_of(verification: Verification) -> dict[str, Any]:
-    """Return what ``verify.json`` has, but for ``seconds``: figures for each journal and epoch, and for each finding.
+    """Return the content of ``verify.json`` without ``seconds``: figures per journal and epoch, and per finding.
 
-    :raises JournalError: and other errors, through Spark, if a journal could not be read.
+    :raises JournalError: if a journal cannot be read; Spark may wrap this error, or raise others.
     """
     counts = _counts(verification)
     findings = _findings(verification, counts)
@@ -78,7 +78,7 @@ def _status(findings: dict[str, Any]) -> int:
 
 
 def _counts(verification: Verification) -> list[Any]:
-    """Return how many runs and numbers there are of each finding of each journal."""
+    """Count the runs and numbers of each finding of each journal."""
     from pyspark.sql import functions as F
 
     keys = "stream", "epoch", "journal", "kind", "reason"
@@ -87,7 +87,7 @@ def _counts(verification: Verification) -> list[Any]:
 
 
 def _findings(verification: Verification, counts: Sequence[Any]) -> dict[str, Any]:
-    """Return how many runs and numbers there are of each kind and reason, and the first few runs."""
+    """Return the counts of runs and numbers of each kind and reason, with the first runs as examples."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 

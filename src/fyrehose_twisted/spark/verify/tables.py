@@ -1,4 +1,4 @@
-"""What a comparison gives, as Arrow record batches: no object for each record."""
+"""Results of a comparison as Arrow record batches, without per-record objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FINDINGS_SCHEMA = (
     "stream string, epoch bigint, kind string, reason string, journal string, first bigint, last bigint, count bigint,"
     " detail string, first_time bigint, last_time bigint"
 )
-"""Runs, and edges, whose ``kind`` is :data:`EDGE`; only these have times, UTC microseconds since 1970."""
+"""Columns of runs and edges. Edges have ``kind`` :data:`EDGE`; only they have times, in UTC µs since 1970."""
 
 HEALED_SCHEMA = (
     "stream string, epoch bigint, sequence bigint, received_at timestamp, payload binary, status string, journal string"
@@ -33,11 +33,11 @@ OK, LOST, QUARANTINED = "ok", "lost", "quarantined"
 """Values of ``status`` in the healed stream."""
 
 BATCH_BYTES = 32 * 2**20
-"""Bytes of payload in a batch, about."""
+"""Approximate limit of payload bytes in a batch."""
 
 
 def arrow_schema(ddl: str) -> Any:
-    """Return the columns of a table as :class:`pyarrow.Schema`."""
+    """Convert DDL columns to a :class:`pyarrow.Schema`."""
     import pyarrow
 
     types = {
@@ -51,7 +51,7 @@ def arrow_schema(ddl: str) -> Any:
 
 
 def findings_batches(comparison: Comparison) -> Iterator[Any]:
-    """Return the runs and edges of a part as batches with the columns :data:`FINDINGS_SCHEMA`."""
+    """Yield the runs and edges of a range as batches with the columns :data:`FINDINGS_SCHEMA`."""
     import pyarrow
 
     schema = arrow_schema(FINDINGS_SCHEMA)
@@ -65,14 +65,14 @@ def findings_batches(comparison: Comparison) -> Iterator[Any]:
 
 
 def healed_batches(comparison: Comparison) -> Iterator[Any]:
-    """Return the healed stream of a part as batches with the columns :data:`HEALED_SCHEMA`."""
+    """Yield the healed stream of a range as batches with the columns :data:`HEALED_SCHEMA`."""
     for rows in comparison.healed():
         for low, high in _batch_bounds(rows):
             yield _healed(comparison.part, rows, low, high)
 
 
 def quarantine_batches(comparison: Comparison) -> Iterator[Any]:
-    """Return what there is no agreement on of a part as batches with the columns :data:`QUARANTINE_SCHEMA`."""
+    """Yield the versions of a range's disputed numbers as batches with the columns :data:`QUARANTINE_SCHEMA`."""
     for versions in comparison.quarantine():
         yield from _quarantined(comparison.part, versions)
 
@@ -85,7 +85,7 @@ def _finding_row(part: ComparisonRange, one: FindingRun | ShareEdge) -> tuple[An
 
 
 def _batch_bounds(rows: MergedRows) -> Iterator[tuple[int, int]]:
-    """Yield first and last row, the latter exclusive, of pieces that are not too large."""
+    """Split rows into batches of limited size; yield each batch's first row and end (exclusive)."""
     if rows.merged is None:
         yield 0, len(rows.positions)
         return
@@ -168,7 +168,7 @@ def _quarantined(part: ComparisonRange, versions: Sequence[ConflictingRows]) -> 
 
 
 def _pick(columns: Sequence[Any], which: Indices, rows: Indices) -> Any:
-    """Return of each row what the column that ``which`` names has there."""
+    """Return, for each row, the value of the column with index ``which``."""
     firsts = np.cumsum([0, *map(len, columns)])[:-1]
     return np.concatenate(columns)[firsts[which] + rows]
 
@@ -203,7 +203,7 @@ def _batch(ddl: str, part: ComparisonRange, count: int, columns: dict[str, Any])
 
 
 def _binary(rows: PayloadRows, valid: Mask) -> Any:
-    """Return payloads as an array; where one is not valid, it is null and has no bytes."""
+    """Return payloads as an array; invalid ones are null and empty."""
     import pyarrow
 
     count = len(rows.starts)
@@ -216,7 +216,7 @@ def _binary(rows: PayloadRows, valid: Mask) -> Any:
 
 
 def concat_payloads(rows: PayloadRows) -> Any:
-    """Return the bytes of all rows, one after the other. Neighbours are copied together, or not at all."""
+    """Concatenate the bytes of all rows. Adjacent rows are copied as one piece; a single piece is not copied."""
     filled = np.flatnonzero(rows.ends > rows.starts)
     if not len(filled):
         return b""

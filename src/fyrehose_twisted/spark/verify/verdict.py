@@ -1,4 +1,4 @@
-"""A verification in words, for whoever sits before the terminal."""
+"""Plain-text result of a verification for the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fyrehose_twisted.spark.verify.summary import CLEAN, DISAGREEMENT, MAX_EXAMP
 from fyrehose_twisted.wording import pluralize
 
 MAX_ROWS = 40
-"""Journals, by epoch, that are shown."""
+"""Maximum of rows shown, one per journal and epoch."""
 
 DESCRIPTIONS = {
     "missing/lost": "declared lost by the journal",
@@ -36,11 +36,11 @@ SEVERITY_ORDER = (
     "duplicate/stored-twice",
     "clock/backwards",
 )
-"""In which order to tell them."""
+"""Order in which findings are printed."""
 
 
 def verdict(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Return the lines to print."""
+    """Yield the lines to print."""
     for stream in summary["streams"]:
         yield stream
         rows = [one for one in summary["journals"] if one["stream"] == stream]
@@ -52,7 +52,7 @@ def verdict(summary: Mapping[str, Any]) -> Iterator[str]:
 
 
 def conclusion(summary: Mapping[str, Any]) -> str:
-    """Return the last line: what it comes to."""
+    """Return the last line, which states the overall result."""
     findings, of_all = summary["findings"], pluralize(summary["numbers"], "number")
     if summary["status"] == DISAGREEMENT:
         disputed = findings.get("divergence/payload", {}).get("numbers", 0)

@@ -1,4 +1,4 @@
-"""Comparing journals with Spark: each task reads the same range of all journals, so no record is shuffled."""
+"""Comparison of journals on Spark, without a shuffle of records: each task reads one range of all journals."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ GROUP_KEYS = "stream", "epoch", "kind", "reason", "journal"
 
 
 class Verification:
-    """Compares journals as far as they go when this is made.
+    """Comparison of journals up to their extents at construction.
 
-    What it finds is computed once, when it is first wanted, and kept by Spark until :meth:`close`. The healed stream
-    and the quarantine are computed each time: to read the journals again costs less than to keep their payloads.
+    Findings are computed on first use and cached by Spark until :meth:`close`. The healed stream and the quarantine
+    are computed on each call, because reading the journals again costs less than caching their payloads.
 
-    :param origins: the journals; those of one stream are compared with each other.
-    :param tolerance: seconds by which time may go back.
-    :param rows_per_partition: numbers that a task compares.
-    :ivar extents: how far the streams go, in each epoch.
-    :ivar tasks: into how many ranges the numbers are cut.
-    :ivar rows: numbers to compare, about: of a stretch that nobody holds, only as many as of another range.
+    :param origins: journals; those of the same stream are compared with each other.
+    :param tolerance: allowed clock regression in seconds.
+    :param rows_per_partition: numbers per task.
+    :ivar extents: extents of the streams' epochs.
+    :ivar tasks: number of ranges to compare.
+    :ivar rows: approximate count of numbers to compare; a gap in all journals counts at most ``rows_per_partition``.
     :raises ConfigurationError: if a journal is given twice, or an argument is out of range.
     :raises JournalError: if a journal cannot be read.
     """
@@ -50,7 +50,7 @@ class Verification:
         rows_per_partition: int = ROWS_PER_PARTITION,
     ) -> None:
         if not 0 <= tolerance < 2**40:
-            raise ConfigurationError(f"a tolerance of {tolerance} s: it has to be 0 or more")
+            raise ConfigurationError(f"a tolerance of {tolerance} s: give at least 0 and less than 2**40")
         self.spark = spark
         self.origins = list(origins)
         self.tolerance = round(tolerance * 1_000_000)
@@ -71,21 +71,21 @@ class Verification:
 
     @property
     def numbers(self) -> int:
-        """How many numbers are compared, also those that nobody has."""
+        """Count of numbers compared, including those in no journal."""
         return sum(extent.next - extent.first for extent in self.extents)
 
     def runs(self) -> DataFrame:
-        """Return what the tasks find: the columns of :meth:`findings`, runs cut where ranges are."""
+        """Return the tasks' runs with the columns of :meth:`findings`; runs are split at range boundaries."""
         told = self._all_findings()
         return told.where(told.kind != tables.EDGE).drop("first_time", "last_time")
 
     def edges(self) -> DataFrame:
-        """Return how the records of each journal begin and end in each range, and how many they are."""
+        """Return the first and last record and the record count of each journal in each range."""
         told = self._all_findings()
         return told.where(told.kind == tables.EDGE).drop("kind", "reason", "detail")
 
     def findings(self) -> DataFrame:
-        """Return what is found: stream, epoch, kind, reason, journal, first, last, count and detail."""
+        """Return the findings with stream, epoch, kind, reason, journal, first, last, count and detail."""
         if self._findings is None:
             from pyspark import StorageLevel
 
@@ -94,15 +94,15 @@ class Verification:
         return self._findings
 
     def healed(self) -> DataFrame:
-        """Return each number once, in order within a partition: see :data:`~.tables.HEALED`."""
+        """Return each number once, sorted within a partition, with the columns of :data:`~.tables.HEALED_SCHEMA`."""
         return self._map_parts(tables.healed_batches, tables.HEALED_SCHEMA)
 
     def quarantine(self) -> DataFrame:
-        """Return every version of the numbers on which there is no agreement: see :data:`~.tables.QUARANTINE`."""
+        """Return all versions of disputed numbers with the columns of :data:`~.tables.QUARANTINE_SCHEMA`."""
         return self._map_parts(tables.quarantine_batches, tables.QUARANTINE_SCHEMA)
 
     def close(self) -> None:
-        """Let Spark forget what was found."""
+        """Drop the cached findings from Spark."""
         for frame in (self._findings, self._raw_findings):
             if frame is not None:
                 frame.unpersist()
@@ -118,13 +118,13 @@ class Verification:
         return self._raw_findings
 
     def _map_parts(self, make_batches: Callable[[Comparison], Iterator[Any]], ddl: str) -> DataFrame:
-        """Return what is made of each part, by a task of its own."""
+        """Return the batches that ``make_batches`` produces for each range, with one task per range."""
         parts = self._parts
         numbers = self.spark.range(0, len(parts), 1, max(1, len(parts)))
         return numbers.mapInArrow(partial(_compare, parts, self.tolerance, make_batches), ddl)
 
     def _clock_regressions_between_ranges(self) -> DataFrame:
-        """Return where time goes back from the last record of a range to the first of one that follows."""
+        """Return clock regressions from the last record of a range to the first record of a later range."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
@@ -145,13 +145,13 @@ class Verification:
 
 
 def merge_runs(runs: DataFrame) -> DataFrame:
-    """Return runs, those put together that lie next to each other and say the same."""
+    """Merge adjacent runs with the same finding."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     ordered = Window.partitionBy(*GROUP_KEYS).orderBy("first", "last")
     earlier = ordered.rowsBetween(Window.unboundedPreceding, -1)
-    # The first of a key has nothing before it, and begins run 0.
+    # The first row of a key has no predecessor, so it always begins a run.
     begins = (F.col("first") > F.max("last").over(earlier) + 1) | ~F.col("detail").eqNullSafe(
         F.lag("detail").over(ordered)
     )
