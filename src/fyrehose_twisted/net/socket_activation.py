@@ -45,7 +45,8 @@ def activated_udp_socket(option: str, name: str) -> socket.socket:
     if found.type != socket.SOCK_DGRAM or found.family != socket.AF_INET:
         found.close()
         raise ConfigurationError(
-            f"--{option} {name}: that socket is not of type UDP over IPv4; give the .socket unit ListenDatagram=ADDRESS:PORT"
+            f"--{option} {name}: that socket is not of type UDP over IPv4;"
+            " give the .socket unit ListenDatagram=ADDRESS:PORT"
         )
     found.setblocking(False)
     return found
