@@ -139,7 +139,7 @@ def test_an_exception_does_not_end_the_watchdogs_signs_of_life(
     with monkeypatch.context() as patch, capturedLogs() as logged:
         patch.setattr(supervisor, "notify", fail)
         reactor.advance(10)
-    assert [event["what"] for event in logged] == ["the watchdog's sign of life"]
+    assert [event["what"] for event in logged] == ["the watchdog notification"]
     assert told() == []
     reactor.advance(10)
     assert told() == [{"WATCHDOG": "1"}]

@@ -1,1 +1,1 @@
-"""Sockets that more than one protocol needs."""
+"""Sockets, connections and ports shared by the protocols."""

@@ -1,4 +1,4 @@
-"""Addresses and endpoints as people write them: parsing, formatting, resolving."""
+"""Parsing, formatting and resolution of addresses and endpoints in options."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fyrehose_twisted.effects import Address
 from fyrehose_twisted.errors import ConfigurationError, OperationalError
 
 DIAL_TIMEOUT = 3.0
-"""Seconds until a connection must be open."""
+"""Maximum seconds until a connection is open."""
 
 
 def parse_address(text: str) -> Address:
     """Return host and port of ``HOST:PORT`` or ``[IPv6]:PORT``; the host may be a name.
 
-    :raises ConfigurationError: if it is neither.
+    :raises ConfigurationError: if ``text`` is neither.
     """
     host, colon, port = text.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
         host = host[1:-1]
-    # Of very many digits, Python makes no number.
+    # Python refuses to convert very long digit strings.
     decimal = port.isdecimal() and port.isascii() and len(port) <= 5
     fine = bool(colon and host and decimal) and 1 <= int(port) <= 65_535
     if not fine or (":" in host) != bracketed or (bracketed and ip_version(host) != 6) or not host.isprintable():
@@ -44,7 +44,7 @@ def parse_address(text: str) -> Address:
 def parse_host_port(text: str) -> Address:
     """Return host and port of ``HOST:PORT``, for protocols that use IPv4 only.
 
-    :raises ConfigurationError: if it is not that.
+    :raises ConfigurationError: if ``text`` has another form.
     """
     if any(ip_version(part.strip("[]")) == 6 for part in (text, text.rpartition(":")[0])):
         raise ConfigurationError(f"{text!r} is an IPv6 address, and fyrehose uses IPv4 only: give an IPv4 address")
@@ -69,7 +69,7 @@ def ip_version(host: str) -> int | None:
 
 
 def tcp_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
-    """Return what connects to an address over TCP; a name is looked up each time."""
+    """Return a TCP client endpoint of an address; a host name is resolved for each connection."""
     host, port = address
     kind = {4: TCP4ClientEndpoint, 6: TCP6ClientEndpoint}.get(ip_version(host) or 0, HostnameEndpoint)
     endpoint: IStreamClientEndpoint = kind(reactor, host, port, timeout=DIAL_TIMEOUT)
@@ -77,10 +77,11 @@ def tcp_endpoint(reactor: Any, address: Address) -> IStreamClientEndpoint:
 
 
 def endpoint_factory_from(template: str) -> Callable[[Any, Address], IStreamClientEndpoint]:
-    """Return what dials by a client endpoint such as ``tls:{host}:{port}``, where ``{host}`` and ``{port}`` stand for
-    those of the address.
+    """Return an endpoint factory from a template of a client endpoint such as ``tls:{host}:{port}``.
 
-    :raises ConfigurationError: if it has not both.
+    The factory replaces ``{host}`` and ``{port}`` with those of the address.
+
+    :raises ConfigurationError: if ``template`` lacks one of them.
     """
     if "{host}" not in template or "{port}" not in template:
         raise ConfigurationError(f"{template!r} has to have {{host}} and {{port}} in it, such as tls:{{host}}:{{port}}")
@@ -95,7 +96,7 @@ def endpoint_factory_from(template: str) -> Callable[[Any, Address], IStreamClie
 
 
 async def resolve_address(reactor: Any, address: Address) -> Address:
-    """Return the address of a place whose host may be a name.
+    """Resolve the host of an address, which may be a name; return the IPv4 address and port.
 
     :raises OperationalError: if the name has no IPv4 address.
     """
@@ -113,16 +114,16 @@ async def resolve_address(reactor: Any, address: Address) -> Address:
 async def resolve_host_port(reactor: Any, text: str) -> Address:
     """Return the IPv4 address and port of ``HOST:PORT``.
 
-    :raises ConfigurationError: if ``text`` is not that.
+    :raises ConfigurationError: if ``text`` has another form.
     :raises OperationalError: if the name has no IPv4 address.
     """
     return await resolve_address(reactor, parse_host_port(text))
 
 
 def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
-    """Return a server endpoint; a TCP one that names no interface listens on loopback.
+    """Return a server endpoint; TCP without an interface listens on loopback.
 
-    :raises ConfigurationError: if ``description`` is no endpoint.
+    :raises ConfigurationError: if ``description`` is not an endpoint.
     """
     if description.isdecimal():
         description = f"tcp:{description}"
@@ -130,6 +131,6 @@ def loopback_endpoint(reactor: Any, description: str) -> IStreamServerEndpoint:
         description += ":interface=127.0.0.1"
     try:
         endpoint: IStreamServerEndpoint = serverFromString(reactor, description)
-    except Exception as error:  # What parsers of endpoints raise is their own affair.
+    except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
         raise ConfigurationError(f"{description!r} is not an endpoint such as tcp:9100 ({error})") from error
     return endpoint

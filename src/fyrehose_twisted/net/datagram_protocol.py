@@ -44,7 +44,7 @@ class DatagramNodeProtocol(DatagramProtocol):
 
     def make_node(self, now: float) -> IDatagramNode:
         """Return the node to run. Called once the port is bound."""
-        raise NotImplementedError(f"{type(self).__name__} does not say which node it runs")
+        raise NotImplementedError(f"{type(self).__name__} does not override make_node()")
 
     def event_received(self, event: Any) -> None:
         """Handle an event of the node."""

@@ -16,7 +16,7 @@ from fyrehose_twisted.net.addresses import format_address
 from fyrehose_twisted.net.connection import describe_failure
 
 _from_string: Any = serverFromString
-"""Twisted's, which is not annotated."""
+"""Function of Twisted, which has no annotations."""
 
 
 class ListeningEndpoint(NamedTuple):

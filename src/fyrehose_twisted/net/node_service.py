@@ -20,9 +20,9 @@ from fyrehose_twisted.process.sighup import ReloadOnHup
 
 
 class Observers:
-    """Observers of a service. An exception of one is logged and does not keep the others from being notified.
+    """Observers of a service. An exception of one observer is logged; the others are still notified.
 
-    :param interface: what each has to provide.
+    :param interface: interface that each observer provides.
     """
 
     log = Logger()
@@ -32,11 +32,11 @@ class Observers:
         self._observers: list[Any] = []
 
     def add(self, observer: Any) -> None:
-        """Notify ``observer`` from now on. :raises TypeError: if it does not provide the interface."""
+        """Add an observer. :raises TypeError: if it does not provide the interface."""
         self._observers.append(self._interface(observer))
 
     def discard(self, observer: Any) -> None:
-        """Stop notifying ``observer``, if it is one."""
+        """Remove an observer, if present."""
         with suppress(ValueError):
             self._observers.remove(observer)
 
@@ -50,15 +50,15 @@ class Observers:
 
 
 class NodeService(Service):
-    """A service that runs one node: its ports, its start, its failure and its end.
+    """Service that runs one node, with its ports, start, failure and stop.
 
-    Subclasses say how the node starts (:meth:`_start_node`), stops (:meth:`_stop_node`), and what a failure stops at
-    once (:meth:`_halt`).
+    Subclasses start the node in :meth:`_start_node`, stop it in :meth:`_stop_node`, and halt it after a failure in
+    :meth:`_halt`.
 
-    :param observed: the interface of observers.
+    :param observed: interface of the observers.
     :param protocol: protocol of each connection.
     :param codec: codec of the protocol.
-    :param on_failure: told what stopped the service; by default the process exits with status 1.
+    :param on_failure: called with the error that stopped the service; by default the process exits with status 1.
     """
 
     log = Logger()
@@ -88,15 +88,15 @@ class NodeService(Service):
         self._reload_on_hup = ReloadOnHup.ignore(reactor)
 
     def listen(self, listener: Any) -> None:
-        """Notify a listener from now on."""
+        """Add a listener."""
         self._observers.add(listener)
 
     def unlisten(self, listener: Any) -> None:
-        """Stop notifying a listener."""
+        """Remove a listener."""
         self._observers.discard(listener)
 
     def privilegedStartService(self) -> None:
-        """Twisted: bind ports, while there may be privileges."""
+        """Twisted: bind ports, before privileges are dropped."""
         super().privilegedStartService()
         self._ports.bind()
 
@@ -108,7 +108,7 @@ class NodeService(Service):
         self._start_node()
 
     def stopService(self) -> Deferred[None]:
-        """Twisted: take leave of the other nodes, make everything durable and stop."""
+        """Twisted: leave the network, make all state durable and stop."""
         super().stopService()
         self._accepting = False
         self._reload_on_hup.stop()
@@ -128,24 +128,24 @@ class NodeService(Service):
         self._fail_pending(error)
 
     def _start_node(self) -> None:
-        raise NotImplementedError(f"{type(self).__name__} does not say how its node starts")
+        raise NotImplementedError(f"{type(self).__name__} does not override _start_node()")
 
     async def _stop_node(self) -> None:
-        raise NotImplementedError(f"{type(self).__name__} does not say how its node stops")
+        raise NotImplementedError(f"{type(self).__name__} does not override _stop_node()")
 
     def _halt(self, error: Exception) -> None:
-        """Stop what must not go on after a failure."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what a failure stops")
+        """Stop all activity of the node after a failure."""
+        raise NotImplementedError(f"{type(self).__name__} does not override _halt()")
 
     def _fail_pending(self, error: Exception | None) -> None:
-        """Fail the operations in flight, because of ``error`` or of the end of the service."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what is in flight")
+        """Fail the operations in flight because of ``error``, or ``None`` for the stop of the service."""
+        raise NotImplementedError(f"{type(self).__name__} does not override _fail_pending()")
 
     def _build_connection(self) -> NodeConnection:
         return self._protocol(self._codec)
 
     async def _close_storage(self, storage: Any) -> None:
-        """Close what has a coroutine ``close``, if there is such a thing; a failure is one of the service."""
+        """Close ``storage``, if any, with its coroutine ``close``; an error fails the service."""
         if storage is not None:
             try:
                 await storage.close()

@@ -155,7 +155,7 @@ def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bo
             require_stream_socket(option, text, found, named.get("domain", ""))
             return ServerEndpoint(text, None, is_local(found))
     if kind == "udp" and not datagrams:
-        raise ConfigurationError(f"--{option} {text!r} is on UDP, where nobody would be heard; choose {example}")
+        raise ConfigurationError(f"--{option} {text!r} is a UDP port, which cannot be used here; choose {example}")
     if kind.startswith("["):
         raise ConfigurationError(
             f"--{option} {text!r} is not an endpoint: over IPv6 it is one such as tcp6:8480:interface=\\:\\:1"
@@ -248,7 +248,7 @@ def probe_port(option: str, endpoint: ServerEndpoint) -> None:
 
 
 def probe_ports(named: Iterable[tuple[str, ServerEndpoint | None]]) -> None:
-    """See whether all of them can be listened on, each by one option.
+    """Check that all endpoints can be bound and no two options use the same port.
 
     :raises ConfigurationError: if not.
     """

@@ -159,7 +159,7 @@ class StreamDriver:
             handler(*arguments, self.now())
         except Exception:  # An exception here would keep Twisted from releasing the connection.
             self.counters["failed"] += 1
-            self.log.failure("the node failed to take {what} in", what=handler.__name__)
+            self.log.failure("the node failed in {what}", what=handler.__name__)
 
     # Effects
 
@@ -211,7 +211,7 @@ class StreamDriver:
     def connection_opened(self, connection: NodeConnection) -> None:
         """See :class:`~fyrehose_twisted.net.connection.ConnectionOwner`."""
         peer = connection.peer
-        assert peer is not None, "it is one of ours"
+        assert peer is not None, "the driver created the connection"
         self._connections[connection] = peer
         connection.last_activity_at = self.now()
         if self._stopped is not None:
@@ -262,7 +262,7 @@ class StreamDriver:
             self.counters["unread"] += 1
             self._rate_limited_log.warn("unread", connection.source, "hung up on {source}: it does not read")
         elif peer.dialled and not connection.has_received:
-            text = "a connection to {source} opened and ended before anything came: {reason}"
+            text = "the connection to {source} ended before the first message: {reason}"
             self._rate_limited_log.warn("unanswered", connection.source, text, reason=reason)
         if self._stopped is None:
             self._queue_input(self.node.disconnected, peer, reason)

@@ -1,1 +1,1 @@
-"""What a service needs of the process that it runs in: options, secrets, state files, signals, systemd, logs."""
+"""Process-level support for services: options, secrets, state files, signals, systemd, logs."""

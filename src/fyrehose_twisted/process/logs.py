@@ -1,4 +1,4 @@
-"""Log in JSON lines: ``twistd --logger=fyrehose_twisted.process.logs.json_lines SERVICE``."""
+"""Log observer for JSON lines: ``twistd --logger=fyrehose_twisted.process.logs.json_lines SERVICE``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ MAX_TEXT = 4_096
 """Maximum characters of a value, which a peer may control."""
 
 MAX_TRACEBACK = 16_384
-"""Maximum characters of a traceback. The end is kept, which has the exception."""
+"""Maximum characters of a traceback. The end, which contains the exception, is kept."""
 
 MAX_FIELDS = 64
 """Maximum fields of one event."""
 
 _LogFile: Any = logfile.LogFile
-"""Twisted's, which is not annotated."""
+"""Class of Twisted, which has no annotations."""
 
 _RESERVED_FIELDS = ("time", "level", "namespace", "message", "failure")
 _LEGACY_FIELDS = frozenset((*_RESERVED_FIELDS, "system", "isError", "format", "printed", "why", "logLevel"))

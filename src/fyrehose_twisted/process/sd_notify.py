@@ -73,7 +73,7 @@ class SystemdNotifier:
                 speaking.settimeout(SEND_TIMEOUT)
                 speaking.sendto("\n".join(lines).encode(), path)
         except OSError as error:
-            self.log.warn("the supervisor was not told {lines}: {error}", lines=lines, error=error)
+            self.log.warn("cannot notify the service manager of {lines}: {error}", lines=lines, error=error)
 
     def _notify_ready(self, reactor: Any, status: str) -> None:
         if self._ready or self._failed:
@@ -83,7 +83,7 @@ class SystemdNotifier:
         reactor.addSystemEventTrigger("before", "shutdown", self.notify, STOPPING=1, STATUS="stopping")
         interval = self._watchdog_interval()
         if interval is not None:
-            PeriodicCall("the watchdog's sign of life", lambda: self.notify(WATCHDOG=1), reactor).start(interval / 2)
+            PeriodicCall("the watchdog notification", lambda: self.notify(WATCHDOG=1), reactor).start(interval / 2)
 
     def _watchdog_interval(self) -> float | None:
         """Return the watchdog timeout in seconds, or ``None``."""

@@ -25,17 +25,17 @@ class TraceWriter(Observer):
     ==============================  ==========================================================================
     ``run``, the first, without t   ``scenario``, ``seed``, ``start`` in UTC seconds, ``nodes`` by name, ``python``
                                     and ``version`` that ran it, ``replay``, the command that runs it again, if known
-    ``send``                        ``node``, ``to``, ``id``, ``size`` of what is bytes, ``what``
-    ``arrive``                      ``node``, ``from``, ``id``; a duplicate has the ``id`` of its original; if it is
-                                    not as it was sent: true ``damaged`` or ``truncated`` or both, and ``what`` came
-    ``drop``                        ``node`` where it will not arrive, ``from``, ``id``, ``why``
+    ``send``                        ``node``, ``to``, ``id``, ``size`` in bytes unless it is an object, ``what``
+    ``arrive``                      ``node``, ``from``, ``id``; a duplicate has the ``id`` of its original; if changed
+                                    in transit: true ``damaged`` or ``truncated`` or both, and the received ``what``
+    ``drop``                        ``node`` of the destination, ``from``, ``id``, ``why``
     ``event``, ``persist``          ``node``, ``what``
     ``operation``                   ``node``, ``what``
     ``start``, ``pause``,           ``node``
     ``resume``
-    ``stop``                        ``node``, ``what``: how it crashed
+    ``stop``                        ``node``, ``what``: the kind of crash
     ``link``                        ``node``, ``to``, ``what``
-    ``fault``                       ``what``, ``nodes``, ``until`` if it lasts
+    ``fault``                       ``what``, ``nodes``, ``until`` if it has a duration
     ``broken``                      ``invariant``, ``nodes``, ``what``; only ``end`` follows
     ``end``, the last               ``counts``
     ==============================  ==========================================================================

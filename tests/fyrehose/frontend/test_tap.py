@@ -52,7 +52,7 @@ def service_of(text: str) -> FrontendService:
         ("--backbone here", r"'here' is not HOST:PORT, such as 127.0.0.1:2323"),
         ("--http tcp:x", r"--http 'tcp:x' has no port from 0 to 65535, such as tcp:8481"),
         ("--lines tcp:65536", r"--lines 'tcp:65536' has no port from 0 to 65535, such as tcp:8482"),
-        ("--lines udp:8482", r"--lines 'udp:8482' is on UDP, where nobody would be heard; choose tcp:8482"),
+        ("--lines udp:8482", r"--lines 'udp:8482' is a UDP port, which cannot be used here; choose tcp:8482"),
         ("--http none --lines none", r"--http and --lines are both none; at least one endpoint is required"),
         (
             "--http tcp:8481:interface=0.0.0.0",

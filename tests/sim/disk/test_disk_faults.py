@@ -248,14 +248,14 @@ def test_whatever_they_are_they_are_read_back(drawn: list[Fault]) -> None:
     ("line", "says"),
     [
         ("1 full a b for 2", "such as: 1 full journal-1 for 3.0"),
-        ("1 full a", "for how long"),
+        ("1 full a", "the duration is missing"),
         ("1 rot a 0.5", "such as: 1 rot journal-1 0.37 bit 3"),
         ("1 rot a 0.5 bit 8", "such as: 1 rot journal-1"),
-        ("1 rot a 1.0 bit 7", "1.0 is no share of what is durable"),
-        ("1 rot a -0.1 bit 7", "-0.1 is no share of what is durable"),
-        ("1 rot a much bit 7", "'much' is no number"),
+        ("1 rot a 1.0 bit 7", "1.0 is not a fraction of the durable bytes"),
+        ("1 rot a -0.1 bit 7", "-0.1 is not a fraction of the durable bytes"),
+        ("1 rot a much bit 7", "'much' is not a number"),
         ("1 power-cut a after -1 bytes for 2", "such as: 1 power-cut journal-1 after 345 bytes for 2.5"),
-        ("1 power-cut a after 1 bytes", "for how long"),
+        ("1 power-cut a after 1 bytes", "the duration is missing"),
     ],
 )
 def test_what_makes_no_sense_is_shown_how_it_would(line: str, says: str) -> None:

@@ -140,5 +140,5 @@ def test_writing_nothing_sends_nothing(codec: LengthCodec | None, joined: JoinLi
 
 def test_an_effect_that_nobody_knows_is_an_error(joined: JoinLines) -> None:
     lines = joined()
-    with pytest.raises(TypeError, match="a wants a str, and nobody knows how to do that"):
+    with pytest.raises(TypeError, match="a has an unsupported effect str"):
         lines.want("a", "please")

@@ -212,7 +212,7 @@ def test_a_rate_may_be_written_as_a_whole_number() -> None:
     ["1 reset a", "1 half-open a b c", "1 refuse a b for 2", "1 slow a", "1 slow a 10 from"],
 )
 def test_what_makes_no_sense_is_shown_how_it_would(line: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{line.split()[1]} concerns, such as: 1 "):
+    with pytest.raises(ConfigurationError, match=rf"{line.split()[1]}, such as: 1 "):
         FaultSchedule.parse(line)
 
 
@@ -223,7 +223,7 @@ def test_a_rate_is_a_number_above_0(rate: str) -> None:
 
 
 def test_a_rate_that_is_no_number_is_said_as_elsewhere() -> None:
-    with pytest.raises(ConfigurationError, match=r"'fast' is no number$"):
+    with pytest.raises(ConfigurationError, match=r"'fast' is not a number$"):
         FaultSchedule.parse("1 slow a fast for 2")
 
 

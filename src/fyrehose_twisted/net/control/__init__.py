@@ -1,1 +1,1 @@
-"""Control port: commands on the same machine talk to a running node in lines of JSON."""
+"""Control port of a running node: JSON lines for commands on the same machine."""

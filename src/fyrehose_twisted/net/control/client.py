@@ -1,4 +1,4 @@
-"""The conversation with a node that commands on the same machine have."""
+"""Client of the control port of a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fyrehose_twisted.net.control.json_lines import MAX_REPLY, JsonLines
 REPLY_KEYS = frozenset(("status", "following", "next", "error"))
 """Keys that mark a reply to :meth:`ControlClient.request`; other messages are events."""
 
-# Twisted's, which are not annotated.
+# Twisted functions without annotations.
 _client_from_string: Any = clientFromString
 _unix_endpoint: Any = UNIXClientEndpoint
 

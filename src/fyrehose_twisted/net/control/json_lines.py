@@ -31,7 +31,7 @@ class JsonLines:
         try:
             return json.dumps(message, separators=(",", ":")).encode() + b"\n"
         except (TypeError, ValueError) as error:
-            raise UnencodableMessage(f"that is no JSON: {error}") from error
+            raise UnencodableMessage(f"cannot be encoded as JSON: {error}") from error
 
     def decoder(self) -> JsonDecoder:
         """Return a decoder for one connection."""
@@ -58,7 +58,7 @@ def _parse(line: bytes) -> dict[str, Any]:
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
-        raise MalformedPacket("no-json", f"{line[:40]!r} is no line of JSON") from None
+        raise MalformedPacket("no-json", f"{line[:40]!r} is not a line of JSON") from None
     if not isinstance(message, dict):
-        raise MalformedPacket("no-object", f"{line[:40]!r} is no JSON object")
+        raise MalformedPacket("no-object", f"{line[:40]!r} is not a JSON object")
     return message

@@ -129,7 +129,7 @@ async def print_status(
     answer = await with_timeout(node.request(ask="status"), reactor, options.timeout)
     state = answer.get("status")
     if not isinstance(state, dict):
-        return print_error(answer.get("error", "the node answers something that is no status"))
+        return print_error(answer.get("error", "the reply of the node is not a status"))
     if options.json:
         print(json.dumps(state))
         return 0

@@ -22,9 +22,9 @@ class PowerCut(BaseException):
 class DiskImpairment:
     """Impairment of a disk until :meth:`Disk.clear_impairment`.
 
-    :ivar operation: which of what it does is concerned: ``reads``, ``syncs`` or ``room``.
-    :ivar prefix: names of the files concerned begin with it; of syncs of the directory, only an empty one is.
-    :ivar limit: bytes that the disk holds at most.
+    :ivar operation: impaired operation: ``reads``, ``syncs`` or ``room``.
+    :ivar prefix: prefix of the names of affected files; only an empty prefix affects syncs of the directory.
+    :ivar limit: capacity in bytes.
     """
 
     __slots__ = ("limit", "operation", "prefix")
@@ -39,21 +39,21 @@ class DiskImpairment:
 class Disk:
     """Disk of one host: one directory of files, a page cache, and injected faults.
 
-    What was written is durable once it was synced; of the rest, :meth:`power_lost` leaves what is drawn. A file whose
-    name was not synced may be gone then, even if its content was. Names that a sync of the directory failed to make
-    durable wait for the next one, unlike what was written to a file.
+    Writes are durable once synced; of the other writes, a random part survives :meth:`power_lost`. A file whose name
+    was not synced may then be lost even if its content was synced. After a failed sync of the directory, the next sync
+    makes its names durable; after a failed sync of a file, its writes are never made durable.
 
-    What it does costs: each byte written, and each sync, truncation, creation, renaming and removal, 1.
+    Operations have a cost: 1 for each byte written and for each sync, truncation, creation, rename and removal.
 
-    :param rng: what is left after a power failure is drawn from it.
-    :param capacity: how many bytes fit; ``None`` for no limit. Every byte before the end of a file counts, zeros too,
-        and a file that was removed counts until nobody has it open.
-    :ivar power_cut_after: when so much has been spent from now on, whatever would cost more raises :class:`PowerCut`: a
-        write does after the bytes that could still be paid, anything else before it happens. From then on everything
-        does, until :meth:`power_lost`, :meth:`process_killed` or :meth:`wipe`. ``None`` for never.
-    :ivar spent: what was spent so far; a test that spends n can cut power at each ``fuse`` from 0 to n - 1.
-    :ivar has_bit_rot: whether a bit of what was durable has flipped.
-    :ivar crash_count: how many crashes there were; what was opened in an earlier age is of no more use.
+    :param rng: random number generator for the outcome of power failures.
+    :param capacity: capacity in bytes; ``None`` for no limit. Every byte before the end of a file counts, including
+        zeros, and a removed file counts until its last handle is closed.
+    :ivar power_cut_after: remaining cost until a power cut; ``None`` for no power cut. An operation that exceeds it
+        raises :class:`PowerCut`: a write after the affordable bytes, any other operation before it takes effect. All
+        later operations raise too, until :meth:`power_lost`, :meth:`process_killed` or :meth:`wipe`.
+    :ivar spent: total cost so far. A test of cost n can cut power at each ``power_cut_after`` from 0 to n - 1.
+    :ivar has_bit_rot: whether a durable bit has flipped.
+    :ivar crash_count: number of crashes; files opened before a crash are invalid.
     """
 
     def __init__(self, rng: Random, *, capacity: int | None = None) -> None:
@@ -88,7 +88,7 @@ class Disk:
             return OpenFile(self, name, self._lookup(name), writable=writable)
         _check_name(name)
         if name in self._directory.cached:
-            raise FileExistsError(errno.EEXIST, "there is such a file already", name)
+            raise FileExistsError(errno.EEXIST, "the file exists", name)
         limit = self._capacity_limit()
         if limit is not None and self.used_bytes >= limit:
             raise OSError(errno.ENOSPC, "the disk is full", name)
@@ -127,7 +127,7 @@ class Disk:
         """See :class:`~fyrehose_twisted.interfaces.IDirectory`."""
         self.check_power()
         if self._lock is not None:
-            raise BlockingIOError(errno.EAGAIN, "somebody else has the lock")
+            raise BlockingIOError(errno.EAGAIN, "another process holds the lock")
         self._lock = DirectoryLock(self)
         return self._lock
 
@@ -136,7 +136,7 @@ class Disk:
     def process_killed(self) -> None:
         """Close the files and the lock of a killed process. The durability of its writes does not change.
 
-        A fuse that is still lit goes on burning.
+        A pending power cut stays pending.
         """
         if self._power_cut:
             self.power_cut_after = None
@@ -154,7 +154,7 @@ class Disk:
         alike = PowerLossOutcome.draw(self._rng) if self._rng.random() < SAME_OUTCOME_PROBABILITY else None
         self._directory.lose_power(self._rng, alike or PowerLossOutcome.draw(self._rng))
         for _, content in sorted(self._directory.cached.items()):
-            content.open_handles = 0  # It may have been removed, and be back.
+            content.open_handles = 0  # A removed file may have reappeared.
             content.lose_power(self._rng, alike or PowerLossOutcome.draw(self._rng))
 
     def wipe(self) -> None:
@@ -193,9 +193,9 @@ class Disk:
         return self.flip_bits_at_fraction(rng.random(), 1 << rng.randrange(8))
 
     def flip_bits_at_fraction(self, fraction: float, mask: int) -> tuple[str, int] | None:
-        """Flip bits of the byte that lies so far into what is durable, from 0 to less than 1, in the order of names.
+        """Flip bits of the durable byte at ``fraction`` (0 inclusive to 1 exclusive), with files in order of names.
 
-        Returns the file and the offset; ``None`` if nothing is durable.
+        Return the file and the offset; ``None`` if nothing is durable.
         """
         sizes = {name: len(content.durable) for name, content in sorted(self._directory.cached.items())}
         position = int(fraction * sum(sizes.values()))
@@ -207,9 +207,9 @@ class Disk:
         return None
 
     def flip_bits(self, name: str, offset: int, mask: int) -> None:
-        """Flip bits of one durable byte. Readers see it at once, unless what they see there was written since.
+        """Flip bits of one durable byte. Readers see the change at once, unless the byte was overwritten since.
 
-        :raises FileNotFoundError: if there is no such file.
+        :raises FileNotFoundError: if the file does not exist.
         :raises ValueError: if the byte is not durable, or no bit of it would change.
         """
         content = self._lookup(name)
@@ -271,7 +271,7 @@ class Disk:
         try:
             return self._directory.cached[name]
         except KeyError:
-            raise FileNotFoundError(errno.ENOENT, "there is no such file", name) from None
+            raise FileNotFoundError(errno.ENOENT, "no such file", name) from None
 
     def _unlink(self, content: FileContent | None) -> None:
         """Unlink a file. Open handles stay valid."""
@@ -281,4 +281,4 @@ class Disk:
 
 def _check_name(name: str) -> None:
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise OSError(errno.EINVAL, "no name of a file", name)
+        raise OSError(errno.EINVAL, "invalid file name", name)

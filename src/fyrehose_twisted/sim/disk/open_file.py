@@ -15,7 +15,7 @@ from fyrehose_twisted.sim.disk.page_cache import SECTOR, FileContent, FileTrunca
 class FileDisk(Protocol):
     """Disk interface of open files and the lock.
 
-    :ivar crash_count: the number of crashes so far.
+    :ivar crash_count: number of crashes so far.
     """
 
     crash_count: int
@@ -59,9 +59,8 @@ class DirectoryLock:
 class OpenFile:
     """Open file of a :class:`~fyrehose_twisted.sim.disk.disk.Disk`, valid until a crash.
 
-    All that are open for one file see the same content. Each method raises :class:`OSError` (EBADF) once it is closed
-    or a crash is over, and :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut; :meth:`close`
-    never raises.
+    All handles of a file see the same content. Each method raises :class:`OSError` (EBADF) after :meth:`close` or a
+    crash, and :class:`~fyrehose_twisted.sim.disk.disk.PowerCut` while the power is cut; :meth:`close` never raises.
     """
 
     __slots__ = ("_closed", "_content", "_crash_count", "_disk", "_name", "_writable")
@@ -115,7 +114,7 @@ class OpenFile:
     def sync(self) -> None:
         """See :class:`~fyrehose_twisted.interfaces.IFile`.
 
-        If this raises, readers still see what was written since the last sync, but no other sync makes it durable.
+        If this raises, readers still see the writes since the last sync, but no later sync makes them durable.
         """
         self._check()
         self._disk.spend_one()
@@ -136,4 +135,4 @@ class OpenFile:
         if self._closed or self._crash_count != self._disk.crash_count or (writes and not self._writable):
             raise OSError(errno.EBADF, "the file is not open for that", self._name)
         if min(numbers, default=0) < 0:
-            raise OSError(errno.EINVAL, "files have no negative offsets", self._name)
+            raise OSError(errno.EINVAL, "negative offset or size", self._name)

@@ -77,9 +77,9 @@ FileChange = FileWrite | FileExtend | FileTruncate
 class FileContent:
     """Cached and durable content of one file.
 
-    :ivar durable: what is there after a power failure, whatever becomes of the rest.
-    :ivar cached: what readers see.
-    :ivar open_handles: how many handles it has.
+    :ivar durable: content that survives any power failure.
+    :ivar cached: content seen by readers.
+    :ivar open_handles: number of open handles.
     """
 
     __slots__ = ("_pending", "cached", "durable", "open_handles")
@@ -111,14 +111,14 @@ class FileContent:
     def sync_failed(self) -> None:
         """Keep unsynced writes visible but never durable: after the error the kernel treats the pages as clean.
 
-        How long the file is belongs to its metadata, which the next sync makes durable.
+        The file size is metadata, which the next sync makes durable.
         """
         self._pending = [
             FileExtend(change.end) if isinstance(change, FileWrite) else change for change in self._pending
         ]
 
     def flip_bits(self, offset: int, mask: int) -> None:
-        """Flip bits of one durable byte. Readers see it unless what they see there was written since."""
+        """Flip bits of one durable byte. Readers see the change unless the byte was overwritten since."""
         seen = offset < len(self.cached) and self.cached[offset] == self.durable[offset]
         self.durable[offset] ^= mask
         if seen and not any(_touches(change, offset) for change in self._pending):
@@ -154,8 +154,8 @@ class FileContent:
 class DirectoryEntries:
     """Cached and durable directory entries.
 
-    :ivar durable: what is there after a power failure, whatever becomes of the rest.
-    :ivar cached: what readers see.
+    :ivar durable: entries that survive any power failure.
+    :ivar cached: entries seen by readers.
     """
 
     __slots__ = ("_pending", "cached", "durable")
@@ -177,10 +177,10 @@ class DirectoryEntries:
         self._pending.clear()
 
     def lose_power(self, rng: Random, outcome: PowerLossOutcome) -> None:
-        """Power was lost: some of what was not synced is there.
+        """Lose power: some unsynced changes survive.
 
-        A file that was renamed is there by one of its names, or by both, and then they are two files from now on. One
-        that has no name is gone.
+        A renamed file keeps one of its names, or both; with both it becomes two separate files. A file without a name
+        is lost.
         """
         for change in self._surviving(rng, outcome):
             _apply_rename(self.durable, change)
@@ -212,9 +212,9 @@ class DirectoryEntries:
         ]
 
     def _keep_renamed(self, reached: dict[str, int]) -> None:
-        """See that a file which was renamed never loses its old name without having the new one.
+        """Ensure that a renamed file never loses its old name without having the new one.
 
-        :param reached: for each name, how many of the changes made it as far as this name is concerned.
+        :param reached: for each name, the number of leading changes that survive.
         """
         settled = False
         while not settled:

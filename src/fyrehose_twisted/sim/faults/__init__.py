@@ -1,1 +1,1 @@
-"""Faults of a run."""
+"""Faults of simulated runs."""

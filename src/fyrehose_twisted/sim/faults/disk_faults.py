@@ -1,7 +1,7 @@
-"""What goes wrong with the disks of hosts, beside what a crash does to them.
+"""Faults of the disks of hosts, besides the effects of crashes.
 
-Only a host that has a :class:`~fyrehose_twisted.sim.disk.disk.Disk` can have such a fault; a schedule that says
-otherwise is refused before the run begins.
+They apply only to hosts with a :class:`~fyrehose_twisted.sim.disk.disk.Disk`. A schedule with a disk fault of another
+host is rejected before the run begins.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiskFault(HostFault):
-    """Base of faults of the disk of one host."""
+    """Base class of faults of the disk of one host."""
 
     def disk(self, network: Network) -> Disk:
-        """Return the disk that it concerns.
+        """Return the affected disk.
 
         :raises ConfigurationError: if the host has none.
         """
@@ -40,11 +40,11 @@ class DiskFault(HostFault):
 
 @dataclass(frozen=True, slots=True)
 class LastingDiskFault(DiskFault):
-    """Base of faults for which something is wrong with a disk for a while."""
+    """Base class of temporary disk impairments."""
 
     @property
     def ends_at(self) -> float:
-        """See :meth:`Fault.ends_at`. A process that ended because of it starts again a little later."""
+        """See :meth:`Fault.ends_at`. Includes the restart of a process that the fault ended."""
         return self.at + self.duration + RESTART_DELAY
 
     def begin(self, network: Network) -> None:
@@ -53,14 +53,14 @@ class LastingDiskFault(DiskFault):
         network.call_in(self.duration, partial(disk.clear_impairment, self.impair(disk)))
 
     def impair(self, disk: Disk) -> DiskImpairment:
-        """Let something be wrong with ``disk``."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what is wrong")
+        """Impair ``disk``."""
+        raise NotImplementedError(f"{type(self).__name__} does not override impair()")
 
 
 @register_fault
 @dataclass(frozen=True, slots=True)
 class FullDisk(LastingDiskFault):
-    """A disk takes no more than it holds for a while: ``full journal-1 for 3.0``."""
+    """Temporarily full disk: ``full journal-1 for 3.0``."""
 
     keyword: ClassVar[str] = "full"
     example: ClassVar[str] = "full journal-1 for 3.0"
@@ -73,7 +73,7 @@ class FullDisk(LastingDiskFault):
 @register_fault
 @dataclass(frozen=True, slots=True)
 class ReadErrors(LastingDiskFault):
-    """Nothing can be read from a disk for a while: ``bad-reads journal-1 for 3.0``."""
+    """Temporary failure of all reads of a disk: ``bad-reads journal-1 for 3.0``."""
 
     keyword: ClassVar[str] = "bad-reads"
     example: ClassVar[str] = "bad-reads journal-1 for 3.0"
@@ -86,7 +86,7 @@ class ReadErrors(LastingDiskFault):
 @register_fault
 @dataclass(frozen=True, slots=True)
 class SyncErrors(LastingDiskFault):
-    """Nothing can be made durable for a while: ``bad-syncs journal-1 for 3.0``."""
+    """Temporary failure of all syncs of a disk: ``bad-syncs journal-1 for 3.0``."""
 
     keyword: ClassVar[str] = "bad-syncs"
     example: ClassVar[str] = "bad-syncs journal-1 for 3.0"
@@ -99,10 +99,10 @@ class SyncErrors(LastingDiskFault):
 @register_fault
 @dataclass(frozen=True, slots=True)
 class BitRot(DiskFault):
-    """One bit flips of what is durable, if anything is: ``rot journal-1 0.37 bit 3``.
+    """Flip of one durable bit, if any: ``rot journal-1 0.37 bit 3``.
 
-    :ivar fraction: which byte; 0 is the first of the first file in the order of names, and 1 is behind the last.
-    :ivar bit: 0 for the lowest, to 7.
+    :ivar fraction: position of the byte: 0 is the first byte of the first file in order of names, 1 the end of all.
+    :ivar bit: bit number, from 0 (least significant) to 7.
     """
 
     keyword: ClassVar[str] = "rot"
@@ -129,24 +129,24 @@ class BitRot(DiskFault):
     def parse(cls, at: float, duration: float, groups: dict[str, str]) -> Fault:
         """See :meth:`Fault.parse`.
 
-        :raises ValueError: if the share is none.
+        :raises ValueError: if the fraction is invalid.
         """
         share = parse_number(groups["share"])
         if not 0.0 <= share < 1.0:
-            raise ValueError(f"{share!r} is no share of what is durable; give 0 or more, and less than 1")
+            raise ValueError(f"{share!r} is not a fraction of the durable bytes; give 0 or more, and less than 1")
         return cls(at, duration, groups["host"], share, int(groups["bit"]))
 
 
 @register_fault
 @dataclass(frozen=True, slots=True)
 class PowerLoss(DiskFault):
-    """Power is cut in the middle of what a disk does, and the host starts again:
+    """Power loss during a disk operation, followed by a restart:
     ``power-cut journal-1 after 345 bytes for 2.5``.
 
-    It is cut if the disk does more than that within the time that the host will be down, or else not at all. A host
-    that is down when it begins is left alone.
+    The power is lost only if the disk exceeds ``cost`` within ``duration`` seconds. A host that is down at the start of
+    the fault is not affected.
 
-    :ivar cost: how much the disk still does; beside each byte that is written, whatever else changes it costs 1.
+    :ivar cost: cost of disk operations before the loss: 1 for each byte written and for each other change.
     """
 
     keyword: ClassVar[str] = "power-cut"

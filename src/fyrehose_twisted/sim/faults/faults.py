@@ -28,11 +28,11 @@ _NAMES = r"[^\s,]+(?:, [^\s,]+)*"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that goes wrong ``at`` seconds after the start of a run, and ends by itself ``lasts`` seconds later.
+    """Fault that begins ``at`` seconds after the start of a run and ends ``duration`` seconds later.
 
-    Its text is one line: ``at``, its word, what it concerns, and ``for`` how long.
+    Its text is one line: ``at``, the keyword, the details, and ``for`` with the duration.
 
-    :cvar example: what may follow its time, for those who got it wrong.
+    :cvar example: example of the text after the time, for error messages.
     """
 
     keyword: ClassVar[str]
@@ -54,7 +54,7 @@ class Fault:
 
     def begin(self, network: Network) -> None:
         """Begin the fault."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what happens")
+        raise NotImplementedError(f"{type(self).__name__} does not override begin()")
 
     def host_names(self) -> HostNames:
         """Return the names of the affected hosts."""
@@ -63,8 +63,8 @@ class Fault:
     def check(self, network: Network) -> None:
         """Check that the fault is applicable to ``network``.
 
-        :raises KeyError: if it concerns a host that is not there.
-        :raises ConfigurationError: if it cannot happen to one that is.
+        :raises KeyError: if an affected host does not exist.
+        :raises ConfigurationError: if an affected host cannot have this fault.
         """
         for name in self.host_names():
             network.host(name)
@@ -76,7 +76,7 @@ class Fault:
     @classmethod
     def parse(cls, at: float, duration: float, groups: dict[str, str]) -> Fault:
         """Return the fault whose :meth:`details` matched :attr:`pattern`."""
-        raise NotImplementedError(f"{cls.__name__} does not say how it is read")
+        raise NotImplementedError(f"{cls.__name__} does not override parse()")
 
     def __str__(self) -> str:
         text = f"{self.at!r} {self.keyword} {self.details()}".rstrip()
@@ -110,8 +110,7 @@ class HostFault(Fault):
 class CrashFault(HostFault):
     """Crash of a host and its restart: ``crash backbone killed for 2.5``.
 
-    :ivar after_persist: it crashes once something was made durable, before anything that depends on it is sent, if that
-        happens within the time that the crash lasts.
+    :ivar after_persist: crash after the next persist within ``duration`` seconds, before dependent data is sent.
     """
 
     keyword: ClassVar[str] = "crash"
@@ -169,8 +168,8 @@ class ClockFault(HostFault):
 
     ``clock sub-1 +3.5``, ``clock sub-1 x1.0002 for 60.0``.
 
-    :ivar offset: seconds.
-    :ivar rate: seconds that it counts in one.
+    :ivar offset: step in seconds.
+    :ivar rate: seconds counted per true second.
     """
 
     keyword: ClassVar[str] = "clock"
@@ -208,7 +207,7 @@ class ClockFault(HostFault):
         if not RATE_RANGE[0] <= rate <= RATE_RANGE[1]:
             raise ValueError(f"a clock cannot count {rate!r} s in one; give {RATE_RANGE[0]:g} to {RATE_RANGE[1]:g}")
         if not by and rate == 1.0:
-            raise ValueError("nothing happens to the clock; add by how many seconds, +3.5, or how fast, x1.5 for 60.0")
+            raise ValueError("no change of the clock; add a step such as +3.5, or a rate such as x1.5 for 60.0")
         return cls(at, duration, groups["host"], by, rate)
 
 
@@ -273,7 +272,7 @@ class LinkFault(Fault):
             changes,
         )
         if not fault.link_changes():
-            raise ValueError("nothing happens to the link; add what changes, such as loss=0.3")
+            raise ValueError("no change of the link; add one such as loss=0.3")
         return fault
 
 
@@ -316,9 +315,9 @@ def parse_number(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no number") from None
+        raise ValueError(f"{text!r} is not a number") from None
     if not -inf < found < inf:
-        raise ValueError(f"{text!r} is no number that a run could get to")
+        raise ValueError(f"{text!r} is out of range")
     return found
 
 
@@ -326,7 +325,7 @@ def _parse_int(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no whole number") from None
+        raise ValueError(f"{text!r} is not a whole number") from None
 
 
 def _parse_optional(parse: Callable[[str], float]) -> Callable[[str], float | None]:
@@ -355,25 +354,25 @@ def _parse_link_field(name: str, text: str) -> tuple[str, Any]:
 def parse_fault(line: str) -> Fault:
     """Return the fault whose text is ``line``.
 
-    :raises ValueError: saying what makes no sense.
+    :raises ValueError: if the line is invalid; the message describes the problem.
     """
     found = re.fullmatch(r"(?P<at>\S+) (?P<word>\S+) (?P<details>.*?)(?: for (?P<lasts>\S+))?", line)
     if found is None:
-        raise ValueError(f"want a time, a word, and what it concerns, such as: 12.5 {PauseFault.example}")
+        raise ValueError(f"a fault needs a time, a keyword and its details, such as: 12.5 {PauseFault.example}")
     kind = _WORDS.get(found["word"])
     if kind is None:
-        raise ValueError(f"no fault {found['word']!r}; there are {', '.join(sorted(_WORDS))}")
+        raise ValueError(f"unknown fault {found['word']!r}; the faults are {', '.join(sorted(_WORDS))}")
     details = re.fullmatch(kind.pattern, found["details"])
     if details is None:
         such_as = f", such as: {found['at']} {kind.example}" if kind.example else ""
         commas = '; names are separated by ", "' if re.search(r",\S|\s,", found["details"]) else ""
-        raise ValueError(f"{found['details']!r} does not say what {kind.keyword} concerns{such_as}{commas}")
+        raise ValueError(f"{found['details']!r} does not fit {kind.keyword}{such_as}{commas}")
     at, lasts = parse_number(found["at"]), parse_number(found["lasts"] or "0")
     if at < 0 or lasts < 0:
-        raise ValueError("nothing happens before the start, and nothing lasts less than 0 s")
+        raise ValueError("time and duration must not be negative")
     fault = kind.parse(at, lasts, details.groupdict())
     if found["lasts"] is None and fault.has_duration:
-        raise ValueError(f"for how long? Add it: {line} for 3.0")
+        raise ValueError(f"the duration is missing; add it: {line} for 3.0")
     return fault
 
 

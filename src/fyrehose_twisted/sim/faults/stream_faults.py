@@ -1,5 +1,5 @@
-"""What goes wrong with stream connections, beside what :mod:`~fyrehose_twisted.sim.faults.faults` does to links and
-hosts."""
+"""Faults of stream connections, besides the faults of links and hosts in
+:mod:`~fyrehose_twisted.sim.faults.faults`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @register_fault
 @dataclass(frozen=True, slots=True)
 class Reset(Fault):
-    """The connections between two hosts are reset, and both sides are told: ``reset a b``."""
+    """Reset of the connections between two hosts on both sides: ``reset a b``."""
 
     keyword: ClassVar[str] = "reset"
     pattern: ClassVar[str] = r"(?P<host>\S+) (?P<other>\S+)"
@@ -46,9 +46,9 @@ class Reset(Fault):
 @register_fault
 @dataclass(frozen=True, slots=True)
 class HalfOpen(Reset):
-    """The connections between two hosts are reset for the second alone: ``half-open a b``.
+    """Reset of the connections between two hosts on the side of the second only: ``half-open a b``.
 
-    What the first one writes then is answered with a reset.
+    The next write of the first host is answered with a reset.
     """
 
     keyword: ClassVar[str] = "half-open"
@@ -62,7 +62,7 @@ class HalfOpen(Reset):
 @register_fault
 @dataclass(frozen=True, slots=True)
 class DialRefusal(HostFault):
-    """A host refuses dials for a while, as if nobody listened: ``refuse a for 3.0``."""
+    """Temporary refusal of dials, as without a listening socket: ``refuse a for 3.0``."""
 
     keyword: ClassVar[str] = "refuse"
     example: ClassVar[str] = "refuse server for 3.0"
@@ -77,10 +77,10 @@ class DialRefusal(HostFault):
 @register_fault
 @dataclass(frozen=True, slots=True)
 class SlowReader(HostFault):
-    """A host reads slowly for a while: ``slow a 1000.0 for 5.0``, or ``slow a 1000.0 from b for 5.0``.
+    """Temporarily slow reads of a host: ``slow a 1000.0 for 5.0``, or ``slow a 1000.0 from b for 5.0``.
 
-    :ivar rate: bytes a second, of all its connections together.
-    :ivar source: the host whose connections alone are read slowly; empty for all.
+    :ivar rate: bytes per second of all affected connections together.
+    :ivar source: name of the only host whose connections are affected; empty for all.
     """
 
     keyword: ClassVar[str] = "slow"
@@ -108,9 +108,9 @@ class SlowReader(HostFault):
     def parse(cls, at: float, duration: float, groups: dict[str, str]) -> Fault:
         """See :meth:`Fault.parse`.
 
-        :raises ValueError: if the rate is none.
+        :raises ValueError: if the rate is invalid.
         """
         rate = parse_number(groups["rate"])
         if rate <= 0.0:
-            raise ValueError(f"nobody reads {groups['rate']} bytes a second: give more than 0")
+            raise ValueError(f"invalid rate of {groups['rate']} bytes per second; give more than 0")
         return cls(at, duration, groups["host"], rate, groups["source"] or "")

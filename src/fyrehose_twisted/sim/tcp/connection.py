@@ -19,7 +19,7 @@ from fyrehose_twisted.sim.tcp.segments import NO_VALUE, ControlSegment, StreamLi
 
 
 class ConnectionState(Enum):
-    """State of a connection end, as known to its machine."""
+    """State of a connection end in the kernel of its host."""
 
     DIALLING = "dialling"
     ACCEPTING = "accepting"
@@ -69,9 +69,9 @@ class ConnectionEnd:
     """One end of a stream connection.
 
     :ivar streams: the connections of the network.
-    :ivar peer: what the node calls it.
-    :ivar other: the other end, even if that is gone; ``None`` until a dial is answered.
-    :ivar send_buffer: what it sends through, and ``inbox`` what it receives with, from when they are needed.
+    :ivar peer: identity of the connection for the node.
+    :ivar other: other end, even if that is gone; ``None`` until a dial is answered.
+    :ivar send_buffer: send buffer; like ``inbox``, the receive buffer, created on first use.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class ConnectionEnd:
 
     @property
     def is_gone(self) -> bool:
-        """Whether the machine has forgotten the connection. The node may not be informed yet."""
+        """Whether the kernel has dropped the connection. The node may not be informed yet."""
         return self.state is ConnectionState.GONE
 
     @property
@@ -139,7 +139,7 @@ class ConnectionEnd:
 
     @property
     def to(self) -> Address:
-        """Where the host at the other end listens; an accepted connection comes from elsewhere, see
+        """Listening address of the other host. The source of an accepted connection differs; see
         :class:`~fyrehose_twisted.effects.Peer`."""
         return self.peer.address if self.other is None else self.other.host.address
 
@@ -162,7 +162,7 @@ class ConnectionEnd:
     def ensure_send_buffer(self) -> SendBuffer:
         """Return the send buffer; create it if needed."""
         if self.send_buffer is None:
-            assert self.other is not None, "nobody has answered yet"
+            assert self.other is not None, "the dial is not answered yet"
             self.send_buffer = SendBuffer(self.streams, self, self.other, self.streams.limits)
         return self.send_buffer
 
@@ -273,9 +273,9 @@ class ConnectionEnd:
     # The end
 
     def terminate(self, reason: str, change: str | None = None) -> None:
-        """The machine knows that the connection is over, or will not open; the node is told if it does not.
+        """End the connection, or give up opening it, and inform the node if it does not know.
 
-        :param change: the reason as one of the words that observers are told, if it is none.
+        :param change: change reported to observers; ``reason`` by default.
         """
         before = self.state
         if before is ConnectionState.GONE:
@@ -312,7 +312,7 @@ class ConnectionEnd:
         ):
             other.forget(reason)
 
-    # Telling
+    # Notifications
 
     def _notify_connected(self) -> None:
         self._node_informed = True

@@ -11,9 +11,9 @@ from fyrehose_twisted.sim.tcp.segments import ControlSegment, StreamLimits, TcpS
 
 
 class SendBuffer(ReliableRoute):
-    """Reliable route limited by the window of the receiver.
+    """Reliable route limited by the receive window.
 
-    :ivar waiting_bytes: bytes that wait at the sender.
+    :ivar waiting_bytes: bytes queued at the sender.
     """
 
     __slots__ = ("_pumping", "_unreported_bytes", "_waiting", "_window_used", "waiting_bytes")
@@ -21,12 +21,14 @@ class SendBuffer(ReliableRoute):
     def __init__(self, streams: RouteStreams, sender: WireEnd, receiver: WireEnd, limits: StreamLimits) -> None:
         super().__init__(streams, sender, receiver, limits)
         self.waiting_bytes = 0
-        self._waiting: deque[TcpSegment] | None = None  # An empty deque is larger than all the rest of a connection.
+        self._waiting: deque[TcpSegment] | None = (
+            None  # Created on use: an empty deque takes more memory than the rest.
+        )
         self._window_used = 0  # bytes of the window
-        self._unreported_bytes = 0  # of these, what the receiver has read and the sender cannot know
+        self._unreported_bytes = 0  # of these, bytes read by the receiver but not yet acknowledged
         self._pumping = False
 
-    # What waits
+    # Queue
 
     def send(self, segment: TcpSegment) -> None:
         """Send a segment in order."""
@@ -93,7 +95,7 @@ class SendBuffer(ReliableRoute):
         return not self._in_flight and not self._awaits_acknowledgement
 
     def sender_gone(self, reason: str) -> None:
-        """The sender is no more: what is on its way arrives still, up to the first that is lost."""
+        """Handle the end of the sender. Segments in flight still arrive, up to the first lost one."""
         self._drop(self._waiting or (), reason)
         self._waiting, self.waiting_bytes = None, 0
         whole = 0
@@ -105,7 +107,7 @@ class SendBuffer(ReliableRoute):
             self.receiver.terminate(reason)
 
     def receiver_gone(self, reason: str) -> None:
-        """The receiver is no more. Unless the sender is gone too, it will find out."""
+        """Handle the end of the receiver. The sender, if it still exists, detects it on its next transmission."""
         if self.sender.is_gone:
             self._drop(self._in_flight, reason)
             self._in_flight = []

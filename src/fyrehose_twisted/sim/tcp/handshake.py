@@ -25,8 +25,7 @@ class HandshakeStreams(EndStreams, Protocol):
 
 
 class Handshake:
-    """Opens the connection of ``end``, which is dialling: asks, again and again if need be, until there is an answer or
-    it has taken too long."""
+    """Handshake of the dialling ``end``: sends connection requests until a reply arrives or the dial times out."""
 
     __slots__ = ("_deadline", "_network", "_retry_after", "_route", "_streams", "end")
 
@@ -93,9 +92,9 @@ def is_refusing(streams: HandshakeStreams, host: Host) -> bool:
 
 
 def accept(streams: HandshakeStreams, host: Host, dialler: ConnectionEnd) -> ConnectionEnd:
-    """Make the other end of what ``dialler`` asks for.
+    """Create and return the end on ``host`` of the connection that ``dialler`` requests.
 
-    :raises ConfigurationError: if bytes would arrive where objects are expected, or the other way round.
+    :raises ConfigurationError: if only one of the hosts has a codec.
     """
     if (streams.codec_of(host) is None) is not (streams.codec_of(dialler.host) is None):
         raise ConfigurationError(f"of {dialler.host.name} and {host.name}, give both a codec or none")

@@ -26,7 +26,7 @@ class InboxEnd(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the machine has forgotten the connection."""
+        """Whether the kernel has dropped the connection."""
 
     @property
     def is_reading(self) -> bool:
@@ -95,9 +95,9 @@ class ReceiveBuffer:
             self.read_some()
 
     def read_some(self, *, once: bool = False) -> int:
-        """Let the node have a part, if ``once`` is true only one segment. Returns how many bytes were read for it.
+        """Deliver part of the buffer to the node, with ``once`` a single segment; return the number of bytes read.
 
-        Call it when there is something to be read.
+        Requires :attr:`readable`.
         """
         if self._decoded:
             self._deliver_decoded()
@@ -117,7 +117,7 @@ class ReceiveBuffer:
         return segment.size
 
     def _read_bytes(self, max_segments: int) -> int:
-        """Read up to ``max_segments`` segments, as far as they are bytes."""
+        """Read up to ``max_segments`` segments, up to the first that is not bytes."""
         pieces: list[bytes] = []
         packets: list[SimPacket] = []
         for segment in self._unread[:max_segments]:
@@ -135,18 +135,20 @@ class ReceiveBuffer:
                 self.end.network.drop(packet, "reset")
             self.end.decode_failed(error)
             return len(data)
-        # A message is complete with its last byte, and so is its packet.
+        # A message and its packet are complete with the last byte.
         self._decoded = deque(zip_longest(messages, packets, fillvalue=NO_VALUE))
         self._deliver_decoded()
         return len(data)
 
     def _decode(self, data: bytes) -> list[Any]:
-        """Take everything apart, before the node gets any of it: what it gets may not depend on where bytes were cut,
-        and where the decoder gives up half-way, the cuts decide what it has returned by then.
+        """Decode all of ``data`` before the node receives any message.
+
+        The received messages must not depend on read boundaries, but these determine which messages a decoder has
+        returned when it fails.
         """
         if self._decoder is None:
             codec = self.end.codec
-            assert codec is not None, "the handshake sees to it that both ends have a codec or none has"
+            assert codec is not None, "the handshake requires a codec at both ends or at neither"
             self._decoder = codec.decoder()
         network = self.end.network
         if not network.split:

@@ -10,7 +10,7 @@ from fyrehose_twisted.sim.tcp.route import RouteStreams, StreamRoute
 from fyrehose_twisted.sim.tcp.segments import StreamLimits, TcpSegment
 
 INITIAL_RETRANSMIT_TIMEOUT = 0.2
-"""Initial retransmit timeout in seconds; doubled with each failed attempt."""
+"""Initial retransmission timeout in seconds; doubled after each failed attempt."""
 
 MAX_RETRANSMIT_TIMEOUT = 10.0
 
@@ -22,7 +22,7 @@ class WireEnd(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the machine has forgotten the connection."""
+        """Whether the kernel has dropped the connection."""
 
     def buffered_bytes_changed(self, size: int) -> None:
         """Handle a change of the number of queued bytes."""
@@ -38,9 +38,9 @@ class WireEnd(Protocol):
 
 
 class ReliableRoute(StreamRoute):
-    """Reliable route that delivers segments in order, each once.
+    """Reliable route that delivers each segment once and in order.
 
-    What is lost is sent again, and what follows waits for it. Where nobody answers, the sender gives up in the end.
+    A lost segment is retransmitted and delays the following ones. Without an acknowledgement the sender times out.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class ReliableRoute(StreamRoute):
         self._scheduler = self.network.scheduler
         self._in_flight: list[TcpSegment] = []
         self._lost_count = 0  # of the segments in flight
-        self._unacknowledged = False  # something has arrived, and the sender cannot know
+        self._unacknowledged = False  # whether an arrival is not yet acknowledged
         self._arriving = False
         self._busy_until = 0.0
         self._last_progress = 0.0
@@ -128,13 +128,13 @@ class ReliableRoute(StreamRoute):
     # Acknowledgements
 
     def _acknowledged(self) -> None:
-        """The sender knows how things are at the receiver."""
+        """Handle an acknowledgement: the sender learns the state of the receiver."""
         self._unacknowledged = False
         self._last_progress = self._scheduler.now
 
     @property
     def _awaits_acknowledgement(self) -> bool:
-        """Whether the sender waits for an answer that may never come."""
+        """Whether the sender awaits an acknowledgement, which may never arrive."""
         return self._lost_count > 0 or self._unacknowledged
 
     def _arm(self) -> None:

@@ -16,8 +16,8 @@ from fyrehose_twisted.sim.network_core import NetworkCore
 class SplitMix64:
     """Random number generator seeded with ``seed``.
 
-    There may be millions of these, and :class:`random.Random` takes 2.5 kB. This one can do what
-    :meth:`~fyrehose_twisted.sim.link.Link.latency` asks for, and little else.
+    A run may have millions of these, and :class:`random.Random` takes 2.5 kB. This generator supports what
+    :meth:`~fyrehose_twisted.sim.link.Link.latency` needs, and little else.
     """
 
     __slots__ = ("_state",)
@@ -34,7 +34,7 @@ class SplitMix64:
         return ((state ^ (state >> 31)) >> 11) * 2.0**-53
 
     def randrange(self, start: int, stop: int) -> int:
-        """Return a whole number from ``start`` up to, but not including, ``stop``."""
+        """Return an integer from ``start`` (inclusive) to ``stop`` (exclusive)."""
         return start + int(self.random() * (stop - start))
 
     def expovariate(self, lambd: float) -> float:
@@ -47,16 +47,16 @@ class RouteStreams(Protocol):
 
     @property
     def network(self) -> NetworkCore:
-        """The network that they are on."""
+        """Network of the connections."""
 
     def route_rng(self, source: Host, to: Address) -> SplitMix64:
-        """Return random numbers for what travels from ``source`` to ``to`` alone."""
+        """Return the random number generator of the direction from ``source`` to ``to``."""
 
 
 class StreamRoute:
-    """Tells what the network does to what travels from ``source`` to ``to`` now.
+    """Current effect of the network on packets from ``source`` to ``to``.
 
-    What is drawn for one route does not depend on what is drawn elsewhere.
+    Each route draws its own random numbers, independent of all others.
     """
 
     __slots__ = (
@@ -95,24 +95,24 @@ class StreamRoute:
 
     @property
     def link(self) -> Link:
-        """What the way there is like."""
+        """Current properties of the link."""
         if self._version != self.network.link_version:
             self._refresh_links()
         return self._forward_link
 
     @property
     def ack_delay(self) -> float:
-        """Seconds that an answer takes. That they vary is left out where it makes no difference."""
+        """Delay of an acknowledgement in seconds. Its variation is omitted where it has no effect."""
         return self._return_link.delay
 
     def is_acknowledged(self) -> bool:
-        """Say whether answers come back. That one is lost now and then is left out: the next one makes up for it."""
+        """Return whether acknowledgements arrive. Single losses are ignored: the next acknowledgement covers them."""
         if self._version != self.network.link_version:
             self._refresh_links()
         return self._return_link.up and self._return_link.loss < 1.0
 
     def is_lost(self) -> bool:
-        """Draw whether what sets out now is lost; what is garbled fails a checksum, which is the same."""
+        """Draw whether a packet sent now is lost. A corrupted packet fails its checksum and counts as lost."""
         link = self.link
         if not link.up or self._is_delay_only:
             return not link.up
@@ -120,7 +120,7 @@ class StreamRoute:
         return passes < 1.0 and self.rng.random() >= passes
 
     def latency(self) -> float:
-        """Draw how long what sets out now takes, bandwidth aside."""
+        """Draw the latency of a packet sent now, without the time due to bandwidth."""
         link = self.link
         if not (link.jitter or link.tail or link.reordering):
             return link.delay
@@ -128,7 +128,7 @@ class StreamRoute:
 
     @property
     def rng(self) -> SplitMix64:
-        """Random numbers of this route."""
+        """Random number generator of this route."""
         if self._rng is None:
             self._rng = self._streams.route_rng(self.source, self.to)
         return self._rng

@@ -18,10 +18,10 @@ SHORT_SEGMENT_PROBABILITY = 0.25
 """Probability of a short segment."""
 
 SPLIT_READ_PROBABILITY = 0.5
-"""Probability with which what has arrived is cut once more where it is read."""
+"""Probability of an additional boundary within received data when it is read."""
 
 SINGLE_BYTE_READS_PROBABILITY = 0.05
-"""Probability with which the first of the bytes that were read are handed over one by one."""
+"""Probability that the first bytes of a read are delivered one by one."""
 
 MAX_SINGLE_BYTE_READS = 64
 
@@ -30,14 +30,14 @@ MAX_SINGLE_BYTE_READS = 64
 class StreamLimits:
     """Limits and timeouts of stream connections. Sizes are in bytes, times in seconds.
 
-    :ivar window: what may be on its way or unread in one direction; the rest waits at the sender.
-    :ivar high: when more than this waits, the sender's node is told ``blocked``.
-    :ivar low: when less than this waits, it is told ``unblocked``.
-    :ivar object_size: what a message counts for where messages travel as objects.
-    :ivar segment: the longest that travels in one piece where they travel as bytes.
-    :ivar timeout: how long a sender goes without an answer before it gives a connection up.
-    :ivar dial_timeout: how long it waits for one to open.
-    :raises ValueError: if something is out of range.
+    :ivar window: maximum bytes in flight or unread in one direction; further bytes are queued at the sender.
+    :ivar high: queued bytes above which the sender's node is told ``blocked``.
+    :ivar low: queued bytes below which it is told ``unblocked``.
+    :ivar object_size: size attributed to a message that travels as an object.
+    :ivar segment: maximum size of a segment of bytes.
+    :ivar timeout: time without an acknowledgement after which the sender ends the connection.
+    :ivar dial_timeout: maximum time of a dial.
+    :raises ValueError: if a value is out of range.
     """
 
     window: int = 65_536
@@ -58,7 +58,7 @@ class StreamLimits:
         if not self.high >= 0:
             raise ValueError(f"high={self.high!r}; give 0 bytes or more")
         if not 1 <= self.low <= self.high + 1:
-            # Otherwise a sender would never be unblocked, or be blocked and unblocked by one and the same size.
+            # Otherwise a sender would never be unblocked, or be blocked and unblocked at the same size.
             raise ValueError(f"low={self.low!r}; give at least 1 byte, and at most {self.high + 1}, one more than high")
 
 
@@ -66,7 +66,7 @@ class ControlSegment(Enum):
     """Control segments in the message stream."""
 
     HELLO = "hello"
-    """The dialler's last word in the handshake."""
+    """Final segment of the handshake, sent by the dialler."""
     BYE = "bye"
     """Close by the sender."""
 
@@ -74,9 +74,9 @@ class ControlSegment(Enum):
 class TcpSegment:
     """Segment of a stream.
 
-    :ivar data: bytes; the packet of a message that travels as an object; or a mark.
+    :ivar data: bytes, the packet of a message object, or a control segment.
     :ivar completed_packets: packets whose last byte is in ``data``.
-    :ivar due: when it arrives; ``None`` while it is lost.
+    :ivar due: arrival time; ``None`` while it is lost.
     """
 
     __slots__ = ("completed_packets", "data", "due", "size")
@@ -91,12 +91,12 @@ class TcpSegment:
 
     @property
     def packets(self) -> tuple[SimPacket, ...]:
-        """What is lost with it."""
+        """Packets that are lost with the segment."""
         return (self.data,) if isinstance(self.data, SimPacket) else self.completed_packets
 
 
 def split_into_segments(packets: Sequence[SimPacket], max_size: int, rng: SplitMix64) -> list[TcpSegment]:
-    """Return the bytes of ``packets``, cut without regard to where one ends."""
+    """Return the bytes of ``packets`` as segments, whose boundaries are independent of packet boundaries."""
     data = b"".join([packet.data for packet in packets])
     segments: list[TcpSegment] = []
     start = first = position = 0

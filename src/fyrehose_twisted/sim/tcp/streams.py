@@ -20,32 +20,32 @@ from fyrehose_twisted.sim.tcp.segments import StreamLimits
 from fyrehose_twisted.sim.tcp.throttle import Throttle
 
 EPHEMERAL_PORTS = range(49_152, 65_536)
-"""Where accepted connections come from. Inside the simulator a connection leads to hosts, never to these."""
+"""Source addresses of accepted connections. Internally the simulator identifies connections by host instead."""
 
 
 class StreamConnections:
-    """The stream connections of a network. Its hosts run nodes that provide
-    :class:`~fyrehose_twisted.interfaces.ILinkNode`; to accept dials they need do nothing more.
+    """Stream connections of a network. Its hosts run nodes that provide
+    :class:`~fyrehose_twisted.interfaces.ILinkNode`; hosts accept dials without further setup.
 
-    A connection keeps the order of what is written, and repeats what the network loses: 0.2 s later, then twice as long
-    after each time in vain. Who gets no answer for :attr:`StreamLimits.timeout` is told ``disconnected`` with the
-    reason ``timed out``; the other side is told nothing. Other reasons are ``closed``, ``reset``, ``malformed: ...``
-    where a decoder raised, and ``refused`` of a dial.
+    A connection delivers data in order and retransmits lost data after 0.2 s, then with doubled timeouts. A node whose
+    data is not acknowledged for :attr:`StreamLimits.timeout` is told ``disconnected`` with the reason ``timed out``;
+    the other side is not notified. Other reasons are ``closed``, ``reset``, ``malformed: ...`` if a decoder raised, and
+    ``refused`` for a dial.
 
-    A host that is killed resets its connections. One that loses power does not: its peers find out when they write,
-    for a machine that knows nothing of a connection answers with a reset.
+    The crash of a process resets its connections. A power loss does not: the peers detect it on their next write, to
+    which the restarted host answers with a reset.
 
-    Messages that were lost with their connection are dropped as ``reset``, ``timed out``, ``closed`` or ``down``; those
-    that a node writes after it was told that the connection is over, as ``gone``.
+    Messages lost with their connection are dropped as ``reset``, ``timed out``, ``closed`` or ``down``. Messages that a
+    node writes after the notified end of the connection are dropped as ``gone``.
 
-    Observers are told ``linked`` with ``dialled``, ``connected``, ``accepted``, ``refused``, ``reset``, ``closed``,
-    ``timed out``, ``blocked`` or ``unblocked``, each when the node is told, or wants it.
+    Observers get ``connection_changed`` with ``dialled``, ``connected``, ``accepted``, ``refused``, ``reset``,
+    ``closed``, ``timed out``, ``blocked`` or ``unblocked``, when the node is notified or requests the change.
 
-    :ivar codec: how messages become bytes. ``None``: they travel as the objects they are, which is faster; then whoever
-        receives one has the very object that was written.
-    :ivar codecs: the same for single hosts, by address.
-    :ivar limits: set them before the first connection.
-    :ivar throttles: what reads slowly now; see :meth:`throttle_reads`.
+    :ivar codec: codec of messages. With ``None``, messages travel as objects, which is faster; the receiver then gets
+        the same object that was written.
+    :ivar codecs: codecs of single hosts by address, which override ``codec``.
+    :ivar limits: limits; to be set before the first connection.
+    :ivar throttles: throttles in force; see :meth:`throttle_reads`.
     """
 
     def __init__(self, network: NetworkCore) -> None:
@@ -65,7 +65,7 @@ class StreamConnections:
     def perform(self, host: Host, effect: Dial | Write | Close) -> None:
         """Carry out an effect of the node of ``host``.
 
-        :raises TypeError: if ``effect`` is none of these, or a node dials that could not be told what comes of it.
+        :raises TypeError: if ``effect`` is of another type, or a node dials without providing ``ILinkNode``.
         """
         if isinstance(effect, Write):
             end = self.connection_ends(host).get(effect.peer.number)
@@ -87,7 +87,7 @@ class StreamConnections:
                 observe(host, effect.address, "dialled")
             Handshake(self, end).dial()
         else:
-            raise TypeError(f"{host.name} wants a {type(effect).__name__}, and nobody knows how to do that")
+            raise TypeError(f"{host.name} has an unsupported effect {type(effect).__name__}")
 
     def packet(self, host: Host, to: Address, data: Any) -> SimPacket:
         """Count a message written by ``host``."""
@@ -105,7 +105,7 @@ class StreamConnections:
             self.network.drop(self.packet(host, to, data), "gone")
 
     def _peer_address(self, peer: Peer) -> Address:
-        """Return where the host listens to which a connection led that may be forgotten."""
+        """Return the listening address of the other host of a connection that may be gone."""
         if peer.dialled:
             return peer.address
         host = self.network.only_host_at(peer.address[0]) or self._dialler_of.get(peer.address)
@@ -114,7 +114,8 @@ class StreamConnections:
     # For hosts
 
     def host_stopped(self, host: Host, crash: CrashMode) -> None:
-        """The node of ``host`` is gone. A kernel that lives on still sends what was written before the node hung up."""
+        """End the connections of ``host``: its node has stopped. A surviving kernel still sends pending writes of
+        connections that the node had closed."""
         for end in list(self.connection_ends(host).values()):
             if crash is CrashMode.KILLED:
                 if end.state is ConnectionState.CLOSING:
@@ -131,7 +132,7 @@ class StreamConnections:
     # For scenarios and faults
 
     def connect(self, source: Host, destination: Host) -> None:
-        """Let there be a connection, as if ``source`` had dialled ``destination`` before. Both have to be up.
+        """Create a connection as if ``source`` had dialled ``destination``. Both must be up.
 
         :raises ConfigurationError: if one has a codec and the other has none.
         """
@@ -149,7 +150,7 @@ class StreamConnections:
         return [end.peer for end in self.connection_ends(host).values() if end.is_open]
 
     def buffered(self, host: Host) -> int:
-        """Return how many bytes wait to be sent on all connections of ``host``; see :attr:`StreamLimits.window`."""
+        """Return the number of bytes queued on all connections of ``host``; see :attr:`StreamLimits.window`."""
         return sum(
             end.send_buffer.waiting_bytes for end in self.connection_ends(host).values() if end.send_buffer is not None
         )
@@ -162,22 +163,21 @@ class StreamConnections:
                 end.other.terminate("reset")
 
     def half_open(self, one: Host, other: Host) -> None:
-        """End the connections between two hosts for ``other`` alone, which is told that they were reset; ``one`` finds
-        out when it writes."""
+        """Reset the connections between two hosts on the side of ``other``; ``one`` detects it on its next write."""
         for end in self.ends_between(other, one):
             end.terminate("reset")
 
     def ends_between(self, one: Host, other: Host) -> list[ConnectionEnd]:
-        """Return the ends on ``one`` of those connections to ``other`` that are open here."""
+        """Return the ends on ``one`` of its open connections to ``other``."""
         ends = [end for end in self.connection_ends(one).values() if end.other is not None and end.other.host is other]
         return [end for end in ends if end.state is ConnectionState.OPEN]
 
     def refuse_dials(self, host: Host) -> None:
-        """Let ``host`` refuse what dials it, until :meth:`accept_dials` was called as often."""
+        """Make ``host`` refuse dials until :meth:`accept_dials` was called equally often."""
         self._refusing[host.address] += 1
 
     def accept_dials(self, host: Host) -> None:
-        """End what :meth:`refuse_dials` began."""
+        """Undo one :meth:`refuse_dials`."""
         self._refusing[host.address] -= 1
 
     def refuses_dials(self, host: Host) -> bool:
@@ -185,18 +185,18 @@ class StreamConnections:
         return self._refusing[host.address] > 0
 
     def throttle_reads(self, host: Host, rate: float, source: Address | None = None) -> Throttle:
-        """Let the node of ``host`` read at most ``rate`` bytes a second, until :meth:`remove_throttle`.
+        """Limit the reads of the node of ``host`` to ``rate`` bytes per second until :meth:`remove_throttle`.
 
-        Where several concern a connection, the last one counts.
+        If several throttles apply to a connection, the latest one counts.
 
-        :param source: slow is only what comes from there; ``None``: everything, the connections in turn.
+        :param source: address of the only throttled sender; ``None`` throttles all connections, served in turn.
         """
         throttle = Throttle(host, rate, source)
         self.throttles.append(throttle)
         return throttle
 
     def remove_throttle(self, throttle: Throttle) -> None:
-        """End what :meth:`throttle_reads` began."""
+        """Remove a throttle of :meth:`throttle_reads`."""
         self.throttles.remove(throttle)
         throttle.release()
 
@@ -211,7 +211,7 @@ class StreamConnections:
         return self.codecs.get(host.address, self.codec) if self.codecs else self.codec
 
     def route_rng(self, source: Host, to: Address) -> SplitMix64:
-        """Return random numbers for what travels from ``source`` to ``to`` alone."""
+        """Return the random number generator of the direction from ``source`` to ``to``."""
         dice = self._route_rngs.get((source.index, to))
         if dice is None:
             seed = f"{self.network.seed}/{source.name}/{to[0]}:{to[1]}/streams"
@@ -234,7 +234,7 @@ class StreamConnections:
         return None
 
     def send_reset(self, end: ConnectionEnd) -> None:
-        """Tell the other end that here nothing is known of the connection. What is lost is not sent again."""
+        """Send a reset for an unknown connection. A lost reset is not retransmitted."""
         other = end.other
         if other is None or other.is_gone:
             return
@@ -244,5 +244,5 @@ class StreamConnections:
 
 
 def _reset_arrived(end: ConnectionEnd) -> None:
-    """A reset has arrived; a machine without power has no ends."""
+    """Handle an arrived reset. A host without power has no ends."""
     end.terminate("refused" if end.state is ConnectionState.DIALLING else "reset")

@@ -9,9 +9,9 @@ from fyrehose_twisted.sim.tcp.receive_buffer import ReceiveBuffer
 
 
 class Throttle:
-    """Lets ``host`` read at most ``rate`` bytes a second, its connections in turn.
+    """Throttle that limits the reads of ``host`` to ``rate`` bytes per second and serves its connections in turn.
 
-    :param source: slow is only what comes from there; ``None``: everything.
+    :param source: address of the only throttled sender; ``None`` throttles all.
     """
 
     def __init__(self, host: Host, rate: float, source: Address | None) -> None:
@@ -45,7 +45,7 @@ class Throttle:
 
     def _read(self) -> None:
         self._scheduled = False
-        # What cannot be read now, because the host stands still or hung up, reports again if that changes.
+        # An end that cannot be read now, because its host is paused or closed it, enqueues itself again later.
         while self._waiting:
             inbox = next(iter(self._waiting))
             end = self._waiting.pop(inbox)

@@ -15,14 +15,14 @@ from fyrehose_twisted.sim.udp.datagram_socket import DatagramArrival, DatagramSo
 
 
 class _NoRandom(Random):
-    """Stands where nothing is drawn. A generator takes 2.5 kB, and most paths of a large network never need theirs."""
+    """Placeholder for a generator, which takes 2.5 kB. Most paths of a large network never draw."""
 
     def random(self) -> float:
-        """Do not be called: what is drawn here would depend on what other paths draw."""
-        raise AssertionError("Link.draws says that nothing is drawn")
+        """Raise: a shared generator would make paths depend on one another."""
+        raise AssertionError("a link without randomness must not draw")
 
     def getrandbits(self, k: int, /) -> int:
-        """Do not be called either."""
+        """Raise; see :meth:`random`."""
         return int(self.random())
 
 
@@ -30,11 +30,11 @@ NO_RANDOM = _NoRandom()
 
 
 class DatagramPath:
-    """The way from ``source`` to ``to``, with random numbers of its own: what happens here does not depend on what
-    is drawn elsewhere, nor on the order in which a host serves its peers.
+    """Path of datagrams from ``source`` to ``to`` with its own random numbers, so that it depends neither on other
+    paths nor on the order in which a host serves its peers.
 
-    :param sockets: where datagrams arrive, by the address of their host.
-    :ivar rng: random numbers for this path alone, from when its link first draws any.
+    :param sockets: destination sockets by address of their host.
+    :ivar rng: random number generator of this path, created when its link first draws.
     """
 
     __slots__ = ("_busy_until", "_link", "_sockets", "_version", "network", "rng", "source", "to")

@@ -1,4 +1,4 @@
-"""Datagram socket of a host: received datagrams until the node reads them."""
+"""Datagram socket of a host, which queues datagrams until the node reads them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ RECEIVE_BUFFER = 4 * 2**20
 
 
 class DatagramArrival(NamedTuple):
-    """A datagram at its destination. They sort by when each really arrived, and then by who sent it first, so that
-    the order does not depend on how the sender grouped what it sent."""
+    """Datagram at its destination. Arrivals sort by arrival time, then by sender and sending order, so that the order
+    does not depend on how the sender grouped its datagrams."""
 
     arrived_at: float
     source_index: int
@@ -75,7 +75,7 @@ class DatagramSocket:
 
     def _receive(self, arrivals: list[DatagramArrival]) -> None:
         split, chance = self._network.split, self._network.split_rng
-        # Who is to crash once something is durable would crash elsewhere if what comes were cut elsewhere.
+        # Not split if the host is to crash after a persist: batch boundaries would change the place of the crash.
         if not split or len(arrivals) == 1 or self._host.crashes_once_durable:
             self._deliver_batch(arrivals)
             return
