@@ -70,7 +70,7 @@ streams
   {"cd" * 20}  0.750000  searching  -       0            no   -
 
 counts
-  what   how often
+  event  count
   loops  1,000"""
 
 

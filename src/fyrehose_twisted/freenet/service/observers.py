@@ -39,7 +39,7 @@ def log_event(log: Logger, event: Any) -> None:
         case StreamDropped(key):
             log.info("{key} is over here", key=key.hex())
         case PacketsMissed(key, first, last):
-            log.warn("packets {first:,} to {last:,} of {key} did not get here", key=key.hex(), first=first, last=last)
+            log.warn("packets {first:,} to {last:,} of {key} were not received", key=key.hex(), first=first, last=last)
         case StreamRenumbered(key, first):
             log.warn("{key} counts from {first:,} on", key=key.hex(), first=first)
         case NeighbourUp(node, location):

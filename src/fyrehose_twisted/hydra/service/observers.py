@@ -23,7 +23,7 @@ def log_event(log: Logger, event: Any) -> None:
         case RoleChanged(role, why):
             log.info("role {role}: {why}", role=role.value, why=why)
         case LeaderChanged(term, None):
-            log.info("nobody leads, term {term}", term=term)
+            log.info("no node leads, term {term}", term=term)
         case LeaderChanged(term, leader, tag):
             log.info("{leader} leads, term {term}", leader=f"{leader} ({tag})" if tag else leader, term=term)
         case IdChanged(None):
@@ -35,6 +35,6 @@ def log_event(log: Logger, event: Any) -> None:
         case NodeDropped(number, reason):
             log.warn("{id} does not belong to the network any more: {reason}", id=number, reason=reason or "no reason")
         case LinesMissed(term, first, last):
-            log.warn("lines {first:,} to {last:,} of term {term} did not get here", first=first, last=last, term=term)
+            log.warn("lines {first:,} to {last:,} of term {term} were not received", first=first, last=last, term=term)
         case OperatorWarning(text):
             log.warn("{text}", text=text)
