@@ -55,7 +55,7 @@ class Options(ServiceOptions):
         ["name", "n", "default", "with --backbone: name of the stream, fyrehose://NAME"],
         ["from", None, "oldest", "with --backbone: where a new journal starts: live, oldest or a number"],
         ["secret-file", None, None, "with --backbone: file with the shared secret"],
-        ["retention", "r", None, "with --backbone: retention, such as 7d, 50GB or 7d,50GB [default: no limit]"],
+        ["retention", "r", None, "with --backbone: retention, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
     ]
     optFlags = [["open", None, "require no tokens, even on interfaces other than loopback"]]
 

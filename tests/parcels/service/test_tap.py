@@ -145,7 +145,7 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--http tcp:1:interface=192.0.2.1", r"--http tcp:1:interface=192.0.2.1 is not on loopback, .* --token-file"),
         ("--cluster-secret-file none", r"secret file none cannot be read: No such file"),
         ("--cluster-secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
-        ("--cluster-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
+        ("--cluster-secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
         ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
         (
             "--http 0 --token-file secret",

@@ -6,19 +6,19 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-# What looks is imported when it is needed: this module is imported for `fyrehose --help` too.
+# Checks are imported on demand, because `fyrehose --help` imports this module.
 
-DESCRIPTION = "Look at what the services need of this machine, and say what to change."
+DESCRIPTION = "Check that this machine meets the needs of the services, and advise changes."
 EPILOG = (
-    "The exit status is 1 if something is wrong: a service will fail or lose data. Nothing is changed; each DIR is"
-    " written to for a moment, and the ports are tried on loopback. Whether a backbone answers, fyrehose ping tells."
+    "Exit status: 1 if something is wrong, so that a service would fail or lose data. Nothing is changed: the command"
+    " writes a temporary file to each DIR and tries the ports on loopback. To test a backbone, use fyrehose ping."
 )
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
     """Add the command to ``commands``, the result of :meth:`argparse.ArgumentParser.add_subparsers`.
 
-    What is parsed has :func:`run` as its ``run``.
+    The parsed options have :func:`run` as their ``run``.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor", help=DESCRIPTION, description=DESCRIPTION, epilog=EPILOG
@@ -29,10 +29,10 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
         action="append",
         type=Path,
         metavar="DIR",
-        help="where journals and state files lie, or shall (repeatable) [where you are]",
+        help="directory of journals or state files, existing or planned (repeatable) [current directory]",
     )
     parser.add_argument("--json", action="store_true", help="print a list of objects: check, level, found, advice")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 also if something is to be looked at")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 also for findings to look at")
     parser.set_defaults(run=run)
     return parser
 
