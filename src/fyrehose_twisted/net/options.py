@@ -155,7 +155,7 @@ def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bo
             require_stream_socket(option, text, found, named.get("domain", ""))
             return ServerEndpoint(text, None, is_local(found))
     if kind == "udp" and not datagrams:
-        raise ConfigurationError(f"--{option} {text!r} is on UDP, where nobody would be heard; choose {example}")
+        raise ConfigurationError(f"--{option} {text!r} is a UDP endpoint, but TCP is required; choose {example}")
     if kind.startswith("["):
         raise ConfigurationError(
             f"--{option} {text!r} is not an endpoint: over IPv6 it is one such as tcp6:8480:interface=\\:\\:1"
@@ -191,9 +191,8 @@ def require_protection(option: str, endpoint: ServerEndpoint, protected: bool, p
     """
     if not endpoint.local and not protected:
         raise ConfigurationError(
-            f"--{option} {endpoint.description} is not on loopback, and everybody could use it: give "
-            f"{protection}, or --open"
-            " if that is meant"
+            f"--{option} {endpoint.description} is not on loopback: give {protection}, or --open to leave it"
+            " unprotected"
         )
 
 
@@ -205,9 +204,8 @@ def require_loopback(option: str, endpoint: ServerEndpoint, consequence: str) ->
     """
     if not endpoint.local:
         raise ConfigurationError(
-            f"--{option} {endpoint.description} is not on loopback, and whoever reaches it {consequence}: "
-            "choose unix:PATH or"
-            " tcp:PORT"
+            f"--{option} {endpoint.description} is not on loopback, and any client that reaches it {consequence}:"
+            " choose unix:PATH or tcp:PORT"
         )
 
 

@@ -52,4 +52,4 @@ def test_other_systems_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock.os.path, "exists", lambda path: False)
     found = clock.check_synchronisation()
     assert found.level == Level.WARN
-    assert found.found == "cannot be known: only Linux is asked, and this is darwin"
+    assert found.found == "cannot be known: only Linux is supported, and this is darwin"

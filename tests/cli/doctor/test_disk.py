@@ -55,12 +55,12 @@ def test_what_is_no_line_of_mounts_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("kind", "level", "said"),
     [
-        ("ext4", Level.OK, "lies on ext4, mounted at /x"),
-        ("tmpfs", Level.WARN, "gone when the machine stops"),
-        ("devtmpfs", Level.WARN, "gone when the machine stops"),
+        ("ext4", Level.OK, "is on ext4, mounted at /x"),
+        ("tmpfs", Level.WARN, "lost when the machine stops"),
+        ("devtmpfs", Level.WARN, "lost when the machine stops"),
         ("overlay", Level.WARN, "layer of a container"),
-        ("nfs4", Level.WARN, "another machine's"),
-        ("fuse.sshfs", Level.WARN, "another machine's"),
+        ("nfs4", Level.WARN, "provided by another machine"),
+        ("fuse.sshfs", Level.WARN, "provided by another machine"),
     ],
 )
 def test_kinds_of_file_systems(kind: str, level: Level, said: str) -> None:

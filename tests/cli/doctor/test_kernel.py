@@ -40,7 +40,7 @@ SOCKETS = """\
 def test_buffers_as_asked_for_are_fine() -> None:
     found = assess_buffers(SocketBuffers(4 * MIB, 4 * MIB), 4 * MIB, {"rmem_max": "16 MiB"})
     assert (found.level, found.advice) == (Level.OK, None)
-    assert found.found == "4 MiB are asked for each way, and given (net.core.rmem_max 16 MiB)"
+    assert found.found == "4 MiB are requested in each direction, and granted (net.core.rmem_max 16 MiB)"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,9 @@ def test_refused_buffers_stop_every_service() -> None:
     assert found.level == Level.WRONG
     assert "ENOBUFS" in found.found
     assert found.advice == "as root: sysctl kern.ipc.maxsockbuf=8388608"
-    assert assess_buffers(SocketBuffers(0, 0, EACCES), 4 * MIB, {}).advice == "see which limit of the kernel it is"
+    assert (
+        assess_buffers(SocketBuffers(0, 0, EACCES), 4 * MIB, {}).advice == "find the limit of the kernel that applies"
+    )
 
 
 def test_counters_are_read() -> None:
@@ -90,13 +92,13 @@ def test_losses_of_a_port_are_added_up() -> None:
     [
         (UdpCounters(100, 0, 0), UdpCounters(110, 0, 0), {}, Level.OK, "0 of 110 datagrams", None),
         (UdpCounters(10**6, 900, 900), UdpCounters(10**6, 900, 900), {}, Level.OK, "900 of 1,000,900", None),
-        (UdpCounters(1000, 20, 30), UdpCounters(1000, 20, 30), {}, Level.OK, "10 were bad", "look again"),
+        (UdpCounters(1000, 20, 30), UdpCounters(1000, 20, 30), {}, Level.OK, "10 were bad", "check again"),
         (
             UdpCounters(1000, 20, 20),
             UdpCounters(1000, 23, 23),
             {},
             Level.WARN,
-            "3 of them in the moment",
+            "3 of them during this check",
             "larger buffers",
         ),
         (

@@ -59,7 +59,7 @@ def test_what_is_free_is_one_finding() -> None:
 @pytest.mark.parametrize(
     ("error", "owner", "level", "said"),
     [
-        (EADDRINUSE, None, Level.WARN, "2323/udp (backbone) is in use, by whom cannot be known"),
+        (EADDRINUSE, None, Level.WARN, "2323/udp (backbone) is in use by an unknown process"),
         (EADDRINUSE, PortOwner(7, "/usr/sbin/other -x"), Level.WARN, "in use by process 7: other -x"),
         (
             EADDRINUSE,

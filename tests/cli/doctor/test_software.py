@@ -76,8 +76,8 @@ def test_python() -> None:
     ("versions", "broken", "level", "said"),
     [
         ({"twisted": "26.10.0"}, {}, Level.OK, "twisted 26.10.0"),
-        ({"twisted": "24.7"}, {}, Level.WRONG, "twisted>=24.11 is wanted, 24.7 is installed"),
-        ({}, {}, Level.WRONG, "twisted>=24.11 is wanted, none is installed"),
+        ({"twisted": "24.7"}, {}, Level.WRONG, "twisted>=24.11 is required, 24.7 is installed"),
+        ({}, {}, Level.WRONG, "twisted>=24.11 is required, none is installed"),
         ({"twisted": "26.10.0"}, {"twisted": "ImportError: x"}, Level.WRONG, "cannot be imported (ImportError: x)"),
     ],
 )
@@ -92,7 +92,7 @@ def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
     found = assess_extras(needed, {"for-web": "2", "for-keys": "3", "for-spark": "1"})
     assert found.level == Level.OK
     assert found.found == ("usable: keys, web; not installed: parquet, query, report, spark (cannot use for-spark 1)")
-    assert found.advice == "for what you want of them: pip install 'fyrehose_twisted[parquet,query,report,spark]'"
+    assert found.advice == "for those that you need: pip install 'fyrehose_twisted[parquet,query,report,spark]'"
     assert assess_extras([], {}).advice is None
 
 

@@ -52,11 +52,11 @@ def service_of(text: str) -> FrontendService:
         ("--backbone here", r"'here' is not HOST:PORT, such as 127.0.0.1:2323"),
         ("--http tcp:x", r"--http 'tcp:x' has no port from 0 to 65535, such as tcp:8481"),
         ("--lines tcp:65536", r"--lines 'tcp:65536' has no port from 0 to 65535, such as tcp:8482"),
-        ("--lines udp:8482", r"--lines 'udp:8482' is on UDP, where nobody would be heard; choose tcp:8482"),
+        ("--lines udp:8482", r"--lines 'udp:8482' is a UDP endpoint, but TCP is required; choose tcp:8482"),
         ("--http none --lines none", r"--http and --lines are both none; at least one endpoint is required"),
         (
             "--http tcp:8481:interface=0.0.0.0",
-            r"--http tcp:8481:interface=0.0.0.0 is not on loopback, .*: give --tokens-file, or --open",
+            r"--http tcp:8481:interface=0.0.0.0 is not on loopback: give --tokens-file, or --open",
         ),
         ("--lines tcp:8482:interface=10.0.0.1", r"--lines tcp:8482:interface=10.0.0.1 is not on loopback"),
         ("--tokens-file missing", r"tokens file .*/missing cannot be read: No such file"),

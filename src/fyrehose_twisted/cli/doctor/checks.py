@@ -26,20 +26,20 @@ CHECKS = (
     clock.CLOCK_STEPS,
     kernel.DROPS,
 )
-"""Names of checks. Those of disks are made for each directory, and that of ports has more to say if one is taken."""
+"""Names of checks. Checks of disks run for each directory, and that of ports has a finding per occupied port."""
 
 Check = Callable[[], DoctorFinding | Sequence[DoctorFinding]]
 
 
 def run_checks(directories: Sequence[Path]) -> Iterator[DoctorFinding]:
-    """Make all checks, and yield what each finds when it is done.
+    """Run all checks, and yield the findings of each when it is done.
 
-    :param directories: where journals and state files shall lie.
+    :param directories: directories for journals and state files.
     """
     began = clock.sample_clocks()
     try:
         dropped = kernel.read_udp_counters()
-    except (OSError, ValueError):  # The check says so once more.
+    except (OSError, ValueError):  # The check itself reports the error.
         dropped = None
     yield from _run_check(software.PACKAGES, software.check_software)
     yield from _run_check(kernel.BUFFERS, kernel.check_buffers)
@@ -49,7 +49,7 @@ def run_checks(directories: Sequence[Path]) -> Iterator[DoctorFinding]:
     yield from _run_check(ports.PORTS, ports.check_ports)
     yield from _run_check(limits.OPEN_FILES, limits.check_open_files)
     yield from _run_check(clock.CLOCK, clock.check_synchronisation)
-    # Last, as they compare now with the beginning.
+    # Last, because they compare with the beginning.
     yield from _run_check(clock.CLOCK_STEPS, lambda: clock.check_steps(began))
     yield from _run_check(kernel.DROPS, lambda: kernel.check_drops(dropped))
 
@@ -60,5 +60,5 @@ def _run_check(name: str, check: Check) -> Sequence[DoctorFinding]:
         found = check()
     except Exception as error:
         reason = f"the check failed with {type(error).__name__}: {error}"
-        return [unknown(name, reason.partition("\n")[0], "look for yourself, and report this")]
+        return [unknown(name, reason.partition("\n")[0], "check by hand, and report this error")]
     return [found] if isinstance(found, DoctorFinding) else found

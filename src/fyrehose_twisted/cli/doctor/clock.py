@@ -24,16 +24,18 @@ LARGE_ERROR = 5.0
 
 _UNSYNC = 0x40  # Of <linux/timex.h>.
 _TIME_ERROR = 5
-_CONSEQUENCE = "tokens hold for steps of 30 s, timers of a backbone follow this clock, and records keep its time"
+_CONSEQUENCE = (
+    "tokens are valid for steps of 30 s, timers of a backbone follow this clock, and records are stamped with it"
+)
 _ADVICE = f"run chrony or systemd-timesyncd: {_CONSEQUENCE}"
-_CONTAINER_ADVICE = f"see, in a container on its host, that chrony or another keeps it right: {_CONSEQUENCE}"
+_CONTAINER_ADVICE = f"check that chrony or another service synchronises it, in a container on its host: {_CONSEQUENCE}"
 
 
 class KernelClock(NamedTuple):
-    """What the kernel knows about its clock.
+    """State of the kernel's clock.
 
-    :ivar synchronised: whether somebody keeps it right.
-    :ivar error: seconds that it may be wrong by at most, as far as the kernel can tell.
+    :ivar synchronised: whether a service keeps it synchronised.
+    :ivar error: largest error in seconds, as estimated by the kernel.
     """
 
     synchronised: bool
@@ -48,7 +50,7 @@ class ClockSample(NamedTuple):
 
 
 class _Timex(ctypes.Structure):
-    # The beginning is the same for all C libraries of Linux; behind it is more than any of them writes.
+    # The beginning is the same for all C libraries of Linux; the rest is larger than any of them needs.
     _fields_ = (
         ("modes", ctypes.c_uint),
         ("offset", ctypes.c_long),
@@ -61,12 +63,12 @@ class _Timex(ctypes.Structure):
 
 
 def read_kernel_clock() -> KernelClock:
-    """Ask the kernel about its clock, and change nothing.
+    """Return the state of the kernel's clock, without changing it.
 
-    :raises OSError: if it does not tell, as in many containers, or is not Linux.
+    :raises OSError: if the state is unavailable, as in many containers, or the system is not Linux.
     """
     if sys.platform != "linux":
-        raise OSError(f"only Linux is asked, and this is {sys.platform}")
+        raise OSError(f"only Linux is supported, and this is {sys.platform}")
     try:
         adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
     except (AttributeError, OSError) as error:
@@ -80,20 +82,20 @@ def read_kernel_clock() -> KernelClock:
 
 
 def assess_synchronisation(kept: KernelClock | OSError, *, timesync: bool) -> DoctorFinding:
-    """Say whether the clock is right.
+    """Assess the synchronisation of the clock.
 
-    :param kept: what the kernel says, or why it does not.
-    :param timesync: whether systemd-timesyncd says that it has set the clock.
+    :param kept: state of the clock, or the error in reading it.
+    :param timesync: whether systemd-timesyncd reports that it has set the clock.
     """
     if isinstance(kept, OSError):
         if timesync:
             return ok(CLOCK, "systemd-timesyncd has set it since the start")
         return unknown(CLOCK, kept, _CONTAINER_ADVICE)
     if not kept.synchronised:
-        return warn(CLOCK, "nobody keeps it right: the kernel takes it for not synchronised", _ADVICE)
+        return warn(CLOCK, "no service keeps it right: the kernel reports that it is not synchronised", _ADVICE)
     if kept.error > LARGE_ERROR:
-        found = f"synchronised, and may still be wrong by {kept.error:.3g} s"
-        return warn(CLOCK, found, f"see whether its time servers can be reached: {_CONSEQUENCE}")
+        found = f"synchronised, but may still be wrong by {kept.error:.3g} s"
+        return warn(CLOCK, found, f"check that its time servers are reachable: {_CONSEQUENCE}")
     return ok(CLOCK, f"synchronised, right to within {kept.error * 1000:.3g} ms")
 
 
@@ -102,12 +104,14 @@ def assess_steps(before: ClockSample, after: ClockSample) -> DoctorFinding:
     passed = after.steady - before.steady
     step = after.wall - before.wall - passed
     if passed <= 0:
-        return warn(CLOCK_STEPS, "the steady clock stands still", "see whether this machine is being emulated")
+        return warn(CLOCK_STEPS, "the steady clock stands still", "check whether this machine is emulated")
     if abs(step) > STEP:
         way = "ahead" if step > 0 else "back"
         found = f"the clock was set {way} by {abs(step):.3g} s within the {passed:.3g} s of this check"
-        return warn(CLOCK_STEPS, found, f"let it be slewed, not set; one service for time is enough: {_CONSEQUENCE}")
-    return ok(CLOCK_STEPS, f"{passed:.3g} s passed, on the clock and by the count; nobody set it meanwhile")
+        return warn(
+            CLOCK_STEPS, found, f"slew the clock instead of setting it, with one time service only: {_CONSEQUENCE}"
+        )
+    return ok(CLOCK_STEPS, f"{passed:.3g} s passed, on this clock and on the steady clock; it was not set meanwhile")
 
 
 def sample_clocks() -> ClockSample:

@@ -25,22 +25,22 @@ NETWORK_FILE_SYSTEMS = frozenset(
 )
 
 LOW_FREE_BYTES, MIN_FREE_BYTES = 2**30, 2**20
-"""Bytes: a journal writes a full segment of 64 MiB anew, in order, where twice as much is free."""
+"""Bytes. A journal compacts a full segment of 64 MiB only if twice that is free."""
 LOW_FREE_FILES = 1_000
 
 SYNCS, BLOCK = 20, 4_096
-"""How often to write so many bytes, each time made durable."""
+"""Number of writes, and bytes of each; each is followed by an fsync."""
 SYNC_TIMEOUT = 2.0
 """Maximum seconds of the fsync measurement."""
 SLOW_SYNC = 0.05
 
 
 class FreeSpace(NamedTuple):
-    """What a file system has left for those who are not root.
+    """Free space of a file system for users other than root.
 
-    :ivar free: bytes.
-    :ivar total: bytes of all of it.
-    :ivar files: files that can still be made; ``None`` where there is no limit.
+    :ivar free: free bytes.
+    :ivar total: size in bytes.
+    :ivar files: files that can still be created; ``None`` if there is no limit.
     """
 
     free: int
@@ -59,33 +59,33 @@ def nearest_existing(path: Path) -> Path:
 def assess_file_system(shown: str, mount: Mount | None) -> DoctorFinding:
     """Assess the type of a file system."""
     if mount is None:
-        return unknown(FILE_SYSTEM, f"nothing says what {shown} lies on", "see with: df -T")
-    found = f"{shown} lies on {mount.kind}, mounted at {mount.point}"
+        return unknown(FILE_SYSTEM, f"no mount is known for {shown}", "check with: df -T")
+    found = f"{shown} is on {mount.kind}, mounted at {mount.point}"
     if mount.kind in MEMORY_FILE_SYSTEMS:
-        return warn(FILE_SYSTEM, f"{found}: memory, gone when the machine stops", "keep journals and state on a disk")
+        return warn(FILE_SYSTEM, f"{found}: memory, lost when the machine stops", "keep journals and state on a disk")
     if mount.kind in LAYERED_FILE_SYSTEMS:
         advice = "mount a volume for journals and state"
-        return warn(FILE_SYSTEM, f"{found}: perhaps a layer of a container, gone with it", advice)
+        return warn(FILE_SYSTEM, f"{found}: possibly a layer of a container, lost with it", advice)
     if mount.kind in NETWORK_FILE_SYSTEMS or mount.kind.startswith("fuse"):
-        advice = "use a local disk: locks and fsync may not hold what they promise, and each takes a round trip"
-        return warn(FILE_SYSTEM, f"{found}: another machine's, or a program's", advice)
+        advice = "use a local disk: locks and fsync may be unreliable, and each takes a round trip"
+        return warn(FILE_SYSTEM, f"{found}: provided by another machine or a program", advice)
     return ok(FILE_SYSTEM, found)
 
 
 def assess_free_space(shown: str, space: FreeSpace) -> DoctorFinding:
     """Assess free space."""
     if not space.total:
-        return unknown(FREE_SPACE, f"the file system of {shown} does not say how large it is", f"see with: df {shown}")
+        return unknown(FREE_SPACE, f"the file system of {shown} reports no size", f"check with: df {shown}")
     files = "" if space.files is None else f", and for {pluralize(space.files, 'file')}"
     found = f"{shown} has {format_size(space.free)} of {format_size(space.total)} free{files}"
     if space.free < MIN_FREE_BYTES or space.files == 0:
-        return wrong(FREE_SPACE, found, "make room: a journal that cannot write ends its service")
+        return wrong(FREE_SPACE, found, "free space: a journal that cannot write ends its service")
     if space.free < LOW_FREE_BYTES:
         return warn(
-            FREE_SPACE, found, "make room, or bound journals with --retention: one that cannot write ends its service"
+            FREE_SPACE, found, "free space, or limit journals with --retention: one that cannot write ends its service"
         )
     if space.files is not None and space.files < LOW_FREE_FILES:
-        return warn(FREE_SPACE, found, "remove small files: a journal makes one for each 64 MiB, and some beside")
+        return warn(FREE_SPACE, found, "remove small files: a journal creates at least one for each 64 MiB")
     return ok(FREE_SPACE, found)
 
 
@@ -98,7 +98,9 @@ def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
         f" a journal makes about {pace} groups a second durable"
     )
     if middle > SLOW_SYNC:
-        advice = "use a faster disk, or --fsync SECONDS, with which a power failure takes what came since"
+        advice = (
+            "use a faster disk, or --fsync SECONDS, with which a power failure loses the records since the last fsync"
+        )
         return warn(FSYNC, found, advice)
     return ok(FSYNC, found)
 
@@ -106,12 +108,12 @@ def assess_fsync_latency(shown: str, seconds: Sequence[float]) -> DoctorFinding:
 def free_space(path: Path) -> FreeSpace:
     """Return the free space. :raises OSError: if it is unavailable."""
     found = os.statvfs(path)
-    files = found.f_favail if found.f_files > 0 else None  # Some have no table of files that could be full.
+    files = found.f_favail if found.f_files > 0 else None  # Some file systems have no limit of files.
     return FreeSpace(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize, files)
 
 
 def measure_fsyncs(path: Path) -> list[float]:
-    """Do in a directory of our own in ``path`` what a journal does, and return the seconds that each fsync took.
+    """Perform the operations of a journal in a temporary directory in ``path``; return the seconds of each fsync.
 
     :raises OSError: if something fails.
     """
@@ -152,13 +154,13 @@ def check_directory(path: Path) -> list[DoctorFinding]:
     existing = nearest_existing(path)
     shown = str(path) if existing == Path(os.path.abspath(path)) else f"{existing} (there is no {path} yet)"
     if not existing.is_dir():
-        return [wrong(DIRECTORY, f"{shown} is not a directory", "name another with --directory, or remove the file")]
+        return [wrong(DIRECTORY, f"{shown} is not a directory", "choose another with --directory, or remove the file")]
     findings = []
     try:
         seconds = measure_fsyncs(existing)
     except OSError as error:
-        # Not the name of the file in the error, which is ours and gone.
-        advice = "let the user whom the services run as write there, on a file system that can lock and fsync"
+        # Omit the name of the file, which was temporary.
+        advice = "let the user of the services write there, on a file system with locks and fsync"
         findings.append(wrong(DIRECTORY, f"{shown} cannot keep a journal: {error.strerror or error}", advice))
     else:
         findings += [
@@ -172,11 +174,11 @@ def _check_file_system(existing: Path, shown: str) -> DoctorFinding:
     try:
         return assess_file_system(shown, find_mount(Path(os.path.realpath(existing)), read_mounts()))
     except OSError as error:
-        return unknown(FILE_SYSTEM, error, "see with: df, that it is a local disk")
+        return unknown(FILE_SYSTEM, error, "check with df that it is a local disk")
 
 
 def _check_free_space(existing: Path, shown: str) -> DoctorFinding:
     try:
         return assess_free_space(shown, free_space(existing))
     except OSError as error:
-        return unknown(FREE_SPACE, error, f"see with: df {shown}")
+        return unknown(FREE_SPACE, error, f"check with: df {shown}")

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 
 class Level(StrEnum):
-    """How bad it is.
+    """Severity of a finding.
 
-    :cvar OK: nothing to do.
-    :cvar WARN: to look at: services run, slower or less safe than they could, or nobody can tell.
+    :cvar OK: no action is needed.
+    :cvar WARN: worth a look: services run, but slower or less safely than they could, or the result is unknown.
     :cvar WRONG: a service will fail, or lose data.
     """
 
@@ -22,11 +22,11 @@ class Level(StrEnum):
 
 
 class DoctorFinding(NamedTuple):
-    """What one check found.
+    """Finding of one check.
 
     :ivar check: name of the check.
-    :ivar found: what there is.
-    :ivar advice: what to do, and why; ``None`` if there is nothing to do.
+    :ivar found: observation.
+    :ivar advice: recommended action and its reason, if any.
     """
 
     check: str
@@ -58,7 +58,7 @@ def unknown(check: str, reason: object, advice: str) -> DoctorFinding:
 
 
 def format_findings(findings: Sequence[DoctorFinding]) -> Iterator[str]:
-    """Yield the findings for people: one line each, one more for advice, and the counts."""
+    """Format findings as text: a line each, a line of advice if any, and the counts."""
     width = max((len(finding.check) for finding in findings), default=0)
     for finding in findings:
         yield _sanitize(f"{finding.level:<5} {finding.check:<{width}}  {finding.found}")
@@ -70,11 +70,11 @@ def format_findings(findings: Sequence[DoctorFinding]) -> Iterator[str]:
 
 
 def exit_status(findings: Sequence[DoctorFinding], *, strict: bool) -> int:
-    """Return the exit status: 1 if something is wrong, or, where it is ``strict``, to be looked at."""
+    """Return the exit status: 1 if a finding is wrong or, with ``strict``, a warning."""
     bad = (Level.WARN, Level.WRONG) if strict else (Level.WRONG,)
     return int(any(finding.level in bad for finding in findings))
 
 
 def _sanitize(text: str) -> str:
-    """Others name processes and directories, and a terminal obeys what is in them."""
+    """Replace control characters, because names of processes and directories are not trusted."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

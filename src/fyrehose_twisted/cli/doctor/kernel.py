@@ -25,13 +25,13 @@ SHOWN = 3
 """Maximum number of sockets with losses shown."""
 
 _LINUX = sys.platform == "linux"
-_CONSEQUENCE = "a burst that does not fit is lost, and repaired at the cost of others"
+_CONSEQUENCE = "a burst that does not fit is lost, and its repair costs other clients bandwidth"
 
 
 class SocketBuffers(NamedTuple):
-    """Bytes that a socket got for each direction.
+    """Buffer sizes of a socket in bytes.
 
-    :ivar error: why it got none: ``errno`` of what refused them.
+    :ivar error: ``errno`` of a refused request.
     """
 
     receive: int
@@ -40,11 +40,11 @@ class SocketBuffers(NamedTuple):
 
 
 class UdpCounters(NamedTuple):
-    """Counters of UDP since the machine, or the container's network, was started.
+    """UDP counters since the start of the machine, or of the network of the container.
 
     :ivar received: datagrams handed to sockets.
     :ivar buffer_errors: datagrams dropped because the receive buffer was full.
-    :ivar errors: datagrams not handed over for any reason, ``full`` included.
+    :ivar errors: datagrams dropped for any reason, including full buffers.
     """
 
     received: int
@@ -71,14 +71,14 @@ def probe_socket_buffers(wanted: int) -> SocketBuffers:
 
 
 def assess_buffers(given: SocketBuffers, wanted: int, limits: dict[str, str]) -> DoctorFinding:
-    """Say what buffers mean.
+    """Assess buffer sizes.
 
-    :param wanted: bytes that the library asks for.
-    :param limits: what the kernel's limits are said to be, by their names without ``net.core.``.
+    :param wanted: bytes that the library requests.
+    :param limits: limits of the kernel as text, by name without ``net.core.``.
     """
     if given.error is not None:
         name = errorcode.get(given.error, str(given.error))
-        advice = "see which limit of the kernel it is"
+        advice = "find the limit of the kernel that applies"
         if given.error == ENOBUFS:
             advice = f"as root: sysctl kern.ipc.maxsockbuf={2 * wanted}"
         return wrong(BUFFERS, f"the kernel refuses {format_size(wanted)} ({name}): no UDP port will open", advice)
@@ -90,18 +90,18 @@ def assess_buffers(given: SocketBuffers, wanted: int, limits: dict[str, str]) ->
         if bytes_ < wanted
     ]
     if not small:
-        return ok(BUFFERS, f"{format_size(wanted)} are asked for each way, and given{said}")
+        return ok(BUFFERS, f"{format_size(wanted)} are requested in each direction, and granted{said}")
     found = " and ".join(f"{format_size(bytes_)} to {way}" for way, _, bytes_ in small)
     settings = " ".join(f"net.core.{limit}={wanted}" for _, limit, _ in small)
     return warn(
         BUFFERS,
-        f"the kernel gives {found}; {format_size(wanted)} are asked for{said}",
-        f"as root, on the host: sysctl -w {settings}, then restart what runs; {_CONSEQUENCE}",
+        f"the kernel grants {found}; {format_size(wanted)} are requested{said}",
+        f"as root, on the host: sysctl -w {settings}, then restart the services; {_CONSEQUENCE}",
     )
 
 
 def read_limits() -> dict[str, str]:
-    """Return the kernel's limits as they can be read; containers and other systems may have none."""
+    """Return the readable limits of the kernel; containers and other systems may have none."""
     found = {}
     for name in ("rmem_max", "wmem_max"):
         try:
@@ -113,10 +113,10 @@ def read_limits() -> dict[str, str]:
 
 
 def parse_udp_counters(snmp: str) -> UdpCounters:
-    """Read the counters out of ``/proc/net/snmp``. :raises ValueError: if they are not in it."""
+    """Parse the counters in ``/proc/net/snmp``. :raises ValueError: if they are missing."""
     rows = [line.split()[1:] for line in snmp.splitlines() if line.startswith("Udp:")]
     if len(rows) < 2:
-        raise ValueError(f"{SNMP} has no line of UDP")
+        raise ValueError(f"{SNMP} has no UDP counters")
     counters = dict(zip(rows[0], rows[1], strict=False))
     try:
         return UdpCounters(*(int(counters[name]) for name in ("InDatagrams", "RcvbufErrors", "InErrors")))
@@ -128,13 +128,13 @@ def read_udp_counters() -> UdpCounters:
     """Read the counters.
 
     :raises OSError: if they cannot be read.
-    :raises ValueError: if they are not there.
+    :raises ValueError: if they are missing.
     """
     return parse_udp_counters(SNMP.read_text())
 
 
 def parse_socket_drops(sockets: str) -> dict[int, int]:
-    """Read ``/proc/net/udp``: return how many datagrams the sockets that are open now have lost, by local port."""
+    """Parse ``/proc/net/udp``; return the datagrams lost by open sockets, by local port."""
     found: dict[int, int] = {}
     for line in sockets.splitlines()[1:]:
         words = line.split()
@@ -156,25 +156,25 @@ def read_socket_drops() -> dict[int, int]:
 
 
 def assess_drops(before: UdpCounters, after: UdpCounters, lost: dict[int, int]) -> DoctorFinding:
-    """Say what the counters mean. Only what happens now, or to what is open now, has to be looked at.
+    """Assess the counters. Only current losses, or losses of open sockets, cause a warning.
 
-    :param before: as they were when the checks began.
-    :param lost: what sockets have lost that are open now, by local port.
+    :param before: counters at the start of the checks.
+    :param lost: datagrams lost by open sockets, by local port.
     """
     now = after.buffer_errors - before.buffer_errors
     found = f"{after.buffer_errors:,} of {after.received + after.errors:,} datagrams found the receive buffer full"
     if after.errors > after.buffer_errors:
-        found += f", {after.errors - after.buffer_errors:,} were bad or had no memory"
+        found += f", {after.errors - after.buffer_errors:,} were bad or found no memory"
     if now > 0:
-        found += f"; {now:,} of them in the moment of this check"
+        found += f"; {now:,} of them during this check"
     if lost:
         worst = sorted(lost.items(), key=itemgetter(1), reverse=True)
-        found += "; of the ports that are open now, " + ", ".join(f"{port} lost {n:,}" for port, n in worst[:SHOWN])
+        found += "; of the open ports, " + ", ".join(f"{port} lost {n:,}" for port, n in worst[:SHOWN])
         found += f" and {pluralize(len(worst) - SHOWN, 'other')} lost some" if len(worst) > SHOWN else ""
     if now > 0 or lost:
-        return warn(DROPS, found, f"give whoever reads there larger buffers, or more of a processor: {_CONSEQUENCE}")
+        return warn(DROPS, found, f"give the readers larger buffers or more CPU time: {_CONSEQUENCE}")
     if after.buffer_errors * MANY_DROPS > after.received + after.errors:
-        return ok(DROPS, found, "look again while the services run: this counts for all processes, since the start")
+        return ok(DROPS, found, "check again while the services run: this counts all processes since the start")
     return ok(DROPS, found)
 
 
@@ -185,21 +185,21 @@ def check_buffers() -> DoctorFinding:
     try:
         given = probe_socket_buffers(KERNEL_BUFFER)
     except OSError as error:
-        return wrong(BUFFERS, f"there are no UDP sockets: {error.strerror}", "see what forbids them here")
+        return wrong(BUFFERS, f"UDP sockets are unavailable: {error.strerror}", "find what forbids them")
     return assess_buffers(given, KERNEL_BUFFER, read_limits())
 
 
 def check_drops(before: UdpCounters | None) -> DoctorFinding:
-    """See what was dropped; ``before`` is ``None`` if it could not be read then."""
+    """Check drops since ``before``, which is ``None`` if the counters could not be read."""
     try:
         after = read_udp_counters()
     except (OSError, ValueError) as error:
-        return unknown(DROPS, error, "look at the counters with: netstat -s")
+        return unknown(DROPS, error, "check the counters with: netstat -s")
     return assess_drops(after if before is None else before, after, read_socket_drops())
 
 
 def format_size(count: int) -> str:
-    """Format a number of bytes for people."""
+    """Format a number of bytes for display."""
     for unit, name in ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}" if count < 1000 * unit else f"{count / unit:.0f} {name}"

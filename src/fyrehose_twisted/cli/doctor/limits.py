@@ -7,25 +7,25 @@ from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, unknown, warn
 OPEN_FILES = "open files"
 
 MIN_OPEN_FILES, RECOMMENDED_OPEN_FILES = 192, 1_024
-"""A journal opens up to 128 files at once; a node takes hundreds of connections unless it is told less."""
+"""A journal opens up to 128 files at once. A node accepts hundreds of connections by default."""
 
 
 def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
-    """Say what a limit means; ``None`` is none.
+    """Assess the limit of open files; ``None`` is no limit.
 
-    :param soft: what counts.
-    :param hard: up to where anybody may raise it.
+    :param soft: effective limit.
+    :param hard: value to which any user may raise it.
     """
     if soft is None:
-        return ok(OPEN_FILES, "a process may have any number")
-    found = f"a process may have {soft:,}, and raise that to {'any number' if hard is None else f'{hard:,}'}"
+        return ok(OPEN_FILES, "a process may open any number")
+    found = f"a process may open {soft:,}, and raise that to {'any number' if hard is None else f'{hard:,}'}"
     enough = hard is None or hard >= RECOMMENDED_OPEN_FILES
     advice = (
         f"ulimit -n {RECOMMENDED_OPEN_FILES}"
         if enough
         else f"as root: raise the hard limit to {RECOMMENDED_OPEN_FILES}"
     )
-    advice += ", or LimitNOFILE= of systemd: each connection takes one, and a journal up to 128"
+    advice += ", or LimitNOFILE= of systemd: each connection needs one, and a journal up to 128"
     if soft < MIN_OPEN_FILES:
         return wrong(OPEN_FILES, found, advice)
     if soft < RECOMMENDED_OPEN_FILES:
@@ -42,5 +42,5 @@ def check_open_files() -> DoctorFinding:
             None if value == resource.RLIM_INFINITY else value for value in resource.getrlimit(resource.RLIMIT_NOFILE)
         )
     except (ImportError, OSError, ValueError) as error:
-        return unknown(OPEN_FILES, error, "see with: ulimit -n")
+        return unknown(OPEN_FILES, error, "check with: ulimit -n")
     return assess_open_files(soft, hard)

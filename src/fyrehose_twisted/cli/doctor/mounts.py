@@ -32,7 +32,7 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
 
 
 def find_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """Return what ``path``, absolute and without links, lies on: the last of several in one place.
+    """Return the mount of ``path``, which is absolute and without links: the last of several at the same point.
 
     ``None`` if nothing is mounted above it.
     """

@@ -11,22 +11,22 @@ from fyrehose_twisted.cli.doctor.finding import DoctorFinding, ok, warn, wrong
 SEND, RECEIVE = "GSO", "GRO"
 
 SIZE, COUNT = 100, 64
-"""Bytes of a datagram, and how many go out in one burst: so many are sent by all kernels that send bursts at all."""
+"""Bytes of a datagram, and datagrams of a burst. All kernels with GSO accept this many."""
 
 RECEIVE_TIMEOUT = 1.0
-"""Seconds to wait for the next datagram on loopback, where it is there at once."""
+"""Seconds to wait for the next datagram on loopback."""
 
-_COST = "a system call for each datagram, where one does for up to 64"
+_COST = "one system call per datagram instead of one per 64"
 
 
 class OffloadProbe(NamedTuple):
-    """What became of a burst that was sent on loopback.
+    """Outcome of a burst sent on loopback.
 
-    :ivar segments: datagrams that one call is thought to send at most; 1 without GSO.
-    :ivar sends: calls that it took to send the burst.
-    :ivar receives: whether the socket could be told to receive bursts.
-    :ivar intact: datagrams that arrived as they were sent.
-    :ivar calls: in how many receive calls they arrived.
+    :ivar segments: largest number of datagrams per send call; 1 without GSO.
+    :ivar sends: send calls for the burst.
+    :ivar receives: whether the socket accepted GRO.
+    :ivar intact: datagrams that arrived unchanged.
+    :ivar calls: receive calls for the burst.
     :ivar errors: datagrams that the kernel refused, by the name of the error.
     """
 
@@ -69,7 +69,7 @@ def probe_offload() -> OffloadProbe:
 
 
 class _CountingSocket:
-    """A socket that counts the calls that send: a burst that the kernel refuses is sent as single datagrams."""
+    """Socket that counts send calls. A burst that the kernel refuses is sent as single datagrams."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -90,7 +90,7 @@ class _CountingSocket:
 
 
 def _readable(one: socket.socket) -> bool:
-    # Not select.select(), which takes no descriptor from 1,024 on.
+    # select.select() does not accept descriptors above 1,023.
     if not hasattr(select, "poll"):
         return bool(select.select([one], [], [], RECEIVE_TIMEOUT)[0])
     waiting = select.poll()
@@ -99,13 +99,13 @@ def _readable(one: socket.socket) -> bool:
 
 
 def assess_offload(probe: OffloadProbe) -> list[DoctorFinding]:
-    """Assess the burst: one finding for sending, one for receiving."""
+    """Assess the burst: one finding for GSO, one for GRO."""
     if probe.intact < COUNT:
         refused = "".join(f", {count} refused with {name}" for name, count in probe.errors.items())
         lost = f"{probe.intact} of {COUNT} datagrams arrived on 127.0.0.1{refused}"
         return [
-            wrong(SEND, lost, "see whether a firewall or a sandbox stands between processes of this machine"),
-            wrong(RECEIVE, lost, "the same"),
+            wrong(SEND, lost, "check whether a firewall or sandbox separates processes of this machine"),
+            wrong(RECEIVE, lost, "see GSO"),
         ]
     return [_assess_sending(probe), _assess_receiving(probe)]
 
@@ -114,22 +114,24 @@ def _assess_sending(trial: OffloadProbe) -> DoctorFinding:
     if trial.segments > 1 and trial.sends == 1:
         return ok(SEND, f"UDP_SEGMENT works: {COUNT} datagrams went out in one call on loopback")
     if trial.segments > 1:
-        found = f"UDP_SEGMENT is taken, and refused when it is used: {COUNT} datagrams went out in {trial.sends} calls"
-        return warn(SEND, found, "see whether a sandbox or a filter of the kernel forbids it; nothing fails without")
-    return warn(SEND, f"no UDP_SEGMENT: sending takes {_COST}", "Linux has it since 4.18; nothing fails without")
+        found = (
+            f"UDP_SEGMENT is accepted, but refused when it is used: {COUNT} datagrams went out in {trial.sends} calls"
+        )
+        return warn(SEND, found, "optional: check whether a sandbox or system call filter forbids it")
+    return warn(SEND, f"no UDP_SEGMENT: sending takes {_COST}", "optional: use Linux 4.18 or newer")
 
 
 def _assess_receiving(trial: OffloadProbe) -> DoctorFinding:
     if not trial.receives:
-        return warn(RECEIVE, f"no UDP_GRO: receiving takes {_COST}", "Linux has it since 5.0; nothing fails without")
+        return warn(RECEIVE, f"no UDP_GRO: receiving takes {_COST}", "optional: use Linux 5.0 or newer")
     bursts = trial.sends == 1
     if bursts and trial.calls == COUNT:
-        found = f"UDP_GRO is taken and does nothing: {COUNT} datagrams of a burst arrived in {COUNT} calls"
-        return warn(RECEIVE, found, "see whether a sandbox, a filter or a tunnel cuts bursts; nothing fails without")
+        found = f"UDP_GRO is accepted but does nothing: {COUNT} datagrams of a burst arrived in {COUNT} calls"
+        return warn(RECEIVE, found, "optional: check whether a sandbox, filter or tunnel splits bursts")
     if bursts:
         calls = "one call" if trial.calls == 1 else f"{trial.calls} calls"
         return ok(RECEIVE, f"UDP_GRO works: {COUNT} datagrams of a burst arrived in {calls}")
-    return ok(RECEIVE, "UDP_GRO is taken; as none is sent, there is no burst on loopback to try it with")
+    return ok(RECEIVE, "UDP_GRO is accepted; without GSO there is no burst on loopback to test it")
 
 
 def check_offload() -> list[DoctorFinding]:

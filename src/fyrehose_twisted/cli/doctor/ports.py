@@ -1,4 +1,4 @@
-"""Whether the ports that the services use by default, or in their examples, are free, and who has them."""
+"""Check of the ports that services use by default or in examples, and of the processes that occupy them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Port(NamedTuple):
     """A port.
 
     :ivar kind: ``tcp`` or ``udp``.
-    :ivar use: which service has it, and what for.
+    :ivar use: service and purpose.
     """
 
     number: int
@@ -53,7 +53,7 @@ DEFAULT_PORTS = (
 
 
 class PortOwner(NamedTuple):
-    """A process that has a port.
+    """A process that owns a port.
 
     :ivar command: its command line.
     """
@@ -65,8 +65,8 @@ class PortOwner(NamedTuple):
 class OccupiedPort(NamedTuple):
     """A port that could not be bound.
 
-    :ivar error: ``errno`` of what refused it.
-    :ivar owner: who has it, as far as can be known.
+    :ivar error: ``errno`` of the failure.
+    :ivar owner: process that owns it, if known.
     """
 
     port: Port
@@ -75,7 +75,7 @@ class OccupiedPort(NamedTuple):
 
 
 def assess_ports(free: Sequence[Port], occupied: Sequence[OccupiedPort]) -> list[DoctorFinding]:
-    """Say what it means which ports are free: a finding for all that are, one for each that is not."""
+    """Assess ports: one finding for all free ports, and one for each occupied port."""
     findings = []
     if free:
         findings.append(ok(PORTS, f"free on {HOST}: {', '.join(map(str, free))}"))
@@ -88,35 +88,37 @@ def _assess_occupied(taken: OccupiedPort) -> DoctorFinding:
     if taken.error != EADDRINUSE:
         name = errorcode.get(taken.error, str(taken.error))
         found = f"{port} cannot be bound on {HOST}: {os.strerror(taken.error)} ({name})"
-        return wrong(PORTS, found, "see whether loopback is up, and what forbids it")
+        return wrong(PORTS, found, "check that loopback is up, and what forbids binding")
     if owner is None:
         look = f"ss -lpn 'sport = :{port.number}'"
-        advice = f"nothing, if {service} runs already; else see as root: {look}, or name another port"
-        return warn(PORTS, f"{port} is in use, by whom cannot be known", advice)
+        advice = (
+            f"nothing if {service} already runs; otherwise find the owner as root with {look}, or choose another port"
+        )
+        return warn(PORTS, f"{port} is in use by an unknown process", advice)
     found = f"{port} is in use by process {owner.process}: {_shorten(owner.command)}"
     if any(name in owner.command for name in _OURS):
         return ok(PORTS, found)
-    return warn(PORTS, found, f"stop it, or name another port for {service}")
+    return warn(PORTS, found, f"stop it, or choose another port for {service}")
 
 
 def parse_sockets(table: str) -> dict[int, set[int]]:
-    """Read ``/proc/net/tcp`` or one of its kind: return the inodes of the sockets at each local port."""
+    """Parse ``/proc/net/tcp`` or a similar file; return the inodes of the sockets at each local port."""
     found: dict[int, set[int]] = {}
     for line in table.splitlines()[1:]:
         words = line.split()
         with suppress(IndexError, ValueError):
             number, inode = int(words[1].rpartition(":")[2], 16), int(words[9])
-            if inode:  # What nobody has any more, and the kernel still remembers, has none.
+            if inode:  # Sockets without an owner, such as those in TIME_WAIT, have none.
                 found.setdefault(number, set()).add(inode)
     return found
 
 
 def find_owners(inodes: set[int]) -> dict[int, PortOwner]:
-    """Return the processes that have these sockets, by inode, of those that we may look at."""
+    """Return the owners of sockets by inode, among the processes that may be inspected."""
     found: dict[int, PortOwner] = {}
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     for process in _processes():
-        with suppress(OSError):  # It is somebody else's, or has ended.
+        with suppress(OSError):  # Another user's process, or one that has ended.
             for entry in os.scandir(PROC / str(process) / "fd"):
                 with suppress(OSError):
                     inode = wanted.get(os.readlink(entry.path))
@@ -133,7 +135,7 @@ def _processes() -> Iterator[int]:
 
 
 def _command(process: int) -> str:
-    for name in ("cmdline", "comm"):  # What has replaced its command line by nothing still has a name.
+    for name in ("cmdline", "comm"):  # A process with an empty command line still has a name.
         with suppress(OSError):
             text = (PROC / str(process) / name).read_bytes().replace(b"\0", b" ").strip()
             if text:
@@ -142,7 +144,7 @@ def _command(process: int) -> str:
 
 
 def _shorten(command: str) -> str:
-    """A program, and the script that it may run, say more without their directories."""
+    """Remove the directories of the program and its first argument, and truncate."""
     words = command.split(" ")
     words[:2] = [word.rpartition("/")[2] or word for word in words[:2]]
     return " ".join(words)[:_COMMAND_LENGTH]
@@ -154,11 +156,11 @@ def probe_port(port: Port) -> int | None:
     try:
         with socket.socket(socket.AF_INET, kind) as probe:
             if port.kind == "tcp":
-                # As Twisted does: what an earlier process left behind is in nobody's way.
+                # As Twisted does, so that sockets in TIME_WAIT do not block the port.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port.number))
             if port.kind == "tcp":
-                probe.listen(1)  # Linux lets two bind, and one listen.
+                probe.listen(1)  # On Linux, two sockets can bind, but only one can listen.
     except OSError as error:
         return error.errno or 0
     return None

@@ -17,7 +17,7 @@ PYTHON, PACKAGES, EXTRAS, JAVA = "python", "packages", "extras", "java"
 OLDEST_PYTHON = (3, 11)
 DISTRIBUTION = "fyrehose_twisted"
 EXTRA_NAMES = ("keys", "parquet", "query", "report", "spark", "web")
-"""Those that add something for users; the others are for those who change the library."""
+"""Extras for users; the others are for developers of the library."""
 
 _OPERATORS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
     ">=": lambda have, want: have >= want,
@@ -26,10 +26,10 @@ _OPERATORS: Mapping[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {
 
 
 class Requirement(NamedTuple):
-    """What the library says that it needs.
+    """A requirement of the library.
 
-    :ivar bounds: such as ``(">=", "24.11")``; those of a kind that is not known here are left out.
-    :ivar extra: which extra needs it, ``None`` if all do.
+    :ivar bounds: such as ``(">=", "24.11")``, without those of unknown operators.
+    :ivar extra: extra that requires it, ``None`` for a requirement of the library itself.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Requirement(NamedTuple):
         return self.name + ",".join(f"{operator}{version}" for operator, version in self.bounds)
 
     def met_by(self, version: str | None) -> bool:
-        """Say whether this version will do; ``None`` is none at all."""
+        """Return whether a version meets the requirement; ``None`` is a missing package."""
         if version is None:
             return False
         have = parse_release(version)
@@ -48,7 +48,7 @@ class Requirement(NamedTuple):
 
 
 def parse_release(version: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with, zeros at the end left out: ``24.11.0rc1`` is (24, 11)."""
+    """Return the leading numbers of a version without trailing zeros: ``24.11.0rc1`` is (24, 11)."""
     match = re.match(r"\d+(?:\.\d+)*", version)
     numbers = [int(number) for number in match[0].split(".")] if match else []
     while numbers and not numbers[-1]:
@@ -57,7 +57,7 @@ def parse_release(version: str) -> tuple[int, ...]:
 
 
 def parse_requirement(text: str) -> Requirement | None:
-    """Read a line such as ``pyspark[sql]<5,>=4.2; extra == "spark"``; return ``None`` for what is none."""
+    """Parse a requirement such as ``pyspark[sql]<5,>=4.2; extra == "spark"``; return ``None`` if invalid."""
     wanted, _, marker = text.partition(";")
     match = re.match(r"\s*([\w.-]+)\s*(?:\[[^\]]*\])?\s*\(?([^)]*)", wanted)
     if match is None:
@@ -68,9 +68,9 @@ def parse_requirement(text: str) -> Requirement | None:
 
 
 def assess_python(version: tuple[int, ...], said: str) -> DoctorFinding:
-    """Say whether this Python will do.
+    """Assess the version of Python.
 
-    :param said: its version as it is shown.
+    :param said: description for the finding.
     """
     if version < OLDEST_PYTHON:
         wanted = ".".join(map(str, OLDEST_PYTHON))
@@ -81,13 +81,13 @@ def assess_python(version: tuple[int, ...], said: str) -> DoctorFinding:
 def assess_packages(
     needed: Sequence[Requirement], versions: Mapping[str, str], broken: Mapping[str, str]
 ) -> DoctorFinding:
-    """Say whether what all need is there.
+    """Assess the packages that every service requires.
 
-    :param versions: of what is installed, by name.
-    :param broken: why a package cannot be imported, by name.
+    :param versions: versions of installed packages, by name.
+    :param broken: import errors of packages, by name.
     """
     bad = [
-        f"{need} is wanted, {versions.get(need.name, 'none')} is installed"
+        f"{need} is required, {versions.get(need.name, 'none')} is installed"
         for need in needed
         if not need.met_by(versions.get(need.name))
     ]
@@ -114,15 +114,15 @@ def assess_extras(needed: Sequence[Requirement], versions: Mapping[str, str]) ->
     found = f"usable: {', '.join(usable) or 'none'}"
     if not missing:
         return ok(EXTRAS, found)
-    advice = f"for what you want of them: pip install '{DISTRIBUTION}[{','.join(names)}]'"
+    advice = f"for those that you need: pip install '{DISTRIBUTION}[{','.join(names)}]'"
     return ok(EXTRAS, f"{found}; not installed: {', '.join(missing)}", advice)
 
 
 def assess_java(spark: bool, found: Iterable[JavaRuntime]) -> DoctorFinding:
-    """Say whether Spark has a Java.
+    """Assess the Java runtimes for Spark.
 
     :param spark: whether the extra is usable.
-    :param found: those there are, the one to prefer first; the first that fits is taken.
+    :param found: runtimes in order of preference; Spark uses the first suitable one.
     """
     if not spark:
         return ok(JAVA, "not needed: the extra spark is not usable here")
@@ -132,18 +132,18 @@ def assess_java(spark: bool, found: Iterable[JavaRuntime]) -> DoctorFinding:
             return ok(JAVA, f"Java {java.version} of {java.source}, {java.program}")
         what = "does not start" if java.version is None else f"is Java {java.version}"
         misfits.append(f"{java.program} of {java.source} {what}")
-    said = f"Spark has no Java {MIN_VERSION} to {MAX_VERSION}: {'; '.join(misfits) or 'there is none'}"
+    said = f"no Java {MIN_VERSION} to {MAX_VERSION} for Spark: {'; '.join(misfits) or 'none found'}"
     return warn(JAVA, said, f"install Java {MIN_VERSION}, or one from PyPI: pip install '{DISTRIBUTION}[spark]'")
 
 
 def check_software() -> list[DoctorFinding]:
-    """Look at Python, at the packages that all need, at the extras, and at Java if Spark is there."""
+    """Check Python, required packages, extras, and Java if Spark is installed."""
     said = f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} {platform.release()}"
     python = assess_python(sys.version_info[:3], said)
     try:
         texts = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        advice = f"install it rather than put it on PYTHONPATH: pip install {DISTRIBUTION}"
+        advice = f"install it instead of using PYTHONPATH: pip install {DISTRIBUTION}"
         reason = f"{DISTRIBUTION} is not installed here"
         return [python, *(unknown(check, reason, advice) for check in (PACKAGES, EXTRAS, JAVA))]
     needed = [need for need in map(parse_requirement, texts) if need is not None]
@@ -166,7 +166,7 @@ def _versions(names: Iterable[str]) -> dict[str, str]:
             version = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-        if version:  # A broken one may have none.
+        if version:  # A broken package may have no version.
             found[name] = version
     return found
 

@@ -50,7 +50,7 @@ class Options(ServiceOptions):
             "state",
             None,
             None,
-            "file for the id and location of this node alone [default: a new id at each start]",
+            "file for the node's id and location, used by no other node [default: a new id at each start]",
         ],
         ["journal", "j", None, "directory for journals of the streams subscribed to, used by this node alone"],
         ["retention", "r", None, "retention of each journal, such as 7d, 1GB or 7d,1GB [default: unlimited]"],

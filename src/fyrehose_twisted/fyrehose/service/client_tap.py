@@ -1,4 +1,4 @@
-"""Options and service of ``twistd fyrehose-client``, which runs an application's subscriber or publisher."""
+"""Options and service of ``twistd fyrehose-client``, which runs a subscriber or publisher."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Options(ServiceOptions):
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
         ["protocol", None, None, "dotted name of the class to run"],
-        ["name", "n", "default", "name of the stream, fyrehose://NAME, for --metrics"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as set at the backbone; for --metrics"],
         ["port", "p", 0, "local UDP port; 0 for any free port", integer_option("port", 0, 65_535)],
         ["from", None, "live", "start position: live, oldest or a number"],
         [

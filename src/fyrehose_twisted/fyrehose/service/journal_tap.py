@@ -48,8 +48,8 @@ class Options(ServiceOptions):
     )
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
-        ["directory", "d", None, "directory of journals, in which that of the stream is created"],
-        ["name", "n", "default", "name of the stream, fyrehose://NAME, as at the backbone"],
+        ["directory", "d", None, "parent directory of the journal"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as set at the backbone"],
         ["from", None, "oldest", "start position of a new journal: live, oldest or a number"],
         ["interface", "i", None, "local IPv4 address [default: by the route to the backbone]"],
         ["port", "p", 0, "local UDP port; 0 for any free port", integer_option("port", 0, 65_535)],

@@ -62,7 +62,7 @@ DEFAULT_PORT = 6174
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
 LEAVE_TIMEOUT = 3.0
-"""Seconds that a node may take to say goodbye."""
+"""Seconds that a node may take to send its DROP."""
 IRC_CLOSE_TIMEOUT = 1.5
 """Seconds that the connection to IRC may take to close after that; then it is cut off."""
 MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
@@ -282,7 +282,7 @@ class HydraService(NodeService):
                 self.log.error("the journal is damaged: {damage}", damage=damage)
         if not remembers:
             self.log.info(
-                "what this node may have promised before is not known: for {seconds:g} s it helps nobody to lead",
+                "earlier promises of this node are unknown; it supports no leader for {seconds:g} s",
                 seconds=config.timers.promise,
             )
         if self._state is None and self._storage is None:

@@ -72,7 +72,7 @@ class Options(ServiceOptions):
         ["irc-burst", None, 5, "lines sent to IRC at once after a pause", integer_option("irc-burst", 1, 100_000)],
         ["irc-patience", None, 5.0, "seconds for IRC to acknowledge a line", number_option("irc-patience", 1, 600)],
         ["irc-long", None, "split", "handling of a message that is too long for IRC: split or refuse"],
-        ["state", None, None, "file for the promises of this node alone; without it, each start takes longer"],
+        ["state", None, None, "file for this node's promises, used by no other; without it, each start takes longer"],
         ["journal", "j", None, "directory for a journal of lines from IRC, used by this node alone"],
         ["retention", "r", None, "retention of the journal, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
         ["control", "c", None, "endpoint for `fyrehose hydra`, such as unix:/run/hydra.sock or tcp:6175 (on loopback)"],

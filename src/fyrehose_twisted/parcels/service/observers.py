@@ -27,7 +27,7 @@ def log_event(log: Logger, event: Any) -> None:
             place = format_address(address)
             log.warn("no longer counts on {name} at {address}: {why}", name=name, address=place, why=why)
         case MembershipChanged(view):
-            names = ", ".join(member.name for member, _ in view.members) or "nobody"
+            names = ", ".join(member.name for member, _ in view.members) or "none"
             log.info("members are {names}; {quorum} have to agree", names=names, quorum=view.quorum)
         case OperatorWarning(text):
             log.warn("{text}", text=text)
