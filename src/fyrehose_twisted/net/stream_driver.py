@@ -159,7 +159,7 @@ class StreamDriver:
             handler(*arguments, self.now())
         except Exception:  # An exception here would keep Twisted from releasing the connection.
             self.counters["failed"] += 1
-            self.log.failure("the node failed to take {what} in", what=handler.__name__)
+            self.log.failure("the node failed in {what}()", what=handler.__name__)
 
     # Effects
 

@@ -65,7 +65,7 @@ class WriteCoalescer:
     def _abort_unencodable(self, connection: NodeConnection, message: Any) -> None:
         # The stream must have no gaps, so the connection is unusable now.
         self._counters["unencodable"] += 1
-        if self._rate_limited_log.warn("unencodable", connection.source, "hung up on {source}: it is a mistake here"):
+        if self._rate_limited_log.warn("unencodable", connection.source, "hung up on {source}: internal error"):
             self.log.failure("{what} cannot be encoded", what=type(message).__name__)
         self.write(connection)
         connection.abort("not encodable")

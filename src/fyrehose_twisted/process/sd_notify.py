@@ -73,7 +73,7 @@ class SystemdNotifier:
                 speaking.settimeout(SEND_TIMEOUT)
                 speaking.sendto("\n".join(lines).encode(), path)
         except OSError as error:
-            self.log.warn("the supervisor was not told {lines}: {error}", lines=lines, error=error)
+            self.log.warn("cannot send {lines} to the supervisor: {error}", lines=lines, error=error)
 
     def _notify_ready(self, reactor: Any, status: str) -> None:
         if self._ready or self._failed:

@@ -150,7 +150,7 @@ def test_subscribe(play: Any) -> None:
     assert run(*arguments) == (
         0,
         "a\n\udcff\n",
-        "fyrehose: packets 8 to 1,009 were missed\nfyrehose: restarting: reason x\n",
+        "fyrehose: packets 8 to 1,009 were not received\nfyrehose: restarting: reason x\n",
     )
     assert node.asked == [{"ask": "subscribe", "key": KEY.hex(), "after": 6}]
     status, out, err = run("subscribe", "--control", play(tell).place, "--json", "--count", "1", "name:news")

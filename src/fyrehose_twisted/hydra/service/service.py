@@ -276,7 +276,7 @@ class HydraService(NodeService):
             damages: list[object] = []
             count = self._bots.replay(lines.replay(damages.append))
             self.log.info(
-                "the journal goes up to term {term}; lines that bots saw: {count:,}", term=lines.term, count=count
+                "the journal ends in term {term}; lines replayed to bots: {count:,}", term=lines.term, count=count
             )
             for damage in damages:
                 self.log.error("the journal is damaged: {damage}", damage=damage)
@@ -421,9 +421,7 @@ class HydraService(NodeService):
 
         def said(result: LineOutcome) -> None:
             if result.outcome is not Outcome.SAID:
-                self.log.warn(
-                    "what a bot answered is {outcome}: {why}", outcome=result.outcome.value, why=result.reason
-                )
+                self.log.warn("the reply of a bot is {outcome}: {why}", outcome=result.outcome.value, why=result.reason)
 
         self.say_and_tell(line).addCallback(said)
 
