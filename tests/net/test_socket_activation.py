@@ -62,7 +62,7 @@ def test_datagrams(passed: dict[str, socket.socket]) -> None:
         assert not found.getblocking()
         assert found.getsockname() == passed["push"].getsockname()
     for name in ("http", "six", "unix"):
-        with pytest.raises(ConfigurationError, match="not of UDP over IPv4"):
+        with pytest.raises(ConfigurationError, match="not UDP over IPv4"):
             activated_udp_socket("x", name)
 
 
@@ -86,10 +86,10 @@ def test_who_reaches_them(passed: dict[str, socket.socket], name: str, local: bo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("systemd:domain=INET:name=six", "that socket is of another domain; say domain=INET6"),
-        ("systemd:domain=INET:name=unix", "say domain=UNIX"),
-        ("systemd:name=http", "say domain=INET"),
-        ("systemd:domain=INET:name=push", "that socket is of UDP; give the .socket unit ListenStream="),
+        ("systemd:domain=INET:name=six", "the socket has another domain; use domain=INET6"),
+        ("systemd:domain=INET:name=unix", "use domain=UNIX"),
+        ("systemd:name=http", "use domain=INET"),
+        ("systemd:domain=INET:name=push", "the socket is UDP; give the .socket unit ListenStream="),
         ("systemd:domain=INET:index=-1", "systemd passed no socket number"),
         ("systemd:domain=INET:index=" + "1" * 5_000, "systemd passed no socket number"),
         ("systemd:domain=INET", "systemd passed no socket number"),

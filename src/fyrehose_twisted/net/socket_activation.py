@@ -45,7 +45,7 @@ def activated_udp_socket(option: str, name: str) -> socket.socket:
     if found.type != socket.SOCK_DGRAM or found.family != socket.AF_INET:
         found.close()
         raise ConfigurationError(
-            f"--{option} {name}: that socket is not of UDP over IPv4; give the .socket unit ListenDatagram=ADDRESS:PORT"
+            f"--{option} {name}: the socket is not UDP over IPv4; give the .socket unit ListenDatagram=ADDRESS:PORT"
         )
     found.setblocking(False)
     return found
@@ -57,10 +57,10 @@ def require_stream_socket(option: str, text: str, sock: socket.socket, domain: s
     :raises ConfigurationError: if it is of another type or domain.
     """
     if sock.type != socket.SOCK_STREAM:
-        raise ConfigurationError(f"--{option} {text!r}: that socket is of UDP; give the .socket unit ListenStream=")
+        raise ConfigurationError(f"--{option} {text!r}: the socket is UDP; give the .socket unit ListenStream=")
     family = socket.AddressFamily(sock.family).name.removeprefix("AF_")
     if domain != family:
-        raise ConfigurationError(f"--{option} {text!r}: that socket is of another domain; say domain={family}")
+        raise ConfigurationError(f"--{option} {text!r}: the socket has another domain; use domain={family}")
 
 
 def is_local(sock: socket.socket) -> bool:

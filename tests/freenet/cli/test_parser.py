@@ -132,7 +132,7 @@ def test_status(play: Any) -> None:
     assert run("status", "--control", play(lambda asked: [{"status": {}}]).place) == (
         1,
         "",
-        "fyrehose: a node describes itself in a way that is not known here; try --json\n",
+        "fyrehose: the node's status has an unknown format; try --json\n",
     )
 
 
@@ -164,7 +164,7 @@ def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: Any) -> None:
         return [{"following": asked["key"]}, {"key": "00", "number": 7, "data": "a"}]
 
     arguments = "subscribe", "--control", play(tell).place, "--count", "3", "--within", "1.5", "name:news"
-    assert run(*arguments) == (1, "a\n", "fyrehose: only 1 of 3 packets came within 1.5 s (--within)\n")
+    assert run(*arguments) == (1, "a\n", "fyrehose: only 1 of 3 packets arrived within 1.5 s (--within)\n")
     arguments = "subscribe", "--control", play(tell).place, "--count", "1", "--within", "60", "name:news"
     assert run(*arguments) == (0, "a\n", "")
     arguments = "subscribe", "--control", play(tell).place, "--within", "60", "name:news"
@@ -257,4 +257,7 @@ def test_keys(tmp_path: Path) -> None:
 
 def test_commands_without_a_running_node_fail() -> None:
     status, _, err = run("status", "--control", "tcp:1")
-    assert (status, err) == (1, "fyrehose: no node at tcp:1: refused; is that its --control, and may you use it?\n")
+    assert (status, err) == (
+        1,
+        "fyrehose: no node at tcp:1: refused; check that it is the node's --control, and that you have access\n",
+    )

@@ -140,11 +140,14 @@ def test_wrong_usage(arguments: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("status --control tcp:1", "no node at tcp:1: refused; is that its --control, and may you use it?"),
+        (
+            "status --control tcp:1",
+            "no node at tcp:1: refused; check that it is the node's --control, and that you have access",
+        ),
         ("say --control /nowhere/x hi", "no node at /nowhere/x: "),
         (
             "follow --control nonsense:1",
-            "--control 'nonsense:1' is no endpoint such as unix:/run/node.sock",
+            "--control 'nonsense:1' is not an endpoint such as unix:/run/node.sock",
         ),
     ],
 )
@@ -195,17 +198,17 @@ def test_status(play: Any) -> None:
     status, out, err = run("status", "--json", "--control", play(lambda asked: [{"status": STATE}]).place)
     assert json.loads(out) == STATE
     for answer, complaint in (
-        ([{"status": {"role": 1}}], "in a way that is not known here; try --json"),
+        ([{"status": {"role": 1}}], "status has an unknown format; try --json"),
         ([{"error": "no"}], "fyrehose: no\n"),
-        ([b"nonsense\n"], "the node hung up: malformed"),
-        ([None], "the node hung up: closed"),
+        ([b"nonsense\n"], "the node closed the connection: malformed"),
+        ([None], "the node closed the connection: closed"),
     ):
         status, out, err = run("status", "--control", play(lambda asked, answer=answer: answer).place)
         assert (status, out) == (1, "")
         assert complaint in err
         assert err.count("\n") == 1
     status, _, err = run("status", "--timeout", "0.2", "--control", play(lambda asked: []).place)
-    assert (status, err) == (1, "fyrehose: the node does not answer within 0.2 s\n")
+    assert (status, err) == (1, "fyrehose: the node did not answer within 0.2 s\n")
 
 
 def said(outcome: str, why: str = "") -> Callable[[dict[str, Any]], list[Any]]:
@@ -277,4 +280,4 @@ def test_follow(play: Any) -> None:
     ]
     status, out, err = run("follow", "--json", "--control", play(lambda asked: [*told, None]).place)
     assert [json.loads(line) for line in out.splitlines()] == told[1:]
-    assert (status, err) == (1, "fyrehose: the node hung up: closed\n")
+    assert (status, err) == (1, "fyrehose: the node closed the connection: closed\n")
