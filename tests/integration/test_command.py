@@ -200,7 +200,7 @@ def test_input_and_output_that_cannot_be_used(start: Any, backbone: Any, peer: A
     [
         ("sub --count 0", "argument --count: '0' is not a whole number above 0"),
         ("sub --count x", "argument --count: 'x' is not a whole number above 0"),
-        ("sub --from x", "argument --from: start at 'x': it is neither live, oldest nor a number"),
+        ("sub --from x", "argument --from: start position 'x' is not live, oldest or a number"),
         ("pub --timeout nan", "argument --timeout: 'nan' is not a time above 0"),
         ("ping --interval 2", "argument --interval: '2' is outside 0.1 to 0.9"),
         ("ping --connect-timeout x", "argument --connect-timeout: 'x' is not a number of seconds"),

@@ -40,7 +40,7 @@ def test_limits_are_read_anew(start_backbone: Any, peer: Any, tmp_path: Path) ->
     backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: max-clients 1 -> 2")
     second.keepalive()
     limits.write_text("max-clients = 0\n")
-    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: nothing is changed: .* max-clients is a whole number")
+    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: nothing was changed: .* max-clients is a whole number")
     first.keepalive()
     second.keepalive()
     backbone.stop()
@@ -48,7 +48,7 @@ def test_limits_are_read_anew(start_backbone: Any, peer: Any, tmp_path: Path) ->
 
 def test_a_backbone_without_limits_lives_on(start_backbone: Any) -> None:
     backbone = start_backbone()
-    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: there is nothing to read anew")
+    backbone.program.signal(signal.SIGHUP).wait_for("SIGHUP: there is nothing to reload")
     backbone.stop()
 
 

@@ -51,7 +51,7 @@ def test_killed_again_and_again_it_publishes_each_line_once(
     file.write_bytes(lines_of(20_010) + b"not yet a li")
     grown = start(*command, file)
     assert grown.finish() == 0
-    assert grown.err.endswith("the input ends within a line, which may grow: it was not published\n")
+    assert grown.err.endswith("the input ends in an incomplete line, which was not published\n")
     subscriber = start("fyrehose", "sub", "-b", backbone.text, "--from", "oldest", "--count", 20_010)
     assert subscriber.finish() == 0
     shown = printed(start, journal)

@@ -715,7 +715,7 @@ def test_what_cannot_start_says_so_in_one_line(
     for options, said in (
         (["--http", f"tcp:{query.port}", "-d", kept], f"127.0.0.1:{query.port}: Address already in use; stop what"),
         (["--http", port, "-d", tmp_path / "none"], "/none is not a directory"),
-        (["--http", port, "-d", kept, "--tokens-file", tmp_path / "open"], "is open to everybody; chmod 600 it"),
+        (["--http", port, "-d", kept, "--tokens-file", tmp_path / "open"], "is accessible to all users; chmod 600 it"),
     ):
         program = start("twistd", "-n", "--pidfile=", "fyrehose-query", *options, stderr=subprocess.STDOUT)
         assert program.finish() == 1, program

@@ -54,13 +54,13 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("--allow-push x", r"'x' is not an IPv4 network"),
         ("--state no/where", r"/no is not a directory; make it, or choose another place for where"),
         ("--secret-file none", r"secret file none cannot be read: No such file"),
-        ("--secret-file open", r"secret file open is open to everybody; chmod 600 it"),
+        ("--secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
         ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
         ("--protocol no.Where", r"--protocol no.Where cannot be imported: .*; is its directory on PYTHONPATH\?"),
         ("--protocol os.path", r"--protocol os.path is not a subclass of fyrehose_twisted.*BackboneProtocol"),
         (f"--protocol {SUBSCRIBER}", r"--protocol .*SubscriberProtocol is not a subclass of .*BackboneProtocol"),
         ("--systemd push", r"--systemd: systemd passed no socket named push \(it passed none\)"),
-        ("--systemd push --port 5", r"--port and --interface are of no use with --systemd"),
+        ("--systemd push --port 5", r"--port and --interface do not apply with --systemd"),
         ("--limits none", r"limits file .*none cannot be read: No such file"),
     ],
 )
@@ -74,7 +74,7 @@ def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("", r"--protocol is missing: pass the dotted name of the class to run"),
+        ("", r"--protocol NAME is required: the dotted name of the class to run"),
         ("--protocol no.Where", r"--protocol no.Where cannot be imported"),
         (
             "--protocol fyrehose_twisted.fyrehose.protocol.backbone.BackboneProtocol",
@@ -85,7 +85,7 @@ def test_options_of_the_backbone(arguments: str, complaint: str) -> None:
             f"--protocol {SUBSCRIBER} --backbone [::1]:2323",
             r"'\[::1\]:2323' is an IPv6 address, and fyrehose uses IPv4",
         ),
-        (f"--protocol {SUBSCRIBER} --from then", r"start at 'then': it is neither live, oldest nor a number"),
+        (f"--protocol {SUBSCRIBER} --from then", r"start position 'then' is not live, oldest or a number"),
         (f"--protocol {SUBSCRIBER} --from 0", r"start at number 0; numbers go from 1 to"),
         (f"--protocol {SUBSCRIBER} --secret-file short", r"secret file short: the secret has 5 bytes"),
     ],

@@ -155,7 +155,7 @@ def start_unit(start: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 def test_a_node(start_unit: StartUnit, name: str) -> None:
     unit = start_unit(name)
     unit.reload()
-    unit.program.wait_for("there is nothing to read anew")
+    unit.program.wait_for("there is nothing to reload")
     unit.stop()
 
 

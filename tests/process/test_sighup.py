@@ -124,7 +124,7 @@ def test_signals(left: signal.Handlers) -> None:
     with capturedLogs() as logs:
         signal.raise_signal(signal.SIGHUP)
     assert applied == [1, 3]
-    assert [log.get("changes") for log in logs] == ["now 1", "nothing has changed", None]
+    assert [log.get("changes") for log in logs] == ["now 1", "no changes", None]
     first.stop()
     first.stop()
     signal.raise_signal(signal.SIGHUP)
@@ -142,7 +142,7 @@ def test_a_service_that_reads_nothing_takes_the_signal_too(left: signal.Handlers
             signal.raise_signal(signal.SIGHUP)
     finally:
         nothing.stop()
-    assert [log["log_format"] for log in logs] == ["SIGHUP: there is nothing to read anew"]
+    assert [log["log_format"] for log in logs] == ["SIGHUP: there is nothing to reload"]
     assert signal.getsignal(signal.SIGHUP) == left
 
 

@@ -165,8 +165,10 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name: str, run: Callable[..., Any], description: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=description, description=description)
-        made.add_argument("-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="the backbone [%(default)s]")
-        made.add_argument("--secret-file", metavar="FILE", help="file with the backbone's secret")
+        made.add_argument(
+            "-b", "--backbone", default=BACKBONE, metavar="HOST:PORT", help="address of the backbone [%(default)s]"
+        )
+        made.add_argument("--secret-file", metavar="FILE", help="file with the secret of the backbone")
         made.add_argument(
             "--connect-timeout",
             type=parse_positive,
@@ -217,7 +219,7 @@ def _parser() -> argparse.ArgumentParser:
         help="record the position in FILE and resume there; --from applies while FILE does not exist",
     )
     sub.add_argument("--count", type=parse_count, metavar="N", help="stop after N messages")
-    sub.add_argument("--format", choices=("lines", "json"), default="lines", help="what to print [%(default)s]")
+    sub.add_argument("--format", choices=("lines", "json"), default="lines", help="output format [%(default)s]")
     sub.add_argument("--raw", action="store_true", help="print messages as on the wire, with envelopes and repeats")
     sub.add_argument(
         "--keepalive",

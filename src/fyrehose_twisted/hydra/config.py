@@ -167,6 +167,8 @@ class NodeConfig:
             if not 1 <= self.network_size <= MAX_NODES:
                 raise ConfigurationError(f"a network of {self.network_size} nodes is outside 1 to {MAX_NODES}")
         if not 0 < self.irc_rate <= 1_000_000 or self.irc_burst < 1:
-            raise ConfigurationError(f"{self.irc_rate} lines a second, {self.irc_burst} at once, cannot be kept to")
+            raise ConfigurationError(
+                f"{self.irc_rate} lines per second with a burst of {self.irc_burst} is out of range"
+            )
         if not 1 <= self.irc_patience <= 600:
             raise ConfigurationError(f"a patience of {self.irc_patience} s with the IRC server is outside 1 to 600")

@@ -184,7 +184,7 @@ class BoottimeReactor:
             try:
                 call.run()
             except Exception:
-                self.log.failure("a call that was due failed")
+                self.log.failure("a delayed call failed")
         self._compact()
         self._arm()
 

@@ -191,9 +191,8 @@ def require_protection(option: str, endpoint: ServerEndpoint, protected: bool, p
     """
     if not endpoint.local and not protected:
         raise ConfigurationError(
-            f"--{option} {endpoint.description} is not on loopback, and everybody could use it: give "
-            f"{protection}, or --open"
-            " if that is meant"
+            f"--{option} {endpoint.description} is not on loopback: give {protection}, or --open to leave it"
+            " unprotected"
         )
 
 
@@ -205,9 +204,8 @@ def require_loopback(option: str, endpoint: ServerEndpoint, consequence: str) ->
     """
     if not endpoint.local:
         raise ConfigurationError(
-            f"--{option} {endpoint.description} is not on loopback, and whoever reaches it {consequence}: "
-            "choose unix:PATH or"
-            " tcp:PORT"
+            f"--{option} {endpoint.description} is not on loopback, and any client that reaches it {consequence}:"
+            " choose unix:PATH or tcp:PORT"
         )
 
 

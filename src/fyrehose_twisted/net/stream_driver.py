@@ -203,7 +203,7 @@ class StreamDriver:
             return None
         if self.accepted >= self.limits.max_accepted or self._sources[source] >= self.limits.max_per_source:
             self.counters["refused"] += 1
-            text = "refused a connection from {source}: {count} open already, {own} of them from there"
+            text = "refused a connection from {source}: {count} already open, {own} of them from the same source"
             self._rate_limited_log.warn("refused", source, text, count=self.accepted, own=self._sources[source])
             return None
         return self._prepare((source, getattr(address, "port", 0)), dialled=False)

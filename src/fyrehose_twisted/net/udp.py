@@ -127,7 +127,7 @@ class DatagramPort(udp.Port):
         try:
             self._receiver.batch_received(batch)
         except Exception:
-            self.log.failure("datagrams that were not handled: {count}", count=len(batch))
+            self.log.failure("unhandled datagrams: {count}", count=len(batch))
         return True
 
     def send(self, datagrams: Sequence[Datagram | Burst], peers: Sequence[Address]) -> None:

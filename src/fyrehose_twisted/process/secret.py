@@ -32,7 +32,7 @@ def read_secret(path: str) -> bytes:
     except OSError as error:
         raise ConfigurationError(f"secret file {path} cannot be read: {error.strerror}") from error
     if mode & 0o007:
-        raise ConfigurationError(f"secret file {path} is open to everybody; chmod 600 it")
+        raise ConfigurationError(f"secret file {path} is accessible to all users; chmod 600 it")
     try:
         return check_secret(secret)
     except ConfigurationError as error:

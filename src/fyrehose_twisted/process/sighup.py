@@ -167,14 +167,14 @@ class ReloadOnHup(Generic[ValueT]):
     def reload(self) -> None:
         """Read and apply the new value."""
         if self._read is None:
-            self.log.info("SIGHUP: there is nothing to read anew")
+            self.log.info("SIGHUP: there is nothing to reload")
             return
         try:
             told = self._apply(self._read())
         except FyrehoseError as error:
-            self.log.error("SIGHUP: nothing is changed: {error}", error=error)
+            self.log.error("SIGHUP: nothing was changed: {error}", error=error)
         else:
-            self.log.info("SIGHUP: {changes}", changes="; ".join(told) or "nothing has changed")
+            self.log.info("SIGHUP: {changes}", changes="; ".join(told) or "no changes")
 
 
 # A process has one handler per signal but may run several services.

@@ -53,9 +53,9 @@ class Options(ServiceOptions):
         ["allowed-origin", None, None, "origin, such as https://example.org, whose pages may send requests"],
         ["backbone", "b", None, "HOST:PORT of a backbone whose stream to record"],
         ["name", "n", "default", "with --backbone: name of the stream, fyrehose://NAME"],
-        ["from", None, "oldest", "with --backbone: where a new journal starts: live, oldest or a number"],
+        ["from", None, "oldest", "with --backbone: start position of a new journal: live, oldest or a number"],
         ["secret-file", None, None, "with --backbone: file with the shared secret"],
-        ["retention", "r", None, "with --backbone: retention, such as 7d, 50GB or 7d,50GB [default: no limit]"],
+        ["retention", "r", None, "with --backbone: retention, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
     ]
     optFlags = [["open", None, "require no tokens, even on interfaces other than loopback"]]
 

@@ -65,7 +65,7 @@ def read_tokens(path: str) -> Tokens:
     except OSError as error:
         raise ConfigurationError(f"tokens file {path} cannot be read: {error.strerror}") from error
     if mode & 0o007:
-        raise ConfigurationError(f"tokens file {path} is open to everybody; chmod 600 it")
+        raise ConfigurationError(f"tokens file {path} is accessible to all users; chmod 600 it")
     if len(text) > MAX_FILE:
         raise ConfigurationError(f"tokens file {path} is longer than {MAX_FILE:,} bytes")
     tokens: dict[str, bytes] = {}

@@ -66,7 +66,7 @@ streams
   {"cd" * 20}  0.750000  searching  -       0            no   -
 
 counts
-  what   how often
+  event  count
   loops  1,000"""
 
 
@@ -83,7 +83,7 @@ def test_status(play: PlayNode) -> None:
     assert run("status", "--control", play(lambda asked: [{"status": {}}]).place) == (
         1,
         "",
-        "fyrehose: a node describes itself in a way that is not known here; try --json\n",
+        "fyrehose: the node's status has an unknown format; try --json\n",
     )
 
 
@@ -101,7 +101,7 @@ def test_subscribe(play: PlayNode) -> None:
     assert run(*arguments) == (
         0,
         "a\n\udcff\n",
-        "fyrehose: packets 8 to 1,009 were missed\nfyrehose: restarting: reason x\n",
+        "fyrehose: packets 8 to 1,009 were not received\nfyrehose: restarting: reason x\n",
     )
     assert node.asked == [{"ask": "subscribe", "key": KEY.hex(), "after": 6}]
     status, out, err = run("subscribe", "--control", play(tell).place, "--json", "--count", "1", "name:news")
@@ -115,7 +115,7 @@ def test_subscribe_fails_when_too_few_packets_arrive_in_time(play: PlayNode) -> 
         return [{"following": asked["key"]}, {"key": "00", "number": 7, "data": "a"}]
 
     arguments = "subscribe", "--control", play(tell).place, "--count", "3", "--within", "1.5", "name:news"
-    assert run(*arguments) == (1, "a\n", "fyrehose: only 1 of 3 packets came within 1.5 s (--within)\n")
+    assert run(*arguments) == (1, "a\n", "fyrehose: only 1 of 3 packets arrived within 1.5 s (--within)\n")
     arguments = "subscribe", "--control", play(tell).place, "--count", "1", "--within", "60", "name:news"
     assert run(*arguments) == (0, "a\n", "")
     arguments = "subscribe", "--control", play(tell).place, "--within", "60", "name:news"
@@ -208,4 +208,7 @@ def test_keys(tmp_path: Path) -> None:
 
 def test_commands_without_a_running_node_fail() -> None:
     status, _, err = run("status", "--control", "tcp:1")
-    assert (status, err) == (1, "fyrehose: no node at tcp:1: refused; is that its --control, and may you use it?\n")
+    assert (status, err) == (
+        1,
+        "fyrehose: no node at tcp:1: refused; check that it is the node's --control, and that you have access\n",
+    )

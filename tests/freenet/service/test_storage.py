@@ -107,7 +107,7 @@ def test_packets_before_the_beginning_of_a_journal_are_logged(journal: MemoryJou
     journal.commit()
     with capturedLogs() as logs:
         packets.write(delivered(99))
-    assert [log["log_format"] for log in logs] == ["packet {number:,} of {stream} came too late"]
+    assert [log["log_format"] for log in logs] == ["packet {number:,} of {stream} arrived too late"]
     assert kept(journal) == {0: [100]}
 
 

@@ -56,11 +56,11 @@ def service_of(text: str) -> FrontendService:
         ("--http none --lines none", r"--http and --lines are both none; at least one endpoint is required"),
         (
             "--http tcp:8481:interface=0.0.0.0",
-            r"--http tcp:8481:interface=0.0.0.0 is not on loopback, .*: give --tokens-file, or --open",
+            r"--http tcp:8481:interface=0.0.0.0 is not on loopback: give --tokens-file, or --open",
         ),
         ("--lines tcp:8482:interface=10.0.0.1", r"--lines tcp:8482:interface=10.0.0.1 is not on loopback"),
         ("--tokens-file missing", r"tokens file .*/missing cannot be read: No such file"),
-        ("--tokens-file open", r"tokens file .*/open is open to everybody; chmod 600 it"),
+        ("--tokens-file open", r"tokens file .*/open is accessible to all users; chmod 600 it"),
         ("--tokens-file short", r"tokens file .*/short, line 1: expected a name and a token"),
         ("--secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
         ("--kept 17", r"--kept 17 is outside 0 to 16"),

@@ -50,22 +50,22 @@ SHOWN = """\
 network default of 3 nodes, seen from a (7)
 cohort in term 1,234: 9 took it in
 b?[2J (9) leads; 2 have to agree
-IRC is closed; 0 lines to be said there; the next from there is 17
+IRC is closed; 0 lines queued for it; the next line from it is 17
 
 nodes
-  tag    id  hops  by way of   heard of
+  tag    id  hops  via         last heard
   a      7   0     -           0.0 s ago
   b?[2J  9   1     tcp:b:6174  0.2 s ago
   -      11  -     -           -
 
 links
-  link        leads to  speaks           open
-  tcp:b:6174  9         hydra            yes
-  tcp:h:1     -         the reference's  no
+  link        node  protocol   open
+  tcp:b:6174  9     hydra      yes
+  tcp:h:1     -     reference  no
 
 counts
-  what  how often
-  said  1,000"""
+  event  count
+  said   1,000"""
 
 
 run = partial(run_command, "hydra")
@@ -89,11 +89,14 @@ def test_wrong_usage(arguments: str, complaint: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ("status --control tcp:1", "no node at tcp:1: refused; is that its --control, and may you use it?"),
+        (
+            "status --control tcp:1",
+            "no node at tcp:1: refused; check that it is the node's --control, and that you have access",
+        ),
         ("say --control /nowhere/x hi", "no node at /nowhere/x: "),
         (
             "follow --control nonsense:1",
-            "--control 'nonsense:1' is no endpoint such as unix:/run/node.sock",
+            "--control 'nonsense:1' is not an endpoint such as unix:/run/node.sock",
         ),
     ],
 )
@@ -131,8 +134,8 @@ def test_how_a_network_looks() -> None:
     assert shown == SHOWN
     leading = "\n".join(format_status({**STATE, "leader": 7, "lease": 3.21, "size": None}))
     assert "network default of any number of nodes" in leading
-    assert "this node leads, its lease goes on for 3.2 s; 2 have to agree" in leading
-    assert "nobody leads; 2 have to agree" in "\n".join(format_status({**STATE, "leader": None}))
+    assert "this node leads, its lease ends in 3.2 s; 2 have to agree" in leading
+    assert "no node leads; 2 have to agree" in "\n".join(format_status({**STATE, "leader": None}))
 
 
 def test_status(play: PlayNode) -> None:
@@ -144,17 +147,17 @@ def test_status(play: PlayNode) -> None:
     status, out, err = run("status", "--json", "--control", play(lambda asked: [{"status": STATE}]).place)
     assert json.loads(out) == STATE
     for answer, complaint in (
-        ([{"status": {"role": 1}}], "in a way that is not known here; try --json"),
+        ([{"status": {"role": 1}}], "status has an unknown format; try --json"),
         ([{"error": "no"}], "fyrehose: no\n"),
-        ([b"nonsense\n"], "the node hung up: malformed"),
-        ([None], "the node hung up: closed"),
+        ([b"nonsense\n"], "the node closed the connection: malformed"),
+        ([None], "the node closed the connection: closed"),
     ):
         status, out, err = run("status", "--control", play(lambda asked, answer=answer: answer).place)
         assert (status, out) == (1, "")
         assert complaint in err
         assert err.count("\n") == 1
     status, _, err = run("status", "--timeout", "0.2", "--control", play(lambda asked: []).place)
-    assert (status, err) == (1, "fyrehose: the node does not answer within 0.2 s\n")
+    assert (status, err) == (1, "fyrehose: the node did not answer within 0.2 s\n")
 
 
 def said(outcome: str, why: str = "") -> Callable[[dict[str, Any]], list[Any]]:
@@ -172,14 +175,14 @@ def test_say(play: PlayNode) -> None:
     assert [asked["line"] for asked in node.asked[:2]] == ["PRIVMSG #c :\udcff", "PRIVMSG #c :0"]
     assert len(node.asked) == 501
     for outcome, why, complaint in (
-        ("uncertain", "no-answer", "no-answer: it may or may not have been said"),
-        ("refused", "no-leader", "no-leader: it was not said, and will not be"),
+        ("uncertain", "no-answer", "no-answer: the line may or may not have been sent"),
+        ("refused", "no-leader", "no-leader: the line was not sent and will not be"),
     ):
         assert run("say", "--control", play(said(outcome, why)).place, "x") == (1, "", f"fyrehose: {complaint}\n")
     status, _, err = run("say", "--control", play(said("refused", "no-leader")).place, data=b"a\nb\n")
     assert status == 1
     assert err.splitlines()[-1] == (
-        "fyrehose: 2 of 2 lines not said: line 1: no-leader: it was not said, and will not be"
+        "fyrehose: 2 of 2 lines not sent: line 1: no-leader: the line was not sent and will not be"
     )
     assert send_failure({"error": "it is bad", "id": 1}) == "it is bad"
 
@@ -221,9 +224,9 @@ def test_follow(play: PlayNode) -> None:
     assert (status, out) == (0, ":n PRIVMSG #c :\udcff\n:n PRIVMSG #c :b\n")
     assert err.splitlines() == [
         "fyrehose: b (9) leads in term 3",
-        "fyrehose: lines 2 to 5 of term 3 did not get here",
-        "fyrehose: nobody leads in term 3",
+        "fyrehose: lines 2 to 5 of term 3 were not received",
+        "fyrehose: no node leads in term 3",
     ]
     status, out, err = run("follow", "--json", "--control", play(lambda asked: [*told, None]).place)
     assert [json.loads(line) for line in out.splitlines()] == told[1:]
-    assert (status, err) == (1, "fyrehose: the node hung up: closed\n")
+    assert (status, err) == (1, "fyrehose: the node closed the connection: closed\n")

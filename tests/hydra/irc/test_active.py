@@ -353,9 +353,9 @@ def test_sasl_plain(size: int) -> None:
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b":s CAP * NAK :sasl\r\n", "the server does not know SASL"),
+        (b":s CAP * NAK :sasl\r\n", "the server does not support SASL"),
         (b":s CAP * ACK :sasl\r\n:s 904 bot :SASL failed\r\n", "SASL refused: SASL failed"),
-        (WELCOME, "the server does not know SASL"),
+        (WELCOME, "the server does not support SASL"),
         (b":s 464 bot :Password incorrect\r\n", "refused: Password incorrect"),
     ],
 )
@@ -550,7 +550,7 @@ def test_unterminated_line_ends_the_connection() -> None:
     assert server.transport.aborted
     server.says(b"x" * 100_000)
     server.advance(0.1)
-    assert server.closed == ["a line without end"]
+    assert server.closed == ["overlong line"]
 
 
 def test_server_that_does_not_read_is_disconnected() -> None:
@@ -573,14 +573,14 @@ def test_taken_nick_is_replaced() -> None:
     assert asked == [b"NICK bot_", b"NICK bot__", b"NICK bo_", b"NICK b__"]
     server.says(b":s 433 * b__ :taken\r\n")
     server.advance(0.1)
-    assert server.closed == ["the nick bot and those like it are taken"]
+    assert server.closed == ["the nick bot and its variants are taken"]
 
 
 def test_refused_nick_ends_the_connection() -> None:
     server = dialled().accept()
     server.says(b":s 432 * bot :Erroneous nickname\r\n")
     server.advance(0.1)
-    assert server.closed == ["the nick bot is not allowed there"]
+    assert server.closed == ["the nick bot is not allowed on this server"]
     server = dialled().accept()
     server.read()
     server.says(b":s 433 * bot :taken\r\n:s 432 * bot_ :too long\r\n:s 432 * bot__ :too long\r\n")

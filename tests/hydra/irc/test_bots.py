@@ -175,9 +175,9 @@ def test_invalid_reply_is_only_logged(failures: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("made", "why"),
     [
-        (NoBot, "is no fyrehose_twisted.interfaces.IBot"),
-        (NeedsMore, "cannot be made: TypeError"),
-        ("a string", "cannot be made: TypeError"),
+        (NoBot, "does not provide fyrehose_twisted.interfaces.IBot"),
+        (NeedsMore, "cannot be created: TypeError"),
+        ("a string", "cannot be created: TypeError"),
     ],
 )
 def test_invalid_bot_is_refused_at_the_start(made: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:

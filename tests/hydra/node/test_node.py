@@ -248,8 +248,8 @@ def test_events_are_emitted_in_order(cohort: Cohort) -> None:
         ({"network_size": None}, "size"),
         ({"network_size": 0}, "outside"),
         ({"network_size": 65}, "outside"),
-        ({"irc_rate": 0.0}, "lines a second"),
-        ({"irc_burst": 0}, "lines a second"),
+        ({"irc_rate": 0.0}, "lines per second"),
+        ({"irc_burst": 0}, "lines per second"),
     ],
 )
 def test_invalid_configuration_is_refused(options: dict[str, Any], why: str) -> None:

@@ -512,7 +512,7 @@ async def test_control_socket_answers_commands(start: Any, ircd: Ircd, tmp_path:
     refused = await asking.request_numbered(ask="say", line="QUIT :x", retry=False)
     assert "is not one of" in refused["error"]
     await node.stopService()
-    assert (await asking.ended).startswith("the node hung up")
+    assert (await asking.ended).startswith("the node closed the connection")
 
 
 @pytest_twisted.ensureDeferred

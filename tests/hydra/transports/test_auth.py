@@ -207,7 +207,7 @@ class TestSuccess:
             assert end.speaker.transport is end.wire
             assert end.counted == []
             assert end.clock.getDelayedCalls() == []
-            assert repr(end.proving) == "<Authenticator with 0 under way>"
+            assert repr(end.proving) == "<Authenticator with 0 pending>"
         assert ours.connected == [ours.speaker]
 
     def test_handshake_lines_are_malformed_for_nodes(self) -> None:
@@ -483,7 +483,7 @@ class TestBounds:
 
         for _ in range(20):
             fail_from("192.0.2.1", b"KNOCK 7\r\n")
-        expected = "hung up on 192.0.2.1: it has no secret, or is no node"
+        expected = "hung up on 192.0.2.1: it has no secret, or is not a hydra node"
         assert complaints(logged) == [expected]
         assert counted == ["not-auth"] * 20
         fail_from("192.0.2.2", b"KNOCK 7\r\n")

@@ -339,7 +339,7 @@ def test_what_is_no_pipe_or_open_to_everybody_is_refused(reactor: Turns, tmp_pat
 
     file = tmp_path / "file"
     file.write_bytes(b"")
-    assert "is no directory" in str(problem_of(file))
+    assert "is not a directory" in str(problem_of(file))
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     assert "chmod 700" in str(problem_of(tmp_path / "open"))
@@ -347,16 +347,16 @@ def test_what_is_no_pipe_or_open_to_everybody_is_refused(reactor: Turns, tmp_pat
     (tmp_path / "odd" / "0to1").write_bytes(b"")
     problem = problem_of(tmp_path / "odd")
     assert isinstance(problem, ConfigurationError)
-    assert "is no named pipe; remove it" in str(problem)
+    assert "is not a named pipe; remove it" in str(problem)
     (tmp_path / "loose").mkdir()
     os.mkfifo(tmp_path / "loose" / "1to0")
     (tmp_path / "loose" / "1to0").chmod(0o622)
     assert "chmod 600" in str(problem_of(tmp_path / "loose"))
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "0to1").symlink_to(tmp_path / "loose" / "1to0")
-    assert "is no named pipe" in str(problem_of(tmp_path / "linked"))
+    assert "is not a named pipe" in str(problem_of(tmp_path / "linked"))
     assert isinstance(problem_of(tmp_path / "no" / "such"), OperationalError)
-    with pytest.raises(ConfigurationError, match="neither 0 nor 1"):
+    with pytest.raises(ConfigurationError, match="is not 0 or 1"):
         FifoEndpoint(reactor, str(tmp_path), 2)
     assert held(tmp_path) == []
 

@@ -258,7 +258,7 @@ def test_an_end_that_begins_again_ends_the_session(restarted: int) -> None:
     pair.ends[restarted].tick(pair.now)
     pair.carry()
     other = pair.ends[1 - restarted]
-    assert (other.state, other.end_reason) == (NoticeState.OVER, "the other end began again")
+    assert (other.state, other.end_reason) == (NoticeState.OVER, "the peer opened a new session")
     assert pair.came[restarted] == b""
     pair.ends[1 - restarted] = pair.end(1 - restarted)
     pair.advance(5)
@@ -375,7 +375,7 @@ def test_too_much_waits() -> None:
     pair.ends[0].write(b"x" * MAX_QUEUED, pair.now)
     assert pair.ends[0].state is NoticeState.OPEN
     pair.ends[0].write(b"x" * MAX_FRAGMENT * MAX_FRAGMENTS, pair.now)
-    assert pair.ends[0].end_reason == "too much waits"
+    assert pair.ends[0].end_reason == "too much unsent data"
     assert pair.ends[0].waiting == 0
     assert pair.ends[0].next_deadline() is None
 
@@ -542,12 +542,12 @@ def test_whoever_writes_too_much_is_paused() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b":ivan!u@h NICK Guest1\r\n", "named it Guest1"),
+        (b":ivan!u@h NICK Guest1\r\n", "changed the nick to Guest1"),
         (b":o!u@h KILL ivan :enough\r\n:s ERROR\r\n", "killed: enough"),
         (b"ERROR :going down\r\n", "going down"),
-        (b":s 303 ivan :\r\n", "not on IRC"),
+        (b":s 303 ivan :\r\n", "no longer on IRC"),
         (b":boris!u@h NOTICE ivan :H1 7 1/1 YQ\r\n", "missing"),
-        (b":boris!u@h NOTICE ivan :H1 OPEN AAAAAAAAAAAAAAAA -\r\n", "began again"),
+        (b":boris!u@h NOTICE ivan :H1 OPEN AAAAAAAAAAAAAAAA -\r\n", "the peer opened a new session"),
     ],
 )
 def test_what_ends_a_link(line: bytes, reason: str) -> None:
@@ -562,7 +562,7 @@ def test_what_ends_a_link(line: bytes, reason: str) -> None:
     assert (net.users, net.clock.getDelayedCalls()) == ({}, [])
 
 
-@pytest.mark.parametrize(("goodbye", "reason"), [(True, "closed"), (False, "not on IRC")])
+@pytest.mark.parametrize(("goodbye", "reason"), [(True, "closed"), (False, "no longer on IRC")])
 def test_an_abort_ends_a_link_at_once(goodbye: bool, reason: str) -> None:
     net = Net()
     ivan, boris = net.link(max_ping=10.0)

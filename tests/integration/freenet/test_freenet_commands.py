@@ -57,7 +57,7 @@ def test_a_subscriber_gives_up_when_too_few_packets_come_in_time(network: Callab
     nodes[0].publish("one")
     late = freenet(nodes[1], "subscribe", "--count", 2, "--within", 3, KEY.hex())
     assert (late.process.returncode, late.out) == (1, "one\n"), late
-    assert "only 1 of 2 packets came within 3 s" in late.err, late
+    assert "only 1 of 2 packets arrived within 3 s" in late.err, late
 
 
 def test_publishing_through_a_node_makes_no_journal_there(network: Callable[..., Any], freenet: Run) -> None:

@@ -164,7 +164,7 @@ def test_what_cannot_work_is_said_before_it_starts(start: Any, free_port: Any, t
 
     (tmp_path / "bad").write_text("{}")
     said = {
-        listen(":interface=0.0.0.0"): "is not on loopback, and everybody could use it",
+        listen(":interface=0.0.0.0"): "is not on loopback: give --secret-file",
         (*listen(), "--control", "tcp:1:interface=0.0.0.0"): "publishes in this node's name",
         ("--location", "1.0"): "--location 1.0: a location goes from 0",
         ("--subscribe", "x"): "'x' is not a key",

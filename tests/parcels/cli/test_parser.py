@@ -140,7 +140,7 @@ def test_how_a_cluster_is_described() -> None:
         "  another  127.0.0.1:20  no     0abc",
         "",
         "neighbours",
-        "  name  address  mode  votes  speaks        heard of",
+        "  name  address  mode  votes  protocol      last heard",
         "  b     [::1]:3  Wrk   no     document 004  0.3 s ago",
     ]
 

@@ -453,7 +453,7 @@ async def test_it_says_what_happens(start: Start) -> None:
     lines = [event["log_format"].format(**event) for event in said if event.get("log_source") is not None]
     assert any(line.startswith("node a of cluster default listens on 127.0.0.1:") for line in lines)
     assert any(line.startswith("mode Wrk: ") for line in lines)
-    assert any(line.startswith("knows b at 127.0.0.1:") for line in lines)
+    assert any(line.startswith("added neighbour b at 127.0.0.1:") for line in lines)
     assert "members are a, b, c; 2 have to agree" in lines
 
 

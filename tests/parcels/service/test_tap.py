@@ -138,14 +138,14 @@ def test_endpoints_name_loopback_unless_they_name_something_else(text: str, list
         ("--listen tcp:1:interface=0.0.0.0 --open", r"--advertise HOST:PORT is required: --listen tcp:1:interface=0.0"),
         (
             "--listen tcp:1:interface=192.0.2.1",
-            r"--listen tcp:1:interface=192.0.2.1 is not on loopback, and everybody could use it: give"
+            r"--listen tcp:1:interface=192.0.2.1 is not on loopback: give"
             r" --cluster-secret-file, or --open",
         ),
         ("--listen ssl:1:interface=192.0.2.1", r"--listen ssl:1:interface=192.0.2.1 is not on loopback"),
-        ("--http tcp:1:interface=192.0.2.1", r"--http tcp:1:interface=192.0.2.1 is not on loopback, .* --token-file"),
+        ("--http tcp:1:interface=192.0.2.1", r"--http tcp:1:interface=192.0.2.1 is not on loopback: give --token-file"),
         ("--cluster-secret-file none", r"secret file none cannot be read: No such file"),
         ("--cluster-secret-file short", r"secret file short: the secret has 5 bytes; it needs at least 16"),
-        ("--cluster-secret-file open", r"secret file open is open to everybody; chmod 600 it"),
+        ("--cluster-secret-file open", r"secret file open is accessible to all users; chmod 600 it"),
         ("--http 0 --token-file none", r"--token-file: secret file none cannot be read"),
         (
             "--http 0 --token-file secret",

@@ -17,8 +17,8 @@ def assess_open_files(soft: int | None, hard: int | None) -> DoctorFinding:
     :param hard: limit up to which an unprivileged process may raise it.
     """
     if soft is None:
-        return ok(OPEN_FILES, "a process may have any number")
-    found = f"a process may have {soft:,}, and raise that to {'any number' if hard is None else f'{hard:,}'}"
+        return ok(OPEN_FILES, "a process may open any number")
+    found = f"a process may open {soft:,}, and raise that to {'any number' if hard is None else f'{hard:,}'}"
     enough = hard is None or hard >= RECOMMENDED_OPEN_FILES
     advice = (
         f"ulimit -n {RECOMMENDED_OPEN_FILES}"

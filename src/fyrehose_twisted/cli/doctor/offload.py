@@ -99,7 +99,7 @@ def _readable(one: socket.socket) -> bool:
 
 
 def assess_offload(probe: OffloadProbe) -> list[DoctorFinding]:
-    """Assess the burst: one finding for sending, one for receiving."""
+    """Assess the burst: one finding for GSO, one for GRO."""
     if probe.intact < COUNT:
         refused = "".join(f", {count} refused with {name}" for name, count in probe.errors.items())
         lost = f"{probe.intact} of {COUNT} datagrams arrived on 127.0.0.1{refused}"

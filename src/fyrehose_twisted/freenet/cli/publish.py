@@ -71,9 +71,7 @@ def format_status(state: dict[str, Any]) -> Iterable[str]:
     if state["counts"]:
         yield ""
         yield "counts"
-        yield from format_table(
-            ("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items()))
-        )
+        yield from format_table(("event", "count"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items())))
 
 
 # publish

@@ -25,7 +25,7 @@ class PacketPrinter(EventPrinter):
             self.output.write(message["data"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:
             first, last = message["missed"]
-            print(f"fyrehose: packets {first:,} to {last:,} were missed", file=sys.stderr)
+            print(f"fyrehose: packets {first:,} to {last:,} were not received", file=sys.stderr)
         elif "change" in message:
             details = {name: value for name, value in message.items() if name not in ("key", "change")}
             text = ", ".join(f"{name} {value}" for name, value in details.items())

@@ -23,7 +23,7 @@ StreamChange = Subscribed | SubscribeFailed | ParentLost | ParentChanged | Strea
 
 
 def log_event(log: Logger, event: Any) -> None:
-    """Write to a log what a node tells."""
+    """Log an event of a node."""
     match event:
         case Subscribed(key, root, is_root):
             where = "this node is the root" if is_root else f"the root is at {root:.6f}"
@@ -31,17 +31,17 @@ def log_event(log: Logger, event: Any) -> None:
         case SubscribeFailed(key, reason):
             log.warn("{key} is not connected: {reason}", key=key.hex(), reason=reason)
         case ParentLost(key, reason):
-            log.info("{key} looks for another parent: {reason}", key=key.hex(), reason=reason)
+            log.info("{key} lost its parent and is searching for another: {reason}", key=key.hex(), reason=reason)
         case ParentChanged(key, None):
             log.info("{key}: this node is the root", key=key.hex())
         case ParentChanged(key, parent):
             log.info("{key}: the parent is {parent:016x}", key=key.hex(), parent=parent)
         case StreamDropped(key):
-            log.info("{key} is over here", key=key.hex())
+            log.info("this node left the tree of {key}", key=key.hex())
         case PacketsMissed(key, first, last):
-            log.warn("packets {first:,} to {last:,} of {key} did not get here", key=key.hex(), first=first, last=last)
+            log.warn("packets {first:,} to {last:,} of {key} were not received", key=key.hex(), first=first, last=last)
         case StreamRenumbered(key, first):
-            log.warn("{key} counts from {first:,} on", key=key.hex(), first=first)
+            log.warn("{key} was renumbered from {first:,}", key=key.hex(), first=first)
         case NeighbourUp(node, location):
             log.info("neighbour {node:016x} at {location:.6f}", node=node, location=location)
         case NeighbourDown(node, reason):

@@ -80,7 +80,7 @@ class PacketJournal:
             self._epoch += 1
             self.journal.begin(self._epoch, number)
         elif bounds is not None and number < bounds.first:
-            self.log.warn("packet {number:,} of {stream} came too late", number=number, stream=self.journal.stream)
+            self.log.warn("packet {number:,} of {stream} arrived too late", number=number, stream=self.journal.stream)
         return self._epoch
 
 

@@ -50,10 +50,10 @@ class Options(ServiceOptions):
             "state",
             None,
             None,
-            "file for the node's id and location, its alone [default: a new id at each start]",
+            "file for the node's id and location, used by no other node [default: a new id at each start]",
         ],
         ["journal", "j", None, "directory for journals of the streams subscribed to, used by this node alone"],
-        ["retention", "r", None, "retention of each journal, such as 7d or 1GB [default: everything]"],
+        ["retention", "r", None, "retention of each journal, such as 7d, 1GB or 7d,1GB [default: unlimited]"],
         ["control", "c", None, "endpoint for `fyrehose freenet`: unix:/run/freenet.sock or tcp:6181 (on loopback)"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
         ["secret-file", None, None, "file with the shared secret of the network"],
@@ -82,7 +82,7 @@ class Options(ServiceOptions):
             "max-htl",
             None,
             _DEFAULT_POLICY.max_htl,
-            "maximum hops to live of a request",
+            "maximum hops to live (HTL) of a request",
             integer_option("max-htl", 1, MAX_HTL),
         ],
         [
@@ -103,16 +103,21 @@ class Options(ServiceOptions):
             "htl-on-closer",
             None,
             _DEFAULT_POLICY.htl_on_closer,
-            "HTL of a request that comes nearer to its key: reset or keep",
+            "HTL of a request that has come nearer to its key: reset or keep",
         ],
-        ["accept", None, _DEFAULT_POLICY.accept, "location that a resubscriber is compared with: root, or own"],
+        ["accept", None, _DEFAULT_POLICY.accept, "location that a resubscriber is compared with: root or own"],
         [
             "coalesce",
             None,
             _DEFAULT_POLICY.coalesce,
             "handling of a second request for a stream: queue, reject or parallel",
         ],
-        ["on-parent-lost", None, _DEFAULT_POLICY.on_parent_lost, "keep the subtree or dismiss it: graft or teardown"],
+        [
+            "on-parent-lost",
+            None,
+            _DEFAULT_POLICY.on_parent_lost,
+            "subtree after the loss of the parent: graft (keep it) or teardown (dismiss it)",
+        ],
         ["protocol", None, None, "dotted name of your subclass of FreenetPeerProtocol"],
     ]
     optFlags = [
@@ -138,7 +143,7 @@ class Options(ServiceOptions):
     opt_p = opt_peer
 
     def opt_subscribe(self, key: str) -> None:
-        """KEY of a stream to be subscribed to: 40 hexadecimal digits, or name:NAME (repeatable)"""
+        """KEY of a stream to subscribe to: 40 hexadecimal digits, or name:NAME (repeatable)"""
         self["streams"].append(key)
 
     opt_s = opt_subscribe

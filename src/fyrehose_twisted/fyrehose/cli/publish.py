@@ -123,7 +123,7 @@ async def publish(options: argparse.Namespace, reactor: Any) -> int:
         outcome = "not kept" if isinstance(lines.problem, MessageNotKept) else "not published"
         return print_error(f"{missing:,} of {pluralize(lines.lines_read, 'message')} {outcome}: {lines.problem}")
     if isinstance(lines, ResumingPublisher) and lines.has_partial_line:
-        print_error("the input ends within a line, which may grow: it was not published")
+        print_error("the input ends in an incomplete line, which was not published")
     return 0
 
 

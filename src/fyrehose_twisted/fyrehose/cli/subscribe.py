@@ -53,7 +53,7 @@ class MessagePrinter(SubscriberProtocol):
             self.done.callback(None)
 
     def messages_lost(self, first: int, last: int) -> None:
-        print(f"fyrehose: lost {first} to {last}: nobody has them, or they were never given", file=sys.stderr)
+        print(f"fyrehose: lost {first} to {last}: no client that was asked holds them", file=sys.stderr)
 
     def finish(self) -> None:
         """Stop printing messages."""

@@ -244,7 +244,7 @@ class LineProtocol(Protocol):
         self._pending_publishes.discard(published)
 
     def _internal_error(self, failure: Failure) -> None:
-        self.log.failure("a connection for lines failed", failure)
+        self.log.failure("a line connection failed", failure)
         self.transport.abortConnection()
 
     def _error_reply(self, reason: bytes) -> bytes:

@@ -109,7 +109,7 @@ class FrontendService(DatagramService):
         try:
             await idle
         except DeferredTimeout:
-            self.log.warn("batches that were not published in time: {count}", count=len(self.publish_queue))
+            self.log.warn("batches not published in time: {count}", count=len(self.publish_queue))
         self.publish_queue.stop()
         self.site.close()
         await wait_closed(self.reactor, lambda: self.site.connections + len(self.lines))

@@ -37,33 +37,33 @@ class Options(ServiceOptions):
 
     synopsis = "[options]"
     longdesc = (
-        "Publishes to a backbone for applications that speak HTTP, or a message a line over TCP, and tells them the"
-        " numbers. Listens on loopback unless told otherwise; on any other interface it wants --tokens-file or --open."
+        "Publishes to a backbone for applications that use HTTP, or TCP with one message per line, and returns the"
+        " numbers. Listens on loopback by default. Any other interface requires --tokens-file or --open."
     )
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
-        ["http", None, DEFAULT_HTTP, "endpoint to take HTTP on, or none"],
-        ["lines", None, DEFAULT_LINES, "endpoint to take lines on, or none"],
-        ["tokens-file", None, None, "file with a client's name and its token on each line; clients must know one"],
-        ["limits", None, None, "TOML file with limits; it and the tokens are read anew on SIGHUP"],
-        ["allowed-origin", None, None, "the origin, https://example.org, whose pages may publish from a browser"],
+        ["http", None, DEFAULT_HTTP, "endpoint of the HTTP server, or none"],
+        ["lines", None, DEFAULT_LINES, "endpoint of the line protocol, or none"],
+        ["tokens-file", None, None, "file with a client name and its token on each line"],
+        ["limits", None, None, "TOML file with limits; reloaded with the tokens on SIGHUP"],
+        ["allowed-origin", None, None, "origin, such as https://example.org, whose pages may publish"],
         ["secret-file", None, None, "file with the backbone's secret"],
         [
             "kept",
             None,
             0,
-            "tell the number of a message only once so many durable journals have synced it to disk; 0 for none",
+            "durable journals that must sync a message to disk before its number is returned",
             integer_option("kept", 0, MAX_HOLDINGS),
         ],
     ]
-    optFlags = [["open", None, "do without tokens, also on an interface other than loopback"]]
+    optFlags = [["open", None, "require no tokens, even on interfaces other than loopback"]]
 
     def __init__(self) -> None:
         super().__init__()
         self["hosts"] = []
 
     def opt_host(self, name: str) -> None:
-        """a name by which clients without a token may ask, beside localhost and addresses (repeatable)"""
+        """host name to accept without a token, besides localhost and addresses (repeatable)"""
         self["hosts"].append(name)
 
     def postOptions(self) -> None:

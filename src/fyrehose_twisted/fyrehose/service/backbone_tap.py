@@ -56,14 +56,14 @@ class Options(ServiceOptions):
     aliases = FORMER_NAMES
     synopsis = "[options]"
     longdesc = (
-        "Gives every message a number and sends it to all subscribers. Listens on loopback unless told otherwise;"
-        " on any other interface it wants to know whom it serves: --secret-file, --allow or --open."
+        "Assigns a number to every message and sends it to all subscribers. Listens on loopback by default. Any other"
+        " interface requires --secret-file, --allow or --open."
     )
     optParameters = [
         ["interface", "i", "127.0.0.1", "IPv4 address to listen on"],
         ["port", "p", DEFAULT_PORT, "UDP port to listen on", integer_option("port", 0, 65_535)],
         ["name", "n", "default", "name of the stream, fyrehose://NAME"],
-        ["state", "s", None, "file that keeps the last number [default: fyrehose-NAME.state, where you start it]"],
+        ["state", "s", None, "file for the last number [default: fyrehose-NAME.state in the current directory]"],
         [
             "start-at",
             None,
@@ -75,41 +75,41 @@ class Options(ServiceOptions):
             "settle-time",
             None,
             SETTLE_TIME,
-            "seconds to listen for clients before the first number",
+            "seconds to wait for clients before the first number is assigned",
             float_option("settle-time"),
         ],
-        ["secret-file", None, None, "file with the secret that clients must know"],
-        ["max-clients", "m", 1_024, "clients to serve at once", integer_option("max-clients", 1, 1_000_000)],
+        ["secret-file", None, None, "file with the secret shared with clients"],
+        ["max-clients", "m", 1_024, "maximum number of clients", integer_option("max-clients", 1, 1_000_000)],
         [
             "max-per-host",
             None,
             None,
-            "of those, clients of one host [default: a quarter, or 16 if that is more]",
+            "maximum number of clients per host [default: a quarter of --max-clients, at least 16]",
             integer_option("max-per-host", 1, 1_000_000),
         ],
-        ["forward", "f", "random", "order among clients equally likely to hold a message: random or round-robin"],
+        ["forward", "f", "random", "choice among clients equally likely to hold a message: random or round-robin"],
         [
             "retransmit",
             None,
             32,
-            "MiB of the latest messages to keep and send again",
+            "MiB of recent messages kept for retransmission",
             integer_option("retransmit", 0, MAX_RETRANSMIT >> 20),
         ],
         [
             "min-rate",
             None,
             1_024,
-            "KiB a second that publishers are allowed however far repairs are behind; 0 never to slow them down",
+            "KiB/s always granted to publishers, however far repairs lag; 0 never throttles publishers",
             integer_option("min-rate", 0, 2**30),
         ],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
-        ["limits", None, None, "TOML file with limits, which go before these options; read anew on SIGHUP"],
-        ["systemd", None, None, "take the UDP socket of that FileDescriptorName= from systemd, and bind none"],
+        ["limits", None, None, "TOML file with limits, which override these options; reloaded on SIGHUP"],
+        ["systemd", None, None, "use the UDP socket with this FileDescriptorName= from systemd instead of binding one"],
         ["protocol", None, None, "dotted name of your subclass of BackboneProtocol"],
     ]
     optFlags = [
-        ["open", None, "serve anybody, also on an interface other than loopback"],
-        ["trust-addresses", None, "believe ADDR of clients, for those behind address translation"],
+        ["open", None, "serve all clients, even on interfaces other than loopback"],
+        ["trust-addresses", None, "trust the ADDR of clients, for clients behind address translation"],
     ]
 
     def __init__(self) -> None:
@@ -118,15 +118,15 @@ class Options(ServiceOptions):
         self["allow-push"] = []
 
     def opt_allow(self, network: str) -> None:
-        """serve only this IPv4 network, in CIDR form (repeatable)"""
+        """IPv4 network to serve, in CIDR form (repeatable) [default: all]"""
         self["allow"].append(network)
 
     def opt_allow_push(self, network: str) -> None:
-        """let only this IPv4 network publish, in CIDR form (repeatable)"""
+        """IPv4 network that may publish, in CIDR form (repeatable) [default: all]"""
         self["allow-push"].append(network)
 
     def postOptions(self) -> None:
-        """Check what can be checked before anything starts."""
+        """Check the options before the service starts."""
         try:
             self._check()
         except FyrehoseError as error:
@@ -151,7 +151,7 @@ class Options(ServiceOptions):
         if self["systemd"]:
             if self["port"] != DEFAULT_PORT or self["interface"] != "127.0.0.1":
                 raise usage.UsageError(
-                    "--port and --interface are of no use with --systemd: the .socket unit names them"
+                    "--port and --interface do not apply with --systemd; set the address in the .socket unit"
                 )
             self["inherited"] = activated_udp_socket("systemd", self["systemd"])
             interface = IPv4Address(self["inherited"].getsockname()[0])

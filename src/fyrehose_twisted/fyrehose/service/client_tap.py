@@ -1,4 +1,4 @@
-"""Options and service of ``twistd fyrehose-client``, which runs an application's subscriber or publisher."""
+"""Options and service of ``twistd fyrehose-client``, which runs a subscriber or publisher."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def parse_start(text: str) -> Start | int:
         return Start(text)
     if text.isdecimal():
         return int(text)
-    raise ValueError(f"start at {text!r}: it is neither live, oldest nor a number")
+    raise ValueError(f"start position {text!r} is not live, oldest or a number")
 
 
 class Options(ServiceOptions):
@@ -35,9 +35,9 @@ class Options(ServiceOptions):
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
         ["protocol", None, None, "dotted name of the class to run"],
-        ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it; for --metrics"],
-        ["port", "p", 0, "local UDP port; 0 for any that is free", integer_option("port", 0, 65_535)],
-        ["from", None, "live", "where to start: live, oldest or a number"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as set at the backbone; for --metrics"],
+        ["port", "p", 0, "local UDP port; 0 for any free port", integer_option("port", 0, 65_535)],
+        ["from", None, "live", "start position: live, oldest or a number"],
         [
             "keepalive",
             None,
@@ -49,14 +49,14 @@ class Options(ServiceOptions):
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
     ]
     optFlags = [
-        ["raw", None, "hand over messages as they are on the wire, repeats included"],
-        ["no-journal", None, "keep no messages for others"],
+        ["raw", None, "deliver messages as on the wire, with envelopes and repeats"],
+        ["no-journal", None, "store no messages for the repairs of other clients"],
     ]
 
     def postOptions(self) -> None:
         """Check the options and build the configuration."""
         if not self["protocol"]:
-            raise usage.UsageError("--protocol is missing: pass the dotted name of the class to run")
+            raise usage.UsageError("--protocol NAME is required: the dotted name of the class to run")
         check_stream_name(self["name"])
         try:
             parse_host_port(self["backbone"])

@@ -43,20 +43,20 @@ class Options(ServiceOptions):
 
     synopsis = "--directory DIR [options]"
     longdesc = (
-        "Subscribes to a backbone and keeps all of its stream on disk: for clients that miss something, for those that"
-        " come late, and for `fyrehose journal`. After a restart it goes on where it was."
+        "Subscribes to a backbone and stores its stream on disk, for clients that lose messages or start late, and for"
+        " `fyrehose journal`. Resumes after a restart."
     )
     optParameters = [
         ["backbone", "b", DEFAULT_BACKBONE, "HOST:PORT of the backbone"],
-        ["directory", "d", None, "where journals lie; the stream's is made in it"],
-        ["name", "n", "default", "name of the stream, fyrehose://NAME, as the backbone has it"],
-        ["from", None, "oldest", "where a new journal starts: live, oldest or a number"],
-        ["interface", "i", None, "local IPv4 address [default: the one that leads to the backbone]"],
-        ["port", "p", 0, "local UDP port; 0 for any that is free", integer_option("port", 0, 65_535)],
-        ["retention", "r", None, "what to keep, such as 7d, 50GB or 7d,50GB [default: everything]"],
-        ["fsync", "f", "batch", "when to make durable: batch, or a number of seconds"],
-        ["serve", None, None, "endpoint to give the journal to other machines on, such as tcp:2324 (on loopback)"],
-        ["serve-secret-file", None, None, "file with the secret that those must know"],
+        ["directory", "d", None, "parent directory of the journal"],
+        ["name", "n", "default", "name of the stream, fyrehose://NAME, as set at the backbone"],
+        ["from", None, "oldest", "start position of a new journal: live, oldest or a number"],
+        ["interface", "i", None, "local IPv4 address [default: by the route to the backbone]"],
+        ["port", "p", 0, "local UDP port; 0 for any free port", integer_option("port", 0, 65_535)],
+        ["retention", "r", None, "retention of the journal, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
+        ["fsync", "f", "batch", "when to make records durable: batch, or an interval in seconds"],
+        ["serve", None, None, "endpoint to serve the journal to other machines on, such as tcp:2324 (on loopback)"],
+        ["serve-secret-file", None, None, "file with the secret shared with those machines"],
         [
             "keepalive",
             None,
@@ -79,7 +79,7 @@ class Options(ServiceOptions):
     def _check(self) -> None:
         check_stream_name(self["name"])
         if not self["directory"]:
-            raise usage.UsageError("--directory is missing: pass --directory DIR for the journal")
+            raise usage.UsageError("--directory DIR is required")
         # twistd changes to this directory before the service starts.
         start = Path(self.parent["rundir"] if self.parent is not None else ".")
         self["directory"] = (start / self["directory"]).absolute()
@@ -121,7 +121,7 @@ def _sync_interval(text: str) -> float | None:
     except ValueError:
         seconds = math.nan
     if not low <= seconds <= high:
-        raise usage.UsageError(f"--fsync {text!r}: say batch, or a number of seconds from {low:g} to {high:g}")
+        raise usage.UsageError(f"--fsync {text!r}: choose batch, or an interval of {low:g} to {high:g} s")
     return seconds
 
 

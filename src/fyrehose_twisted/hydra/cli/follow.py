@@ -22,9 +22,9 @@ class LinePrinter(EventPrinter):
             self.output.write(message["line"].encode("utf-8", "surrogateescape") + b"\n")
         elif "missed" in message:
             first, last = message["missed"]
-            print(f"fyrehose: lines {first:,} to {last:,} of term {message['term']} did not get here", file=sys.stderr)
+            print(f"fyrehose: lines {first:,} to {last:,} of term {message['term']} were not received", file=sys.stderr)
         elif "leader" in message:
-            who = "nobody" if message["leader"] is None else f"{message['tag'] or 'a node'} ({message['leader']})"
+            who = "no node" if message["leader"] is None else f"{message['tag'] or 'a node'} ({message['leader']})"
             print(sanitize(f"fyrehose: {who} leads in term {message['term']}"), file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""Parser of ``fyrehose hydra``: status of a node, and sending and following of IRC lines."""
+"""Argument parser of ``fyrehose hydra``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from fyrehose_twisted.process.arguments import add_timeout, control_subcommands, parse_count
 
-# Imported on use, because this module is also imported for `fyrehose --help`.
+# The client is imported on demand, because `fyrehose --help` imports this module.
 
-DESCRIPTION = "Look at a hydra node, have lines said on IRC, and follow what is said there."
+DESCRIPTION = "Show the status of a hydra node, send lines to IRC, and follow lines from IRC."
 
 
 def add_parser(commands: Any) -> argparse.ArgumentParser:
@@ -21,19 +21,23 @@ def add_parser(commands: Any) -> argparse.ArgumentParser:
     inner = parser.add_subparsers(required=True, metavar="COMMAND")
 
     command = control_subcommands(inner)
-    status = command("status", _status, "Show how the network looks from a node.")
-    status.add_argument("--json", action="store_true", help="print everything that the node tells, as JSON")
+    status = command("status", _status, "Show the network as a node sees it.")
+    status.add_argument("--json", action="store_true", help="print the complete status as JSON")
     add_timeout(status, 10.0)
 
-    say = command("say", _say, "Have a line said on IRC, or each line of standard input. The leader's node says it.")
-    say.add_argument("line", nargs="*", metavar="WORD", help="the line, such as 'PRIVMSG #c :hi' [standard input]")
+    say = command("say", _say, "Send a line, or each line of standard input, to IRC. The leader sends it.")
     say.add_argument(
-        "--retry", action="store_true", help="rather twice than not at all; else a line is said once at most"
+        "line", nargs="*", metavar="WORD", help="the line, such as 'PRIVMSG #c :hi' [each line of standard input]"
+    )
+    say.add_argument(
+        "--retry",
+        action="store_true",
+        help="at-least-once: resend if the outcome is uncertain [at-most-once]",
     )
     add_timeout(say, 60.0)
 
-    follow = command("follow", _follow, "Print lines from IRC as they come, until interrupted.")
-    follow.add_argument("--json", action="store_true", help="print terms, numbers, gaps and leaders too, as JSON")
+    follow = command("follow", _follow, "Print lines from IRC as they arrive, until interrupted.")
+    follow.add_argument("--json", action="store_true", help="print terms, numbers, gaps and leaders as well, as JSON")
     follow.add_argument("--count", type=parse_count, metavar="N", help="stop after N lines")
     add_timeout(follow, 10.0)
     return parser

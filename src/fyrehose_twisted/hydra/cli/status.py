@@ -38,18 +38,18 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
     yield f"{state['role']} in term {state['term']:,}: {state['why']}"
     leader = state["leader"]
     if leader is None:
-        yield f"nobody leads; {state['quorum']} have to agree"
+        yield f"no node leads; {state['quorum']} have to agree"
     else:
         tags = {one["id"]: one["tag"] for one in state["nodes"]}
         who = "this node leads" if leader == state["id"] else f"{tags.get(leader) or 'a node'} ({_id(leader)}) leads"
-        lease = "" if state["lease"] is None else f", its lease goes on for {state['lease']:.1f} s"
+        lease = "" if state["lease"] is None else f", its lease ends in {state['lease']:.1f} s"
         yield f"{who}{lease}; {state['quorum']} have to agree"
     waiting = pluralize(state["waiting"], "line")
-    yield f"IRC is {state['irc']}; {waiting} to be said there; the next from there is {state['expected']:,}"
+    yield f"IRC is {state['irc']}; {waiting} queued for it; the next line from it is {state['expected']:,}"
     yield ""
     yield "nodes"
     yield from format_table(
-        ("tag", "id", "hops", "by way of", "heard of"),
+        ("tag", "id", "hops", "via", "last heard"),
         (
             (
                 one["tag"] or "-",
@@ -64,12 +64,12 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
     yield ""
     yield "links"
     yield from format_table(
-        ("link", "leads to", "speaks", "open"),
+        ("link", "node", "protocol", "open"),
         (
             (
                 one["name"],
                 _id(one["node"]),
-                "the reference's" if one["legacy"] else "hydra",
+                "reference" if one["legacy"] else "hydra",
                 "yes" if one["open"] else "no",
             )
             for one in state["links"]
@@ -78,9 +78,7 @@ def _describe(state: dict[str, Any]) -> Iterable[str]:
     if state["counts"]:
         yield ""
         yield "counts"
-        yield from format_table(
-            ("what", "how often"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items()))
-        )
+        yield from format_table(("event", "count"), ((name, f"{n:,}") for name, n in sorted(state["counts"].items())))
 
 
 def _id(number: int | None) -> str:
@@ -107,23 +105,23 @@ async def say(options: argparse.Namespace, node: ControlClient, reactor: Any) ->
     if speaker.problem is None:
         return 0
     missing = speaker.lines_read - speaker.published
-    return print_error(f"{missing:,} of {pluralize(speaker.lines_read, 'line')} not said: {speaker.problem}")
+    return print_error(f"{missing:,} of {pluralize(speaker.lines_read, 'line')} not sent: {speaker.problem}")
 
 
 def send_failure(answer: dict[str, Any]) -> str | None:
-    """Return why a line was not certainly said, ``None`` if it was said."""
+    """Return the reason why a line was not or may not have been sent, ``None`` if it was sent."""
     if answer.get("said") == "said":
         return None
     if "error" in answer:
         return str(answer["error"])
     why = answer.get("why", "")
     if answer.get("said") == "uncertain":
-        return f"{why}: it may or may not have been said"
-    return f"{why}: it was not said, and will not be"
+        return f"{why}: the line may or may not have been sent"
+    return f"{why}: the line was not sent and will not be"
 
 
 class LineSender(LinePublisher):
-    """Sender of each line of standard input."""
+    """Sender of the lines of standard input."""
 
     def __init__(self, node: ControlClient, retry: bool, reactor: Any, timeout: float) -> None:
         super().__init__(MAX_LINE_BYTES, "lines")

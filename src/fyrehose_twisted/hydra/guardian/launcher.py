@@ -1,4 +1,4 @@
-"""Launcher of the guardian process, see :mod:`~fyrehose_twisted.hydra.guardian.process`."""
+"""Launcher of the guardian process :mod:`~fyrehose_twisted.hydra.guardian.process`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class GuardianProcess(ProcessProtocol):
         self._send({"id": self._id})
 
     def set_node_id(self, node_id: int | None) -> None:
-        """Tell the guardian the id of the node; ``None`` outside of a network."""
+        """Send the id of the node to the guardian; ``None`` outside of a network."""
         if node_id != self._id:
             self._id = node_id
             if self._running:
@@ -103,7 +103,7 @@ class GuardianProcess(ProcessProtocol):
             ended, self._exited = self._exited, None
             ended.callback(None)
         elif self._keep_running:
-            self.log.warn("the guardian has ended ({why}); another follows", why=reason.getErrorMessage())
+            self.log.warn("the guardian exited ({why}); restarting it", why=reason.getErrorMessage())
             self._restart_timer = self._reactor.callLater(RESTART_DELAY, self.start)
 
     def _send(self, message: dict[str, Any]) -> None:

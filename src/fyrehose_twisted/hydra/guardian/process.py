@@ -127,7 +127,7 @@ class Guardian:
             self._end()
             return
         bound = [post for post in self._links.values() if post.bound]
-        self._report(f"node {self.id} has ended without a goodbye; links that are ready to say it: {len(bound)}")
+        self._report(f"node {self.id} exited without a DROP; links ready to send it: {len(bound)}")
         for post in bound:
             self._send_drop(post)
         self._reactor.callLater(FLUSH_TIMEOUT if bound else FINAL_DIAL_TIMEOUT, self._end)
@@ -177,8 +177,8 @@ class Guardian:
                 self._schedule_dial(post.address)
 
     def _send_drop(self, post: GuardianLink) -> None:
-        assert self._parent_has_exited, "a parent that lives says goodbye itself"
-        assert post.id is not None, "it is bound"
+        assert self._parent_has_exited, "a live parent sends its own DROP"
+        assert post.id is not None, "the link is bound"
         self._drops_sent += 1
         post.send([Drop(post.id, "guardian")])
         post.close()

@@ -82,9 +82,9 @@ class IrcConfig:
 
     def __post_init__(self) -> None:
         if not self.servers:
-            raise ConfigurationError("there is no IRC server to connect to")
+            raise ConfigurationError("no IRC server is configured")
         if not 1 <= len(self.channels) <= MAX_CHANNELS:
-            raise ConfigurationError(f"{len(self.channels)} channels are outside 1 to {MAX_CHANNELS}")
+            raise ConfigurationError(f"{len(self.channels)} channels is outside 1 to {MAX_CHANNELS}")
         self.login()
 
     def login(self) -> IrcLogin:
@@ -148,7 +148,7 @@ class ActiveConnection:
 
     def open(self) -> None:
         """Connect to the next server, register and join."""
-        assert self._client is None, "the last connection is not closed yet"
+        assert self._client is None, "the previous connection is still open"
         index = self._next_server % len(self._endpoints)
         self._next_server += 1
         self.counters["opened"] += 1
@@ -253,11 +253,11 @@ class _ActiveClient(IrcClient):
         if self.registered:
             return  # The reclaim timer asks for it again.
         if code in ("431", "432") and self.nick == self._preferred_nick:
-            self.abort(f"the nick {for_display(self._preferred_nick)} is not allowed there")
+            self.abort(f"the nick {for_display(self._preferred_nick)} is not allowed on this server")
         elif self._fallback_nicks:
             self.request_nick(self._fallback_nicks.pop(0))
         else:
-            self.abort(f"the nick {for_display(self._preferred_nick)} and those like it are taken")
+            self.abort(f"the nick {for_display(self._preferred_nick)} and its variants are taken")
 
     def identity_changed(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
@@ -327,7 +327,7 @@ class _ActiveClient(IrcClient):
         self._join_later(place, place.delay)
         place.delay = min(2 * place.delay, REJOIN_DELAYS[1])
         self.counters["thrown_out"] += 1
-        self.rate_limited_log.warn(command, place.channel.name, "thrown out of {source} by a {how}", how=command)
+        self.rate_limited_log.warn(command, place.channel.name, "removed from {source} by a {how}", how=command)
 
     def _join_refused(self, place: _DesiredChannel, line: ParsedLine) -> None:
         place.state, place.reason = _ChannelState.REFUSED, f"{line.command} {for_display(line.params[-1])}"

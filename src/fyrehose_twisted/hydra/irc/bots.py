@@ -1,4 +1,4 @@
-"""Bots that survive a change of the leader.
+"""Bots that continue across changes of leader.
 
 Every node runs the bots; only the leader's replies are sent.
 """
@@ -108,11 +108,11 @@ def load_bot(name: str) -> Any:
     try:
         bot = make()
     except Exception as error:
-        raise ConfigurationError(f"--bot {name} cannot be made: {type(error).__name__}: {error}") from error
+        raise ConfigurationError(f"--bot {name} cannot be created: {type(error).__name__}: {error}") from error
     try:
         verifyObject(IBot, bot)
     except Invalid as error:
-        raise ConfigurationError(f"--bot {name} is no fyrehose_twisted.interfaces.IBot: {error}") from error
+        raise ConfigurationError(f"--bot {name} does not provide fyrehose_twisted.interfaces.IBot: {error}") from error
     return bot
 
 
@@ -150,15 +150,15 @@ class BotRunner:
             self._dispatch(lines, replayed=False)
 
     def lines_missed(self, lines: LinesMissed) -> None:
-        """Tell the bots about a gap."""
+        """Report a gap to the bots."""
         for bot in self._bots:
             try:
                 bot.lines_missed(lines.first, lines.last)
             except Exception:
-                self.log.failure("bot {bot!r} failed on lines that were missed", bot=bot)
+                self.log.failure("bot {bot!r} failed on a gap", bot=bot)
 
     def leading(self, leads: bool) -> None:
-        """Tell the bots whether this node leads."""
+        """Report to the bots whether this node leads."""
         if leads == self._is_leader:
             return
         self._is_leader = leads
@@ -166,7 +166,7 @@ class BotRunner:
             try:
                 bot.leading(leads)
             except Exception:
-                self.log.failure("bot {bot!r} failed on becoming leader, or being none", bot=bot)
+                self.log.failure("bot {bot!r} failed on a change of leader", bot=bot)
 
     def _dispatch(self, lines: LinesReceived, *, replayed: bool) -> None:
         for number, line in enumerate(lines.lines, lines.first):
@@ -185,6 +185,6 @@ class BotRunner:
             try:
                 self._say(answer)
             except FyrehoseError as error:
-                self.log.warn("bot {bot!r}: {answer!r} is not said: {error}", bot=bot, answer=answer, error=error)
+                self.log.warn("bot {bot!r}: {answer!r} was not sent: {error}", bot=bot, answer=answer, error=error)
             except Exception:
-                self.log.failure("bot {bot!r} answers something that is no line: {answer!r}", bot=bot, answer=answer)
+                self.log.failure("bot {bot!r} returned a reply that is not a line: {answer!r}", bot=bot, answer=answer)

@@ -223,7 +223,7 @@ class IrcClient(Protocol):
     def send(self, *words: str) -> None:
         """Write one line made of words."""
         line = " ".join(words).encode("latin-1")
-        assert line.translate(None, b"\r\n\0") == line, "what is configured was checked, what came has no line ends"
+        assert line.translate(None, b"\r\n\0") == line, "configuration is validated, and received text has no line ends"
         self.write_line(line)
 
     def request_nick(self, nick: str) -> None:
@@ -306,7 +306,7 @@ class IrcClient(Protocol):
             if not self.is_closed:
                 self._handle_line(raw.rstrip(b"\r"))
         if len(self._rest) > MAX_PARTIAL_LINE:
-            self.abort("a line without end")
+            self.abort("overlong line")
         if not self.is_closed:
             self.batch_ended()
 
@@ -340,7 +340,7 @@ class IrcClient(Protocol):
 
     def _welcomed(self, line: ParsedLine) -> None:
         if self._sasl_open:
-            self.abort("the server does not know SASL")
+            self.abort("the server does not support SASL")
             return
         if self.registered:
             return
@@ -426,7 +426,7 @@ class IrcClient(Protocol):
         if verb == "ACK":
             self.send("AUTHENTICATE", "PLAIN")
         elif verb in ("NAK", "DEL"):
-            self.abort("the server does not know SASL")
+            self.abort("the server does not support SASL")
 
     def _sasl_requested(self, line: ParsedLine) -> None:
         if self.login.sasl is None or not self._sasl_open or line.params[0] != "+":
@@ -470,7 +470,7 @@ class IrcClient(Protocol):
 
     def _discard(self, kind: str) -> None:
         self.counters[kind] += 1
-        self.rate_limited_log.warn(kind, self.server, "lines from {source} are left out: {what}", what=kind)
+        self.rate_limited_log.warn(kind, self.server, "discarded lines from {source}: {what}", what=kind)
 
     def _set_timer(self, delay: float, act: Callable[[], None]) -> None:
         if self._timer is not None and self._timer.active():
@@ -490,7 +490,7 @@ class IrcClient(Protocol):
 
     def _abort_later(self, delay: float) -> None:
         if self._abort_timer is None:
-            self._abort_timer = self.clock.callLater(delay, self.abort, "does not go away")
+            self._abort_timer = self.clock.callLater(delay, self.abort, "the server did not close the connection")
 
     def _dial_failed(self, failure: Failure) -> None:
         # Deferred to the next reactor turn, so that a caller that cancels is not reentered.

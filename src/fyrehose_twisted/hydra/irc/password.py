@@ -19,11 +19,11 @@ def read_password(option: str, path: str) -> str:
     except OSError as error:
         raise ConfigurationError(f"{option}: {path} cannot be read: {error.strerror}") from error
     if mode & 0o007:
-        raise ConfigurationError(f"{option}: {path} is open to everybody; chmod 600 it")
+        raise ConfigurationError(f"{option}: {path} is accessible to all users; chmod 600 it")
     try:
         text = password.decode()
     except UnicodeDecodeError:
         text = ""
     if not text or len(text) > 400 or not text.isprintable():
-        raise ConfigurationError(f"{option}: {path} has something other than one line with a password")
+        raise ConfigurationError(f"{option}: {path} must contain one line with a password")
     return text

@@ -42,7 +42,7 @@ class HydraPorts(ListeningPorts):
                 self.add("listen", listening.description, proved)
                 continue
             if self.udp is not None:
-                raise ConfigurationError(f"--listen {text}: there is a UDP port already; a node has one at most")
+                raise ConfigurationError(f"--listen {text}: the node already has a UDP port, and can have only one")
             assert listening.address is not None
             interface, port = listening.address
             self.udp = UdpPort(reactor, interface, port, secret, timers.max_ping)

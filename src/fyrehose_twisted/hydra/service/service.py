@@ -62,7 +62,7 @@ DEFAULT_PORT = 6174
 DEFAULT_LISTEN = f"tcp:{DEFAULT_PORT}:interface=127.0.0.1"
 
 LEAVE_TIMEOUT = 3.0
-"""Seconds that a node may take to say goodbye."""
+"""Seconds that a node may take to send its DROP."""
 IRC_CLOSE_TIMEOUT = 1.5
 """Seconds that the connection to IRC may take to close after that; then it is cut off."""
 MEMBER_ROLES = frozenset((Role.COHORT, Role.LEADER, Role.VOTER, Role.NOMINEE))
@@ -276,13 +276,13 @@ class HydraService(NodeService):
             damages: list[object] = []
             count = self._bots.replay(lines.replay(damages.append))
             self.log.info(
-                "the journal goes up to term {term}; lines that bots saw: {count:,}", term=lines.term, count=count
+                "the journal ends in term {term}; lines replayed to bots: {count:,}", term=lines.term, count=count
             )
             for damage in damages:
                 self.log.error("the journal is damaged: {damage}", damage=damage)
         if not remembers:
             self.log.info(
-                "what this node may have promised before is not known: for {seconds:g} s it helps nobody to lead",
+                "earlier promises of this node are unknown; it supports no leader for {seconds:g} s",
                 seconds=config.timers.promise,
             )
         if self._state is None and self._storage is None:
@@ -421,9 +421,7 @@ class HydraService(NodeService):
 
         def said(result: LineOutcome) -> None:
             if result.outcome is not Outcome.SAID:
-                self.log.warn(
-                    "what a bot answered is {outcome}: {why}", outcome=result.outcome.value, why=result.reason
-                )
+                self.log.warn("the reply of a bot is {outcome}: {why}", outcome=result.outcome.value, why=result.reason)
 
         self.say_and_tell(line).addCallback(said)
 

@@ -144,8 +144,8 @@ class StateFile:
         found = [record for record in map(_unpack, records) if record is not None]
         if len(data) != 2 * RECORD_SIZE or not found:
             raise StateFileError(
-                f"state file {self.path} is damaged, or not a node's; to start without what it knew, empty it"
-                f" (truncate -s 0 {self.path}): the node then keeps quiet until all that it may have promised is over"
+                f"state file {self.path} is damaged, or not a node's; to discard its promises, empty it"
+                f" (truncate -s 0 {self.path}): the node then supports no leader until earlier promises have expired"
             )
         newest = max(found, key=lambda record: record.number)
         if newest.network != self._network:

@@ -40,46 +40,51 @@ class Options(ServiceOptions):
 
     synopsis = "--tag TAG --link LINK --irc HOST:PORT --channel CHANNEL [options]"
     longdesc = (
-        "Runs one node of a network that elects a leader; it alone is on IRC, and all nodes see what is said there and"
-        " may have something said. The first node begins the network with --found; all of them are told the same"
-        " --network-size. Listens on loopback unless told otherwise; on any other interface it wants --secret-file, or"
-        " --open."
+        "Runs one node of a network that elects a leader. Only the leader is on IRC. Every node receives the lines from"
+        " IRC and can send lines to it. The first node founds the network with --found. All nodes need the same"
+        " --network-size. Listens on loopback by default. Any other interface requires --secret-file or --open."
     )
     optParameters = [
-        ["tag", "t", None, "name of this node, for people"],
+        ["tag", "t", None, "readable name of this node"],
         ["network", "n", "default", "name of the network"],
-        ["network-size", "s", 3, "nodes that the network has at most", integer_option("network-size", 1, MAX_NODES)],
-        ["quorum", None, "fixed", "who decides: fixed, more than half of --network-size; or registry, which is unsafe"],
+        [
+            "network-size",
+            "s",
+            3,
+            "maximum number of nodes in the network",
+            integer_option("network-size", 1, MAX_NODES),
+        ],
+        ["quorum", None, "fixed", "quorum rule: fixed (more than half of --network-size), or registry (unsafe)"],
         [
             "timescale",
             None,
             1.0,
-            "factor of all timers, the same on every node",
+            "factor for all timers, the same on every node",
             number_option("timescale", 0.001, 100),
         ],
-        ["secret-file", None, None, "file with the secret that all nodes share"],
-        ["udp-listen", None, None, "HOST:PORT for links over UDP; the same as --listen udp:PORT:interface=HOST"],
-        ["nick", None, None, "nick on IRC [default: --tag]"],
+        ["secret-file", None, None, "file with the shared secret of the network"],
+        ["udp-listen", None, None, "HOST:PORT for links over UDP; short for --listen udp:PORT:interface=HOST"],
+        ["nick", None, None, "nick on IRC [default: the tag]"],
         ["irc-password-file", None, None, "file with the password of the IRC server"],
-        ["sasl-account", None, None, "account for SASL"],
-        ["sasl-password-file", None, None, "file with its password"],
-        ["irc-rate", None, 1.0, "lines a second to say on IRC", number_option("irc-rate", 0.01, 1_000_000)],
-        ["irc-burst", None, 5, "lines to say at once after a pause", integer_option("irc-burst", 1, 100_000)],
-        ["irc-patience", None, 5.0, "seconds to answer for a line there", number_option("irc-patience", 1, 600)],
-        ["irc-long", None, "split", "what becomes of a message that IRC would cut: split, or refuse"],
-        ["state", None, None, "file for what this node promised, its alone; without it, each start takes longer"],
-        ["journal", "j", None, "directory for a journal of the lines from IRC, of this node alone"],
-        ["retention", "r", None, "what to keep in the journal, such as 7d, 50GB or 7d,50GB [default: everything]"],
+        ["sasl-account", None, None, "account for SASL PLAIN"],
+        ["sasl-password-file", None, None, "file with the password of the SASL account"],
+        ["irc-rate", None, 1.0, "lines per second sent to IRC", number_option("irc-rate", 0.01, 1_000_000)],
+        ["irc-burst", None, 5, "lines sent to IRC at once after a pause", integer_option("irc-burst", 1, 100_000)],
+        ["irc-patience", None, 5.0, "seconds for IRC to acknowledge a line", number_option("irc-patience", 1, 600)],
+        ["irc-long", None, "split", "handling of a message that is too long for IRC: split or refuse"],
+        ["state", None, None, "file for this node's promises, used by no other; without it, each start takes longer"],
+        ["journal", "j", None, "directory for a journal of lines from IRC, used by this node alone"],
+        ["retention", "r", None, "retention of the journal, such as 7d, 50GB or 7d,50GB [default: unlimited]"],
         ["control", "c", None, "endpoint for `fyrehose hydra`, such as unix:/run/hydra.sock or tcp:6175 (on loopback)"],
         ["metrics", None, None, "endpoint to serve Prometheus metrics on, such as tcp:9100 (on loopback)"],
-        ["max-links", None, 64, "links that others may open", integer_option("max-links", 1, 100_000)],
+        ["max-links", None, 64, "maximum number of inbound links", integer_option("max-links", 1, 100_000)],
         ["protocol", None, None, "dotted name of your subclass of HydraProtocol"],
     ]
     optFlags = [
-        ["found", None, "begin a network, if nobody who is linked to is in one"],
-        ["sync", None, "let promises survive a power failure, and not only a crash; each costs an fsync"],
-        ["no-guardian", None, "start no process that says goodbye if this one is killed"],
-        ["open", None, "do without a secret, also on an interface other than loopback"],
+        ["found", None, "found a network if no linked node is in one"],
+        ["sync", None, "make promises survive power failures; each costs an fsync"],
+        ["no-guardian", None, "run no guardian process, which sends a DROP if this process is killed"],
+        ["open", None, "run without a secret, even on interfaces other than loopback"],
     ]
 
     def __init__(self) -> None:
@@ -94,7 +99,7 @@ class Options(ServiceOptions):
     opt_l = opt_listen
 
     def opt_link(self, link: str) -> None:
-        """a link to keep open (repeatable): {tcp,tls,udp}:HOST:PORT, irc:SERVER:PORT:NICK:PEER or fifo:DIRECTORY"""
+        """link to keep open (repeatable): {tcp,tls,udp}:HOST:PORT, irc:SERVER:PORT:NICK:PEER or fifo:DIRECTORY"""
         self["links"].append(link)
 
     def opt_irc(self, server: str) -> None:
@@ -102,11 +107,11 @@ class Options(ServiceOptions):
         self["servers"].append(server)
 
     def opt_channel(self, channel: str) -> None:
-        """CHANNEL or CHANNEL,KEY to be in (repeatable)"""
+        """CHANNEL or CHANNEL,KEY to join (repeatable)"""
         self["channels"].append(channel)
 
     def opt_bot(self, name: str) -> None:
-        """dotted name of what makes a bot (repeatable)"""
+        """dotted name of a callable that returns a bot (repeatable)"""
         self["bots"].append(name)
 
     def postOptions(self) -> None:
@@ -118,7 +123,7 @@ class Options(ServiceOptions):
 
     def _check(self) -> None:
         if not self["tag"]:
-            raise usage.UsageError("--tag TAG is missing: name this node")
+            raise usage.UsageError("--tag TAG is required")
         if self["quorum"] not in ("fixed", "registry"):
             raise usage.UsageError(f"--quorum {self['quorum']!r}: choose fixed or registry")
         if self["irc-long"] not in ("split", "refuse"):
@@ -160,12 +165,12 @@ class Options(ServiceOptions):
         for listening in self["listening"]:
             require_protection("listen", listening, bool(self["open"]) or secret, "--secret-file")
         if sum(listening.datagrams for listening in self["listening"]) > 1:
-            raise usage.UsageError("a node has one UDP port at most; leave out all but one")
+            raise usage.UsageError("a node has at most one UDP port; omit the others")
         for option, example in (("control", "tcp:6175"), ("metrics", "tcp:9100")):
             text = self[option]
             listening = self[f"{option}-listening"] = parse_server_endpoint(option, text, example) if text else None
             if listening is not None and option == "control":
-                require_loopback(option, listening, "speaks on IRC in this node's name")
+                require_loopback(option, listening, "sends lines to IRC in this node's name")
 
     def _check_irc(self) -> None:
         servers, channels = self["servers"], self["channels"]
@@ -180,7 +185,7 @@ class Options(ServiceOptions):
         if not channels:
             raise usage.UsageError("--irc requires --channel CHANNEL")
         if (self["sasl-account"] is None) != (self["sasl-password-file"] is None):
-            raise usage.UsageError("--sasl-account and --sasl-password-file belong together: give both")
+            raise usage.UsageError("--sasl-account and --sasl-password-file require each other")
         password = self["irc-password-file"]
         sasl = None
         if self["sasl-account"] is not None:

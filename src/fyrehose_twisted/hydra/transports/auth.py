@@ -44,15 +44,15 @@ _AUTH = re.compile(rb"AUTH ([0-9a-f]{%d})" % (2 * NONCE_SIZE))
 _PROOF = re.compile(rb"PROOF ([0-9a-f]{64})")
 
 REASONS = {
-    "not-auth": "it has no secret, or is no node",
-    "not-proof": "what it sent is no proof",
-    "wrong-proof": "it has another secret",
-    "reflected": "it sent a nonce of ours",
-    "overlong-line": "it sent more than a proof takes",
-    "silent": f"it proved nothing for {TIMEOUT:g} s",
-    "closed": "it closed the connection before it had proved anything; it may have another secret, or none",
-    "broken": "the connection broke before anything was proved",
-    "crowded": "too many others were proving",
+    "not-auth": "it has no secret, or is not a hydra node",
+    "not-proof": "it sent no valid proof",
+    "wrong-proof": "it has a different secret",
+    "reflected": "it sent one of this node's nonces",
+    "overlong-line": "it sent more data than a proof needs",
+    "silent": f"it did not authenticate within {TIMEOUT:g} s",
+    "closed": "it closed the connection before it was authenticated; its secret may be different or missing",
+    "broken": "the connection failed before it was authenticated",
+    "crowded": "too many connections were pending authentication",
 }
 """Readable reason for a failed authentication, by counter label."""
 
@@ -64,7 +64,7 @@ class AuthenticationFailed(RemoteError):
     """
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"not proved: {REASONS[reason]}")
+        super().__init__(f"authentication failed: {REASONS[reason]}")
         self.reason = reason
 
 
@@ -91,7 +91,7 @@ class Authenticator:
 
     def __init__(self, secret: bytes, reactor: Any, on_failure: Callable[[str], None] | None = None) -> None:
         if not secret:
-            raise ConfigurationError("an empty secret proves nothing")
+            raise ConfigurationError("the secret is empty")
         self._secret = secret
         self._reactor = reactor
         self._on_failure = on_failure
@@ -99,7 +99,7 @@ class Authenticator:
         self._nonces: set[bytes] = set()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} with {len(self._nonces)} under way>"
+        return f"<{type(self).__name__} with {len(self._nonces)} pending>"
 
     def new_nonce(self) -> bytes:
         """Return a nonce that counts as this node's until it is released."""

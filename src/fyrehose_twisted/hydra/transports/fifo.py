@@ -206,7 +206,7 @@ class FifoTransport:
         else:
             self._split_session_lines(data[:end])
         if len(self._rest) > READ_SIZE:
-            self.end(error.ConnectionLost("a line without end came"))
+            self.end(error.ConnectionLost("received an overlong line"))
 
     def _split_session_lines(self, data: bytes) -> None:
         start = 0
@@ -232,7 +232,7 @@ class FifoTransport:
                 if ours == self.session:
                     self.end(error.ConnectionDone())
             elif theirs != self.peer:
-                self.end(error.ConnectionLost("the other side has opened the pipes anew"))
+                self.end(error.ConnectionLost("the other side reopened the pipes"))
             return
         if theirs == b"-":
             return
@@ -251,7 +251,7 @@ class FifoTransport:
         try:
             self.protocol.dataReceived(data)
         except Exception:
-            self.log.failure("the protocol of a named pipe failed")
+            self.log.failure("the protocol of a link over named pipes failed")
             self.end(error.ConnectionAborted())
 
     # Sending
@@ -324,7 +324,7 @@ class FifoTransport:
         now = float(self._reactor.seconds())
         missing = self._pair.find_replaced()
         if missing is not None:
-            self.end(error.ConnectionLost(f"{missing} is not the pipe any more that it was"))
+            self.end(error.ConnectionLost(f"{missing} was removed or replaced"))
         elif self.connected and now >= self._last_received_at + self._max_ping:
             self.end(error.TimeoutError())
         elif self._closing_since is not None and now >= max(self._closing_since, self._last_sent_at) + LINGER:
@@ -378,7 +378,7 @@ class FifoEndpoint:
 
     def __init__(self, reactor: Any, directory: str, side: int | None = None, max_ping: float = 10.0) -> None:
         if side not in (None, 0, 1):
-            raise ConfigurationError(f"side {side} of a named pipe is neither 0 nor 1")
+            raise ConfigurationError(f"side {side} of a named pipe is not 0 or 1")
         self._reactor = reactor
         self._directory = directory
         self._side = side
@@ -395,7 +395,7 @@ class FifoEndpoint:
                 protocol = factory.buildProtocol(transport.getPeer())
             except Exception:
                 protocol = None
-                transport.log.failure("no protocol was made for a named pipe")
+                transport.log.failure("the protocol of a link over named pipes could not be created")
             if protocol is None:
                 transport.connected = False
                 transport.end(error.ConnectionAborted())

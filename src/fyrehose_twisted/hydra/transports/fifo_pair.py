@@ -1,4 +1,4 @@
-"""The two named pipes of a directory, and the locks of its sides."""
+"""Named pipes of a directory, and the locks of its two sides."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ class FifoPair:
             os.mkdir(self.directory, 0o700)
         found = os.stat(self.directory)
         if not stat.S_ISDIR(found.st_mode):
-            raise ConfigurationError(f"{self.directory} is no directory; name one for the pipes of this link alone")
+            raise ConfigurationError(f"{self.directory} is not a directory; name one for the pipes of this link alone")
         if found.st_mode & 0o002:
-            raise ConfigurationError(f"everybody may write to {self.directory}; chmod 700 it")
+            raise ConfigurationError(f"{self.directory} is writable by all users; chmod 700 it")
         if found.st_uid not in (os.geteuid(), 0):
             raise ConfigurationError(f"{self.directory} belongs to user {found.st_uid}; name a directory of your own")
 
@@ -98,7 +98,7 @@ class FifoPair:
             self._descriptors.append(descriptor)
             return side
         taken = " and ".join(map(str, sides))
-        raise OperationalError(f"side {taken} of {self.directory} is in use; each link needs a directory of its own")
+        raise OperationalError(f"side {taken} of {self.directory} is in use; give each link its own directory")
 
     def _open_pipe(self, name: str) -> int:
         path = os.path.join(self.directory, name)
@@ -113,6 +113,6 @@ class FifoPair:
 
     def _check(self, path: str, found: os.stat_result) -> None:
         if not stat.S_ISFIFO(found.st_mode):
-            raise ConfigurationError(f"{path} is no named pipe; remove it, and it will be made")
+            raise ConfigurationError(f"{path} is not a named pipe; remove it, so that one can be created")
         if found.st_mode & 0o002:
-            raise ConfigurationError(f"everybody may write to {path}; chmod 600 it")
+            raise ConfigurationError(f"{path} is writable by all users; chmod 600 it")

@@ -90,9 +90,9 @@ class IrcEndpoint:
         endpoint: IStreamClientEndpoint | None = None,
     ) -> None:
         if casefold(nick) == casefold(peer):
-            raise ConfigurationError(f"a link over IRC has {nick!r} at both ends; each needs a nick of its own")
+            raise ConfigurationError(f"both ends of a link over IRC have the nick {nick!r}; give each its own")
         if not rate > 0 or burst < 1:
-            raise ConfigurationError(f"{rate} NOTICEs a second, {burst} at once, cannot be kept to")
+            raise ConfigurationError(f"{rate} NOTICEs per second with a burst of {burst} is out of range")
         IrcLogin(peer)
         self._login = IrcLogin(nick, password=password)
         self._reactor = reactor
@@ -158,7 +158,7 @@ class _NoticeTunnel(IrcClient):
     def identity_changed(self) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
         if self.nick != to_wire(self.login.nick):
-            self.abort(f"the server named it {for_display(self.nick)}")
+            self.abort(f"the server changed the nick to {for_display(self.nick)}")
 
     def line_received(self, line: ParsedLine) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""
@@ -182,7 +182,7 @@ class _NoticeTunnel(IrcClient):
     def _ison_received(self, line: ParsedLine) -> None:
         there = {self.casefold(nick) for nick in line.params[-1].split()}
         if self.session.state is NoticeState.OPEN and self.casefold(self._peer) not in there:
-            self.session.end("the other end is not on IRC any more", self.clock.seconds())
+            self.session.end("the peer is no longer on IRC", self.clock.seconds())
 
     def ended(self, reason: str) -> None:
         """See :class:`~fyrehose_twisted.hydra.irc.client.IrcClient`."""

@@ -94,23 +94,24 @@ def parse_link(text: str) -> LinkUrl:
     kind: LinkKind | None = next((known for known in get_args(LinkKind) if known == name), None)
     if kind is None:
         raise ConfigurationError(
-            f"{text!r} is not a link: it begins with none of {', '.join(EXAMPLES)}; one is, for instance, "
-            f"{EXAMPLES['tcp']}"
+            f"{text!r} is not a link: the kind must be one of {', '.join(EXAMPLES)}; for instance, {EXAMPLES['tcp']}"
         )
     try:
         if not text.isprintable():
-            raise _BadLink("a character in it cannot be printed")
+            raise _BadLink("it contains an unprintable character")
         fields, options = _split(text, bracketed=kind != "fifo")
         wanted = _FIELDS[kind]
         if len(fields) != 1 + len(wanted.split(":")) or not all(fields):
-            raise _BadLink(f"it is written {kind}:{wanted}, then options, and \\: is a colon in one of these")
+            raise _BadLink(f"expected {kind}:{wanted} and then options; write a colon in a field as \\:")
         for option in options:
             if option not in _OPTIONS[kind]:
                 known = ", ".join(sorted(_OPTIONS[kind])) or "none"
-                raise _BadLink(f"{option!r} is no option of it (there are: {known}; \\= is a plain equals sign)")
+                raise _BadLink(
+                    f"{option!r} is not an option of {kind} (options: {known}; write a plain equals sign as \\=)"
+                )
         return LinkUrl(kind, text, **_PARSERS[kind](fields[1:], options))
     except _BadLink as problem:
-        raise ConfigurationError(f"{text!r} is not a link: {problem}; one is, for instance, {EXAMPLES[kind]}") from None
+        raise ConfigurationError(f"{text!r} is not a link: {problem}; for instance, {EXAMPLES[kind]}") from None
 
 
 def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
@@ -124,10 +125,10 @@ def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
         nonlocal key, current
         if key is not None:
             if key in options:
-                raise _BadLink(f"it says {key!r} twice")
+                raise _BadLink(f"option {key!r} is given twice")
             options[key] = current
         elif options:
-            raise _BadLink(f"{current!r} comes behind an option and is none")
+            raise _BadLink(f"{current!r} follows an option but is not one")
         else:
             fields.append(current)
         key, current = None, ""
@@ -137,7 +138,7 @@ def _split(text: str, *, bracketed: bool) -> tuple[list[str], dict[str, str]]:
         if character == "\\":
             following = next(characters, None)
             if following is None:
-                raise _BadLink("nothing comes behind the backslash at its end")
+                raise _BadLink("the backslash at the end escapes nothing")
             current += following
         elif character == ":":
             end_field()
@@ -162,13 +163,13 @@ def _parse_address(host: str, port: str) -> tuple[str, int]:
             raise ConfigurationError(host)
         return parse_address(f"{host}:{port}" if in_brackets else f"[{host}]:{port}")
     except ConfigurationError:
-        raise _BadLink(f"{host!r} with {port!r} is no host with a port from 1 to 65535") from None
+        raise _BadLink(f"{host!r} and {port!r} are not a host and a port from 1 to 65535") from None
 
 
 def _parse_yes_no(options: dict[str, str], option: str) -> bool:
     said = options.get(option, "no")
     if said not in ("yes", "no"):
-        raise _BadLink(f"{option} is yes or no, not {said!r}")
+        raise _BadLink(f"{option} must be yes or no, not {said!r}")
     return said == "yes"
 
 
@@ -180,9 +181,9 @@ def _parse_tcp(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
 def _parse_tls(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
     host, port = _parse_address(*fields)
     if ":" in host:
-        raise _BadLink("Twisted has no TLS to an IPv6 address; give a name")
+        raise _BadLink("Twisted does not support TLS to an IPv6 address; give a name")
     if not options.get("timeout", "1").isdecimal():
-        raise _BadLink(f"timeout is a number of seconds, not {options['timeout']!r}")
+        raise _BadLink(f"timeout must be a number of seconds, not {options['timeout']!r}")
     words = ["tls", _quote(host), str(port), *(f"{option}={_quote(options[option])}" for option in options)]
     return {"host": host, "port": port, "endpoint": ":".join(words)}
 
@@ -197,17 +198,17 @@ def _parse_irc(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
     host, port = _parse_address(server, port_text)
     for name in (nick, peer):
         if not _NICK.fullmatch(name):
-            raise _BadLink(f"{name!r} is no nick of 1 to 30 characters")
+            raise _BadLink(f"{name!r} is not a nick of 1 to 30 characters")
     if nick.lower().translate(_CASE_EQUIVALENTS) == peer.lower().translate(_CASE_EQUIVALENTS):
-        raise _BadLink(f"{nick!r} and {peer!r} are one nick, and both ends need their own")
+        raise _BadLink(f"{nick!r} and {peer!r} are the same nick; give each end its own")
     try:
         rate = float(options.get("rate", LINES_PER_SECOND))
     except ValueError:
         rate = math.nan
     if not 0 < rate <= 1_000:
-        raise _BadLink(f"rate is a number of lines a second up to 1000, not {options['rate']!r}")
+        raise _BadLink(f"rate must be above 0 and at most 1000 lines per second, not {options['rate']!r}")
     if not options.get("password-file", "-"):
-        raise _BadLink("password-file names no file")
+        raise _BadLink("password-file is empty")
     return {
         "host": host,
         "port": port,
@@ -222,7 +223,7 @@ def _parse_irc(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
 def _parse_fifo(fields: list[str], options: dict[str, str]) -> dict[str, Any]:
     side = options.get("side")
     if side not in (None, "0", "1"):
-        raise _BadLink(f"side is 0 or 1, not {side!r}")
+        raise _BadLink(f"side must be 0 or 1, not {side!r}")
     return {"directory": fields[0], "side": None if side is None else int(side)}
 
 

@@ -118,7 +118,7 @@ class NoticeStream:
         burst: int = 4,
         silence: float = 30.0,
     ) -> None:
-        assert len(token) == TOKEN_SIZE, "tokens have a size"
+        assert len(token) == TOKEN_SIZE, "the token has a fixed size"
         self.state = NoticeState.OFFERED
         self.end_reason = ""
         self.waiting = 0
@@ -159,7 +159,7 @@ class NoticeStream:
         self._unbundled += data
         self.waiting += len(data)
         if self.waiting > MAX_QUEUED:
-            self.end("too much waits", now)
+            self.end("too much unsent data", now)
         self.tick(now)
 
     def close(self, now: float) -> None:
@@ -240,7 +240,7 @@ class NoticeStream:
                 self._end_session("closed")
         elif self.state is NoticeState.OPEN:
             if other != self._peer_token:
-                self.end("the other end began again", now)
+                self.end("the peer opened a new session", now)
             elif verb == b"OPEN":
                 self._queue_offer(b"OPENED")
         elif known:
@@ -305,7 +305,7 @@ class NoticeStream:
             self._credit -= 1
             self._messages.append(message)
             if self._number > MAX_BUNDLES:
-                self.end("no number is left", now)
+                self.end("the bundle numbers are exhausted", now)
 
     def _bundle(self) -> None:
         """Form a bundle: as many lines as fit one message, or one line in several fragments."""

@@ -58,7 +58,7 @@ class IrcLogin:
             or self.nick[0] in CHANNEL_TYPES + ":"
             or not set("!@,*?").isdisjoint(self.nick)
         ):
-            raise ConfigurationError(f"{self.nick!r} is no nick")
+            raise ConfigurationError(f"{self.nick!r} is not a nick")
         if self.username and (not is_single_param(self.username) or not set("!@:").isdisjoint(self.username)):
             raise ConfigurationError(f"{self.username!r} is no user name")
         if not self.realname.isprintable():

@@ -75,7 +75,7 @@ class ControlClient(NodeConnection):
 
     def connection_ended(self, reason: str) -> None:
         """See :meth:`~fyrehose_twisted.net.connection.NodeConnection.connection_ended`."""
-        self._problem = f"the node hung up: {reason}"
+        self._problem = f"the node closed the connection: {reason}"
         waiting = [*self._pending, *self._pending_numbered.values()]
         self._pending.clear()
         self._pending_numbered.clear()
@@ -100,7 +100,9 @@ async def connect(endpoint: str, reactor: Any, timeout: float) -> ControlClient:
         raise
     except Exception as error:
         reason = describe_failure(error)
-        raise NotConnected(f"no node at {endpoint}: {reason}; is that its --control, and may you use it?") from error
+        raise NotConnected(
+            f"no node at {endpoint}: {reason}; check that it is the node's --control, and that you have access"
+        ) from error
     return node
 
 
@@ -135,7 +137,7 @@ def client_endpoint(endpoint: str, reactor: Any) -> Any:
         return _client_from_string(reactor, endpoint)
     except Exception as error:  # Endpoint parsers raise arbitrary exceptions.
         raise ConfigurationError(
-            f"--control {endpoint!r} is no endpoint such as unix:/run/node.sock or tcp:6175 ({error})"
+            f"--control {endpoint!r} is not an endpoint such as unix:/run/node.sock or tcp:6175 ({error})"
         ) from error
 
 
@@ -144,4 +146,4 @@ async def with_timeout(reply: Deferred[dict[str, Any]], reactor: Any, timeout: f
     try:
         return await reply.addTimeout(timeout, reactor)
     except DeferredTimeout:
-        raise NotConnected(f"the node does not answer within {timeout:g} s") from None
+        raise NotConnected(f"the node did not answer within {timeout:g} s") from None

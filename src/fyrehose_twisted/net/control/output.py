@@ -35,7 +35,7 @@ class EventPrinter:
         self._as_json = as_json
 
     def print_event(self, message: dict[str, Any]) -> None:
-        """Print a message for people."""
+        """Print a message in readable form."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -56,7 +56,7 @@ class EventPrinter:
         if self._count is None or self._remaining is None:
             raise ValueError("a command without a count has no deadline")
         came = self._count - self._remaining
-        self.end(f"only {came:,} of {pluralize(self._count, self.noun)} came within {seconds:g} s (--within)")
+        self.end(f"only {came:,} of {pluralize(self._count, self.noun)} arrived within {seconds:g} s (--within)")
 
     def on_event(self, message: dict[str, Any]) -> None:
         """Handle an event of the node."""
@@ -136,6 +136,6 @@ async def print_status(
     try:
         lines = [sanitize(line) for line in describe(state)]
     except (KeyError, TypeError, ValueError):
-        raise MalformedPacket("status", "a node describes itself in a way that is not known here; try --json") from None
+        raise MalformedPacket("status", "the node's status has an unknown format; try --json") from None
     print("\n".join(lines))
     return 0

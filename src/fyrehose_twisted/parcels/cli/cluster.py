@@ -69,7 +69,7 @@ def _describe_cluster(state: dict[str, Any]) -> Iterable[str]:
     yield ""
     yield "neighbours"
     yield from _table(
-        ("name", "address", "mode", "votes", "speaks", "heard of"),
+        ("name", "address", "mode", "votes", "protocol", "last heard"),
         (
             (
                 neighbour["name"],

@@ -17,17 +17,17 @@ from fyrehose_twisted.parcels.events import (
 
 
 def log_event(log: Logger, event: Any) -> None:
-    """Write to a log what a node tells of itself and others."""
+    """Log an event of a node."""
     match event:
         case ModeChanged(mode, why):
             log.info("mode {mode}: {why}", mode=mode.value, why=why)
         case NeighbourAdded(name, address):
-            log.info("knows {name} at {address}", name=name, address=format_address(address))
+            log.info("added neighbour {name} at {address}", name=name, address=format_address(address))
         case NeighbourRemoved(name, address, why):
             place = format_address(address)
-            log.warn("no longer counts on {name} at {address}: {why}", name=name, address=place, why=why)
+            log.warn("removed neighbour {name} at {address}: {why}", name=name, address=place, why=why)
         case MembershipChanged(view):
-            names = ", ".join(member.name for member, _ in view.members) or "nobody"
+            names = ", ".join(member.name for member, _ in view.members) or "none"
             log.info("members are {names}; {quorum} have to agree", names=names, quorum=view.quorum)
         case OperatorWarning(text):
             log.warn("{text}", text=text)

@@ -215,7 +215,7 @@ class ParcelsNode(OrderedEventsMixin, NodeService):
             case PublishUnconfirmed(token, _, why, text, unknown):
                 token.fail(publish_error(why, text, unknown=unknown))
             case EventsSkipped(first, last):
-                self.log.error("events {first:,} to {last:,} can no longer be had", first=first, last=last)
+                self.log.error("no node holds events {first:,} to {last:,} any more", first=first, last=last)
                 self._save()
                 self._observers.notify("events_skipped", first, last)
             case _:

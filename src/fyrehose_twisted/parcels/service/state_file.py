@@ -34,7 +34,7 @@ class StateFile(PersistentState):
 
     :param path: path of the file. ``path`` plus ``.lock`` exists while it is open, and ``.new`` while it is replaced.
     :param sync: make each change survive a power failure. Without that, a node that starts after one has forgotten its
-        promises, and is somebody new.
+        promises, and is a new member.
     :ivar lost_to_power_failure: whether a power failure made the stored state unusable.
     :raises StateFileError: if the file is in use, damaged, or cannot be read or written.
     """

@@ -71,8 +71,7 @@ class Storage:
         promises = self.persistent_state = StateFile(self.directory / STATE_FILE_NAME, sync=self._sync)
         if promises.lost_to_power_failure:
             self.log.warn(
-                "{path} does not survive a power failure without --sync, and there was one: this node starts as"
-                " somebody new",
+                "{path} was lost in a power failure, as the node ran without --sync; the node starts as a new member",
                 path=promises.path,
             )
         self.history = JournalHistory(journal, config.window_bytes, reactor.seconds)

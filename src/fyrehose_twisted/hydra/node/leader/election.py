@@ -86,7 +86,7 @@ class Election:
         self._enter_term(term, now)
         self._nominated_at = now
         context.update_durable(voted=term, nominee=me, voter=me)
-        context.apply_role_input("nominated", f"nobody leads; it is for itself in term {term}")
+        context.apply_role_input("nominated", f"no node leads; it votes for itself in term {term}")
         context.counters["nominated"] += 1
         self._seen_nominations.add((term, me))
         context.flood(Nominate(term, me), now)

@@ -259,7 +259,7 @@ class UdpPort(DatagramProtocol):
     def accept(self, factory: IProtocolFactory) -> None:
         """Accept streams of peers."""
         if self._factory is not None:
-            raise RuntimeError("somebody listens here already")
+            raise RuntimeError("the port is already listening")
         self.start()
         self._factory = factory
         self.demux.accepting = True
@@ -315,7 +315,7 @@ class UdpPort(DatagramProtocol):
                 try:
                     self._update_session(session, drained.data, drained.close_reason)
                 except Exception:
-                    self.log.failure("what was told of a session failed")
+                    self.log.failure("the report of a session failed")
         finally:
             self._flushing = False
         if self.demux.scheduled and self._flush_call is None:
@@ -342,7 +342,7 @@ class UdpPort(DatagramProtocol):
         try:
             protocol = None if factory is None else factory.buildProtocol(transport.getPeer())
         except Exception:
-            self.log.failure("no protocol was made for a session")
+            self.log.failure("the protocol of a session could not be created")
             protocol = None
         if protocol is None:
             session.end(CloseReason.ABORTED, self.now())
