@@ -108,7 +108,7 @@ def test_all_options_are_parsed(tmp_path: Path) -> None:
         ("--on-parent-lost cry", "on_parent_lost='cry': choose one of graft, teardown"),
         ("--htl-on-closer x", "htl_on_closer='x': choose one of reset, keep"),
         ("--listen tcp:6180:interface=0.0.0.0", "is not on loopback: give --secret-file"),
-        ("--listen udp:6180", "is a UDP endpoint"),
+        ("--listen udp:6180", "is a UDP port"),
         ("--control tcp:1:interface=0.0.0.0", "any client that reaches it publishes in this node's name"),
         ("--retention 7d", "--retention requires --journal DIR"),
         ("--journal x --retention bogus", "bogus"),

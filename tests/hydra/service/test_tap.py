@@ -162,7 +162,7 @@ def test_where_it_listens(text: str, listening: ServerEndpoint) -> None:
         ("--sync", "--sync requires --state FILE"),
         ("--retention 7d", "--retention requires --journal DIR"),
         ("--journal j --retention x", "retention 'x'"),
-        ("--control tcp:7000:interface=0.0.0.0", "speaks on IRC in this node's name"),
+        ("--control tcp:7000:interface=0.0.0.0", "sends lines to IRC in this node's name"),
         ("--control udp:7", "--control 'udp:7' is a UDP port, which cannot be used here; choose tcp:6175"),
         ("--control unix:", "names no socket"),
         ("--metrics x", "--metrics 'x': unknown endpoint type 'x'; choose one such as tcp:9100"),
