@@ -416,7 +416,7 @@ def test_dials_that_come_to_nothing(port: Callable[..., UdpPort], clock: Any) ->
     with pytest.raises(ConnectingCancelledError):
         yield given_up
     assert len(one) == len(other) == 0
-    with pytest.raises(RuntimeError, match="somebody listens here already"):
+    with pytest.raises(RuntimeError, match="the port is already listening"):
         yield other.server_endpoint().listen(Accepted())
 
 
