@@ -464,7 +464,7 @@ async def test_a_link_over_irc_ends_where_one_end_is_gone(
     oper.say("KILL boris :enough")
     assert "enough" in str(await boris.is_lost())
     clock.skip(MAX_PING)  # It looks whether the other is there.
-    assert "not on IRC" in str(await ivan.is_lost())
+    assert "no longer on IRC" in str(await ivan.is_lost())
     assert ivan.data == b""
 
     ivan, boris = await linked(ircd, clock)
