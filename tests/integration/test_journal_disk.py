@@ -32,7 +32,7 @@ class SmallDisk:
         self._holder.wait_for("mounted")
         self.path = Path(f"/proc/{self._holder.process.pid}/root{mount_point}")
 
-    def set_limits(self, size: int) -> None:
+    def resize(self, size: int) -> None:
         command = ["mount", "-o", f"remount,size={size}", str(self._mount_point)]
         subprocess.run(["nsenter", "-t", str(self._holder.process.pid), "-m", *command], check=True, timeout=120)
 

@@ -104,7 +104,7 @@ def test_extras_that_are_missing_are_no_reason_to_worry() -> None:
         (True, [JAVA_8, JAVA_17], Level.OK, "Java 17 of PATH"),
         (True, [JAVA_8], Level.WARN, "/8/bin/java of JAVA_HOME is Java 8"),
         (True, [BROKEN_JAVA], Level.WARN, "/x/bin/java of PATH does not start"),
-        (True, [], Level.WARN, "there is none"),
+        (True, [], Level.WARN, "none installed"),
     ],
 )
 def test_java(spark: bool, found: Sequence[JavaRuntime], level: Level, said: str) -> None:
