@@ -19,11 +19,11 @@ from fyrehose_twisted.interfaces import Outputs
 from fyrehose_twisted.sim import host as module
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
-from fyrehose_twisted.sim.host import CLOCK_GRAIN, MAX_TICKS_PER_MOMENT, RESTART_DELAY, Host
+from fyrehose_twisted.sim.host import MAX_TICKS_PER_MOMENT, RESTART_DELAY, Host
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.observer import Observer
 from fyrehose_twisted.sim.udp import datagram_socket
-from fyrehose_twisted.sim.wallclock import WallClock
+from fyrehose_twisted.sim.wallclock import CLOCK_GRAIN, WallClock
 
 AT = 1_767_225_600.0
 """A time as large as those of production, where a second has some four million floats."""

@@ -10,11 +10,11 @@ from fyrehose_twisted.errors import OperationalError
 from fyrehose_twisted.interfaces import INode
 from fyrehose_twisted.sim.crash_mode import Boot, CrashMode
 from fyrehose_twisted.sim.disk.disk import Disk, PowerCut
+from fyrehose_twisted.sim.hosts.pending_crashes import PendingCrashes
+from fyrehose_twisted.sim.hosts.tick_timer import TickTimer
 from fyrehose_twisted.sim.scheduler import Scheduler
+from fyrehose_twisted.sim.wallclock import CLOCK_GRAIN as CLOCK_GRAIN  # for callers that import it from here
 from fyrehose_twisted.sim.wallclock import WallClock
-
-CLOCK_GRAIN = 1e-3
-"""Copy of the driver's ``CLOCK_RESOLUTION``, which cannot be imported without Twisted."""
 
 MAX_TICKS_PER_MOMENT = 100
 """Ticks within one moment after which an endless loop is assumed."""
@@ -128,19 +128,14 @@ class Host:
     """
 
     __slots__ = (
-        "_deadline",
         "_drain_again",
         "_flushing",
         "_last_crash",
         "_pending_commands",
-        "_pending_crash",
-        "_pending_power_cut",
+        "_pending_crashes",
         "_powered_off",
         "_start",
-        "_tick_at",
-        "_tick_call",
-        "_ticked_at",
-        "_ticks_this_moment",
+        "_timer",
         "address",
         "boots",
         "clock",
@@ -177,15 +172,10 @@ class Host:
         self._start = start
         self._last_crash: CrashMode | None = None
         self._powered_off = False
-        self._pending_power_cut: tuple[int, float] | None = None
-        self._pending_crash: tuple[CrashMode, float] | None = None
+        self._pending_crashes = PendingCrashes(network.call_in)
+        self._timer = TickTimer(network.scheduler, self.clock, self._tick)
         self._flushing = False
         self._drain_again = False
-        self._deadline: float | None = None
-        self._tick_at: float | None = None
-        self._tick_call = 0
-        self._ticked_at = 0.0
-        self._ticks_this_moment = 0
         self._pending_commands: list[Callable[[Any, float], object]] = []
 
     def __repr__(self) -> str:
@@ -209,7 +199,7 @@ class Host:
     @property
     def crashes_once_durable(self) -> bool:
         """Whether the host will crash at the next persist of its node."""
-        return self._pending_crash is not None
+        return self._pending_crashes.at_persist is not None
 
     # Faults
 
@@ -255,10 +245,8 @@ class Host:
         self.paused = False
         self._last_crash = mode
         self._powered_off = mode in (CrashMode.POWER, CrashMode.DISK)
-        self._pending_crash = None
-        if self._powered_off:
-            self._pending_power_cut = None
-        self._disarm()
+        self._pending_crashes.host_stopped(powered_off=self._powered_off)
+        self._timer.disarm()
         self._pending_commands.clear()
         self.network.sockets[self.address].host_stopped()
         self.network.streams.host_stopped(self, mode)
@@ -273,13 +261,7 @@ class Host:
 
         The host restarts ``duration`` seconds after the crash.
         """
-        armed = self._pending_crash = mode, duration
-
-        def disarm() -> None:
-            if self._pending_crash is armed:
-                self._pending_crash = None
-
-        self.network.call_in(duration, disarm)
+        self._pending_crashes.arm_at_persist(mode, duration)
 
     def cut_power_after(self, cost: int, duration: float) -> None:
         """Lose power during a disk operation, if the disk does enough work within ``duration`` seconds.
@@ -290,24 +272,16 @@ class Host:
             :attr:`Disk.power_cut_after <fyrehose_twisted.sim.disk.disk.Disk>`.
         :raises ValueError: if the host has no disk.
         """
-        disk = self.disk
-        if disk is None:
+        if self.disk is None:
             raise ValueError(f"{self.name} has no disk")
-        disk.power_cut_after = cost
-        armed = self._pending_power_cut = cost, duration
-
-        def disarm() -> None:
-            if self._pending_power_cut is armed:
-                self._pending_power_cut = disk.power_cut_after = None
-
-        self.network.call_in(duration, disarm)
+        self._pending_crashes.arm_in_disk_work(self.disk, cost, duration)
 
     def pause(self) -> bool:
         """Pause the host like a stopped process, until :meth:`resume`; return whether it was running."""
         if not self.running:
             return False
         self.paused = True
-        self._disarm()
+        self._timer.disarm()
         for observe in self.network.observers.paused:
             observe(self)
         return True
@@ -334,8 +308,9 @@ class Host:
     def set_clock(self, *, offset: float = 0.0, rate: float | None = None) -> None:
         """Set the clock or change its rate; see :meth:`~fyrehose_twisted.sim.wallclock.WallClock.set`."""
         self.clock.set(self.network.now, offset=offset, rate=rate)
-        self._disarm()
-        self._arm()
+        self._timer.disarm()
+        if self.running:
+            self._timer.arm(self.node.next_deadline())
 
     # Node
 
@@ -355,7 +330,7 @@ class Host:
     def deliver(self, call: Callable[..., object], *arguments: Any) -> None:
         """Call a method of the node with ``arguments`` and the time, and carry out its outputs."""
         self.network.active_host = self
-        self._ticks_this_moment = 0
+        self._timer.ticks_this_moment = 0
         try:
             call(*arguments, self.clock.read(self.network.scheduler.now))
         except PowerCut:
@@ -384,7 +359,8 @@ class Host:
                     )
         finally:
             self._flushing = False
-        self._arm()
+        if self.up and not self.paused:
+            self._timer.arm(self.node.next_deadline())
         self.network.active_host = None
 
     def _drain_node(self) -> None:
@@ -404,8 +380,8 @@ class Host:
             self.persisted = persist
             for observe in observers.persisted:
                 observe(self, persist)
-            if self._pending_crash is not None:
-                crash, lasts = self._pending_crash
+            if self._pending_crashes.at_persist is not None:
+                crash, lasts = self._pending_crashes.at_persist
                 self.stop(crash)
                 network.call_in(lasts, self.start)
                 return
@@ -423,42 +399,14 @@ class Host:
             if not self.up or self.node is not node:
                 return  # The event crashed the host; the remaining outputs are lost.
 
-    def _arm(self) -> None:
-        if not self.up or self.paused:
-            return
-        deadline = self._deadline = self.node.next_deadline()
-        if deadline is None:
-            self._disarm()
-            return
-        scheduler = self.network.scheduler
-        due = max(self.clock.true_time_at(deadline), scheduler.now)
-        # Like the driver: an early tick costs less than moving it repeatedly.
-        if self._tick_at is None or due < self._tick_at:
-            self._disarm()
-            self._tick_at = due
-            self._tick_call = scheduler.call_at(due, self._tick_due)
-
-    def _disarm(self) -> None:
-        if self._tick_at is not None:
-            self._tick_at = None
-            self.network.scheduler.cancel(self._tick_call)
-
-    def _tick_due(self) -> None:
-        self._tick_at = None
-        self._tick()
-
     def _tick(self) -> None:
-        network = self.network
-        network.active_host = self
-        now, deadline, moment = self.now, self._deadline, network.now
-        if deadline is not None and now < deadline < now + CLOCK_GRAIN:
-            now = deadline  # Like the driver: rounding made the tick fire early.
-        if moment != self._ticked_at:
-            self._ticked_at = moment
-            self._ticks_this_moment = 0
-        self._ticks_this_moment += 1
-        if self._ticks_this_moment > MAX_TICKS_PER_MOMENT:
-            raise RuntimeError(f"{self._node_type} on {self.name} ticks at {now} without end; it wants {deadline}")
+        self.network.active_host = self
+        timer = self._timer
+        now = timer.begin_tick()
+        if timer.ticks_this_moment > MAX_TICKS_PER_MOMENT:
+            raise RuntimeError(
+                f"{self._node_type} on {self.name} ticks at {now} without end; it wants {timer.deadline}"
+            )
         try:
             self.node.tick(now)
         except PowerCut:
@@ -472,7 +420,8 @@ class Host:
 
     def _lose_power(self) -> None:
         """Handle a power loss during a disk operation."""
-        lasts = RESTART_DELAY if self._pending_power_cut is None else self._pending_power_cut[1]
+        pending = self._pending_crashes.in_disk_work
+        lasts = RESTART_DELAY if pending is None else pending.duration
         if self.stop(CrashMode.POWER, f"{CrashMode.POWER.value} while the disk was busy"):
             self._schedule_restart(lasts)
 

@@ -12,12 +12,13 @@ from random import Random
 from time import perf_counter
 from typing import Any, ClassVar, TextIO
 
-from fyrehose_twisted.sim.host import CLOCK_GRAIN, Host
+from fyrehose_twisted.sim.host import Host
 from fyrehose_twisted.sim.invariants import Invariant, InvariantViolated
 from fyrehose_twisted.sim.link import Link
 from fyrehose_twisted.sim.network import Network
 from fyrehose_twisted.sim.schedule import FaultSchedule
 from fyrehose_twisted.sim.trace import TraceWriter
+from fyrehose_twisted.sim.wallclock import CLOCK_GRAIN
 
 NO_EXCEPTIONS = "nothing raises"
 """Implicit invariant of every scenario: an exception of a node or an observer ends the run."""

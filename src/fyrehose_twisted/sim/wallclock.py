@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CLOCK_GRAIN = 1e-3
+"""Copy of the driver's ``CLOCK_RESOLUTION``, which cannot be imported without Twisted."""
+
 RATE_RANGE = (0.001, 1_000.0)
 """Minimum and maximum rate of a clock; beyond them rounding errors matter."""
 
