@@ -137,45 +137,74 @@ def parse_server_endpoint(option: str, text: str, example: str, *, datagrams: bo
     :param datagrams: whether UDP ports are allowed.
     :raises ConfigurationError: if the description is invalid.
     """
-    if text.isdecimal():
-        text = f"tcp:{text}"
-    # In an endpoint, backslashes escape the colons of an IPv6 address.
-    kind, *arguments = text.replace("\\:", "\0").split(":")
-    named = dict(argument.partition("=")[::2] for argument in arguments if "=" in argument)
-    placed = [argument for argument in arguments if "=" not in argument]
+    parts = _split_endpoint(f"tcp:{text}" if text.isdecimal() else text)
+    text, kind = parts.text, parts.kind
     if kind == "unix":
-        if not (named.get("address") or (placed and placed[0])):
-            raise ConfigurationError(f"--{option} {text!r} names no socket, such as unix:/run/node.sock")
-        return ServerEndpoint(text if "mode" in named else f"{text}:mode={DEFAULT_SOCKET_MODE}", None, True)
+        return _unix_endpoint(option, parts)
     if kind == "systemd":
-        index = named.get("index", "")
-        number = int(index) if index.isdecimal() and len(index) < 6 else None
-        found = activated_socket(option, name=named.get("name"), index=number)
-        with found:
-            require_stream_socket(option, text, found, named.get("domain", ""))
-            return ServerEndpoint(text, None, is_local(found))
+        return _activated_endpoint(option, parts)
     if kind == "udp" and not datagrams:
         raise ConfigurationError(f"--{option} {text!r} is a UDP port, which cannot be used here; choose {example}")
+    if kind in ("tcp", "tcp6", "ssl", "udp"):
+        return _port_endpoint(option, parts, example)
     if kind.startswith("["):
         raise ConfigurationError(
             f"--{option} {text!r} is not an endpoint: over IPv6 it is one such as tcp6:8480:interface=\\:\\:1"
         )
-    if kind not in ("tcp", "tcp6", "ssl", "udp"):
-        if kind not in _endpoint_types():
-            raise ConfigurationError(
-                f"--{option} {text!r}: unknown endpoint type {kind!r}; choose one such as {example}"
-            )
-        return ServerEndpoint(text, None, False)
-    port = named.get("port") or (placed[0] if placed else "")
+    if kind not in _endpoint_types():
+        raise ConfigurationError(f"--{option} {text!r}: unknown endpoint type {kind!r}; choose one such as {example}")
+    return ServerEndpoint(text, None, False)
+
+
+class _EndpointParts(NamedTuple):
+    """Parts of the description of an endpoint, with NUL for each escaped colon."""
+
+    text: str
+    kind: str
+    placed: list[str]
+    named: dict[str, str]
+
+    def argument(self, name: str, index: int) -> str:
+        """Return an argument given by name or place, or an empty string."""
+        return self.named.get(name) or (self.placed[index] if len(self.placed) > index else "")
+
+
+def _split_endpoint(text: str) -> _EndpointParts:
+    # In an endpoint, backslashes escape the colons of an IPv6 address.
+    kind, *arguments = text.replace("\\:", "\0").split(":")
+    named = dict(argument.partition("=")[::2] for argument in arguments if "=" in argument)
+    return _EndpointParts(text, kind, [argument for argument in arguments if "=" not in argument], named)
+
+
+def _unix_endpoint(option: str, parts: _EndpointParts) -> ServerEndpoint:
+    text = parts.text
+    if not parts.argument("address", 0):
+        raise ConfigurationError(f"--{option} {text!r} names no socket, such as unix:/run/node.sock")
+    return ServerEndpoint(text if "mode" in parts.named else f"{text}:mode={DEFAULT_SOCKET_MODE}", None, True)
+
+
+def _activated_endpoint(option: str, parts: _EndpointParts) -> ServerEndpoint:
+    """Describe a socket that systemd has opened."""
+    index = parts.named.get("index", "")
+    number = int(index) if index.isdecimal() and len(index) < 6 else None
+    found = activated_socket(option, name=parts.named.get("name"), index=number)
+    with found:
+        require_stream_socket(option, parts.text, found, parts.named.get("domain", ""))
+        return ServerEndpoint(parts.text, None, is_local(found))
+
+
+def _port_endpoint(option: str, parts: _EndpointParts, example: str) -> ServerEndpoint:
+    text = parts.text
+    port = parts.argument("port", 0)
     # Python refuses to convert very long digit strings.
     if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
         raise ConfigurationError(f"--{option} {text!r} has no port from 0 to 65535, such as {example}")
-    interface = (named.get("interface") or (placed[1] if len(placed) > 1 else "")).replace("\0", ":")
+    interface = parts.argument("interface", 1).replace("\0", ":")
     if not interface:
-        interface = "::1" if kind == "tcp6" else "127.0.0.1"
+        interface = "::1" if parts.kind == "tcp6" else "127.0.0.1"
         text += ":interface=" + interface.replace(":", "\\:")
     local = ip_version(interface) is not None and ip_address(interface).is_loopback
-    return ServerEndpoint(text, (interface, int(port)), local, kind == "udp")
+    return ServerEndpoint(text, (interface, int(port)), local, parts.kind == "udp")
 
 
 def _endpoint_types() -> set[str]:
