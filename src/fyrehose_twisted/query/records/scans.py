@@ -73,17 +73,13 @@ class RangeScan:
         return self._forwards()
 
     def _forwards(self) -> Iterator[None]:
-        source, config = self._source, self._config
-        first, last = self._query.first, self._query.last
+        config = self._config
         size = 0
-        for epoch in source.reader.epochs():
-            if (first is not None and epoch < first.epoch) or (last is not None and epoch > last.epoch):
+        for epoch in self._source.reader.epochs():
+            extent = self._requested_extent(epoch)
+            if extent is None:
                 continue
-            bounds = source.bounds(epoch)
-            if bounds is None:
-                continue
-            begin = max(bounds.first, first.position if first is not None and first.epoch == epoch else 0)
-            end = min(bounds.next - 1, last.position if last is not None and last.epoch == epoch else MAX_POSITION)
+            begin, end = extent
             for item in self._range(epoch, begin, end):
                 if item is None:
                     if self._late >= MAX_LATE_RECORDS:
@@ -102,41 +98,43 @@ class RangeScan:
     def _backwards(self, wanted: int) -> Iterator[None]:
         """Find the newest records with a backward scan in windows."""
         source, config = self._source, self._config
-        first, last = self._query.first, self._query.last
-        size, width = 0, max(wanted, STEP_RECORDS) if self.is_sparse else wanted
+        page = _NewestRecords(wanted, config.page_bytes)
+        width = max(wanted, STEP_RECORDS) if self.is_sparse else wanted
         for epoch in reversed(source.reader.epochs()):
-            bounds = source.bounds(epoch)
-            if bounds is None or (last is not None and epoch > last.epoch):
+            extent = self._requested_extent(epoch)
+            if extent is None:
                 continue
-            if first is not None and epoch < first.epoch:
-                return
-            end = min(bounds.next - 1, last.position if last is not None and last.epoch == epoch else MAX_POSITION)
-            low = max(bounds.first, first.position if first is not None and first.epoch == epoch else 0)
+            low, end = extent
             while end >= low:
                 begin = max(low, end - width + 1)
-                newest: deque[RecordView] = deque()
-                held = size
                 for item in self._range(epoch, begin, end):
                     if item is None:
                         yield
-                        continue
-                    newest.append(item)
-                    held += len(item.payload)
-                    while (
-                        len(newest) > wanted - len(self.records) or held - len(newest[0].payload) >= config.page_bytes
-                    ):
-                        held -= len(newest.popleft().payload)
-                size = held
-                self.records[:0] = newest
-                is_full = len(self.records) >= wanted or size >= config.page_bytes
+                    else:
+                        page.append(item)
+                found = page.end_window()
+                self.records[:0] = found
+                is_full = page.is_full
                 if is_full or self._scanned >= config.scan_records:
                     oldest = EpochPosition(epoch, self.records[0].position if is_full else begin)
                     self.previous = self._before(oldest)
                     return
                 end, width = begin - 1, min(2 * width, MAX_POSITIONS)
-                if not newest:  # Skip a long gap.
+                if not found:  # Skip a long gap.
                     end = max((high for _, high in source.reader.held(epoch, low, end)), default=-1)
                 yield
+
+    def _requested_extent(self, epoch: int) -> tuple[int, int] | None:
+        """Return the first and the last position of an epoch within the requested range; ``None`` if it has none."""
+        first, last = self._query.first, self._query.last
+        if (first is not None and epoch < first.epoch) or (last is not None and epoch > last.epoch):
+            return None
+        bounds = self._source.bounds(epoch)
+        if bounds is None:
+            return None
+        begin = max(bounds.first, first.position if first is not None and first.epoch == epoch else 0)
+        end = min(bounds.next - 1, last.position if last is not None and last.epoch == epoch else MAX_POSITION)
+        return begin, end
 
     def _before(self, place: EpochPosition) -> EpochPosition | None:
         """Return the position before ``place``, or ``None`` if there is none in the requested range."""
@@ -199,6 +197,39 @@ class RangeScan:
             seen = np.flatnonzero(early)
             self._late = int(len(block) - 1 - seen[-1]) if len(seen) else self._late + len(block)
         return wanted
+
+
+class _NewestRecords:
+    """Newest records that fit a page, collected backwards in windows of ascending records.
+
+    :param wanted: maximum number of records.
+    :param page_bytes: bytes of payload after which the page is full.
+    """
+
+    def __init__(self, wanted: int, page_bytes: int) -> None:
+        self._room = wanted
+        self._page_bytes = page_bytes
+        self._size = 0
+        self._window: deque[RecordView] = deque()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the page has no room for older records."""
+        return self._room <= 0 or self._size >= self._page_bytes
+
+    def append(self, item: RecordView) -> None:
+        """Add a record to the window, instead of its oldest ones if the page is full."""
+        window = self._window
+        window.append(item)
+        self._size += len(item.payload)
+        while len(window) > self._room or self._size - len(window[0].payload) >= self._page_bytes:
+            self._size -= len(window.popleft().payload)
+
+    def end_window(self) -> deque[RecordView]:
+        """Return the records of the window, and begin the next one."""
+        window, self._window = self._window, deque()
+        self._room -= len(window)
+        return window
 
 
 class _ScanLane:
